@@ -1,0 +1,100 @@
+# trireme: `make demo` and `make test` are the two to begin with; `make help` lists the rest.
+#
+# What is there already is not made again: packages, the binary, the data set and the demo's model each have a check.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench lint doc clean
+
+CARGO ?= cargo
+MPIRUN ?= mpirun
+RANKS ?= 2
+
+BIN := $(or $(CARGO_TARGET_DIR),target)/release/trireme
+DATA := data/fashion-mnist
+RUN := runs/demo
+RECIPE := recipes/fashion-mnist-lenet.toml
+
+# To build (MPI, HDF5, oneDNN, and what bindgen needs to read their headers), to run, and the demo's images.
+PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmake nasm pkg-config dataset-fashion-mnist
+
+# Open MPI refuses root unless told twice; MPICH ignores the variables.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+
+# $(call mpi_flags,RANKS): Open MPI alone needs leave to let ranks move between cores and to outnumber them.
+mpi_flags = $$($(MPIRUN) --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE' && { echo --bind-to none; \
+	[ "$$(nproc)" -ge $(1) ] || echo --oversubscribe; } || true)
+
+help: ## this list
+	@echo 'trireme: trains image classifiers data-parallel over MPI'
+	@echo
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: ## install the Debian packages that are missing (root or sudo)
+	@missing=''; for package in $(PACKAGES); do \
+		[ "$$(dpkg-query -W -f '$${db:Status-Abbrev}' $$package 2>/dev/null | cut -c1-2)" = ii ] || missing="$$missing $$package"; \
+	done; \
+	command -v cc >/dev/null || missing="$$missing build-essential"; \
+	[ -n "$$missing" ] || exit 0; \
+	echo "installing$$missing"; \
+	root=''; [ "$$(id -u)" = 0 ] || root=sudo; \
+	[ -z "$$root" ] || command -v sudo >/dev/null || { echo "not root and no sudo; ask for:$$missing" >&2; exit 1; }; \
+	install="$$root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends$$missing"; \
+	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	$$install >"$$log" 2>&1 || { $$root apt-get -qq update && $$install >"$$log" 2>&1; } || { cat "$$log" >&2; exit 1; }
+
+build: ## target/release/trireme
+	@command -v $(CARGO) >/dev/null || { echo 'no cargo; install Rust from https://rustup.rs' >&2; exit 1; }
+	@$(CARGO) build --release --locked || { echo 'the build failed; if a library is missing, run: make setup' >&2; exit 1; }
+
+demo: ## train LeNet on Fashion-MNIST with two ranks, and score it
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory $(RUN)/model.h5
+	@echo
+	@echo "score of $(RUN)/model.h5 on the 10,000 test images:"
+	@$(BIN) eval $(RUN)/model.h5 --data $(DATA)
+	@sed -n 's/.*"event":"end".*"seconds":\([0-9]*\.\?[0-9]\?\).*/training took \1 s on $(RANKS) ranks/p' $(RUN)/metrics.jsonl
+	@echo "metrics: $(RUN)/metrics.jsonl"
+	@echo
+	@echo 'Try next:'
+	@echo '  $(BIN) predict $(RUN)/model.h5 YOUR_IMAGE.png            # 28x28, grey on black'
+	@echo '  $(MPIRUN) -n 2 $(BIN) train $(RECIPE) --set epochs=10 --out runs/longer'
+	@echo '  $(BIN) train --help                                      # every key of a recipe'
+
+$(DATA)/dataset.json:
+	@source=$$(dpkg -L dataset-fashion-mnist 2>/dev/null | grep 'train-images-idx3-ubyte.gz$$' || true); \
+	[ -n "$$source" ] || { echo 'no package dataset-fashion-mnist; run: make setup' >&2; exit 1; }; \
+	mkdir -p $(dir $(DATA)); \
+	$(BIN) data convert fashion-mnist "$$(dirname "$$source")" $(DATA) --shards 16
+
+# The data set and the recipe are no reason to train again: a model that is there stays until `make clean`.
+$(RUN)/model.h5: | $(DATA)/dataset.json
+	@if [ -d $(RUN) ]; then echo 'an earlier demo did not finish; it starts again'; rm -rf $(RUN); fi
+	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --data $(DATA) --out $(RUN)
+
+test: ## build and run every test
+	@$(MAKE) --no-print-directory setup
+	@$(CARGO) test --locked --workspace
+
+bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes; leave the machine alone)
+	@$(BIN) bench step --model resnet20 --batch 128 --threads 2
+	@$(BIN) bench step --model resnet20 --batch 128 --threads 1
+	@$(BIN) bench step --model lenet --batch 64 --threads 2
+	@if [ -f data/cifar10/dataset.json ]; then $(BIN) bench loader data/cifar10 --threads 1; \
+	elif [ -f $(DATA)/dataset.json ]; then $(BIN) bench loader $(DATA) --threads 1; \
+	else echo 'no data/cifar10 for `bench loader`; make it with: trireme data convert cifar10 SRC data/cifar10' >&2; fi
+	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) bench allreduce
+
+lint: ## rustfmt and clippy, warnings are errors
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+doc: ## target/doc/trireme/index.html, warnings are errors
+	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --quiet
+
+clean: ## remove what build and demo made
+	@$(CARGO) clean --quiet
+	@rm -rf $(RUN) $(DATA)

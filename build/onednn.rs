@@ -1,0 +1,53 @@
+//! Bindings to oneDNN's C API (2.x), made by bindgen from the installed header.
+
+use std::env;
+use std::path::PathBuf;
+
+/// Writes `$OUT_DIR/onednn.rs` and links libdnnl and libgomp (oneDNN's own OpenMP pool, which our loops share).
+pub fn build() {
+    println!("cargo:rerun-if-env-changed=DNNL_INCLUDE");
+    println!("cargo:rerun-if-env-changed=DNNL_LIB");
+    let mut builder = bindgen::Builder::default()
+        .header_contents(
+            "onednn.h",
+            "#include <dnnl.h>\nint omp_get_thread_num(void);\nvoid omp_set_num_threads(int);\n\
+             void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned);\n",
+        )
+        .allowlist_function("dnnl_.*|omp_get_thread_num|omp_set_num_threads|GOMP_parallel")
+        .allowlist_type("dnnl_.*")
+        .allowlist_var("DNNL_.*")
+        .prepend_enum_name(false)
+        .layout_tests(false)
+        .generate_comments(false);
+    if let Ok(dir) = env::var("DNNL_INCLUDE") {
+        builder = builder.clang_arg(format!("-I{dir}"));
+    }
+    let bindings = builder.generate().unwrap_or_else(|e| {
+        panic!(
+            "oneDNN's header dnnl.h was not usable: {e}. Install libdnnl-dev and libclang-dev (make setup), or set DNNL_INCLUDE"
+        )
+    });
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    bindings
+        .write_to_file(out.join("onednn.rs"))
+        .expect("OUT_DIR is writable");
+    if let Ok(dir) = env::var("DNNL_LIB") {
+        println!("cargo:rustc-link-search=native={dir}");
+    }
+    println!("cargo:rustc-link-lib=dylib=dnnl");
+    println!("cargo:rustc-link-lib=dylib=gomp");
+    link_gomp_search_path();
+}
+
+/// libgomp.so (the link name) lies in gcc's own folder, which the linker knows only when gcc drives it.
+fn link_gomp_search_path() {
+    let out = std::process::Command::new("gcc")
+        .arg("-print-file-name=libgomp.so")
+        .output();
+    if let Ok(out) = out {
+        let path = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+        if let Some(dir) = path.parent().filter(|d| d.is_absolute()) {
+            println!("cargo:rustc-link-search=native={}", dir.display());
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The one error type of this crate, and how an I/O failure becomes a message that says what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Everything that can go wrong while a data set is made, checked or measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request that makes no sense as asked (exit code 2 of a command line).
+    #[error("{0}")]
+    Usage(String),
+    /// The output exists and holds something.
+    #[error("{}: {what}; choose another OUT or remove this one first", path.display())]
+    OutTaken {
+        /// The output as asked for.
+        path: PathBuf,
+        /// What stands there.
+        what: String,
+    },
+    /// Something that must be there is not.
+    #[error("{}: not found; {hint}", path.display())]
+    Missing {
+        /// The path looked for.
+        path: PathBuf,
+        /// What was expected there, or what to try.
+        hint: String,
+    },
+    /// A source file or a data set whose content is not what its format says.
+    #[error("{}: {what}", path.display())]
+    Input {
+        /// The file at fault.
+        path: PathBuf,
+        /// Where in it, expected, got, and what to try.
+        what: String,
+    },
+    /// A record of a shard that cannot be used.
+    #[error("{}: record {record} at byte {offset}: {what}", shard.display())]
+    Record {
+        /// The shard file.
+        shard: PathBuf,
+        /// Number of the record in its shard, from 0.
+        record: u64,
+        /// Byte offset of the record in its shard.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// No space left for the output.
+    #[error(
+        "{}: no space left ({source}); the data set needs about {needed} bytes ({}): free some space or choose an OUT on another file system",
+        path.display(), crate::text::bytes(*needed)
+    )]
+    DiskFull {
+        /// The file that was being written.
+        path: PathBuf,
+        /// Estimated bytes of the whole output.
+        needed: u64,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// Any other failure of the operating system.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// What was tried: "read", "create", ...
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// An error of the `loaders` crate (`dataset.json`, shards, indexes).
+    #[error(transparent)]
+    Loaders(#[from] loaders::Error),
+    /// A worker thread ended in a panic: a defect of this program.
+    #[error("a worker thread panicked: {0}")]
+    Panic(String),
+}
+
+impl Error {
+    /// True where the request, not the data, is at fault.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Usage(_) | Error::OutTaken { .. })
+    }
+
+    /// A failed system call on `path`; `action` completes "cannot ...".
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Error::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// A failed write of an output that takes `needed` bytes in all.
+    pub(crate) fn write(path: &Path, needed: u64, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Error::DiskFull { path: path.to_path_buf(), needed, source }
+            }
+            _ => Error::io("write", path, source),
+        }
+    }
+
+    /// Malformed content of `path`.
+    pub(crate) fn input(path: &Path, what: impl Into<String>) -> Self {
+        Error::Input { path: path.to_path_buf(), what: what.into() }
+    }
+}

@@ -1,0 +1,169 @@
+//! A summary of a data set: what `dataset.json` says, and the first image of each split.
+
+use crate::error::Error;
+use crate::pixels;
+use crate::text;
+use crate::walk::Walk;
+use loaders::{Format, ImageSpec, Manifest, example};
+use serde_json::json;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Class names that are shown to people; the rest is counted.
+const NAMES_SHOWN: usize = 12;
+
+/// A data set in short.
+#[derive(Debug, Clone)]
+pub struct Info {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its `dataset.json`.
+    pub manifest: Manifest,
+    /// Its splits, `train` first, then by size.
+    pub splits: Vec<SplitInfo>,
+}
+
+/// One split in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitInfo {
+    /// Its name.
+    pub name: String,
+    /// Images.
+    pub count: u64,
+    /// Shards.
+    pub shards: u64,
+    /// Bytes of the shards.
+    pub bytes: u64,
+    /// The first image, if there is one.
+    pub first: Option<FirstImage>,
+}
+
+/// Format and shape of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstImage {
+    /// RAW, PNG or JPEG.
+    pub format: Format,
+    /// Height, width, channels.
+    pub spec: ImageSpec,
+}
+
+/// Summarises the data set in `dir`; reads `dataset.json` and one record of each split.
+///
+/// # Errors
+/// No or a broken `dataset.json`; a first shard that is missing or whose first record is damaged.
+pub fn info(dir: &Path) -> Result<Info, Error> {
+    let manifest = Manifest::read(dir)?;
+    let mut splits = Vec::new();
+    for (name, split) in &manifest.splits {
+        let first = match split.shards.iter().find(|s| s.count > 0) {
+            Some(shard) => first_image(&dir.join(&shard.file))?,
+            None => None,
+        };
+        splits.push(SplitInfo {
+            name: name.clone(),
+            count: split.count,
+            shards: split.shards.len() as u64,
+            bytes: split.shards.iter().map(|s| s.bytes).sum(),
+            first,
+        });
+    }
+    splits.sort_by_key(|s| (s.name != "train", std::cmp::Reverse(s.count)));
+    Ok(Info { dir: dir.to_path_buf(), manifest, splits })
+}
+
+fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
+    let mut walk = Walk::open(shard)?;
+    let Some(found) = walk.step()? else {
+        return Ok(None);
+    };
+    let (record, offset) = (found.number, found.offset);
+    let failed = |what: String| Error::Record { shard: shard.to_path_buf(), record, offset, what };
+    let payload = found.payload.map_err(|e| failed(e.to_string()))?;
+    let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
+    let spec = pixels::check_image(&example).map_err(failed)?;
+    Ok(Some(FirstImage { format: example.format, spec }))
+}
+
+impl Info {
+    /// The same for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        let splits: serde_json::Map<String, serde_json::Value> = self
+            .splits
+            .iter()
+            .map(|s| {
+                let first = s.first.as_ref().map(|i| {
+                    json!({
+                        "format": i.format.name(),
+                        "height": i.spec.height,
+                        "width": i.spec.width,
+                        "channels": i.spec.channels,
+                    })
+                });
+                let split = json!({
+                    "count": s.count,
+                    "shards": s.shards,
+                    "bytes": s.bytes,
+                    "first": first,
+                });
+                (s.name.clone(), split)
+            })
+            .collect();
+        json!({
+            "dir": self.dir.display().to_string(),
+            "classes": self.manifest.classes,
+            "label_offset": self.manifest.label_offset,
+            "mean": self.manifest.mean,
+            "std": self.manifest.std,
+            "splits": splits,
+        })
+    }
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.splits.iter().map(|s| s.count).sum();
+        let bytes = self.splits.iter().map(|s| s.bytes).sum();
+        let classes = &self.manifest.classes;
+        writeln!(
+            f,
+            "{}: {}, {}, {}",
+            self.dir.display(),
+            text::plural(count, "image"),
+            if classes.len() == 1 { "1 class".to_string() } else { format!("{} classes", classes.len()) },
+            text::bytes(bytes)
+        )?;
+        let width = self.splits.iter().map(|s| s.name.len()).max().unwrap_or(0);
+        for s in &self.splits {
+            write!(
+                f,
+                "  {:width$}  {} in {}, {}",
+                s.name,
+                text::plural(s.count, "image"),
+                text::plural(s.shards, "shard"),
+                text::bytes(s.bytes)
+            )?;
+            match &s.first {
+                Some(first) => writeln!(f, "; the first is {} {}", first.format, first.spec)?,
+                None => writeln!(f)?,
+            }
+        }
+        let shown: Vec<&str> = classes.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+        write!(f, "  classes: {}", shown.join(", "))?;
+        if classes.len() > NAMES_SHOWN {
+            write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;
+        }
+        if self.manifest.label_offset != 0 {
+            write!(f, "\n  labels start at {}", self.manifest.label_offset)?;
+        }
+        match self.manifest.mean.is_empty() {
+            true => write!(f, "\n  mean and std not measured: `trireme data stats --write`"),
+            false => write!(
+                f,
+                "\n  mean {}  std {}  (of pixel/255{})",
+                text::decimals(&self.manifest.mean),
+                text::decimals(&self.manifest.std),
+                if self.manifest.splits.contains_key("train") { ", train" } else { "" }
+            ),
+        }
+    }
+}

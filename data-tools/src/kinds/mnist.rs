@@ -1,0 +1,110 @@
+//! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the
+//! published sets.
+
+use super::names::{DIGITS, FASHION, owned};
+use crate::error::Error;
+use crate::idx;
+use crate::input;
+use crate::source::{Sample, Source, SourceSplit};
+use loaders::Format;
+use std::path::Path;
+
+const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, \
+                    t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or .gz";
+
+struct Part {
+    images: idx::Images,
+    labels: Vec<u8>,
+    prefix: &'static str,
+}
+
+struct Mnist {
+    classes: Vec<String>,
+    splits: Vec<SourceSplit>,
+    parts: Vec<Part>,
+}
+
+/// Opens MNIST: the classes are the digits.
+pub(super) fn open_digits(src: &Path) -> Result<Box<dyn Source>, Error> {
+    open(src, &DIGITS)
+}
+
+/// Opens Fashion-MNIST: the classes are its ten garments.
+pub(super) fn open_fashion(src: &Path) -> Result<Box<dyn Source>, Error> {
+    open(src, &FASHION)
+}
+
+fn open(src: &Path, classes: &[&str]) -> Result<Box<dyn Source>, Error> {
+    input::check_dir(src, HINT)?;
+    let mut source = Mnist { classes: owned(classes), splits: Vec::new(), parts: Vec::new() };
+    for (name, prefix) in [("train", "train"), ("test", "t10k")] {
+        let part = read_part(src, prefix, classes.len())?;
+        source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
+        source.parts.push(part);
+    }
+    let [train, test] = [&source.parts[0].images, &source.parts[1].images];
+    if (train.height, train.width) != (test.height, test.width) {
+        return Err(Error::input(
+            src,
+            format!(
+                "train images are {} x {}, t10k images {} x {}; do the files belong together?",
+                train.height, train.width, test.height, test.width
+            ),
+        ));
+    }
+    Ok(Box::new(source))
+}
+
+fn read_part(src: &Path, prefix: &'static str, classes: usize) -> Result<Part, Error> {
+    let find = |stem: &str| {
+        let names = [format!("{prefix}-{stem}"), format!("{prefix}-{}", stem.replace("-idx", ".idx"))];
+        input::find(src, &[&names[0], &names[1]], HINT)
+    };
+    let image_file = find("images-idx3-ubyte")?;
+    let label_file = find("labels-idx1-ubyte")?;
+    let labels = idx::read_labels(&label_file, classes)?;
+    let images = idx::read_images(&image_file)?;
+    if labels.len() as u64 != images.count {
+        return Err(Error::input(
+            &label_file,
+            format!(
+                "{} labels for the {} images of {}; do the files belong together?",
+                labels.len(),
+                images.count,
+                image_file.display()
+            ),
+        ));
+    }
+    if labels.is_empty() {
+        return Err(Error::input(&label_file, "holds no samples"));
+    }
+    Ok(Part { images, labels, prefix })
+}
+
+impl Source for Mnist {
+    fn splits(&self) -> &[SourceSplit] {
+        &self.splits
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
+        use std::fmt::Write;
+        let part = &self.parts[split];
+        let area = (part.images.height * part.images.width) as usize;
+        let at = index as usize;
+        sample.encoded.clear();
+        sample.encoded.extend_from_slice(&part.images.pixels[at * area..(at + 1) * area]);
+        sample.format = Format::Raw;
+        sample.height = part.images.height;
+        sample.width = part.images.width;
+        sample.channels = 1;
+        sample.label = u32::from(part.labels[at]);
+        sample.filename.clear();
+        // Writing into a String cannot fail.
+        let _ = write!(sample.filename, "{}-images-idx3-ubyte#{index}", part.prefix);
+        Ok(())
+    }
+}

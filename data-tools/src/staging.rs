@@ -1,0 +1,185 @@
+//! The folder that an output grows in, beside its final place: renamed when whole, removed when
+//! anything fails.
+
+use crate::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A temporary folder `OUT.tmp-<pid>` that becomes OUT on [`Staging::publish`] and vanishes if
+/// dropped before.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    out: PathBuf,
+    temp: PathBuf,
+    /// Parents of OUT that were made for it, outermost first.
+    parents: Vec<PathBuf>,
+    published: bool,
+}
+
+impl Staging {
+    /// Makes the temporary folder.
+    ///
+    /// # Errors
+    /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
+    pub(crate) fn new(out: &Path) -> Result<Self, Error> {
+        let out = resolve(out)?;
+        let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, out };
+        staging.make_parents()?;
+        staging.make_temp()?;
+        Ok(staging)
+    }
+
+    /// The folder to write into.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.temp
+    }
+
+    /// Makes the content durable and moves it to its final name.
+    ///
+    /// # Errors
+    /// When another process has put something at OUT meanwhile, or the file system refuses.
+    pub(crate) fn publish(mut self) -> Result<(), Error> {
+        sync_dir(&self.temp)?;
+        fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
+                taken(&self.out, "it appeared while the data set was being made")
+            }
+            _ => Error::io("put the finished folder at", &self.out, e),
+        })?;
+        self.published = true;
+        match self.out.parent() {
+            Some(parent) => sync_dir(parent),
+            None => Ok(()),
+        }
+    }
+
+    fn make_parents(&mut self) -> Result<(), Error> {
+        let missing: Vec<PathBuf> = self
+            .out
+            .ancestors()
+            .skip(1)
+            .take_while(|p| !p.as_os_str().is_empty() && !p.exists())
+            .map(Path::to_path_buf)
+            .collect();
+        for parent in missing.into_iter().rev() {
+            match fs::create_dir(&parent) {
+                Ok(()) => self.parents.push(parent),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Error::io("create the folder", &parent, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder left by a killed process may have this process's number: then a further number is
+    /// added.
+    fn make_temp(&mut self) -> Result<(), Error> {
+        let name = self.out.file_name().unwrap_or_default().to_os_string();
+        for attempt in 0u32.. {
+            let mut name = name.clone();
+            name.push(format!(".tmp-{}", std::process::id()));
+            if attempt > 0 {
+                name.push(format!("-{attempt}"));
+            }
+            let temp = self.out.with_file_name(name);
+            match fs::create_dir(&temp) {
+                Ok(()) => {
+                    self.temp = temp;
+                    return Ok(());
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => {}
+                Err(e) => return Err(Error::io("create the folder", &temp, e)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if self.published {
+            return;
+        }
+        // Nothing better can be done about a failed clean-up than what the first error already
+        // says.
+        if !self.temp.as_os_str().is_empty() {
+            let _ = fs::remove_dir_all(&self.temp);
+        }
+        for parent in self.parents.iter().rev() {
+            let _ = fs::remove_dir(parent);
+        }
+    }
+}
+
+/// OUT with links followed, so that a link to an empty folder works; refuses what is taken.
+fn resolve(out: &Path) -> Result<PathBuf, Error> {
+    let meta = match fs::metadata(out) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return match (out.file_name(), fs::symlink_metadata(out)) {
+                (_, Ok(_)) => Err(taken(out, "it is a link to nothing")),
+                (None, _) => {
+                    Err(Error::Usage(format!("`{}` is not a usable output folder; give it a name", out.display())))
+                }
+                (Some(_), Err(_)) => Ok(out.to_path_buf()),
+            };
+        }
+        Err(e) => return Err(Error::io("use the output", out, e)),
+    };
+    if !meta.is_dir() {
+        return Err(taken(out, "it exists and is not a folder"));
+    }
+    let entries = fs::read_dir(out).map_err(|e| Error::io("read the output", out, e))?;
+    match entries.count() {
+        0 => fs::canonicalize(out).map_err(|e| Error::io("use the output", out, e)),
+        n => Err(taken(out, &format!("it exists and holds {}", crate::text::plural(n as u64, "file")))),
+    }
+}
+
+fn taken(path: &Path, what: &str) -> Error {
+    Error::OutTaken { path: path.to_path_buf(), what: what.to_string() }
+}
+
+fn sync_dir(dir: &Path) -> Result<(), Error> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync the folder", dir, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let name = format!("data-tools-staging-{name}-{}", std::process::id());
+        std::env::temp_dir().join(name)
+    }
+
+    #[test]
+    fn two_at_once_never_mix() {
+        let out = scratch("race");
+        let (first, second) = (Staging::new(&out).unwrap(), Staging::new(&out).unwrap());
+        assert_ne!(first.dir(), second.dir());
+        fs::write(first.dir().join("a"), "first").unwrap();
+        fs::write(second.dir().join("b"), "second").unwrap();
+        let left = second.dir().to_path_buf();
+        first.publish().unwrap();
+        let message = second.publish().unwrap_err().to_string();
+        assert!(message.contains("appeared while"), "{message}");
+        assert!(out.join("a").is_file() && !out.join("b").exists() && !left.exists());
+        fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
+    fn parents_vanish_only_with_a_failure_and_only_if_made_here() {
+        let root = scratch("parents");
+        fs::create_dir(&root).unwrap();
+        drop(Staging::new(&root.join("x/y/out")).unwrap());
+        assert!(!root.join("x").exists() && root.exists());
+        Staging::new(&root.join("x/y/out")).unwrap().publish().unwrap();
+        assert!(root.join("x/y/out").is_dir());
+        drop(Staging::new(&root.join("x/y/other")).unwrap());
+        assert!(root.join("x/y/out").is_dir());
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

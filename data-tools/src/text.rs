@@ -1,0 +1,61 @@
+//! Numbers for people: byte sizes and counts.
+
+/// `48273612` as `46.0 MiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `60000` as `60,000`.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1` and `record` as `1 record`, `3` as `3 records`.
+pub(crate) fn plural(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// `1 class`, `10 classes`.
+pub(crate) fn classes(n: usize) -> String {
+    format!("{n} class{}", if n == 1 { "" } else { "es" })
+}
+
+/// Fractions with four decimals: `0.4914 0.4822 0.4465`.
+pub(crate) fn decimals(values: &[f64]) -> String {
+    let words: Vec<String> = values.iter().map(|v| format!("{v:.4}")).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(bytes(1023), "1023 bytes");
+        assert_eq!(bytes(48_273_612), "46.0 MiB");
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_281_167), "1,281,167");
+        assert_eq!(plural(1, "shard"), "1 shard");
+        assert_eq!(classes(1), "1 class");
+        assert_eq!(classes(10), "10 classes");
+        assert_eq!(plural(16, "shard"), "16 shards");
+        assert_eq!(decimals(&[0.49139968, 0.5]), "0.4914 0.5000");
+    }
+}

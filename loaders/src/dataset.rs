@@ -1,0 +1,291 @@
+//! A data set: a folder with `dataset.json`, shards, and their indexes. A sample's id is its index in
+//! dataset.json's order of shards and, within them, records.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode;
+use crate::error::{Error, Fault};
+use crate::example::{self, Example};
+use crate::replace::replace;
+use crate::shard::Shard;
+use crate::spec::ImageSpec;
+
+/// The manifest's file name.
+pub const MANIFEST: &str = "dataset.json";
+
+/// The version of `dataset.json` that is written and read.
+pub const VERSION: u32 = 1;
+
+/// What `dataset.json` holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Names of the classes, in order of their labels.
+    pub classes: Vec<String>,
+    /// Taken off each stored label; 1 for TensorFlow's ImageNet shards, else 0.
+    #[serde(default)]
+    pub label_offset: i64,
+    /// Mean of pixel / 255 over the training split, per channel; empty if not measured.
+    #[serde(default)]
+    pub mean: Vec<f64>,
+    /// Population standard deviation of pixel / 255 over the training split, per channel.
+    #[serde(default)]
+    pub std: Vec<f64>,
+    /// The splits by name.
+    pub splits: BTreeMap<String, SplitManifest>,
+}
+
+/// A split in `dataset.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SplitManifest {
+    /// Number of samples.
+    pub count: u64,
+    /// The shards, in the order that defines the samples' ids.
+    pub shards: Vec<ShardManifest>,
+}
+
+/// A shard in `dataset.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardManifest {
+    /// File name, in the data set's folder.
+    pub file: String,
+    /// Number of records.
+    pub count: u64,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+impl Manifest {
+    /// Reads and checks `dir/dataset.json`; keys unknown here are ignored.
+    pub fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(MANIFEST);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoDataset { dir: dir.to_owned(), problem: no_manifest(dir) });
+            }
+            Err(source) => {
+                return Err(Error::Io { action: "read", path, source });
+            }
+        };
+        let problem = |problem| Error::Manifest { path: path.clone(), problem };
+        let manifest: Self = serde_json::from_str(&text).map_err(|e| problem(e.to_string()))?;
+        manifest.check().map_err(problem)?;
+        Ok(manifest)
+    }
+
+    /// Writes `dir/dataset.json`, whole or not at all; refuses what `read` would refuse.
+    pub fn write(&self, dir: &Path) -> Result<(), Error> {
+        let path = dir.join(MANIFEST);
+        let problem = |problem| Error::Manifest { path: path.clone(), problem };
+        self.check().map_err(problem)?;
+        let mut text = serde_json::to_string_pretty(self).map_err(|e| problem(e.to_string()))?;
+        text.push('\n');
+        replace(&path, text.as_bytes())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!("`version`: expected {VERSION}, got {}", self.version));
+        }
+        if self.classes.is_empty() {
+            return Err("`classes` is empty".into());
+        }
+        if self.mean.len() != self.std.len() {
+            return Err(format!("`mean` has {} values but `std` has {}", self.mean.len(), self.std.len()));
+        }
+        if !self.mean.iter().all(|m| m.is_finite()) || !self.std.iter().all(|s| s.is_finite() && *s >= 0.0) {
+            return Err("`mean` and `std` must be finite, `std` not negative".into());
+        }
+        for (name, split) in &self.splits {
+            let sum = split.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.count));
+            if sum != Some(split.count) {
+                return Err(format!(
+                    "split `{name}`: `count` is {}, but the counts of its shards sum to {}",
+                    split.count,
+                    sum.map_or("more than 2^64".into(), |sum| sum.to_string())
+                ));
+            }
+            if let Some(shard) = split.shards.iter().find(|shard| !is_file_name(&shard.file)) {
+                return Err(format!(
+                    "split `{name}`: expected the name of a file in the folder, got \"{}\"",
+                    shard.file.escape_debug()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_file_name(name: &str) -> bool {
+    Path::new(name).file_name() == Some(name.as_ref())
+}
+
+fn no_manifest(dir: &Path) -> String {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such folder".into(),
+        Err(e) => format!("it cannot be listed ({e})"),
+        Ok(mut entries) => match entries.next() {
+            None => "the folder is empty".into(),
+            Some(_) => format!("it has no {MANIFEST}"),
+        },
+    }
+}
+
+/// A folder with its manifest.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Its `dataset.json`.
+    pub manifest: Manifest,
+}
+
+impl Dataset {
+    /// Reads the manifest; shards are opened by [`Dataset::split`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
+        let dir = dir.as_ref().to_owned();
+        let manifest = Manifest::read(&dir)?;
+        Ok(Self { dir, manifest })
+    }
+
+    /// Opens and maps all shards of a split and checks sizes, indexes and counts against the manifest.
+    pub fn split(&self, name: &str) -> Result<Split, Error> {
+        let manifest = self.manifest.splits.get(name).ok_or_else(|| Error::UnknownSplit {
+            dir: self.dir.clone(),
+            name: name.to_owned(),
+            known: self.known_splits(),
+        })?;
+        let mut shards = Vec::with_capacity(manifest.shards.len());
+        let mut starts = vec![0];
+        for expected in &manifest.shards {
+            let shard = open_shard(&self.dir.join(&expected.file), expected)?;
+            starts.push(starts[starts.len() - 1] + shard.len());
+            shards.push(shard);
+        }
+        Ok(Split {
+            name: name.to_owned(),
+            classes: self.manifest.classes.clone().into(),
+            label_offset: self.manifest.label_offset,
+            shards,
+            starts,
+        })
+    }
+
+    fn known_splits(&self) -> String {
+        let names: Vec<_> = self.manifest.splits.keys().map(|name| format!("`{name}`")).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    }
+}
+
+fn open_shard(path: &Path, expected: &ShardManifest) -> Result<Shard, Error> {
+    let differs = |what, expected, got| Error::Shard { path: path.to_owned(), what, expected, got };
+    // Before the index is read: of a shard cut short, the size is the better news.
+    let bytes = fs::metadata(path).map_err(|source| Error::Io { action: "open", path: path.to_owned(), source })?.len();
+    if bytes != expected.bytes {
+        return Err(differs("bytes", expected.bytes, bytes));
+    }
+    let shard = Shard::open(path)?;
+    if shard.len() != expected.count {
+        return Err(differs("records", expected.count, shard.len()));
+    }
+    Ok(shard)
+}
+
+/// All samples of one split, mapped.
+#[derive(Debug)]
+pub struct Split {
+    name: String,
+    classes: Arc<[String]>,
+    label_offset: i64,
+    shards: Vec<Shard>,
+    /// Id of each shard's first sample, then the number of samples.
+    starts: Vec<u64>,
+}
+
+impl Split {
+    /// The split's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shards, in order of ids.
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Names of the classes, in order of labels.
+    pub fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The shard that holds a sample, and the record's number in it.
+    pub fn locate(&self, id: u64) -> Result<(&Shard, u64), Error> {
+        if id >= self.len() {
+            return Err(Error::NoSample { split: self.name.clone(), id, len: self.len() });
+        }
+        // The last start that is not above `id`: shards without records are passed over.
+        let place = self.starts.partition_point(|&start| start <= id) - 1;
+        Ok((&self.shards[place], id - self.starts[place]))
+    }
+
+    /// A sample and its label, with the offset taken off: 0 to `classes() - 1`. Checksums verified.
+    pub fn record(&self, id: u64) -> Result<(Example<'_>, u32), Error> {
+        let (shard, number) = self.locate(id)?;
+        self.read(shard, number, shard.record(number)?)
+    }
+
+    /// The example and label in `payload`, which is record `number` of `shard`.
+    pub(crate) fn read<'a>(&self, shard: &Shard, number: u64, payload: &'a [u8]) -> Result<(Example<'a>, u32), Error> {
+        example::parse(payload)
+            .map_err(Fault::from)
+            .and_then(|example| Ok((example, self.label(example.label)?)))
+            .map_err(|fault| shard.fault(number, fault))
+    }
+
+    /// The error that says what is wrong with sample `id`.
+    pub fn fault(&self, id: u64, fault: Fault) -> Error {
+        match self.locate(id) {
+            Ok((shard, number)) => shard.fault(number, fault),
+            Err(error) => error,
+        }
+    }
+
+    /// The shape of the first sample's image, which a pipeline then asks of all.
+    pub fn image_spec(&self) -> Result<ImageSpec, Error> {
+        let (example, _) = self.record(0)?;
+        decode::spec(&example).map_err(|fault| self.fault(0, fault))
+    }
+
+    fn label(&self, stored: i64) -> Result<u32, Fault> {
+        let label = i128::from(stored) - i128::from(self.label_offset);
+        u32::try_from(label).ok().filter(|&label| (label as usize) < self.classes.len()).ok_or(Fault::Label {
+            stored,
+            offset: self.label_offset,
+            label,
+            last: self.classes.len() as i64 - 1,
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! Reads TFRecord shards through mmap and fills training batches.
+//!
+//! The way of a sample is a straight line: [`shard`] (mmap, index) -> [`order`] (which samples, in
+//! which batch) -> [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`]
+//! -> a slot of the ring in [`loader`] -> [`Batch`]. Nothing here knows of ranks' communication or
+//! of devices: a rank is only a pair of numbers given to an [`order`].
+//!
+//! Two properties hold throughout. Every random draw is a pure function of (seed, sample id, epoch,
+//! op), see [`random`], so batches are the same for any number of threads and ranks. And every
+//! fault of the data is an [`Error`] that names the file, the record and the byte.
+
+pub mod bench;
+pub mod dataset;
+pub mod decode;
+pub mod error;
+pub mod example;
+pub mod loader;
+mod mapping;
+pub mod nice;
+pub mod order;
+pub mod random;
+pub mod record;
+pub mod replace;
+pub mod shard;
+pub mod sigbus;
+pub mod spec;
+pub mod transform;
+mod worker;
+
+pub use dataset::{Dataset, Manifest, ShardManifest, Split, SplitManifest};
+pub use error::Error;
+pub use example::{Example, Format};
+pub use loader::{Batch, Loader, LoaderStats, Options};
+pub use order::{EvalOrder, Job, Order, Permutation, TrainOrder};
+pub use random::Draws;
+pub use shard::Shard;
+pub use spec::ImageSpec;
+pub use transform::Pipeline;

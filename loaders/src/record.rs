@@ -1,0 +1,190 @@
+//! The TFRecord framing: lengths and masked checksums. What a payload means is `example`'s matter;
+//! which file and record a fault belongs to is added by `shard` and `dataset`.
+//!
+//! A record is `u64 length | u32 mask(crc(length bytes)) | payload | u32 mask(crc(payload))`, all
+//! little endian, CRC-32C (Castagnoli). A file is records end to end, with neither header nor footer.
+
+use std::io::{self, Write};
+
+/// Bytes that the framing adds to each payload.
+pub const OVERHEAD: u64 = 16;
+
+/// Bytes before the payload: the length and its checksum.
+const HEADER: usize = 12;
+
+const MASK_DELTA: u32 = 0xa282_ead8;
+
+/// CRC-32C of `bytes`, rotated right by 15 and offset, as TFRecord stores it.
+pub fn masked_crc32c(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
+}
+
+/// Why the bytes at some offset are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// The file ends before the record does.
+    #[error("the record needs {need} bytes but the file has {have} left; the file was cut short")]
+    Truncated {
+        /// Bytes that the record takes, as far as is known.
+        need: u64,
+        /// Bytes from the record's start to the end of the file.
+        have: u64,
+    },
+    /// The length field fails its checksum; the length is not to be trusted.
+    #[error("checksum of the length field: expected {stored:#010x}, got {computed:#010x}")]
+    LengthChecksum {
+        /// Masked CRC in the file.
+        stored: u32,
+        /// Masked CRC of the bytes as they are.
+        computed: u32,
+    },
+    /// The payload fails its checksum.
+    #[error("checksum of the payload: expected {stored:#010x}, got {computed:#010x}")]
+    PayloadChecksum {
+        /// Masked CRC in the file.
+        stored: u32,
+        /// Masked CRC of the bytes as they are.
+        computed: u32,
+    },
+}
+
+/// Writes records one after another.
+#[derive(Debug)]
+pub struct RecordWriter<W: Write> {
+    inner: W,
+    offset: u64,
+}
+
+impl<W: Write> RecordWriter<W> {
+    /// A writer whose first record is at offset 0. Give it a buffered `inner`.
+    pub fn new(inner: W) -> Self {
+        Self { inner, offset: 0 }
+    }
+
+    /// Appends one record and returns its offset and its size with the framing, both in bytes.
+    pub fn write(&mut self, payload: &[u8]) -> io::Result<(u64, u64)> {
+        let length = (payload.len() as u64).to_le_bytes();
+        self.inner.write_all(&length)?;
+        self.inner.write_all(&masked_crc32c(&length).to_le_bytes())?;
+        self.inner.write_all(payload)?;
+        self.inner.write_all(&masked_crc32c(payload).to_le_bytes())?;
+        let at = self.offset;
+        let size = payload.len() as u64 + OVERHEAD;
+        self.offset += size;
+        Ok((at, size))
+    }
+
+    /// Flushes and hands back the inner writer.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.inner.flush()?;
+        Ok(self.inner)
+    }
+}
+
+/// Reads the record at `offset` of a whole file's bytes; both checksums are verified.
+///
+/// Returns the payload and the offset of the next record. A hostile length cannot reach past
+/// `file`: bounds are checked before a byte is touched.
+pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault> {
+    let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or(&[]);
+    let have = rest.len() as u64;
+    let Some((header, body)) = rest.split_first_chunk::<HEADER>() else {
+        return Err(RecordFault::Truncated { need: OVERHEAD, have });
+    };
+    let [l0, l1, l2, l3, l4, l5, l6, l7, c0, c1, c2, c3] = *header;
+    let length_bytes = [l0, l1, l2, l3, l4, l5, l6, l7];
+    let stored = u32::from_le_bytes([c0, c1, c2, c3]);
+    let computed = masked_crc32c(&length_bytes);
+    if stored != computed {
+        return Err(RecordFault::LengthChecksum { stored, computed });
+    }
+    let length = u64::from_le_bytes(length_bytes);
+    let truncated = RecordFault::Truncated { need: length.saturating_add(OVERHEAD), have };
+    let Some((payload, tail)) = usize::try_from(length).ok().and_then(|n| body.split_at_checked(n)) else {
+        return Err(truncated);
+    };
+    let Some(&footer) = tail.first_chunk::<4>() else {
+        return Err(truncated);
+    };
+    let stored = u32::from_le_bytes(footer);
+    let computed = masked_crc32c(payload);
+    if stored != computed {
+        return Err(RecordFault::PayloadChecksum { stored, computed });
+    }
+    Ok((payload, offset + length + OVERHEAD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(payloads: &[&[u8]]) -> Vec<u8> {
+        let mut writer = RecordWriter::new(Vec::new());
+        for payload in payloads {
+            writer.write(payload).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn crc_matches_the_published_check_value() {
+        // CRC-32C("123456789") = e3069283; masked = rotr(crc, 15) + a282ead8.
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(masked_crc32c(b"123456789"), 0xc78a_b0e5);
+    }
+
+    #[test]
+    fn records_come_back_with_offsets() {
+        let bytes = file(&[b"abc", b"", b"0123456789"]);
+        assert_eq!(bytes.len(), 3 + 10 + 3 * 16);
+        assert_eq!(read_record(&bytes, 0), Ok((&b"abc"[..], 19)));
+        assert_eq!(read_record(&bytes, 19), Ok((&b""[..], 35)));
+        assert_eq!(read_record(&bytes, 35), Ok((&b"0123456789"[..], 61)));
+        assert_eq!(read_record(&bytes, 61), Err(RecordFault::Truncated { need: 16, have: 0 }));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let good = file(&[b"a payload of some bytes"]);
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                let fault = read_record(&bad, 0).unwrap_err();
+                match fault {
+                    RecordFault::LengthChecksum { .. } => assert!(at < 12),
+                    RecordFault::PayloadChecksum { .. } => assert!(at >= 12),
+                    RecordFault::Truncated { .. } => panic!("a bad length was trusted"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_lengths_and_offsets_stay_in_bounds() {
+        for length in [24u64, 1 << 40, u64::MAX - 8, u64::MAX] {
+            let mut bytes = length.to_le_bytes().to_vec();
+            bytes.extend(masked_crc32c(&length.to_le_bytes()).to_le_bytes());
+            bytes.extend([0; 20]);
+            assert_eq!(
+                read_record(&bytes, 0),
+                Err(RecordFault::Truncated { need: length.saturating_add(16), have: 32 })
+            );
+        }
+        assert!(read_record(b"abc", u64::MAX).is_err());
+    }
+
+    #[test]
+    fn every_truncation_is_noticed() {
+        let good = file(&[b"abcdef"]);
+        for keep in 0..good.len() {
+            assert!(
+                matches!(
+                    read_record(&good[..keep], 0),
+                    Err(RecordFault::Truncated { have, .. }) if have == keep as u64
+                ),
+                "kept {keep}"
+            );
+        }
+    }
+}

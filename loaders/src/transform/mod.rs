@@ -1,0 +1,134 @@
+//! Transforms: what a recipe's `[augment]` lists name, one file an op, and the pipeline that runs a
+//! list of them. A new op is a file here and a line in [`CATALOGUE`].
+//!
+//! Images enter as bytes and leave as planar floats (C, H, W). Ops work on the scale 0 to 255 until
+//! `normalize` or `standardize`; a list without either yields floats 0 to 255. Random ops draw from
+//! (seed, sample id, epoch, position in the list) alone.
+
+mod brightness;
+mod call;
+mod canvas;
+mod center_crop;
+mod contrast;
+mod flip;
+mod moments;
+mod normalize;
+mod pad_crop;
+mod pipeline;
+mod random_crop;
+mod standardize;
+
+use std::fmt;
+
+pub use canvas::Canvas;
+pub use pipeline::{Pipeline, Scratch};
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+
+/// One step from image to image. `Display` writes it in full, as it can be parsed again without a
+/// data set.
+pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
+    /// The shape that comes of `input`, or why there is none.
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String>;
+
+    /// Whether it only moves pixels about, which is free until values are asked for.
+    fn is_geometric(&self) -> bool;
+
+    /// Changes the image; all randomness comes from `draws`.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
+}
+
+/// What an op may need to know beside its arguments.
+#[derive(Debug, Clone, Copy)]
+struct Context<'a> {
+    /// The shape that the op will get.
+    input: ImageSpec,
+    /// Of pixel / 255 over the training split, per channel.
+    mean: &'a [f64],
+    std: &'a [f64],
+}
+
+type Build = fn(&[f64], Context<'_>) -> Result<Box<dyn Transform>, String>;
+
+/// Name, how it is written, and its maker.
+const CATALOGUE: &[(&str, &str, Build)] = &[
+    ("brightness", "brightness(max_delta)", brightness::build),
+    ("center_crop", "center_crop(size)", center_crop::build),
+    ("contrast", "contrast(lower, upper)", contrast::build),
+    ("flip", "flip", flip::build),
+    (
+        "normalize",
+        "normalize, normalize(mean, std) or normalize(a mean per channel, then a std per channel)",
+        normalize::build,
+    ),
+    ("pad_crop", "pad_crop(padding)", pad_crop::build),
+    ("random_crop", "random_crop(size)", random_crop::build),
+    ("standardize", "standardize", standardize::build),
+];
+
+/// Makes the op that `text` names.
+fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    let call = call::parse(text)?;
+    let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
+        let names: Vec<_> = CATALOGUE.iter().map(|(name, ..)| *name).collect();
+        return Err(format!(
+            "unknown transform; did you mean `{}`? There are {}",
+            call::nearest(call.name, &names),
+            names.join(", ")
+        ));
+    };
+    build(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
+}
+
+/// The only argument, a whole number of pixels of at least `least`.
+fn one_size(arguments: &[f64], least: u32) -> Result<u32, String> {
+    let [size] = arguments else {
+        return Err(format!("expected 1 argument, got {}", arguments.len()));
+    };
+    // Above 2^16 no image is meant, and sums of sizes stay clear of overflow.
+    let most = f64::from(u16::MAX);
+    if size.fract() != 0.0 || *size < f64::from(least) || *size > most {
+        return Err(format!("expected a whole number of pixels from {least} to {most}, got {size}"));
+    }
+    Ok(*size as u32)
+}
+
+fn no_arguments(arguments: &[f64]) -> Result<(), String> {
+    match arguments.len() {
+        0 => Ok(()),
+        n => Err(format!("expected no argument, got {n}")),
+    }
+}
+
+/// The shape of a square crop, which must fit inside.
+fn cropped(size: u32, input: ImageSpec) -> Result<ImageSpec, String> {
+    if size > input.height || size > input.width {
+        return Err(format!("a crop of {size}x{size} does not fit into an image of {input}"));
+    }
+    Ok(ImageSpec::new(size, size, input.channels))
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Runs one op on a small image.
+
+    use super::*;
+
+    /// The op's resulting floats on `bytes` for sample `id`, as the only op of a list (seed 1, epoch 0).
+    pub(crate) fn run(text: &str, spec: ImageSpec, bytes: &[u8], id: u64) -> Vec<f32> {
+        let manifest: crate::Manifest = serde_json::from_str(
+            r#"{"version":1,"classes":["a"],"mean":[0.5,0.25,0.125],"std":[0.5,0.25,2.0],"splits":{}}"#,
+        )
+        .unwrap();
+        let pipeline = Pipeline::new(&[text.to_owned()], spec, &manifest, 1).unwrap();
+        let mut out = vec![f32::NAN; pipeline.output().values()];
+        pipeline.apply(bytes, id, 0, &mut Scratch::default(), &mut out);
+        out
+    }
+
+    /// The draws that the only op of a list has in `run`.
+    pub(crate) fn draws(id: u64) -> Draws {
+        Draws::new(1, id, 0, 0)
+    }
+}

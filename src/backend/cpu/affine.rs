@@ -1,0 +1,306 @@
+//! Convolutions and linear layers: three oneDNN primitives over one set of weights.
+
+use std::rc::Rc;
+
+use super::buf::AlignedBuf;
+use super::onednn::{Engine, Layer, Md, Pass as Way, Primitive, arg, reorder};
+use super::narrow::Narrow;
+use super::threads::Threads;
+use super::{Cpu, Format, elementwise};
+use crate::backend::op::{Conv, Linear};
+use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, TensorDesc};
+
+/// A pass whose weights (or their gradient) lie in another layout than the arena's, with the copy between them.
+struct Detour {
+    copy: Primitive,
+    weights: AlignedBuf,
+}
+
+/// A backward pass and the detour that its weights may take.
+struct Backward {
+    primitive: Primitive,
+    detour: Option<Detour>,
+}
+
+/// How the weights' gradient is made.
+enum WeightGradient {
+    Primitive(Backward),
+    /// By our own loops, then copied from plain order.
+    Narrow(Box<Narrow>, Primitive),
+}
+
+/// A convolution or linear layer of known sizes.
+pub(super) struct Plan {
+    engine: Rc<Engine>,
+    threads: Threads,
+    name: String,
+    y: TensorDesc,
+    relu: bool,
+    weights: Md,
+    bias: Option<usize>,
+    forward: Primitive,
+    backward_weights: Option<WeightGradient>,
+    backward_data: Option<Backward>,
+    /// The input in plain order, where its padded channels keep the primitive from reading it.
+    plain: Option<Unblocked>,
+}
+
+/// A blocked input with padding between its channels, copied to plain order for a linear layer, and back for its gradient.
+struct Unblocked {
+    desc: TensorDesc,
+    x: AlignedBuf,
+    dx: AlignedBuf,
+}
+
+/// Layouts of one layer, before any primitive is made.
+struct Geometry {
+    x: Md,
+    w_dims: Vec<usize>,
+    bias: Option<usize>,
+    y: Md,
+    window: Option<([usize; 2], [usize; 4])>,
+    relu: bool,
+}
+
+impl Plan {
+    /// Plans a convolution; its output is blocked.
+    pub fn conv(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+        let x = r.x[0];
+        let y = TensorDesc { n: x.n, shape: output(r)?, block: cpu.block };
+        let (i, o, [kh, kw]) = (x.shape.c / op.groups, op.out_channels / op.groups, op.kernel);
+        let w_dims = if op.groups == 1 { vec![o, i, kh, kw] } else { vec![op.groups, o, i, kh, kw] };
+        let geometry = Geometry {
+            x: activation(&x)?,
+            w_dims,
+            bias: op.bias.then_some(op.out_channels),
+            y: activation(&y)?,
+            window: Some((op.stride, fitted_pads(op, &x, &y))),
+            relu: op.relu,
+        };
+        let mut plan = Self::new(cpu, r, geometry, y, None)?;
+        if let Some(WeightGradient::Primitive(b)) = &plan.backward_weights
+            && b.primitive.name().starts_with("ref")
+            && x.block == 1
+            && op.groups == 1
+        {
+            let narrow = Narrow::new(cpu.threads, op, x, y, r.name)?;
+            let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
+            plan.backward_weights = Some(WeightGradient::Narrow(Box::new(narrow), copy));
+        }
+        Ok(plan)
+    }
+
+    /// Plans a linear layer; it reads an image in the layout that it has.
+    pub fn linear(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
+        let y = TensorDesc::plain(r.x[0].n, output(r)?);
+        let image = r.x[0];
+        let padded = image.shape.c % image.block != 0;
+        let plain = padded.then(|| -> Result<_, Error> {
+            let elems = image.n * image.shape.elems();
+            let dx = if r.train && r.wants_dx { elems } else { 0 };
+            Ok(Unblocked {
+                desc: image,
+                x: AlignedBuf::zeroed(elems, r.name)?,
+                dx: AlignedBuf::zeroed(dx, r.name)?,
+            })
+        });
+        let plain = plain.transpose()?;
+        let vector = plain.is_some() || image.is_plain();
+        let (x, w_dims) = if vector {
+            (Md::plain(&[image.n, image.shape.elems()])?, vec![op.out_features, image.shape.elems()])
+        } else {
+            (activation(&image)?, vec![op.out_features, image.shape.c, image.shape.h, image.shape.w])
+        };
+        let y_md = Md::plain(&[y.n, op.out_features])?;
+        let bias = op.bias.then_some(op.out_features);
+        let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
+        Self::new(cpu, r, geometry, y, plain)
+    }
+
+    fn new(
+        cpu: &Cpu,
+        r: &Request<'_, Cpu>,
+        g: Geometry,
+        y: TensorDesc,
+        plain: Option<Unblocked>,
+    ) -> Result<Self, Error> {
+        let engine = cpu.engine.clone();
+        let given = match r.formats.and_then(|f| f.first()) {
+            Some(Format::Weights(md)) => *md,
+            _ => Md::any(&g.w_dims)?,
+        };
+        let bias = g.bias.map(|n| Md::plain(&[n])).transpose()?;
+        let layer = |w: Md| Layer { op: r.name, x: g.x, w, bias, y: g.y, window: g.window, relu: g.relu };
+        let (forward, weights) = layer(given).primitive(&engine, Way::Forward)?;
+        let any = Md::any(&g.w_dims)?;
+        let backward = |way| -> Result<Backward, Error> {
+            // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
+            if let Ok((primitive, _)) = layer(weights).primitive(&engine, way)
+                && !primitive.name().starts_with("ref")
+            {
+                return Ok(Backward { primitive, detour: None });
+            }
+            let (primitive, own) = layer(any).primitive(&engine, way)?;
+            let (from, to) = if way == Way::BackwardData { (weights, own) } else { (own, weights) };
+            let copy = reorder(&engine, &from, &to, r.name)?;
+            let weights = AlignedBuf::zeroed(own.elems(), r.name)?;
+            Ok(Backward { primitive, detour: Some(Detour { copy, weights }) })
+        };
+        let backward_weights =
+            r.train.then(|| backward(Way::BackwardWeights).map(WeightGradient::Primitive)).transpose()?;
+        let backward_data = (r.train && r.wants_dx).then(|| backward(Way::BackwardData)).transpose()?;
+        Ok(Self {
+            engine,
+            threads: cpu.threads,
+            name: r.name.into(),
+            y,
+            relu: g.relu,
+            weights,
+            bias: g.bias,
+            forward,
+            backward_weights,
+            backward_data,
+            plain,
+        })
+    }
+}
+
+/// The output's shape, or why there is none.
+fn output(r: &Request<'_, Cpu>) -> Result<crate::backend::op::Shape, Error> {
+    r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })
+}
+
+fn activation(d: &TensorDesc) -> Result<Md, Error> {
+    Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)
+}
+
+/// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
+fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
+    let [top, left, ..] = op.pads;
+    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.kernel[axis];
+    let bottom = used(y.shape.h, 0).saturating_sub(x.shape.h + top);
+    let right = used(y.shape.w, 1).saturating_sub(x.shape.w + left);
+    [top, left, bottom, right]
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        let mut formats = vec![Format::Weights(self.weights)];
+        formats.extend(self.bias.map(Format::Plain));
+        formats
+    }
+
+    fn state_bytes(&self) -> usize {
+        let detour = |b: &Backward| b.detour.as_ref().map_or(0, |d| d.weights.as_slice().len() * 4);
+        let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
+            WeightGradient::Primitive(b) => detour(b),
+            WeightGradient::Narrow(narrow, _) => narrow.bytes(),
+        });
+        let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
+        weights + self.backward_data.as_ref().map_or(0, detour) + plain * 4
+    }
+
+    fn implementation(&self) -> String {
+        let backward =
+            |b: &Backward| format!(" {}{}", b.primitive.name(), if b.detour.is_some() { "+reorder" } else { "" });
+        let weights = self.backward_weights.as_ref().map_or(String::new(), |w| match w {
+            WeightGradient::Primitive(b) => backward(b),
+            WeightGradient::Narrow(..) => " own".into(),
+        });
+        format!("{}{weights}{}", self.forward.name(), self.backward_data.as_ref().map_or(String::new(), backward))
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let x = match &mut self.plain {
+            Some(p) => {
+                p.desc.to_plain(x[0].as_slice(), p.x.as_mut_slice());
+                &p.x
+            }
+            None => x[0],
+        };
+        let mut data = vec![
+            (arg::SRC, pointer(x.as_slice())),
+            (arg::WEIGHTS, pointer(pass.params.get(pass.slots[0]))),
+            (arg::DST, y.as_mut_slice().as_mut_ptr()),
+        ];
+        if self.bias.is_some() {
+            data.push((arg::BIAS, pointer(pass.params.get(pass.slots[1]))));
+        }
+        // SAFETY: the plan's layouts gave these buffers their sizes; `y` is exclusively borrowed, the rest is only read.
+        unsafe { self.forward.run(&self.engine, &data) }
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let n = self.y.elems();
+        if self.relu {
+            elementwise::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
+        }
+        self.weight_gradient(pass, g.x[0], g.dy.as_slice(), g.dparams)?;
+        let (dy, engine) = (pointer(g.dy.as_slice()), &self.engine);
+        let (Some(dx), Some(backward)) = (g.dx, &mut self.backward_data) else { return Ok(()) };
+        let mut w = pointer(pass.params.get(pass.slots[0]));
+        if let Some(d) = &mut backward.detour {
+            let to = d.weights.as_mut_slice().as_mut_ptr();
+            // SAFETY: both layouts belong to this plan; the copy's target is its own buffer.
+            unsafe { d.copy.run(engine, &[(arg::SRC, w), (arg::DST, to)])? };
+            w = to;
+        }
+        let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
+        let data = [(arg::DIFF_DST, dy), (arg::WEIGHTS, w), (arg::DIFF_SRC, target)];
+        // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
+        unsafe { backward.primitive.run(engine, &data)? };
+        if let Some(p) = &self.plain {
+            p.desc.from_plain(p.dx.as_slice(), dx.as_mut_slice());
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn weight_gradient(
+        &mut self,
+        pass: &Pass<'_, Cpu>,
+        x: &AlignedBuf,
+        dy: &[f32],
+        dparams: &mut Arena<Cpu>,
+    ) -> Result<(), Error> {
+        let x = self.plain.as_ref().map_or(x, |p| &p.x).as_slice();
+        let db = self.bias.map(|_| dparams.get_mut(pass.slots[1]).as_mut_ptr());
+        match &mut self.backward_weights {
+            None => Err(not_planned(&self.name)),
+            Some(WeightGradient::Narrow(narrow, copy)) => {
+                narrow.run(self.threads, x, dy, self.bias.map(|_| dparams.get_mut(pass.slots[1])));
+                let dw = dparams.get_mut(pass.slots[0]).as_mut_ptr();
+                // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
+                unsafe { copy.run(&self.engine, &[(arg::SRC, pointer(narrow.dw.as_slice())), (arg::DST, dw)]) }
+            }
+            Some(WeightGradient::Primitive(weights)) => {
+                let dw = dparams.get_mut(pass.slots[0]).as_mut_ptr();
+                let target = weights.detour.as_mut().map_or(dw, |d| d.weights.as_mut_slice().as_mut_ptr());
+                let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy)), (arg::DIFF_WEIGHTS, target)];
+                data.extend(db.map(|db| (arg::DIFF_BIAS, db)));
+                // SAFETY: sizes as planned; the parameter gradients are exclusively borrowed and their slots disjoint.
+                unsafe {
+                    weights.primitive.run(&self.engine, &data)?;
+                    match &weights.detour {
+                        Some(d) => d.copy.run(&self.engine, &[(arg::SRC, target), (arg::DST, dw)]),
+                        None => Ok(()),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The address of something that a primitive only reads.
+fn pointer(slice: &[f32]) -> *mut f32 {
+    slice.as_ptr().cast_mut()
+}
+
+fn not_planned(op: &str) -> Error {
+    Error::Unsupported { op: op.into(), why: "backward of a plan made for evaluation".into() }
+}

@@ -1,0 +1,79 @@
+//! Host memory on cache-line boundaries.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::backend::{Buffer, Error};
+
+/// Alignment in bytes: a cache line, and the widest vector.
+const ALIGN: usize = 64;
+
+/// Zeroed f32 memory aligned to 64 bytes.
+pub struct AlignedBuf {
+    data: NonNull<f32>,
+    len: usize,
+}
+
+// SAFETY: it owns its memory exclusively, like a Box<[f32]>.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared references only read.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// `len` zeros; pages are only touched when written.
+    pub fn zeroed(len: usize, what: &str) -> Result<Self, Error> {
+        if len == 0 {
+            return Ok(Self::default());
+        }
+        let fail = || Error::Memory { what: what.into(), bytes: len.saturating_mul(4) };
+        let layout = Self::layout(len).ok_or_else(fail)?;
+        // SAFETY: the layout has a non-zero size.
+        let data = NonNull::new(unsafe { alloc_zeroed(layout) }.cast()).ok_or_else(fail)?;
+        Ok(Self { data, len })
+    }
+
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::from_size_align(len.checked_mul(4)?, ALIGN).ok()
+    }
+
+    /// The elements.
+    pub fn as_slice(&self) -> &[f32] {
+        // SAFETY: `data` is valid for `len` initialised elements (dangling but aligned when `len` is 0).
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+
+    /// The elements for writing.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and exclusively borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+    }
+}
+
+impl Default for AlignedBuf {
+    fn default() -> Self {
+        Self { data: NonNull::dangling(), len: 0 }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if let (true, Some(layout)) = (self.len > 0, Self::layout(self.len)) {
+            // SAFETY: allocated by `zeroed` with this very layout.
+            unsafe { dealloc(self.data.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+impl Buffer for AlignedBuf {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn host(&self) -> Option<&[f32]> {
+        Some(self.as_slice())
+    }
+
+    fn host_mut(&mut self) -> Option<&mut [f32]> {
+        Some(self.as_mut_slice())
+    }
+}

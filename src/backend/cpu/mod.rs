@@ -1,0 +1,182 @@
+//! The CPU backend. Convolutions and matrix products are oneDNN's, in blocked layouts from the first convolution to the last
+//! pool; the passes between them (batch norm with residual and ReLU, pooling, LRN, optimizer) are loops of our own that read
+//! memory once, on oneDNN's thread pool.
+
+mod affine;
+mod buf;
+mod dropout;
+mod elementwise;
+mod loss;
+mod lrn;
+mod narrow;
+mod norm;
+mod onednn;
+mod pool;
+mod shortcut;
+pub(crate) mod simd;
+mod threads;
+mod update;
+
+use std::rc::Rc;
+
+pub use buf::AlignedBuf;
+use onednn::{Engine, Md, arg, reorder};
+use threads::Threads;
+
+use super::op::Op;
+use super::{Arena, Backend, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc};
+
+/// oneDNN on the cores of this rank. Use it from the thread that made it: the OpenMP pool belongs to that thread.
+pub struct Cpu {
+    engine: Rc<Engine>,
+    threads: Threads,
+    /// Channels per block: what one vector register of the instruction set holds.
+    block: usize,
+}
+
+impl Cpu {
+    /// With this many threads.
+    pub fn new(threads: usize) -> Result<Self, Error> {
+        let (_, block) = onednn::instruction_set();
+        Ok(Self { engine: Rc::new(Engine::new(threads.max(1))?), threads: Threads(threads.max(1)), block })
+    }
+
+    /// Bytes of the work space that all primitives share.
+    pub fn scratch_bytes(&self) -> usize {
+        self.engine.scratch_bytes()
+    }
+}
+
+/// How a parameter lies in the arena.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Weights in a layout of oneDNN's choice.
+    Weights(Md),
+    /// A vector of this many elements.
+    Plain(usize),
+}
+
+impl Arena<Cpu> {
+    /// The elements of a slot.
+    fn get(&self, slot: Slot) -> &[f32] {
+        &self.chunks[slot.chunk].as_slice()[slot.range()]
+    }
+
+    /// The elements of a slot for writing.
+    fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
+        &mut self.chunks[slot.chunk].as_mut_slice()[slot.range()]
+    }
+}
+
+impl Cpu {
+    /// Copies weights from one layout to another.
+    fn convert(&self, from: (&Md, &[f32]), to: (&Md, &mut [f32])) -> Result<(), Error> {
+        let copy = reorder(&self.engine, from.0, to.0, "weights")?;
+        for (what, md, len) in [("source", from.0, from.1.len()), ("target", to.0, to.1.len())] {
+            if len < md.elems() {
+                let (expected, got) = (format!("{} elements", md.elems()), len.to_string());
+                return Err(Error::Size { op: format!("{what} of a weight copy"), expected, got });
+            }
+        }
+        let data = [(arg::SRC, from.1.as_ptr().cast_mut()), (arg::DST, to.1.as_mut_ptr())];
+        // SAFETY: both slices hold what their layouts need (checked above); the target is exclusively borrowed.
+        unsafe { copy.run(&self.engine, &data) }
+    }
+}
+
+impl Backend for Cpu {
+    type Buf = AlignedBuf;
+    type Format = Format;
+
+    fn describe(&self) -> String {
+        let (isa, _) = onednn::instruction_set();
+        let plural = if self.threads.0 == 1 { "" } else { "s" };
+        format!("cpu ({}, {isa}, {} thread{plural})", onednn::version(), self.threads.0)
+    }
+
+    fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
+        AlignedBuf::zeroed(elems, "tensors")
+    }
+
+    fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        let threads = self.threads;
+        Ok(match r.op {
+            Op::Conv(op) => Box::new(affine::Plan::conv(self, r, op)?),
+            Op::Linear(op) => Box::new(affine::Plan::linear(self, r, op)?),
+            Op::Norm(op) => Box::new(norm::Plan::new(threads, op.clone(), r)),
+            Op::Pool(op) => Box::new(pool::Plan::new(threads, op, r)?),
+            Op::Lrn(op) => Box::new(lrn::Plan::new(threads, *op, r)),
+            Op::Shortcut(op) => Box::new(shortcut::Plan::new(threads, *op, r)?),
+            Op::Dropout(p) => Box::new(dropout::Plan::new(threads, *p, r)?),
+            Op::Relu => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Relu, r)),
+            Op::Tanh => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Tanh, r)),
+            Op::Add => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Add, r)),
+            Op::Flatten => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Copy, r)),
+        })
+    }
+
+    fn format_elems(&self, format: &Format) -> usize {
+        match format {
+            Format::Weights(md) => md.elems(),
+            Format::Plain(n) => *n,
+        }
+    }
+
+    fn pack(&self, format: &Format, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
+        match format {
+            Format::Weights(md) => self.convert((&md.as_plain()?, plain), (md, arena.get_mut(slot))),
+            Format::Plain(n) => {
+                arena.get_mut(slot)[..*n].copy_from_slice(plain);
+                Ok(())
+            }
+        }
+    }
+
+    fn unpack(&self, format: &Format, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
+        match format {
+            Format::Weights(md) => self.convert((md, arena.get(slot)), (&md.as_plain()?, plain)),
+            Format::Plain(n) => {
+                plain.copy_from_slice(&arena.get(slot)[..*n]);
+                Ok(())
+            }
+        }
+    }
+
+    fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice()[..images.len()].copy_from_slice(images);
+        Ok(())
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &AlignedBuf) -> Result<Vec<f32>, Error> {
+        let mut plain = vec![0.0; desc.n * desc.shape.elems()];
+        desc.to_plain(from.as_slice(), &mut plain);
+        Ok(plain)
+    }
+
+    fn add(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        elementwise::add_to(self.threads, to.as_mut_slice(), from.as_slice());
+        Ok(())
+    }
+
+    fn sgd(
+        &self,
+        numbers: Sgd,
+        ranges: &[DecayRange],
+        w: &mut AlignedBuf,
+        g: &AlignedBuf,
+        m: &mut AlignedBuf,
+    ) -> Result<(), Error> {
+        update::sgd(self.threads, numbers, ranges, w.as_mut_slice(), g.as_slice(), m.as_mut_slice());
+        Ok(())
+    }
+
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &AlignedBuf,
+        dx: Option<&mut AlignedBuf>,
+    ) -> Result<LossSums, Error> {
+        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice))
+    }
+}

@@ -1,0 +1,451 @@
+//! oneDNN's C API, version 2.x: the one file that names it. Memory descriptors, convolution and inner product primitives,
+//! reorders; every status is checked. Version 3.x dropped the operation descriptors: it would be a second file with these items.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ptr;
+
+use super::buf::AlignedBuf;
+use crate::backend::Error;
+
+#[allow(warnings, missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod sys {
+    include!(concat!(env!("OUT_DIR"), "/onednn.rs"));
+}
+
+/// Names of the execution arguments.
+pub mod arg {
+    use super::sys;
+    pub const SRC: i32 = sys::DNNL_ARG_SRC_0 as i32;
+    pub const DST: i32 = sys::DNNL_ARG_DST_0 as i32;
+    pub const WEIGHTS: i32 = sys::DNNL_ARG_WEIGHTS_0 as i32;
+    pub const BIAS: i32 = sys::DNNL_ARG_BIAS as i32;
+    pub const DIFF_SRC: i32 = sys::DNNL_ARG_DIFF_SRC_0 as i32;
+    pub const DIFF_DST: i32 = sys::DNNL_ARG_DIFF_DST_0 as i32;
+    pub const DIFF_WEIGHTS: i32 = sys::DNNL_ARG_DIFF_WEIGHTS_0 as i32;
+    pub const DIFF_BIAS: i32 = sys::DNNL_ARG_DIFF_BIAS as i32;
+    pub(super) const SCRATCHPAD: i32 = sys::DNNL_ARG_SCRATCHPAD as i32;
+}
+
+/// Which of the three passes a primitive computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// y from x and w.
+    Forward,
+    /// dx from dy and w.
+    BackwardData,
+    /// dw, db from x and dy.
+    BackwardWeights,
+}
+
+fn check(status: sys::dnnl_status_t, call: &'static str, op: &str) -> Result<(), Error> {
+    if status == sys::dnnl_success {
+        return Ok(());
+    }
+    let name = match status {
+        sys::dnnl_out_of_memory => "out of memory",
+        sys::dnnl_invalid_arguments => "invalid arguments",
+        sys::dnnl_unimplemented => "unimplemented",
+        sys::dnnl_iterator_ends => "iterator ends",
+        sys::dnnl_runtime_error => "runtime error",
+        sys::dnnl_not_required => "not required",
+        _ => "unknown",
+    };
+    Err(Error::Foreign { library: "oneDNN", call, op: op.into(), status: format!("{status} ({name})") })
+}
+
+/// Version of the library that was loaded.
+pub fn version() -> String {
+    // SAFETY: returns a pointer to a static structure.
+    let v = unsafe { &*sys::dnnl_version() };
+    format!("oneDNN {}.{}.{}", v.major, v.minor, v.patch)
+}
+
+/// Instruction set that the library will use, and the channel block that suits it.
+pub fn instruction_set() -> (&'static str, usize) {
+    // SAFETY: a pure query.
+    let isa = unsafe { sys::dnnl_get_effective_cpu_isa() };
+    // each set's bits contain those of the ones before it, so the order of the values is the order of the sets
+    if isa >= sys::dnnl_cpu_isa_avx512_core && isa != sys::dnnl_cpu_isa_all {
+        ("avx512", 16)
+    } else if isa >= sys::dnnl_cpu_isa_avx2 {
+        ("avx2", 8)
+    } else {
+        ("sse4.1", 8)
+    }
+}
+
+/// Layout of a tensor as oneDNN describes it.
+#[derive(Clone, Copy)]
+pub struct Md(sys::dnnl_memory_desc_t);
+
+impl Md {
+    fn tagged(dims: &[usize], tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
+        // SAFETY: an all-zero descriptor is the valid empty one.
+        let mut md: sys::dnnl_memory_desc_t = unsafe { std::mem::zeroed() };
+        let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
+        for (to, from) in d.iter_mut().zip(dims) {
+            *to = *from as i64;
+        }
+        // SAFETY: `d` holds at least `dims.len()` values, `md` outlives the call.
+        let status =
+            unsafe { sys::dnnl_memory_desc_init_by_tag(&mut md, dims.len() as i32, d.as_ptr(), sys::dnnl_f32, tag) };
+        check(status, "dnnl_memory_desc_init_by_tag", "a layout")?;
+        Ok(Self(md))
+    }
+
+    /// Row-major.
+    pub fn plain(dims: &[usize]) -> Result<Self, Error> {
+        let tag = match dims.len() {
+            1 => sys::dnnl_a,
+            2 => sys::dnnl_ab,
+            4 => sys::dnnl_abcd,
+            _ => sys::dnnl_abcde,
+        };
+        Self::tagged(dims, tag)
+    }
+
+    /// N, C, H, W with channels in blocks of 1, 8 or 16.
+    pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
+        let tag = match block {
+            1 => sys::dnnl_abcd,
+            8 => sys::dnnl_aBcd8b,
+            _ => sys::dnnl_aBcd16b,
+        };
+        Self::tagged(dims, tag)
+    }
+
+    /// The library shall choose.
+    pub fn any(dims: &[usize]) -> Result<Self, Error> {
+        Self::tagged(dims, sys::dnnl_format_tag_any)
+    }
+
+    /// Row-major, with the same dimensions.
+    pub fn as_plain(&self) -> Result<Self, Error> {
+        let dims: Vec<usize> = self.0.dims[..self.0.ndims as usize].iter().map(|&d| d as usize).collect();
+        Self::plain(&dims)
+    }
+
+    /// f32 elements that it takes, padding included.
+    pub fn elems(&self) -> usize {
+        // SAFETY: reads a valid descriptor.
+        unsafe { sys::dnnl_memory_desc_get_size(&self.0) / 4 }
+    }
+}
+
+impl PartialEq for Md {
+    fn eq(&self, other: &Self) -> bool {
+        // SAFETY: reads two valid descriptors.
+        unsafe { sys::dnnl_memory_desc_equal(&self.0, &other.0) != 0 }
+    }
+}
+
+impl fmt::Debug for Md {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0.ndims as usize;
+        // SAFETY: only blocked descriptors are ever made here, so the blocking member is the live one.
+        let b = unsafe { &self.0.format_desc.blocking };
+        let inner = b.inner_nblks as usize;
+        write!(f, "{:?} strides {:?}", &self.0.dims[..n], &b.strides[..n])?;
+        (0..inner).try_for_each(|i| write!(f, " {}@{}", b.inner_blks[i], b.inner_idxs[i]))
+    }
+}
+
+/// The CPU engine, its stream, and the work space that all primitives share (they run one at a time).
+pub struct Engine {
+    engine: sys::dnnl_engine_t,
+    stream: sys::dnnl_stream_t,
+    scratch: RefCell<AlignedBuf>,
+}
+
+impl Engine {
+    /// For a pool of this many OpenMP threads, owned by the calling thread.
+    pub fn new(threads: usize) -> Result<Self, Error> {
+        let (mut engine, mut stream) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: sets a per-thread variable of libgomp.
+        unsafe { sys::omp_set_num_threads(threads as i32) };
+        // SAFETY: out-pointers are valid; the stream is made from the engine just created.
+        unsafe {
+            check(sys::dnnl_engine_create(&mut engine, sys::dnnl_cpu, 0), "dnnl_engine_create", "the CPU")?;
+            let status = sys::dnnl_stream_create(&mut stream, engine, sys::dnnl_stream_default_flags as u32);
+            check(status, "dnnl_stream_create", "the CPU")?;
+        }
+        Ok(Self { engine, stream, scratch: RefCell::default() })
+    }
+
+    /// Bytes of shared work space so far.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch.borrow().as_slice().len() * 4
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // SAFETY: both were created by `new` and are not used after this; a failure to free has no cure.
+        unsafe {
+            sys::dnnl_stream_destroy(self.stream);
+            sys::dnnl_engine_destroy(self.engine);
+        }
+    }
+}
+
+/// Runs `f(thread)` for thread = 0..threads on OpenMP's own pool, the one that the primitives use: two pools would fight.
+pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
+    extern "C" fn enter(data: *mut std::ffi::c_void) {
+        // SAFETY: `data` is the address of the closure below, alive until GOMP_parallel returns; it is Sync.
+        let f = unsafe { &*data.cast::<&(dyn Fn(usize) + Sync)>() };
+        // SAFETY: a query inside a parallel region.
+        f(unsafe { sys::omp_get_thread_num() } as usize);
+    }
+    if threads == 1 {
+        return f(0);
+    }
+    let data = (&raw const f).cast_mut().cast();
+    // SAFETY: the region ends before this call returns, so the borrowed closure outlives every thread's use of it.
+    unsafe { sys::GOMP_parallel(Some(enter), data, threads as u32, 0) }
+}
+
+/// A primitive with its argument slots.
+pub struct Primitive {
+    primitive: sys::dnnl_primitive_t,
+    memories: Vec<(i32, sys::dnnl_memory_t)>,
+    scratch_elems: usize,
+    name: String,
+    op: String,
+}
+
+/// A description that can be asked for layouts before the primitive is made.
+struct PrimitiveDesc(sys::dnnl_primitive_desc_t);
+
+impl Drop for PrimitiveDesc {
+    fn drop(&mut self) {
+        // SAFETY: owned, destroyed once.
+        unsafe { sys::dnnl_primitive_desc_destroy(self.0) };
+    }
+}
+
+impl PrimitiveDesc {
+    fn new(engine: &Engine, op_desc: sys::const_dnnl_op_desc_t, relu: bool, op: &str) -> Result<Self, Error> {
+        let (mut attr, mut ops, mut desc) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: all out-pointers are valid, the descriptor behind `op_desc` outlives the call, attributes are freed below.
+        unsafe {
+            check(sys::dnnl_primitive_attr_create(&mut attr), "dnnl_primitive_attr_create", op)?;
+            let user = sys::dnnl_scratchpad_mode_user;
+            check(sys::dnnl_primitive_attr_set_scratchpad_mode(attr, user), "dnnl_primitive_attr_set", op)?;
+            if relu {
+                check(sys::dnnl_post_ops_create(&mut ops), "dnnl_post_ops_create", op)?;
+                let status = sys::dnnl_post_ops_append_eltwise(ops, 1.0, sys::dnnl_eltwise_relu, 0.0, 0.0);
+                check(status, "dnnl_post_ops_append_eltwise", op)?;
+                check(sys::dnnl_primitive_attr_set_post_ops(attr, ops), "dnnl_primitive_attr_set_post_ops", op)?;
+                sys::dnnl_post_ops_destroy(ops);
+            }
+            let status = sys::dnnl_primitive_desc_create(&mut desc, op_desc, attr, engine.engine, ptr::null());
+            sys::dnnl_primitive_attr_destroy(attr);
+            check(status, "dnnl_primitive_desc_create", op)?;
+        }
+        Ok(Self(desc))
+    }
+
+    fn md(&self, argument: i32) -> Md {
+        // SAFETY: the query returns a pointer into the descriptor (or a static empty one), copied before it can go away.
+        Md(unsafe { *sys::dnnl_primitive_desc_query_md(self.0, sys::dnnl_query_exec_arg_md, argument) })
+    }
+
+    fn name(&self) -> String {
+        let mut text: *const std::ffi::c_char = ptr::null();
+        let out = (&raw mut text).cast();
+        // SAFETY: writes a pointer to a string that lives as long as the descriptor.
+        let status = unsafe { sys::dnnl_primitive_desc_query(self.0, sys::dnnl_query_impl_info_str, 0, out) };
+        if status != sys::dnnl_success || text.is_null() {
+            return "?".into();
+        }
+        // SAFETY: a NUL-terminated string, see above.
+        unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+impl Primitive {
+    fn new(engine: &Engine, desc: &PrimitiveDesc, arguments: &[(i32, Md)], op: &str) -> Result<Self, Error> {
+        let mut p = Self {
+            primitive: ptr::null_mut(),
+            memories: Vec::new(),
+            scratch_elems: 0,
+            name: desc.name(),
+            op: op.into(),
+        };
+        // SAFETY: valid descriptor and out-pointer.
+        check(unsafe { sys::dnnl_primitive_create(&mut p.primitive, desc.0) }, "dnnl_primitive_create", op)?;
+        for (argument, md) in arguments {
+            p.bind(engine, *argument, md)?;
+        }
+        let scratch = desc.md(arg::SCRATCHPAD);
+        if scratch.elems() > 0 {
+            p.scratch_elems = scratch.elems();
+            p.bind(engine, arg::SCRATCHPAD, &scratch)?;
+            let mut shared = engine.scratch.borrow_mut();
+            if shared.as_slice().len() < p.scratch_elems {
+                *shared = AlignedBuf::zeroed(p.scratch_elems, "oneDNN's work space")?;
+            }
+        }
+        Ok(p)
+    }
+
+    fn bind(&mut self, engine: &Engine, argument: i32, md: &Md) -> Result<(), Error> {
+        let mut memory = ptr::null_mut();
+        // SAFETY: a memory object without storage (null handle); its handle is set before every execution.
+        let status = unsafe { sys::dnnl_memory_create(&mut memory, &md.0, engine.engine, ptr::null_mut()) };
+        check(status, "dnnl_memory_create", &self.op)?;
+        self.memories.push((argument, memory));
+        Ok(())
+    }
+
+    /// The library's name of the chosen implementation.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs it; `data` gives each bound argument's memory.
+    ///
+    /// # Safety
+    /// Every pointer must be valid for the elements of its layout for the duration of the call, outputs exclusively.
+    pub unsafe fn run(&self, engine: &Engine, data: &[(i32, *mut f32)]) -> Result<(), Error> {
+        let mut arguments = [sys::dnnl_exec_arg_t { arg: 0, memory: ptr::null_mut() }; 8];
+        let mut scratch = engine.scratch.borrow_mut();
+        for (to, &(argument, memory)) in arguments.iter_mut().zip(&self.memories) {
+            let handle = if argument == arg::SCRATCHPAD {
+                scratch.as_mut_slice().as_mut_ptr()
+            } else {
+                data.iter().find(|d| d.0 == argument).map_or(ptr::null_mut(), |d| d.1)
+            };
+            if handle.is_null() {
+                return Err(Error::Size {
+                    op: self.op.clone(),
+                    expected: format!("memory for argument {argument}"),
+                    got: "none".into(),
+                });
+            }
+            // SAFETY: a live memory object; the caller vouches for the handle.
+            let status = unsafe { sys::dnnl_memory_set_data_handle(memory, handle.cast()) };
+            check(status, "dnnl_memory_set_data_handle", &self.op)?;
+            *to = sys::dnnl_exec_arg_t { arg: argument, memory };
+        }
+        let count = self.memories.len() as i32;
+        // SAFETY: `count` arguments are filled in; all handles are valid by the caller's promise.
+        let status = unsafe { sys::dnnl_primitive_execute(self.primitive, engine.stream, count, arguments.as_ptr()) };
+        check(status, "dnnl_primitive_execute", &self.op)?;
+        // SAFETY: a live stream.
+        check(unsafe { sys::dnnl_stream_wait(engine.stream) }, "dnnl_stream_wait", &self.op)
+    }
+}
+
+impl Drop for Primitive {
+    fn drop(&mut self) {
+        for (_, memory) in &self.memories {
+            // SAFETY: owned, destroyed once.
+            unsafe { sys::dnnl_memory_destroy(*memory) };
+        }
+        // SAFETY: owned, destroyed once (null is accepted).
+        unsafe { sys::dnnl_primitive_destroy(self.primitive) };
+    }
+}
+
+/// Layouts and geometry of a convolution or, without `window`, of an inner product.
+pub struct Layer<'a> {
+    /// Node, for messages.
+    pub op: &'a str,
+    /// x or dx.
+    pub x: Md,
+    /// w or dw; may be [`Md::any`].
+    pub w: Md,
+    /// Bias, if there is one.
+    pub bias: Option<Md>,
+    /// y or dy.
+    pub y: Md,
+    /// Stride and pads (top, left, bottom, right) of a convolution.
+    pub window: Option<([usize; 2], [usize; 4])>,
+    /// ReLU after the forward pass.
+    pub relu: bool,
+}
+
+impl Layer<'_> {
+    /// The primitive of one pass, and the weights' layout that it settled on.
+    pub fn primitive(&self, engine: &Engine, pass: Pass) -> Result<(Primitive, Md), Error> {
+        let desc = match self.window {
+            Some(window) => self.convolution(engine, pass, window)?,
+            None => self.inner_product(engine, pass)?,
+        };
+        let (x, w, b, y) = match pass {
+            Pass::Forward => (arg::SRC, arg::WEIGHTS, Some(arg::BIAS), arg::DST),
+            Pass::BackwardData => (arg::DIFF_SRC, arg::WEIGHTS, None, arg::DIFF_DST),
+            Pass::BackwardWeights => (arg::SRC, arg::DIFF_WEIGHTS, Some(arg::DIFF_BIAS), arg::DIFF_DST),
+        };
+        let weights = desc.md(w);
+        let mut arguments = vec![(x, self.x), (w, weights), (y, self.y)];
+        if let (Some(argument), Some(md)) = (b, self.bias) {
+            arguments.push((argument, md));
+        }
+        Ok((Primitive::new(engine, &desc, &arguments, self.op)?, weights))
+    }
+
+    fn bias_pointer(&self) -> *const sys::dnnl_memory_desc_t {
+        self.bias.as_ref().map_or(ptr::null(), |b| &b.0)
+    }
+
+    fn convolution(&self, engine: &Engine, pass: Pass, window: ([usize; 2], [usize; 4])) -> Result<PrimitiveDesc, Error> {
+        let ([sh, sw], [top, left, bottom, right]) = window;
+        let dims = |a: usize, b: usize| {
+            let mut d = [0i64; sys::DNNL_MAX_NDIMS as usize];
+            (d[0], d[1]) = (a as i64, b as i64);
+            d
+        };
+        let (stride, before, after) = (dims(sh, sw), dims(top, left), dims(bottom, right));
+        let (s, b, a) = (stride.as_ptr(), before.as_ptr(), after.as_ptr());
+        let direct = sys::dnnl_convolution_direct;
+        // SAFETY: an all-zero descriptor is overwritten by the init call; all pointers outlive it.
+        let mut d: sys::dnnl_convolution_desc_t = unsafe { std::mem::zeroed() };
+        let (x, w, bias, y) = (&self.x.0, &self.w.0, self.bias_pointer(), &self.y.0);
+        // SAFETY: as above; spatial arrays hold at least two values.
+        let status = unsafe {
+            match pass {
+                Pass::Forward => {
+                    let kind = sys::dnnl_forward_training;
+                    sys::dnnl_convolution_forward_desc_init(&mut d, kind, direct, x, w, bias, y, s, b, a)
+                }
+                Pass::BackwardData => sys::dnnl_convolution_backward_data_desc_init(&mut d, direct, x, w, y, s, b, a),
+                Pass::BackwardWeights => {
+                    sys::dnnl_convolution_backward_weights_desc_init(&mut d, direct, x, w, bias, y, s, b, a)
+                }
+            }
+        };
+        check(status, "dnnl_convolution_desc_init", self.op)?;
+        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Pass::Forward, self.op)
+    }
+
+    fn inner_product(&self, engine: &Engine, pass: Pass) -> Result<PrimitiveDesc, Error> {
+        // SAFETY: an all-zero descriptor is overwritten by the init call; all pointers outlive it.
+        let mut d: sys::dnnl_inner_product_desc_t = unsafe { std::mem::zeroed() };
+        let (x, w, bias, y) = (&self.x.0, &self.w.0, self.bias_pointer(), &self.y.0);
+        // SAFETY: as above.
+        let status = unsafe {
+            match pass {
+                Pass::Forward => {
+                    sys::dnnl_inner_product_forward_desc_init(&mut d, sys::dnnl_forward_training, x, w, bias, y)
+                }
+                Pass::BackwardData => sys::dnnl_inner_product_backward_data_desc_init(&mut d, x, w, y),
+                Pass::BackwardWeights => sys::dnnl_inner_product_backward_weights_desc_init(&mut d, x, w, bias, y),
+            }
+        };
+        check(status, "dnnl_inner_product_desc_init", self.op)?;
+        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Pass::Forward, self.op)
+    }
+}
+
+/// The primitive that copies one layout into another.
+pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitive, Error> {
+    let mut desc = ptr::null_mut();
+    let e = engine.engine;
+    // SAFETY: valid descriptors, engine and out-pointer; default attributes.
+    let status = unsafe { sys::dnnl_reorder_primitive_desc_create(&mut desc, &from.0, e, &to.0, e, ptr::null()) };
+    check(status, "dnnl_reorder_primitive_desc_create", op)?;
+    Primitive::new(engine, &PrimitiveDesc(desc), &[(arg::SRC, *from), (arg::DST, *to)], op)
+}

@@ -1,0 +1,219 @@
+//! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time.
+
+use super::buf::AlignedBuf;
+use super::simd::simd;
+use super::threads::{Shared, Threads};
+use super::{Cpu, Format};
+use crate::backend::op::{Pool, PoolKind, Window};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+
+/// Pooling of known sizes; max pooling remembers which cell won.
+pub(super) struct Plan {
+    threads: Threads,
+    kind: PoolKind,
+    x: TensorDesc,
+    y: TensorDesc,
+    grid: Grid,
+    winners: Vec<u16>,
+}
+
+/// The windows down the rows and along the columns of a plane that is `width` wide.
+struct Grid {
+    rows: Vec<Window>,
+    columns: Vec<Window>,
+    width: usize,
+    /// Cells of the widest window in a row: numbers a window's cells.
+    stride: usize,
+}
+
+simd! {
+    fn max_plane<B: usize>(g: &Grid, x: &[f32], y: &mut [f32], winners: &mut [u16]) {
+        let mut out = 0;
+        for r in &g.rows {
+            for c in &g.columns {
+                let (mut best, mut who) = ([f32::NEG_INFINITY; B], [0u16; B]);
+                for h in r.from..r.to {
+                    for w in c.from..c.to {
+                        let cell = ((h - r.from) * g.stride + w - c.from) as u16;
+                        let x = &x[(h * g.width + w) * B..][..B];
+                        for lane in 0..B {
+                            let wins = x[lane] > best[lane] || x[lane].is_nan();
+                            best[lane] = if wins { x[lane] } else { best[lane] };
+                            who[lane] = if wins { cell } else { who[lane] };
+                        }
+                    }
+                }
+                y[out..out + B].copy_from_slice(&best);
+                if let Some(to) = winners.get_mut(out..out + B) {
+                    to.copy_from_slice(&who);
+                }
+                out += B;
+            }
+        }
+    }
+}
+
+simd! {
+    fn max_plane_back<B: usize>(g: &Grid, dy: &[f32], winners: &[u16], dx: &mut [f32]) {
+        dx.fill(0.0);
+        let mut out = 0;
+        for r in &g.rows {
+            for c in &g.columns {
+                let (dy, who) = (&dy[out..out + B], &winners[out..out + B]);
+                for h in r.from..r.to {
+                    for w in c.from..c.to {
+                        let cell = ((h - r.from) * g.stride + w - c.from) as u16;
+                        let dx = &mut dx[(h * g.width + w) * B..][..B];
+                        for lane in 0..B {
+                            dx[lane] += if who[lane] == cell { dy[lane] } else { 0.0 };
+                        }
+                    }
+                }
+                out += B;
+            }
+        }
+    }
+}
+
+simd! {
+    fn mean_plane<B: usize>(g: &Grid, padded: bool, x: &[f32], y: &mut [f32]) {
+        let mut out = 0;
+        for r in &g.rows {
+            for c in &g.columns {
+                let mut sum = [0f32; B];
+                for h in r.from..r.to {
+                    for w in c.from..c.to {
+                        let x = &x[(h * g.width + w) * B..][..B];
+                        for lane in 0..B {
+                            sum[lane] += x[lane];
+                        }
+                    }
+                }
+                let share = share(*r, *c, padded);
+                for (y, s) in y[out..out + B].iter_mut().zip(sum) {
+                    *y = s * share;
+                }
+                out += B;
+            }
+        }
+    }
+}
+
+simd! {
+    fn mean_plane_back<B: usize>(g: &Grid, padded: bool, dy: &[f32], dx: &mut [f32]) {
+        dx.fill(0.0);
+        let mut out = 0;
+        for r in &g.rows {
+            for c in &g.columns {
+                let share = share(*r, *c, padded);
+                let dy = &dy[out..out + B];
+                for h in r.from..r.to {
+                    for w in c.from..c.to {
+                        let dx = &mut dx[(h * g.width + w) * B..][..B];
+                        for lane in 0..B {
+                            dx[lane] = dy[lane].mul_add(share, dx[lane]);
+                        }
+                    }
+                }
+                out += B;
+            }
+        }
+    }
+}
+
+/// 1 / divisor of an average.
+fn share(r: Window, c: Window, padded: bool) -> f32 {
+    let cells = if padded { r.padded * c.padded } else { (r.to - r.from) * (c.to - c.from) };
+    1.0 / cells as f32
+}
+
+/// Calls a kernel with the block size as a constant.
+macro_rules! by_block {
+    ($block:expr, $f:ident($($arg:expr),*)) => {
+        match $block {
+            1 => $f::<1>($($arg),*),
+            8 => $f::<8>($($arg),*),
+            _ => $f::<16>($($arg),*),
+        }
+    };
+}
+
+impl Plan {
+    pub fn new(threads: Threads, op: &Pool, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+        let x = r.x[0];
+        let wrong = |why| Error::Unsupported { op: r.name.into(), why };
+        let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
+        let [height, stride] = op.extent(x.shape);
+        if height * stride > usize::from(u16::MAX) {
+            return Err(wrong(format!("a window of {height}x{stride} has more than {} cells", u16::MAX)));
+        }
+        let y = x.with_shape(r.op.output(r.shapes).map_err(wrong)?);
+        let remember = r.train && op.kind == PoolKind::Max;
+        let winners = vec![0; if remember { y.elems() } else { 0 }];
+        Ok(Self { threads, kind: op.kind, x, y, grid: Grid { rows, columns, width: x.shape.w, stride }, winners })
+    }
+
+    /// Elements of one channel block's plane, in and out.
+    fn planes(&self) -> (usize, usize) {
+        (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
+    }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.winners.len() * 2
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (px, py) = self.planes();
+        let x = x[0].as_slice();
+        let (y, winners) = (Shared::new(y.as_mut_slice()), Shared::new(&mut self.winners));
+        let (grid, block, kind, train) = (&self.grid, self.x.block, self.kind, !self.winners.is_empty());
+        self.threads.each(self.x.n * self.x.blocks(), |_, planes| {
+            for p in planes {
+                let (x, out) = (&x[p * px..][..px], p * py..(p + 1) * py);
+                // SAFETY: every plane is one thread's, and both slices are borrowed for the whole call.
+                let y = unsafe { y.part(out.clone()) };
+                if kind == PoolKind::Max {
+                    // SAFETY: as above.
+                    let winners = unsafe { winners.part(if train { out } else { 0..0 }) };
+                    by_block!(block, max_plane(grid, x, y, winners));
+                } else {
+                    by_block!(block, mean_plane(grid, kind == PoolKind::AvgCountPad, x, y));
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Some(dx) = g.dx else { return Ok(()) };
+        let (px, py) = self.planes();
+        let (grid, block, kind) = (&self.grid, self.x.block, self.kind);
+        let (dy, winners) = (g.dy.as_slice(), &self.winners);
+        let count = self.x.n * self.x.blocks();
+        self.threads.split(&mut dx.as_mut_slice()[..count * px], px, |first, run| {
+            for (p, dx) in (first..).zip(run.chunks_mut(px)) {
+                let dy = &dy[p * py..][..py];
+                if kind == PoolKind::Max {
+                    by_block!(block, max_plane_back(grid, dy, &winners[p * py..][..py], dx));
+                } else {
+                    by_block!(block, mean_plane_back(grid, kind == PoolKind::AvgCountPad, dy, dx));
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! What can go wrong on a device.
+
+/// A failure of a device or of what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A foreign call answered with a status other than success.
+    #[error("{library}: {call} for {op} answered {status}; try a smaller batch, or report this with `trireme doctor`'s output")]
+    Foreign {
+        /// Library and version.
+        library: &'static str,
+        /// Function that was called.
+        call: &'static str,
+        /// Node or purpose.
+        op: String,
+        /// Its status, named where known.
+        status: String,
+    },
+    /// An operation that this device does not run.
+    #[error("{op}: {why}")]
+    Unsupported {
+        /// Node.
+        op: String,
+        /// What is missing and what to do.
+        why: String,
+    },
+    /// Memory that could not be had.
+    #[error("no {bytes} bytes of memory for {what}; try a smaller batch or more ranks")]
+    Memory {
+        /// What it was for.
+        what: String,
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// Sizes that contradict the plan.
+    #[error("{op}: expected {expected}, got {got}")]
+    Size {
+        /// Node or call.
+        op: String,
+        /// What the plan says.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+}

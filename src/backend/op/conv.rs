@@ -1,0 +1,129 @@
+//! Convolution: attributes, shapes, cost.
+
+use super::{Init, ParamSpec, Shape};
+
+/// Two-dimensional cross-correlation, as in every deep learning library. Weight OIHW with I = in / groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conv {
+    /// Channels that come out.
+    pub out_channels: usize,
+    /// Kernel height, width.
+    pub kernel: [usize; 2],
+    /// Vertical, horizontal step.
+    pub stride: [usize; 2],
+    /// Zeros added at top, left, bottom, right.
+    pub pads: [usize; 4],
+    /// Independent groups of channels.
+    pub groups: usize,
+    /// Whether a bias is added.
+    pub bias: bool,
+    /// Whether max(., 0) follows in the same pass.
+    pub relu: bool,
+    /// Start of the weight.
+    pub init: Init,
+    /// Start of the bias.
+    pub bias_init: f32,
+}
+
+impl Conv {
+    /// A square kernel with stride 1, no padding, no bias, no ReLU.
+    pub fn new(out_channels: usize, k: usize) -> Self {
+        Self {
+            out_channels,
+            kernel: [k, k],
+            stride: [1, 1],
+            pads: [0; 4],
+            groups: 1,
+            bias: false,
+            relu: false,
+            init: Init::HeNormalFanIn,
+            bias_init: 0.0,
+        }
+    }
+
+    /// Step in both directions.
+    pub fn stride(mut self, s: usize) -> Self {
+        self.stride = [s, s];
+        self
+    }
+
+    /// The same number of zeros on all four sides.
+    pub fn pad(mut self, p: usize) -> Self {
+        self.pads = [p; 4];
+        self
+    }
+
+    /// Zeros at top, left, bottom, right.
+    pub fn pads(mut self, pads: [usize; 4]) -> Self {
+        self.pads = pads;
+        self
+    }
+
+    /// Groups of channels that do not see each other.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Adds a bias that starts at `start`.
+    pub fn bias(mut self, start: f32) -> Self {
+        self.bias = true;
+        self.bias_init = start;
+        self
+    }
+
+    /// ReLU in the same pass.
+    pub fn relu(mut self) -> Self {
+        self.relu = true;
+        self
+    }
+
+    /// Start of the weight.
+    pub fn init(mut self, init: Init) -> Self {
+        self.init = init;
+        self
+    }
+
+    pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
+        let fits = self.groups > 0 && x.c % self.groups == 0 && self.out_channels % self.groups == 0;
+        if !fits {
+            return Err(format!(
+                "{} input and {} output channels do not divide into {} groups",
+                x.c, self.out_channels, self.groups
+            ));
+        }
+        let [top, left, bottom, right] = self.pads;
+        let h = window_steps(x.h + top + bottom, self.kernel[0], self.stride[0]);
+        let w = window_steps(x.w + left + right, self.kernel[1], self.stride[1]);
+        match (h, w) {
+            (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
+            _ => Err(format!("kernel {:?} with pads {:?} does not fit into {x}", self.kernel, self.pads)),
+        }
+    }
+
+    pub(super) fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        let shape = vec![self.out_channels, x.c / self.groups, self.kernel[0], self.kernel[1]];
+        let mut params = vec![ParamSpec::new("weight", shape, self.init)];
+        if self.bias {
+            params.push(ParamSpec::new("bias", vec![self.out_channels], Init::Constant(self.bias_init)));
+        }
+        params
+    }
+
+    pub(super) fn macs(&self, x: Shape) -> u64 {
+        let per_output = x.c / self.groups * self.kernel[0] * self.kernel[1];
+        self.output(x).map_or(0, |y| (y.elems() * per_output) as u64)
+    }
+}
+
+/// How often a window of `k` fits at step `s` into `extent`, if at all.
+pub(super) fn window_steps(extent: usize, k: usize, s: usize) -> Option<usize> {
+    (k > 0 && s > 0 && extent >= k).then(|| (extent - k) / s + 1)
+}
+
+/// Zeros before and after that make `ceil(extent / stride)` outputs; the odd one goes after (TensorFlow's SAME).
+pub fn same_pads(extent: usize, kernel: usize, stride: usize) -> (usize, usize) {
+    let out = extent.div_ceil(stride);
+    let total = ((out - 1) * stride + kernel).saturating_sub(extent);
+    (total / 2, total - total / 2)
+}

@@ -1,0 +1,52 @@
+//! Fully connected layer: attributes and parameters.
+
+use super::{Init, ParamSpec, Shape};
+
+/// y = W x + b over all features of the input, in C, H, W order if it is an image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    /// Features that come out.
+    pub out_features: usize,
+    /// Whether a bias is added.
+    pub bias: bool,
+    /// Whether max(., 0) follows in the same pass.
+    pub relu: bool,
+    /// Start of the weight.
+    pub init: Init,
+    /// Start of the bias.
+    pub bias_init: f32,
+}
+
+impl Linear {
+    /// With a bias that starts at zero, PyTorch's default start of the weight, no ReLU.
+    pub fn new(out_features: usize) -> Self {
+        Self { out_features, bias: true, relu: false, init: Init::UniformFanIn, bias_init: 0.0 }
+    }
+
+    /// ReLU in the same pass.
+    pub fn relu(mut self) -> Self {
+        self.relu = true;
+        self
+    }
+
+    /// Start of the weight.
+    pub fn init(mut self, init: Init) -> Self {
+        self.init = init;
+        self
+    }
+
+    /// Start of the bias.
+    pub fn bias(mut self, start: f32) -> Self {
+        self.bias = true;
+        self.bias_init = start;
+        self
+    }
+
+    pub(super) fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        let mut params = vec![ParamSpec::new("weight", vec![self.out_features, x.elems()], self.init)];
+        if self.bias {
+            params.push(ParamSpec::new("bias", vec![self.out_features], Init::Constant(self.bias_init)));
+        }
+        params
+    }
+}

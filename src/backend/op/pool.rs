@@ -1,0 +1,110 @@
+//! Pooling: attributes, shapes, and which cells each window sees.
+
+use super::Shape;
+use super::conv::window_steps;
+
+/// What a window yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolKind {
+    /// The largest cell; padding never wins.
+    Max,
+    /// The mean over the cells inside the image.
+    Avg,
+    /// The sum over the cells divided by the window's size, padding included (but not what `ceil` adds beyond it).
+    AvgCountPad,
+}
+
+impl PoolKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            PoolKind::Max => "maxpool",
+            PoolKind::Avg | PoolKind::AvgCountPad => "avgpool",
+        }
+    }
+}
+
+/// Max or average pooling, with PyTorch's ceil mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// What a window yields.
+    pub kind: PoolKind,
+    /// Window height, width; `None` = the whole plane.
+    pub window: Option<[usize; 2]>,
+    /// Vertical, horizontal step.
+    pub stride: [usize; 2],
+    /// Cells added at top, left, bottom, right.
+    pub pads: [usize; 4],
+    /// Round the number of windows up; a window that would start beyond image and padding is dropped.
+    pub ceil: bool,
+}
+
+/// The windows of one direction: for each output, the cells [from, to) inside the image and the divisor of `AvgCountPad`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// First cell.
+    pub from: usize,
+    /// One past the last cell.
+    pub to: usize,
+    /// Cells counted when padding counts.
+    pub padded: usize,
+}
+
+impl Pool {
+    /// A square window at a step, no padding.
+    pub fn new(kind: PoolKind, window: usize, stride: usize) -> Self {
+        Self { kind, window: Some([window, window]), stride: [stride, stride], pads: [0; 4], ceil: false }
+    }
+
+    /// Average over the whole plane.
+    pub fn global() -> Self {
+        Self { kind: PoolKind::Avg, window: None, stride: [1, 1], pads: [0; 4], ceil: false }
+    }
+
+    /// Cells added at top, left, bottom, right.
+    pub fn pads(mut self, pads: [usize; 4]) -> Self {
+        self.pads = pads;
+        self
+    }
+
+    /// Round the number of windows up.
+    pub fn ceil(mut self) -> Self {
+        self.ceil = true;
+        self
+    }
+
+    /// Window height and width for this input.
+    pub fn extent(&self, x: Shape) -> [usize; 2] {
+        self.window.unwrap_or([x.h, x.w])
+    }
+
+    pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
+        let rows = self.windows(x, 0)?.len();
+        let columns = self.windows(x, 1)?.len();
+        Ok(Shape::image(x.c, rows, columns))
+    }
+
+    /// The windows down the rows (`axis` 0) or along the columns (1).
+    pub fn windows(&self, x: Shape, axis: usize) -> Result<Vec<Window>, String> {
+        let size = [x.h, x.w][axis];
+        let (k, s) = (self.extent(x)[axis], self.stride[axis]);
+        let (before, after) = (self.pads[axis], self.pads[axis + 2]);
+        let extent = size + before + after;
+        let Some(mut steps) = window_steps(extent, k, s) else {
+            return Err(format!("window {:?} with pads {:?} does not fit into {x}", self.extent(x), self.pads));
+        };
+        if before >= k || after >= k {
+            return Err(format!("pads {:?} must be smaller than the window {:?}", self.pads, self.extent(x)));
+        }
+        if self.ceil && (extent - k) % s != 0 && steps * s < size + before {
+            steps += 1;
+        }
+        Ok((0..steps)
+            .map(|i| {
+                let start = i * s;
+                let end = (start + k).min(extent);
+                let from = start.saturating_sub(before);
+                Window { from, to: end.saturating_sub(before).min(size), padded: end - start }
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,26 @@
+//! The parameter-free shortcut.
+
+use super::Shape;
+
+/// Every `stride`-th pixel, and zero channels on both sides up to `out_channels` (option A of He et al. 2015, section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortcut {
+    /// Channels that come out.
+    pub out_channels: usize,
+    /// Step in both directions.
+    pub stride: usize,
+}
+
+impl Shortcut {
+    /// Zero channels before the input's first one.
+    pub fn before(&self, x: Shape) -> usize {
+        (self.out_channels - x.c) / 2
+    }
+
+    pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
+        if self.out_channels < x.c || self.stride == 0 {
+            return Err(format!("shortcut from {x} to {} channels at stride {}", self.out_channels, self.stride));
+        }
+        Ok(Shape::image(self.out_channels, x.h.div_ceil(self.stride), x.w.div_ceil(self.stride)))
+    }
+}

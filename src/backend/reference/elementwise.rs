@@ -1,0 +1,77 @@
+//! ReLU, tanh, sum of two, copy.
+
+use super::{HostBuf, Reference, loops};
+use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+
+/// Which function.
+pub(super) enum Kind {
+    Relu,
+    Tanh,
+    Add,
+    Copy,
+}
+
+/// An element-wise op of known size.
+pub(super) struct Plan {
+    pub kind: Kind,
+    pub y: TensorDesc,
+}
+
+/// Zeroes the gradient where ReLU gave zero.
+pub(super) fn mask(dy: &mut [f32], y: &[f32]) {
+    for (d, y) in dy.iter_mut().zip(y) {
+        if *y <= 0.0 {
+            *d = 0.0;
+        }
+    }
+}
+
+impl Planned<Reference> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn implementation(&self) -> String {
+        loops()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
+        for i in 0..self.y.elems() {
+            let v = x[0].0[i];
+            y.0[i] = match self.kind {
+                Kind::Relu => v.max(0.0),
+                Kind::Tanh => v.tanh(),
+                Kind::Add => v + x[1].0[i],
+                Kind::Copy => v,
+            };
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+        let n = self.y.elems();
+        match self.kind {
+            Kind::Relu => mask(&mut g.dy.0[..n], &g.y.0),
+            Kind::Tanh => g.dy.0[..n].iter_mut().zip(&g.y.0).for_each(|(d, y)| *d *= 1.0 - y * y),
+            Kind::Copy => {}
+            Kind::Add => {
+                if let Some(dx) = g.dx {
+                    dx.0[..n].copy_from_slice(&g.dy.0[..n]);
+                }
+            }
+        }
+        Ok(())
+    }
+}

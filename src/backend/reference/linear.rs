@@ -1,0 +1,77 @@
+//! Fully connected layer as three nested loops.
+
+use super::conv::store;
+use super::{HostBuf, Reference, loops};
+use crate::backend::op::Linear;
+use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+
+/// A linear layer of known sizes.
+pub(super) struct Plan {
+    pub op: Linear,
+    pub x: TensorDesc,
+    pub y: TensorDesc,
+}
+
+impl Planned<Reference> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<usize> {
+        let (i, o) = (self.x.shape.elems(), self.op.out_features);
+        if self.op.bias { vec![o * i, o] } else { vec![o * i] }
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn implementation(&self) -> String {
+        loops()
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
+        let (inputs, outputs) = (self.x.shape.elems(), self.op.out_features);
+        let w = pass.params.get(pass.slots[0]);
+        for n in 0..self.x.n {
+            let row = &x[0].0[n * inputs..][..inputs];
+            for o in 0..outputs {
+                let bias = if self.op.bias { pass.params.get(pass.slots[1])[o] as f64 } else { 0.0 };
+                let dot: f64 = row.iter().zip(&w[o * inputs..]).map(|(a, b)| *a as f64 * *b as f64).sum();
+                let v = (dot + bias) as f32;
+                y.0[n * outputs + o] = if self.op.relu { v.max(0.0) } else { v };
+            }
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+        let (inputs, outputs) = (self.x.shape.elems(), self.op.out_features);
+        if self.op.relu {
+            super::elementwise::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
+        }
+        let (dy, x) = (&g.dy.0, &g.x[0].0);
+        let mut dw = vec![0f64; outputs * inputs];
+        let mut db = vec![0f64; outputs];
+        let mut dx = vec![0f64; self.x.elems()];
+        let w = pass.params.get(pass.slots[0]);
+        for n in 0..self.x.n {
+            for o in 0..outputs {
+                let d = dy[n * outputs + o] as f64;
+                db[o] += d;
+                for i in 0..inputs {
+                    dw[o * inputs + i] += d * x[n * inputs + i] as f64;
+                    dx[n * inputs + i] += d * w[o * inputs + i] as f64;
+                }
+            }
+        }
+        store(g.dparams.get_mut(pass.slots[0]), &dw);
+        if self.op.bias {
+            store(g.dparams.get_mut(pass.slots[1]), &db);
+        }
+        if let Some(to) = g.dx {
+            store(&mut to.0, &dx);
+        }
+        Ok(())
+    }
+}

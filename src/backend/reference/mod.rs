@@ -1,0 +1,147 @@
+//! The oracle: every operation in plain loops over plain NCHW, f32 values with f64 accumulators. Slow, short, easy to check.
+
+mod conv;
+pub(super) mod dropout;
+mod elementwise;
+mod linear;
+mod loss;
+mod lrn;
+mod norm;
+mod pool;
+mod shortcut;
+
+use super::op::Op;
+use super::{Arena, Backend, Buffer, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc};
+
+/// The plain-loop backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reference;
+
+/// Ordinary host memory.
+#[derive(Debug, Default)]
+pub struct HostBuf(pub Vec<f32>);
+
+impl Buffer for HostBuf {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn host(&self) -> Option<&[f32]> {
+        Some(&self.0)
+    }
+
+    fn host_mut(&mut self) -> Option<&mut [f32]> {
+        Some(&mut self.0)
+    }
+}
+
+impl Arena<Reference> {
+    /// The elements of a slot.
+    fn get(&self, slot: Slot) -> &[f32] {
+        &self.chunks[slot.chunk].0[slot.range()]
+    }
+
+    /// The elements of a slot for writing.
+    fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
+        &mut self.chunks[slot.chunk].0[slot.range()]
+    }
+}
+
+impl Backend for Reference {
+    type Buf = HostBuf;
+    /// Elements of the plain tensor.
+    type Format = usize;
+
+    fn describe(&self) -> String {
+        "reference (plain loops, 1 thread)".into()
+    }
+
+    fn alloc(&self, elems: usize) -> Result<HostBuf, Error> {
+        Ok(HostBuf(vec![0.0; elems]))
+    }
+
+    fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        let x = r.x[0].with_shape(r.shapes[0]);
+        let shape = r
+            .op
+            .output(r.shapes)
+            .map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
+        let y = TensorDesc::plain(x.n, shape);
+        Ok(match r.op {
+            Op::Conv(op) => Box::new(conv::Plan { op: op.clone(), x, y }),
+            Op::Linear(op) => Box::new(linear::Plan { op: op.clone(), x, y }),
+            Op::Norm(op) => Box::new(norm::Plan::new(op.clone(), x)),
+            Op::Pool(op) => Box::new(pool::Plan { op: op.clone(), x, y }),
+            Op::Lrn(op) => Box::new(lrn::Plan { op: *op, x }),
+            Op::Shortcut(op) => Box::new(shortcut::Plan { op: *op, x, y }),
+            Op::Relu => Box::new(elementwise::Plan { kind: elementwise::Kind::Relu, y }),
+            Op::Tanh => Box::new(elementwise::Plan { kind: elementwise::Kind::Tanh, y }),
+            Op::Flatten => Box::new(elementwise::Plan { kind: elementwise::Kind::Copy, y }),
+            Op::Add => Box::new(elementwise::Plan { kind: elementwise::Kind::Add, y }),
+            Op::Dropout(p) => Box::new(dropout::Plan { p: *p, index: r.index, x, kept: Vec::new() }),
+        })
+    }
+
+    fn format_elems(&self, format: &usize) -> usize {
+        *format
+    }
+
+    fn pack(&self, _: &usize, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
+        arena.get_mut(slot).copy_from_slice(plain);
+        Ok(())
+    }
+
+    fn unpack(&self, _: &usize, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
+        plain.copy_from_slice(arena.get(slot));
+        Ok(())
+    }
+
+    fn upload(&self, images: &[f32], to: &mut HostBuf) -> Result<(), Error> {
+        to.0[..images.len()].copy_from_slice(images);
+        Ok(())
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &HostBuf) -> Result<Vec<f32>, Error> {
+        Ok(from.0[..desc.elems()].to_vec())
+    }
+
+    fn add(&self, to: &mut HostBuf, from: &HostBuf) -> Result<(), Error> {
+        for (a, b) in to.0.iter_mut().zip(&from.0) {
+            *a += b;
+        }
+        Ok(())
+    }
+
+    fn sgd(
+        &self,
+        s: Sgd,
+        ranges: &[DecayRange],
+        w: &mut HostBuf,
+        g: &HostBuf,
+        m: &mut HostBuf,
+    ) -> Result<(), Error> {
+        for r in ranges {
+            for i in r.range.clone() {
+                let g = g.0[i] + r.weight_decay * w.0[i];
+                m.0[i] = s.momentum * m.0[i] + g;
+                w.0[i] -= s.lr * if s.nesterov { g + s.momentum * m.0[i] } else { m.0[i] };
+            }
+        }
+        Ok(())
+    }
+
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &HostBuf,
+        dx: Option<&mut HostBuf>,
+    ) -> Result<LossSums, Error> {
+        loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice()))
+    }
+}
+
+/// Names every reference plan alike.
+fn loops() -> String {
+    "loops".into()
+}

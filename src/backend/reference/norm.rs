@@ -1,0 +1,116 @@
+//! Batch normalisation by the book: two passes for the statistics.
+
+use super::{HostBuf, Reference, loops};
+use crate::backend::op::Norm;
+use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+
+/// Batch normalisation of known sizes, with the statistics of its last batch.
+pub(super) struct Plan {
+    op: Norm,
+    x: TensorDesc,
+    mean: Vec<f64>,
+    /// Sum of squared offsets from the mean.
+    m2: Vec<f64>,
+}
+
+impl Plan {
+    pub fn new(op: Norm, x: TensorDesc) -> Self {
+        let c = x.shape.c;
+        Self { op, x, mean: vec![0.0; c], m2: vec![0.0; c] }
+    }
+
+    fn count(&self) -> f64 {
+        (self.x.n * self.x.shape.plane()) as f64
+    }
+
+    fn inverse_std(&self, c: usize) -> f64 {
+        1.0 / (self.m2[c] / self.count() + self.op.eps as f64).sqrt()
+    }
+
+    /// Indices of one channel.
+    fn channel(&self, c: usize) -> impl Iterator<Item = usize> + use<> {
+        let (channels, plane) = (self.x.shape.c, self.x.shape.plane());
+        (0..self.x.n).flat_map(move |n| (0..plane).map(move |p| (n * channels + c) * plane + p))
+    }
+}
+
+impl Planned<Reference> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<usize> {
+        vec![self.x.shape.c; 2]
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.x.shape.c * 16
+    }
+
+    fn implementation(&self) -> String {
+        loops()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        self.op.residual.then_some(1)
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
+        let channels = self.x.shape.c;
+        for c in 0..channels {
+            let (mean, inverse) = if pass.training {
+                let n = self.count();
+                self.mean[c] = self.channel(c).map(|i| x[0].0[i] as f64).sum::<f64>() / n;
+                self.m2[c] = self.channel(c).map(|i| (x[0].0[i] as f64 - self.mean[c]).powi(2)).sum();
+                (self.mean[c], self.inverse_std(c))
+            } else {
+                let var = pass.running[channels + c] as f64;
+                (pass.running[c] as f64, 1.0 / (var + self.op.eps as f64).sqrt())
+            };
+            let gamma = pass.params.get(pass.slots[0])[c] as f64;
+            let beta = pass.params.get(pass.slots[1])[c] as f64;
+            for i in self.channel(c) {
+                let mut v = (x[0].0[i] as f64 - mean) * inverse * gamma + beta;
+                if self.op.residual {
+                    v += x[1].0[i] as f64;
+                }
+                y.0[i] = if self.op.relu { v.max(0.0) as f32 } else { v as f32 };
+            }
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+        if self.op.relu {
+            super::elementwise::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
+        }
+        let (dy, x, n) = (&g.dy.0, &g.x[0].0, self.count());
+        let mut dx = g.dx;
+        for c in 0..self.x.shape.c {
+            let (mean, inverse) = (self.mean[c], self.inverse_std(c));
+            let hat = |i: usize| (x[i] as f64 - mean) * inverse;
+            let dbeta: f64 = self.channel(c).map(|i| dy[i] as f64).sum();
+            let dgamma: f64 = self.channel(c).map(|i| dy[i] as f64 * hat(i)).sum();
+            g.dparams.get_mut(pass.slots[0])[c] = dgamma as f32;
+            g.dparams.get_mut(pass.slots[1])[c] = dbeta as f32;
+            if let Some(dx) = dx.as_deref_mut() {
+                let gamma = pass.params.get(pass.slots[0])[c] as f64;
+                for i in self.channel(c) {
+                    let d = dy[i] as f64 - dbeta / n - hat(i) * dgamma / n;
+                    dx.0[i] = (gamma * inverse * d) as f32;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
+        let (c, n) = (self.x.shape.c, self.count());
+        for i in 0..c {
+            let d = self.mean[i] - running[i] as f64;
+            sums[i] += n * d;
+            sums[c + i] += self.m2[i] + n * d * d;
+        }
+        n as u64
+    }
+}

@@ -1,0 +1,59 @@
+//! The parameter-free shortcut.
+
+use super::{HostBuf, Reference, loops};
+use crate::backend::op::Shortcut;
+use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+
+/// The shortcut of known sizes.
+pub(super) struct Plan {
+    pub op: Shortcut,
+    pub x: TensorDesc,
+    pub y: TensorDesc,
+}
+
+impl Plan {
+    /// Calls `f(input index, output index)` for every value that passes.
+    fn each(&self, mut f: impl FnMut(usize, usize)) {
+        let (x, y, s) = (self.x.shape, self.y.shape, self.op.stride);
+        let before = self.op.before(x);
+        for n in 0..self.x.n {
+            for c in 0..x.c {
+                for p in 0..y.plane() {
+                    let (h, w) = (p / y.w * s, p % y.w * s);
+                    f(((n * x.c + c) * x.h + h) * x.w + w, (n * y.c + c + before) * y.plane() + p);
+                }
+            }
+        }
+    }
+}
+
+impl Planned<Reference> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn implementation(&self) -> String {
+        loops()
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
+        y.0[..self.y.elems()].fill(0.0);
+        self.each(|from, to| y.0[to] = x[0].0[from]);
+        Ok(())
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+        let Some(dx) = g.dx else { return Ok(()) };
+        dx.0[..self.x.elems()].fill(0.0);
+        self.each(|from, to| dx.0[from] = g.dy.0[to]);
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Files written whole or not at all: a temporary one beside, fsync, rename, fsync of the folder.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::Error;
+
+/// Makes `folder` if it is missing, and proves that a file can be written there.
+///
+/// # Errors
+/// [`Error::Folder`] with the reason. Leaves no file behind in either case.
+pub fn writable(folder: &Path) -> Result<(), Error> {
+    let refuse = |source| Error::Folder { path: folder.to_path_buf(), source };
+    fs::create_dir_all(folder).map_err(refuse)?;
+    let probe = Temporary { path: folder.join(".writable.tmp") };
+    let write = || {
+        let mut file = File::create(&probe.path)?;
+        // More than some file systems keep inside the inode: an empty file fits on a full disk.
+        file.write_all(&[0; 8192])?;
+        file.sync_all()
+    };
+    write().map_err(refuse)
+}
+
+/// Replaces `path` by what `write` puts into the temporary file whose path it is given.
+///
+/// `bytes` is what is known of the size, for the message when the disk is full. On any failure the temporary file is
+/// removed and `path` keeps what it had. One process at a time may write to `path`.
+pub(super) fn replace(path: &Path, bytes: u64, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+    let name = path.file_name().ok_or_else(|| Error::Io {
+        action: "write",
+        path: path.to_path_buf(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, "no file name"),
+    })?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let refuse = |source: io::Error| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Error::NoSpace { path: path.to_path_buf(), bytes }
+        }
+        _ => Error::Io { action: "write", path: path.to_path_buf(), source },
+    };
+    // The same name each time: what a killed run left is overwritten by the next.
+    let temporary = Temporary { path: folder.join(format!(".{}.tmp", name.to_string_lossy())) };
+    // HDF5's words for a folder that cannot be written to are worse than the system's.
+    File::create(&temporary.path).map_err(refuse)?;
+    write(&temporary.path).map_err(|error| match error {
+        Error::Io { source, .. } => refuse(source),
+        Error::Hdf5 { text, .. } if is_full(&text) => Error::NoSpace { path: path.to_path_buf(), bytes },
+        other => other,
+    })?;
+    let finish = || {
+        File::open(&temporary.path)?.sync_all()?;
+        fs::rename(&temporary.path, path)?;
+        File::open(folder)?.sync_all()
+    };
+    finish().map_err(refuse)
+}
+
+/// Whether HDF5's words tell of a full disk, quota or file size limit.
+fn is_full(text: &str) -> bool {
+    [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].iter().any(|code| text.contains(&format!("errno = {code},")))
+}
+
+/// A file that is removed in the end; after a rename there is nothing left to remove.
+struct Temporary {
+    path: PathBuf,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It may be renamed, or never have come to be.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("trireme-atomic-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        folder
+    }
+
+    #[test]
+    fn a_failure_keeps_the_old_file_and_leaves_nothing_else() {
+        let folder = folder("failure");
+        writable(&folder).unwrap();
+        let path = folder.join("model.h5");
+        replace(&path, 3, |temporary| fs::write(temporary, "old").map_err(|e| panic!("{e}"))).unwrap();
+        let failure = replace(&path, 3, |temporary| {
+            fs::write(temporary, "ne").unwrap();
+            Err(Error::Io { action: "write", path: path.clone(), source: io::ErrorKind::StorageFull.into() })
+        });
+        assert!(matches!(failure, Err(Error::NoSpace { bytes: 3, .. })), "{failure:?}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_a_file_is_not_writable() {
+        let folder = folder("file");
+        writable(&folder).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::write(folder.join("file"), "").unwrap();
+        for path in [folder.join("file"), folder.join("file/below")] {
+            let text = writable(&path).unwrap_err().to_string();
+            assert!(text.contains(&*path.to_string_lossy()) && text.contains("--out"), "{text}");
+        }
+        let missing = replace(&folder.join("missing/model.h5"), 1, |_| Ok(()));
+        assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn hdf5s_words_for_a_full_disk_are_known() {
+        assert!(is_full("file write failed: filename = 'x', errno = 28, error message = 'No space left on device'"));
+        assert!(!is_full("unable to open file: errno = 2, error message = 'No such file'"));
+    }
+}

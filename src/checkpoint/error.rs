@@ -1,0 +1,110 @@
+//! What can go wrong with a model file.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of reading or writing a model file. Each text names the file and what to try.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried: `read`, `write`, ...
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// No space, or no quota, is left on the file system.
+    #[error(
+        "no space left to write {} ({bytes} bytes and more): free some (`df -h`, `quota`), or choose another place \
+         with --out. What stood there before is untouched", .path.display()
+    )]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// The bytes of all weights; the file is a little longer.
+        bytes: u64,
+    },
+    /// A folder for output that cannot be made or written.
+    #[error("cannot write to the folder {}: {source}. Choose another with --out, or mend its permissions", .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// HDF5 refused.
+    #[error("cannot {action} in {}: {text}{}", .path.display(), advice(.text))]
+    Hdf5 {
+        /// What was tried, with the name of the object.
+        action: String,
+        /// The file.
+        path: PathBuf,
+        /// The library's words.
+        text: String,
+    },
+    /// The file is something else.
+    #[error("{} is no trireme model: {text}. Give the model.h5 that `trireme train` wrote", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// How it was recognised.
+        text: String,
+    },
+    /// The file is HDF5 without the checksum that trireme puts behind it.
+    #[error(
+        "{} is no whole trireme model: the checksum at its end is missing. Either it was cut short (copy it again, or \
+         take another model from checkpoints/), or another program wrote into it or made it", .path.display()
+    )]
+    Unsealed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a later version.
+    #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::model_file::VERSION)]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format's version.
+        version: u64,
+    },
+    /// The checksum does not fit: bits changed on the way or on the disk.
+    #[error(
+        "{} is damaged: its checksum should be {expected:08x}, its bytes give {got:08x}. Copy it again, or take \
+         another model from checkpoints/", .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The checksum stored.
+        expected: u32,
+        /// The checksum of the bytes.
+        got: u32,
+    },
+    /// Something in the file is missing or contradicts the rest.
+    #[error("{}: {text}. The file is damaged or was changed by another program; copy or train it again", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with expected and got.
+        text: String,
+    },
+    /// A model that cannot be written as a file: a fault of the caller.
+    #[error("layer {layer}: {text}")]
+    Layer {
+        /// The layer's name.
+        layer: String,
+        /// What is wrong, with expected and got.
+        text: String,
+    },
+}
+
+/// What to try, where the library's words tell.
+fn advice(text: &str) -> &'static str {
+    if text.contains("lock") {
+        return ". On a file system without locks set HDF5_USE_FILE_LOCKING=FALSE";
+    }
+    ""
+}

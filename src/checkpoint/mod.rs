@@ -1,0 +1,19 @@
+//! Files that outlive a run: `model.h5`, in HDF5.
+//!
+//! - [`mod@model_file`]: what a model file holds, and its layout on disk;
+//! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
+//! - `h5`: groups, attributes and arrays of HDF5, the only file that names the library;
+//! - `seal`: the checksum behind the HDF5 data; `atomic`: written whole or not at all.
+//!
+//! Not here: when to write, and which tensors a network has.
+
+mod atomic;
+pub mod error;
+mod h5;
+pub mod keras;
+pub mod model_file;
+mod seal;
+
+pub use atomic::writable;
+pub use error::Error;
+pub use model_file::{LayerKind, LayerWeights, ModelFile};

@@ -1,0 +1,297 @@
+//! `model.h5`: what it holds, and where.
+//!
+//! Weights stand in Keras's legacy layout: group `model_weights` with the attribute `layer_names`; a group per layer with
+//! `weight_names`; arrays `<layer>/kernel:0` and so on inside it. Beside Keras's, a layer's group has the attributes
+//! `trireme_kind` (`conv`, `linear`, `norm`) and, behind a flatten, `trireme_flatten` (C, H, W). Group `trireme` has
+//! attributes for the rest, and the group `scores` with an attribute a score.
+//! The file holds no time, host, rank count or speed, and equal models make equal bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::h5::{Group, H5File};
+use super::keras::{self, Tensor};
+use super::{Error, atomic, seal};
+
+/// Version of the format, raised when older programs can no longer read what is written.
+pub const VERSION: u64 = 1;
+
+/// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
+const KERAS_VERSION: &str = "2.15.0";
+
+/// A trained network with all that is needed to use it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelFile {
+    /// Name in the catalogue, such as `resnet20`.
+    pub network: String,
+    /// Shape of an input: channels, height, width.
+    pub input: [usize; 3],
+    /// Class names, in order of their labels.
+    pub classes: Vec<String>,
+    /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
+    pub preprocess: Vec<String>,
+    /// Mean per channel that `normalize` subtracts, of pixel / 255.
+    pub mean: Vec<f64>,
+    /// Standard deviation per channel that `normalize` divides by, of pixel / 255.
+    pub std: Vec<f64>,
+    /// The recipe as resolved, in TOML.
+    pub recipe: String,
+    /// Scores by name, such as `validation/top1`.
+    pub scores: BTreeMap<String, f64>,
+    /// Epochs done.
+    pub epoch: u64,
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Layers with weights, in the order Keras wants them (by depth in the graph, the first layer first).
+    pub layers: Vec<LayerWeights>,
+}
+
+/// The weights of a layer, with PyTorch's names and layouts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerWeights {
+    /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
+    pub name: String,
+    /// What the layer does.
+    pub kind: LayerKind,
+    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
+    pub tensors: Vec<Tensor>,
+}
+
+/// What a layer with weights does, as far as layouts depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    /// Convolution, weight (out, in/groups, kh, kw).
+    Conv,
+    /// Linear, weight (out, in).
+    Linear {
+        /// Channels, height and width that a flatten right before it joins to its inputs.
+        flatten: Option<[usize; 3]>,
+    },
+    /// Batch norm.
+    Norm,
+}
+
+impl LayerKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Conv => "conv",
+            Self::Linear { .. } => "linear",
+            Self::Norm => "norm",
+        }
+    }
+}
+
+impl ModelFile {
+    /// Writes the file: a temporary one beside, fsync, rename, fsync of the folder, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::Layer`] for weights that do not fit their kind, else what the disk refused. On any error nothing is left
+    /// behind, and a file that stood there before is untouched.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let weights = self.to_keras()?;
+        let bytes = weights.iter().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
+        atomic::replace(path, bytes, |temporary| {
+            let file = H5File::create(temporary)?;
+            let written = self.fill(&file.root()?, &weights);
+            written.and(file.close())?;
+            seal::append(temporary)
+        })
+    }
+
+    /// Reads a file that [`ModelFile::write`] wrote.
+    ///
+    /// # Errors
+    /// For a file that is missing, cut short, changed, of another kind or of a later version.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        seal::check(path)?;
+        let foreign = |text: String| Error::Foreign { path: path.to_path_buf(), text };
+        let file = H5File::open(path)?;
+        let root = file.root()?;
+        if !root.has("trireme") || !root.has("model_weights") {
+            return Err(foreign("an HDF5 file without the groups trireme and model_weights".into()));
+        }
+        let ours = root.open("trireme")?;
+        let version = ours.number("version")?;
+        if version > VERSION {
+            return Err(Error::Newer { path: path.to_path_buf(), version });
+        }
+        let content = |text| Error::Content { path: path.to_path_buf(), text };
+        Ok(Self {
+            network: ours.text("network")?,
+            input: three(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
+            classes: ours.texts("classes")?,
+            preprocess: ours.texts("preprocess")?,
+            mean: ours.numbers("mean")?,
+            std: ours.numbers("std")?,
+            recipe: ours.text("recipe")?,
+            scores: read_scores(&ours.open("scores")?)?,
+            epoch: ours.number("epoch")?,
+            step: ours.number("step")?,
+            layers: read_layers(&root.open("model_weights")?, &content)?,
+        })
+    }
+
+    /// Each layer's tensors in Keras's names and layouts; refuses what could not be read back.
+    fn to_keras(&self) -> Result<Vec<Vec<Tensor>>, Error> {
+        let mut seen = BTreeSet::new();
+        let convert = |layer: &LayerWeights| {
+            let name = layer.name.as_str();
+            let refuse = |text| Error::Layer { layer: name.to_string(), text };
+            if name.is_empty() || name == "." || name.contains(['/', '\0']) {
+                return Err(refuse("a name in HDF5 is not empty, not a dot, and has no slash".into()));
+            }
+            if !seen.insert(name.to_string()) {
+                return Err(refuse("two layers have this name".into()));
+            }
+            keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)
+        };
+        self.layers.iter().map(convert).collect()
+    }
+
+    fn fill(&self, root: &Group, weights: &[Vec<Tensor>]) -> Result<(), Error> {
+        let group = root.create("model_weights")?;
+        for place in [root, &group] {
+            place.put_text("backend", "tensorflow")?;
+            place.put_text("keras_version", KERAS_VERSION)?;
+        }
+        let names: Vec<String> = self.layers.iter().map(|layer| layer.name.clone()).collect();
+        group.put_texts("layer_names", &names)?;
+        for (layer, tensors) in self.layers.iter().zip(weights) {
+            write_layer(&group, layer, tensors)?;
+        }
+        let ours = root.create("trireme")?;
+        ours.put_number("version", VERSION)?;
+        ours.put_text("network", &self.network)?;
+        ours.put_numbers("input", &self.input.map(|n| n as u64))?;
+        ours.put_texts("classes", &self.classes)?;
+        ours.put_texts("preprocess", &self.preprocess)?;
+        ours.put_numbers("mean", &self.mean)?;
+        ours.put_numbers("std", &self.std)?;
+        ours.put_text("recipe", &self.recipe)?;
+        ours.put_number("epoch", self.epoch)?;
+        ours.put_number("step", self.step)?;
+        let scores = ours.create("scores")?;
+        self.scores.iter().try_for_each(|(name, &score)| scores.put_number(name, score))
+    }
+}
+
+fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor]) -> Result<(), Error> {
+    let group = group.create(&layer.name)?;
+    let names: Vec<String> = tensors.iter().map(|(name, ..)| format!("{}/{name}:0", layer.name)).collect();
+    group.put_texts("weight_names", &names)?;
+    group.put_text("trireme_kind", layer.kind.name())?;
+    if let LayerKind::Linear { flatten: Some(chw) } = layer.kind {
+        group.put_numbers("trireme_flatten", &chw.map(|n| n as u64))?;
+    }
+    let inner = group.create(&layer.name)?;
+    for (name, shape, values) in tensors {
+        inner.put_array(&format!("{name}:0"), shape, values)?;
+    }
+    Ok(())
+}
+
+fn read_layers(group: &Group, content: &dyn Fn(String) -> Error) -> Result<Vec<LayerWeights>, Error> {
+    let mut layers = Vec::new();
+    for name in group.texts("layer_names")? {
+        let layer = group.open(&name)?;
+        let kind = read_kind(&layer).map_err(|error| match error {
+            Ok(error) => error,
+            Err(text) => content(format!("layer {name}: {text}")),
+        })?;
+        let mut tensors = Vec::new();
+        for weight in layer.texts("weight_names")? {
+            let (shape, values) = layer.array(&weight)?;
+            let tail = weight.rsplit('/').next().unwrap_or(&weight);
+            tensors.push((tail.trim_end_matches(":0").to_string(), shape, values));
+        }
+        let tensors = keras::from_keras(kind, &tensors).map_err(|text| content(format!("layer {name}: {text}")))?;
+        layers.push(LayerWeights { name, kind, tensors });
+    }
+    Ok(layers)
+}
+
+/// A layer's kind; fails with an error of the file, or with a text on what it holds.
+fn read_kind(layer: &Group) -> Result<LayerKind, Result<Error, String>> {
+    let kind = layer.text("trireme_kind").map_err(Ok)?;
+    match kind.as_str() {
+        "conv" => Ok(LayerKind::Conv),
+        "norm" => Ok(LayerKind::Norm),
+        "linear" => {
+            let names = layer.attribute_names().map_err(Ok)?;
+            if !names.iter().any(|name| name == "trireme_flatten") {
+                return Ok(LayerKind::Linear { flatten: None });
+            }
+            let chw = layer.numbers("trireme_flatten").map_err(Ok)?;
+            Ok(LayerKind::Linear { flatten: Some(three(&chw).map_err(Err)?) })
+        }
+        other => Err(Err(format!("kind is one of conv, linear, norm, got {other:?}"))),
+    }
+}
+
+fn read_scores(group: &Group) -> Result<BTreeMap<String, f64>, Error> {
+    let names = group.attribute_names()?;
+    names.into_iter().map(|name| group.number(&name).map(|score| (name, score))).collect()
+}
+
+/// Channels, height and width.
+fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
+    let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok()).collect();
+    sizes
+        .and_then(|sizes| sizes.try_into().ok())
+        .ok_or_else(|| format!("channels, height and width are three numbers, got {numbers:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a file that `fill` has made and sealed.
+    fn read(name: &str, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Error {
+        let path = std::env::temp_dir().join(format!("trireme-{name}-{}.h5", std::process::id()));
+        let file = H5File::create(&path).unwrap();
+        fill(&file.root().unwrap()).unwrap();
+        file.close().unwrap();
+        seal::append(&path).unwrap();
+        let read = ModelFile::read(&path);
+        std::fs::remove_file(&path).unwrap();
+        read.unwrap_err()
+    }
+
+    #[test]
+    fn a_file_without_our_groups_is_foreign() {
+        let error = read("foreign", |root| root.create("model_weights").map(drop));
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_later_format_asks_for_a_newer_trireme() {
+        let error = read("newer", |root| {
+            root.create("model_weights")?;
+            root.create("trireme")?.put_number("version", VERSION + 1)
+        });
+        assert!(error.to_string().contains("model format 2, this trireme reads up to 1"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_or_odd_part_is_named() {
+        let error = read("missing", |root| {
+            root.create("model_weights")?;
+            root.create("trireme")?.put_number("version", VERSION)
+        });
+        assert!(error.to_string().contains("read the attribute /trireme/network"), "{error}");
+        let error = read("kind", |root| {
+            let weights = root.create("model_weights")?;
+            weights.put_texts("layer_names", &["fc".into()])?;
+            weights.create("fc")?.put_text("trireme_kind", "lstm")?;
+            let ours = root.create("trireme")?;
+            ours.put_number("version", VERSION)?;
+            ["network", "recipe"].iter().try_for_each(|name| ours.put_text(name, ""))?;
+            ours.put_numbers("input", &[3u64, 8, 8])?;
+            ["classes", "preprocess"].iter().try_for_each(|name| ours.put_texts(name, &[]))?;
+            ["mean", "std"].iter().try_for_each(|name| ours.put_numbers(name, &[0.5]))?;
+            ["epoch", "step"].iter().try_for_each(|name| ours.put_number(name, 1u64))?;
+            ours.create("scores").map(drop)
+        });
+        assert!(error.to_string().contains("layer fc: kind is one of conv, linear, norm, got \"lstm\""), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! `trireme bench`: its arguments.
+
+use super::value::{bytes, duration, positive};
+use clap::Subcommand;
+use std::path::PathBuf;
+
+/// Arguments of `trireme bench`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme bench step --model resnet20 --batch 128 --threads 2
+  trireme bench loader data/cifar10 --threads 1
+  mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M")]
+pub struct Args {
+    /// What to measure
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// What to measure.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// The training step, on data in memory: forward, backward, update
+    Step(Step),
+    /// The loader alone: read, check, transform, batch
+    Loader(Loader),
+    /// The sum over all ranks, as gradients need it
+    Allreduce(Allreduce),
+}
+
+/// Arguments of `trireme bench step`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme bench step --model resnet20 --batch 128 --threads 2
+  trireme bench step --model lenet --batch 64 --profile")]
+pub struct Step {
+    /// Network
+    #[arg(long, value_name = "NAME", default_value = "resnet20")]
+    pub model: String,
+    /// Images a step
+    #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
+    pub batch: usize,
+    /// Compute threads [default: all cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Print the time of every layer as well
+    #[arg(long)]
+    pub profile: bool,
+    /// Seconds to measure, after the warm-up
+    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    pub seconds: f64,
+}
+
+/// Arguments of `trireme bench loader`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme bench loader data/cifar10 --threads 1
+  trireme bench loader data/cifar10 --split test --transform normalize --epochs 10")]
+pub struct Loader {
+    /// Data set
+    pub dir: PathBuf,
+    /// Split to read
+    #[arg(long, value_name = "NAME", default_value = "train")]
+    pub split: String,
+    /// Transform, in the words of a recipe; repeat it for a list
+    #[arg(long, value_name = "T", default_values = ["pad_crop(4)", "flip", "normalize"])]
+    pub transform: Vec<String>,
+    /// Images a batch
+    #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
+    pub batch: usize,
+    /// Loader threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    pub threads: usize,
+    /// Passes over the split
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    pub epochs: u32,
+}
+
+/// Arguments of `trireme bench allreduce`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M")]
+pub struct Allreduce {
+    /// Bytes a sum, as 4096, 64K or 4M; a list has commas
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]
+    pub sizes: Vec<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser;
+
+    fn parse(line: &str) -> What {
+        match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Bench(args) => args.what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn transforms_keep_their_commas_and_sizes_split_at_theirs() {
+        let What::Loader(loader) = parse("trireme bench loader d --transform contrast(0.2,1.8) --transform flip")
+        else {
+            panic!("not a loader bench");
+        };
+        assert_eq!(loader.transform, ["contrast(0.2,1.8)", "flip"]);
+        let What::Allreduce(allreduce) = parse("trireme bench allreduce --sizes 512,64K") else {
+            panic!("not an allreduce bench");
+        };
+        assert_eq!(allreduce.sizes, [512, 65_536]);
+        let What::Allreduce(allreduce) = parse("trireme bench allreduce") else { panic!("not an allreduce bench") };
+        assert_eq!(allreduce.sizes.len(), 5);
+    }
+}

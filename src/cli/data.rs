@@ -1,0 +1,206 @@
+//! `trireme data`: arguments, and the calls into `data_tools`.
+
+use super::exit::Failure;
+use super::output::print;
+use super::value::positive;
+use clap::Subcommand;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use data_tools::ConvertOptions;
+use serde_json::Value;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// Arguments of `trireme data`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10
+  trireme data verify data/cifar10")]
+pub struct Args {
+    /// What to do
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// What to do with a data set.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// Make a data set of TFRecord shards from files in another format
+    Convert(Convert),
+    /// Describe a data set: splits, shards, classes, image size
+    #[command(after_help = "Example:\n  trireme data info data/cifar10")]
+    Info(Folder),
+    /// Check every record: checksums, lengths, counts, labels; exit code 1 if anything is wrong
+    #[command(after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2")]
+    Verify(Verify),
+    /// Measure mean and deviation of the pixels and the size of each class
+    #[command(
+        after_help = "Example:\n  trireme data stats data/cifar10\n  trireme data stats data/cifar10 --split test --json"
+    )]
+    Stats(Stats),
+    /// Make TFRecords of other programs readable: write the missing .idx files and dataset.json
+    #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords")]
+    Index(Folder),
+}
+
+/// Arguments of `trireme data convert`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist data/fashion-mnist --shards 16
+  trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10 --jobs 4
+
+The same bytes come out for any number of jobs. OUT appears whole or not at all.")]
+pub struct Convert {
+    /// Format of SRC
+    #[arg(value_name = "KIND", value_parser = kinds())]
+    pub kind: String,
+    /// Folder or archive to read
+    pub src: PathBuf,
+    /// Folder to make; it must be empty or not exist
+    pub out: PathBuf,
+    /// Shards of the training split; other splits get a quarter of it
+    #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
+    pub shards: usize,
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
+    /// Print one JSON object to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A data set, and how to print.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Folder {
+    /// Data set
+    pub dir: PathBuf,
+    /// Print one JSON object to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `trireme data verify`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Verify {
+    /// The data set.
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
+}
+
+/// Arguments of `trireme data stats`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Stats {
+    /// The data set.
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Split to measure
+    #[arg(long, value_name = "NAME", default_value = "train")]
+    pub split: String,
+    /// Put the mean and the deviation into dataset.json
+    #[arg(long)]
+    pub write: bool,
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
+}
+
+fn kinds() -> PossibleValuesParser {
+    data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
+}
+
+/// Does what the arguments say.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::Convert(args) => convert(args),
+        What::Info(args) => {
+            let info = data_tools::info(&args.dir).map_err(failure)?;
+            show(args.json, info.to_json(), info)
+        }
+        What::Verify(args) => verify(args),
+        What::Stats(args) => {
+            let stats = data_tools::stats(&args.folder.dir, &args.split, jobs(args.jobs)).map_err(failure)?;
+            if args.write {
+                stats.write().map_err(failure)?;
+            }
+            show(args.folder.json, stats.to_json(), stats)
+        }
+        What::Index(args) => {
+            let indexed = data_tools::index(&args.dir).map_err(failure)?;
+            show(args.json, indexed.to_json(), indexed)
+        }
+    }
+}
+
+fn convert(args: &Convert) -> Result<(), Failure> {
+    let options = ConvertOptions { shards: args.shards, jobs: jobs(args.jobs), ..ConvertOptions::default() };
+    let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options).map_err(failure)?;
+    show(args.json, converted.to_json(), converted)
+}
+
+fn verify(args: &Verify) -> Result<(), Failure> {
+    let report = data_tools::verify(&args.folder.dir, jobs(args.jobs)).map_err(failure)?;
+    let (dir, bad) = (args.folder.dir.display().to_string(), report.bad.len());
+    show(args.folder.json, report.to_json(), report)?;
+    if bad == 0 {
+        return Ok(());
+    }
+    let faults = if bad == 1 { "fault" } else { "faults" };
+    Err(Failure::failed(format!("{dir}: {bad} {faults}; convert it again from its source, or restore the files")))
+}
+
+/// The library counts no jobs as one a core.
+fn jobs(given: Option<usize>) -> usize {
+    given.unwrap_or(0)
+}
+
+fn show(json: bool, object: Value, text: impl Display) -> Result<(), Failure> {
+    if json { print(object) } else { print(text.to_string().trim_end()) }
+}
+
+fn failure(error: data_tools::Error) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::exit::{FAILED, USAGE};
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser;
+    use std::{env, fs, process};
+
+    fn code(line: &str) -> u8 {
+        match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Data(args) => run(&args).expect_err(line).code,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_bad_request_and_bad_data_have_codes_of_their_own() {
+        let dir = env::temp_dir().join(format!("trireme-data-cli-{}", process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("taken"), "x").unwrap();
+        let folder = dir.display();
+        assert_eq!(code(&format!("trireme data info {folder}/missing")), FAILED);
+        assert_eq!(code(&format!("trireme data verify {folder}")), FAILED);
+        assert_eq!(code(&format!("trireme data stats {folder}")), FAILED);
+        assert_eq!(code(&format!("trireme data index {folder}")), FAILED);
+        assert_eq!(code(&format!("trireme data convert mnist {folder}/missing {folder}/out")), FAILED);
+        assert_eq!(code(&format!("trireme data convert mnist {folder} {folder}")), USAGE);
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["taken"]);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn every_kind_of_the_library_is_offered() {
+        for (kind, _) in data_tools::KINDS {
+            assert!(Cli::try_parse_from(["trireme", "data", "convert", kind, "a", "b"]).is_ok(), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The command line: one file per subcommand, each with its arguments, its help and an example.
+//! Parsing touches nothing; what a subcommand does is its own `run`.
+
+pub mod bench;
+pub mod data;
+pub mod doctor;
+pub mod eval;
+pub mod exit;
+pub mod output;
+pub mod predict;
+pub mod train;
+mod value;
+
+pub use value::Device;
+
+use clap::{Parser, Subcommand};
+
+/// Trains image classifiers data-parallel over MPI: one rank a GPU or a group of cores, one stroke a step, one model at the end.
+#[derive(Debug, Parser)]
+#[command(
+    name = "trireme",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Example:
+  trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10
+  mpirun -n 4 trireme train recipes/cifar10-resnet20.toml --out runs/r20
+  trireme eval runs/r20/model.h5 --data data/cifar10
+  trireme predict runs/r20/model.h5 cat.jpg
+
+Exit codes: 0 done; 1 failed; 2 usage; 75 stopped early, resumable with --resume auto."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a network as a recipe says, on as many ranks as mpirun or srun started
+    Train(train::Args),
+    /// Score a model on a split of a data set
+    Eval(eval::Args),
+    /// Name what is on image files
+    Predict(predict::Args),
+    /// Make, check and describe data sets
+    Data(data::Args),
+    /// Measure the training step, the loader or the allreduce; one JSON line per figure
+    Bench(bench::Args),
+    /// Say what this machine and this MPI can do, and the cure of each problem
+    Doctor(doctor::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Calls `check` with the path and the long help of every command that has no subcommands, and of the program.
+    fn each_help(check: &mut dyn FnMut(&str, &str)) {
+        fn visit(command: &mut clap::Command, path: &str, check: &mut dyn FnMut(&str, &str)) {
+            check(path, &command.render_long_help().to_string());
+            for inner in command.get_subcommands_mut().filter(|c| c.get_name() != "help") {
+                let path = format!("{path} {}", inner.get_name());
+                visit(inner, &path, check);
+            }
+        }
+        visit(&mut Cli::command(), "trireme", check);
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_examples_and_every_example_parses() {
+        let mut seen = 0;
+        each_help(&mut |path, help| {
+            let examples = help.split_once("Example:").unwrap_or_else(|| panic!("no example in {path} --help")).1;
+            let lines = examples.lines().skip(1).take_while(|line| line.starts_with("  "));
+            for line in lines {
+                let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+                let from_program: Vec<&str> = words.skip_while(|word| *word != "trireme").collect();
+                assert!(from_program.join(" ").starts_with(path), "{path}: {line}");
+                Cli::try_parse_from(&from_program).unwrap_or_else(|e| panic!("{line}: {e}"));
+                seen += 1;
+            }
+        });
+        assert!(seen >= 15, "{seen} examples");
+    }
+
+    #[test]
+    fn mistakes_are_usage_errors() {
+        for line in [
+            "trireme",
+            "trireme trian x.toml",
+            "trireme train",
+            "trireme train x.toml --threads 0",
+            "trireme train x.toml --max-steps -1",
+            "trireme train x.toml --device tpu",
+            "trireme train x.toml --set",
+            "trireme eval model.h5",
+            "trireme eval model.h5 --data d --batch 0",
+            "trireme predict model.h5",
+            "trireme predict model.h5 a.png --top 0",
+            "trireme data convert imagenette a b",
+            "trireme data convert mnist a b --shards 0",
+            "trireme bench allreduce --sizes 4X",
+            "trireme bench step --seconds -1",
+        ] {
+            let error = Cli::try_parse_from(line.split(' ')).expect_err(line);
+            assert_eq!(error.exit_code(), i32::from(exit::USAGE), "{line}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `trireme train`: its arguments.
+
+use super::value::{Device, positive};
+use crate::recipe::keys;
+use std::path::{Path, PathBuf};
+
+const EXAMPLE: &str = "\
+Example:
+  mpirun -n 4 trireme train recipes/cifar10-resnet20.toml --data data/cifar10 --out runs/r20
+  trireme train recipes/fashion-mnist-lenet.toml --set epochs=1 --set schedule.base_lr=0.02 --out runs/try
+  trireme train recipes/cifar10-resnet20.toml --dry-run";
+
+fn long_help() -> String {
+    format!(
+        "{EXAMPLE}\n\nKeys of a recipe, each of which --set can change (default in parentheses):\n{}",
+        keys::table()
+    )
+}
+
+/// Arguments of `trireme train`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLE, after_long_help = long_help())]
+pub struct Args {
+    /// Recipe: a TOML file that says what to train, on what, and how
+    pub recipe: PathBuf,
+    /// Data set, instead of the recipe's
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/ and the recipe's name]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Go on from a checkpoint: `auto` for the newest under --out, or a file
+    #[arg(long, value_name = "auto|PATH")]
+    pub resume: Option<Resume>,
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: Device,
+    /// Compute threads a rank [default: by the rank's cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// End after this optimizer step, counted from the start of the run; schedules keep their shape
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_steps: Option<u64>,
+    /// Print the resolved recipe, the layers and the memory plan, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Where to resume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// At the newest checkpoint of the output folder; without one, at the beginning.
+    Auto,
+    /// At this checkpoint.
+    From(PathBuf),
+}
+
+impl From<&str> for Resume {
+    fn from(text: &str) -> Self {
+        if text == "auto" { Resume::Auto } else { Resume::From(text.into()) }
+    }
+}
+
+impl Args {
+    /// Every change to the recipe, `--data` included, for [`crate::recipe::Recipe::load`].
+    pub fn sets(&self) -> Vec<String> {
+        // Quoted as TOML, so that no folder name is taken for anything but a string.
+        let quoted = |dir: &Path| toml::Value::String(dir.display().to_string());
+        let data = self.data.iter().map(|dir| format!("data={}", quoted(dir)));
+        self.set.iter().cloned().chain(data).collect()
+    }
+
+    /// The output folder: `--out`, else `runs/` and the recipe's file name without its ending.
+    pub fn out(&self) -> PathBuf {
+        let name = self.recipe.file_stem().unwrap_or("run".as_ref());
+        self.out.clone().unwrap_or_else(|| Path::new("runs").join(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser;
+
+    fn parse(words: &[&str]) -> Args {
+        match Cli::try_parse_from([&["trireme", "train"], words].concat()).unwrap().command {
+            Command::Train(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        let args = parse(&["recipes/a.toml"]);
+        assert_eq!((args.out(), args.sets(), args.device), ("runs/a".into(), vec![], Device::Auto));
+        assert_eq!((args.resume, args.threads, args.max_steps, args.dry_run), (None, None, None, false));
+    }
+
+    #[test]
+    fn data_is_one_more_set_whatever_the_folder_is_called() {
+        let args = parse(&["a.toml", "--set", "epochs=1", "--data", "it's \"2012\"", "--resume", "auto"]);
+        let sets = args.sets();
+        assert_eq!(sets[0], "epochs=1");
+        let table: toml::Table = sets[1].parse().unwrap();
+        assert_eq!(table["data"].as_str(), Some("it's \"2012\""));
+        assert_eq!(args.resume, Some(Resume::Auto));
+        assert_eq!(parse(&["a.toml", "--resume", "c.h5"]).resume, Some(Resume::From("c.h5".into())));
+    }
+
+    #[test]
+    fn the_long_help_lists_the_keys() {
+        assert!(keys::KEYS.iter().all(|key| long_help().contains(key.path)));
+    }
+}

@@ -1,0 +1,66 @@
+//! Kinds of argument values that several subcommands share.
+
+use clap::ValueEnum;
+
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Device {
+    /// A GPU if this build and this machine have one, else the CPU
+    Auto,
+    /// The CPU
+    Cpu,
+    /// An NVIDIA GPU
+    Cuda,
+}
+
+/// An integer >= 1.
+pub(super) fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected an integer >= 1".into()),
+        Ok(n) => Ok(n),
+    }
+}
+
+/// A finite number > 0.
+pub(super) fn duration(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
+        _ => Err("expected a number of seconds > 0".into()),
+    }
+}
+
+/// A number of bytes with an optional suffix K, M or G (powers of 1024), >= 1.
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
+    let expected = || "expected a size such as 4096, 64K, 4M or 1G".to_string();
+    let shift = match text.chars().last() {
+        Some('K' | 'k') => 10,
+        Some('M' | 'm') => 20,
+        Some('G' | 'g') => 30,
+        _ => 0,
+    };
+    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+    let number = positive(digits).map_err(|_| expected())?;
+    number.checked_mul(1 << shift).ok_or_else(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("4m"), Ok(4 << 20));
+        assert!(bytes("0").is_err() && bytes("K").is_err() && bytes("").is_err() && bytes("4X").is_err());
+        assert!(bytes("99999999999999999999G").is_err() && bytes("9999999999999999G").is_err());
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(positive("3"), Ok(3));
+        assert!(positive("0").is_err() && positive("-1").is_err() && positive("x").is_err());
+        assert_eq!(duration("0.5"), Ok(0.5));
+        assert!(duration("0").is_err() && duration("nan").is_err() && duration("inf").is_err());
+    }
+}

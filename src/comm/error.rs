@@ -1,0 +1,96 @@
+//! What can go wrong in communication.
+
+/// An error of MPI, of its set-up, or of the thread that owns it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An MPI call returned something other than `MPI_SUCCESS`.
+    #[error(
+        "{operation}: {call} failed: {text} (MPI error class {class}). If another rank failed first, its message tells \
+         more; else check the network between the nodes"
+    )]
+    Call {
+        /// The operation under way, as [`Comm::start`](super::Comm::start) was told.
+        operation: &'static str,
+        /// The MPI function.
+        call: &'static str,
+        /// The error's class (`MPI_Error_class`), comparable between MPI libraries.
+        class: i32,
+        /// The library's own words (`MPI_Error_string`).
+        text: String,
+    },
+    /// MPI cannot be called from a thread of ours.
+    #[error(
+        "MPI grants thread level {granted}, at least MPI_THREAD_SERIALIZED is needed: use an MPI built with thread \
+         support ({library})"
+    )]
+    ThreadLevel {
+        /// The level granted.
+        granted: super::ThreadLevel,
+        /// The library's name and version.
+        library: String,
+    },
+    /// The probe at the start found that this MPI adds wrongly.
+    #[error(
+        "known-answer test of {operation} over {ranks} ranks: element {index} of {length} should be {expected}, got \
+         {got}. This MPI does not compute what it should: check that all nodes use one MPI library and one build of \
+         trireme (`ldd trireme`), and try another transport (Open MPI: --mca pml ob1 --mca btl self,tcp)"
+    )]
+    KnownAnswer {
+        /// Which reduction, for example `sum of f32`.
+        operation: &'static str,
+        /// Number of ranks.
+        ranks: usize,
+        /// Index of the first wrong element.
+        index: usize,
+        /// Number of elements reduced.
+        length: usize,
+        /// The right value.
+        expected: String,
+        /// The value that arrived.
+        got: String,
+    },
+    /// A peer announced more bytes than this machine can hold.
+    #[error("broadcast of {bytes} bytes from rank {root}: not enough memory here to receive them")]
+    Memory {
+        /// Length announced.
+        bytes: u64,
+        /// The rank that sends.
+        root: usize,
+    },
+    /// The root of a broadcast is no rank.
+    #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
+    Root {
+        /// The root asked for.
+        root: usize,
+        /// Number of ranks.
+        size: usize,
+    },
+    /// The operating system refused the thread for MPI.
+    #[error("cannot start the thread that owns MPI: {0}. Is the limit on processes reached (ulimit -u)?")]
+    Spawn(String),
+    /// MPI can be initialised once in a process.
+    #[error("MPI was already launched in this process")]
+    Twice,
+    /// Work was sent after [`Comm::finish`](super::Comm::finish).
+    #[error("MPI is already finished: {what} came too late")]
+    Finished {
+        /// The operation's name.
+        what: &'static str,
+    },
+    /// An operation that waits for itself.
+    #[error("{what} was waited for on the MPI thread itself, which would wait forever")]
+    Inside {
+        /// The operation's name.
+        what: &'static str,
+    },
+}
+
+impl Error {
+    /// Puts in the name of the operation that the failed call was part of.
+    pub(super) fn during(self, operation: &'static str) -> Self {
+        match self {
+            Self::Call { call, class, text, .. } => Self::Call { operation, call, class, text },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! How the ranks were started, as the environment tells before MPI is up.
+//!
+//! Reads a copy of the environment made at [`Comm::launch`](super::Comm::launch), since MPI libraries write to it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use super::Verdict;
+
+static ENVIRONMENT: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+
+/// Keeps a copy of the environment, once.
+pub(super) fn remember_environment() -> &'static BTreeMap<String, String> {
+    ENVIRONMENT.get_or_init(|| {
+        let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+    })
+}
+
+/// An environment variable, as it was at the start.
+pub fn variable(name: &str) -> Option<String> {
+    remember_environment().get(name).cloned()
+}
+
+/// A way to start ranks: how it is recognised, and what it says of rank and size.
+struct Launcher {
+    name: &'static str,
+    /// Variables that are all set by it.
+    signs: &'static [&'static str],
+    rank: &'static str,
+    size: &'static str,
+    /// Whether the ranks are Slurm's own tasks.
+    slurm: bool,
+}
+
+/// Most telling first: mpirun inside a Slurm job also sees Slurm's variables.
+const LAUNCHERS: [Launcher; 9] = [
+    Launcher {
+        name: "Open MPI's mpirun",
+        signs: &["OMPI_COMM_WORLD_SIZE"],
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: "OMPI_COMM_WORLD_SIZE",
+        slurm: false,
+    },
+    Launcher {
+        name: "MPICH's mpiexec (Hydra)",
+        signs: &["PMI_RANK", "MPI_LOCALNRANKS"],
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        slurm: false,
+    },
+    Launcher {
+        name: "MVAPICH's mpirun",
+        signs: &["MV2_COMM_WORLD_SIZE"],
+        rank: "MV2_COMM_WORLD_RANK",
+        size: "MV2_COMM_WORLD_SIZE",
+        slurm: false,
+    },
+    Launcher { name: "PALS mpiexec", signs: &["PALS_RANKID"], rank: "PALS_RANKID", size: "PALS_SIZE", slurm: false },
+    Launcher { name: "Flux", signs: &["FLUX_TASK_RANK"], rank: "FLUX_TASK_RANK", size: "FLUX_JOB_SIZE", slurm: false },
+    Launcher {
+        name: "srun with PMIx",
+        signs: &["SLURM_STEP_ID", "PMIX_RANK"],
+        rank: "SLURM_PROCID",
+        size: "SLURM_STEP_NUM_TASKS",
+        slurm: true,
+    },
+    Launcher {
+        name: "srun with PMI-2",
+        signs: &["SLURM_STEP_ID", "PMI_RANK"],
+        rank: "SLURM_PROCID",
+        size: "SLURM_STEP_NUM_TASKS",
+        slurm: true,
+    },
+    Launcher { name: "a PMIx launcher", signs: &["PMIX_RANK"], rank: "PMIX_RANK", size: "", slurm: false },
+    Launcher { name: "a PMI launcher", signs: &["PMI_RANK"], rank: "PMI_RANK", size: "PMI_SIZE", slurm: false },
+];
+
+fn recognise(lookup: &impl Fn(&str) -> Option<String>) -> Option<&'static Launcher> {
+    LAUNCHERS.iter().find(|launcher| launcher.signs.iter().all(|sign| lookup(sign).is_some()))
+}
+
+/// The launcher whose variables are set, or `None` if this process was started on its own.
+pub fn launcher() -> Option<&'static str> {
+    recognise(&variable).map(|launcher| launcher.name)
+}
+
+/// Whether a launcher of MPI's own (an mpirun) has set its variables; Slurm's PMI does not count as one.
+pub(super) fn has_mpirun(lookup: &impl Fn(&str) -> Option<String>) -> bool {
+    recognise(lookup).is_some_and(|launcher| !launcher.slurm)
+}
+
+/// Rank and number of ranks as the launcher announced them.
+pub(super) fn rank_and_size() -> Option<(usize, usize)> {
+    let launcher = recognise(&variable)?;
+    let number = |name| variable(name)?.parse().ok();
+    // One that tells no size started several, or there would be no need of it.
+    Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
+}
+
+/// Compares the size that an mpirun announced with MPI's own.
+///
+/// An mpirun of one MPI starting a program built for another gives as many lone ranks, each of which would train the
+/// whole and write to the same folder.
+pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
+    let Some(launcher) = recognise(&lookup).filter(|launcher| !launcher.slurm) else {
+        return Verdict::Ok;
+    };
+    let announced: Option<usize> = lookup(launcher.size).and_then(|text| text.parse().ok());
+    match announced {
+        Some(announced) if announced != size && size == 1 => Verdict::Fatal(format!(
+            "{} started {announced} ranks, but MPI sees only one: each would train alone. The launcher belongs to \
+             another MPI than trireme was built with; `trireme doctor` names it. Start with that MPI's mpirun, or \
+             build again with MPICC=/path/to/mpicc of this one",
+            launcher.name
+        )),
+        _ => Verdict::Ok,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookup(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string())
+    }
+
+    fn name(pairs: &[(&str, &str)]) -> Option<&'static str> {
+        recognise(&lookup(pairs)).map(|launcher| launcher.name)
+    }
+
+    #[test]
+    fn recognises_launchers_by_their_variables() {
+        assert_eq!(name(&[]), None);
+        assert_eq!(name(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]), None);
+        let open_mpi = [("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "0"), ("SLURM_STEP_ID", "0")];
+        assert_eq!(name(&open_mpi), Some("Open MPI's mpirun"));
+        assert_eq!(name(&[("PMI_RANK", "0"), ("MPI_LOCALNRANKS", "2")]), Some("MPICH's mpiexec (Hydra)"));
+        assert_eq!(name(&[("PMIX_RANK", "0"), ("SLURM_STEP_ID", "0")]), Some("srun with PMIx"));
+        assert_eq!(name(&[("PMI_RANK", "0"), ("SLURM_STEP_ID", "0")]), Some("srun with PMI-2"));
+        assert_eq!(name(&[("PMIX_RANK", "0")]), Some("a PMIx launcher"));
+    }
+
+    #[test]
+    fn lone_ranks_under_a_foreign_mpirun_are_fatal() {
+        let four = [("OMPI_COMM_WORLD_SIZE", "4")];
+        assert_eq!(check(lookup(&four), 4), Verdict::Ok);
+        let Verdict::Fatal(text) = check(lookup(&four), 1) else { panic!("four lone ranks passed") };
+        assert!(text.contains("Open MPI's mpirun started 4 ranks, but MPI sees only one"), "{text}");
+        assert_eq!(check(lookup(&[("OMPI_COMM_WORLD_SIZE", "1")]), 1), Verdict::Ok);
+        assert_eq!(check(lookup(&[]), 1), Verdict::Ok);
+    }
+}

@@ -1,0 +1,2 @@
+//! trireme.
+fn main() {}

@@ -1,0 +1,570 @@
+//! A network on a device: everything planned before the first step, then forward, loss and backward over fixed memory.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::init;
+use super::memory::{Memory, Move, NodeFacts};
+use super::params::{Layout, Param};
+use super::spec::{NetSpec, SpecError};
+use crate::backend::op::{Op, ParamSpec, Shape};
+use crate::backend::{
+    Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, LossSums, Pass, Planned, Request, Slot, TensorDesc,
+};
+
+/// What a graph is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Forward, backward, gradients of chunks of this many bytes.
+    Train {
+        /// A gradient chunk closes once it holds this much.
+        chunk_bytes: usize,
+    },
+    /// Forward only; activations share memory.
+    Infer,
+}
+
+/// A batch on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Plain NCHW.
+    pub images: &'a [f32],
+    /// Class of each row.
+    pub labels: &'a [u32],
+    /// Sample id of each row.
+    pub ids: &'a [u64],
+    /// Epoch, for the random draws.
+    pub epoch: u32,
+}
+
+/// How the loss is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// Weight spread evenly over all classes.
+    pub smoothing: f32,
+    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    pub scale: f32,
+}
+
+/// Where a batch normalisation's running statistics lie.
+#[derive(Clone, Copy, Debug)]
+pub struct NormPlace {
+    /// Its node.
+    pub node: usize,
+    /// Its number of channels C.
+    pub channels: usize,
+    /// First of 2 C values: means, then variances.
+    pub offset: usize,
+}
+
+/// The operations of one batch size; renamed tensors have none.
+type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
+
+/// Time spent in one node, forward and backward.
+pub type NodeTime = [Duration; 2];
+
+/// A planned network with its parameters.
+pub struct Graph<B: Backend> {
+    backend: B,
+    net: NetSpec,
+    shapes: Vec<Shape>,
+    seed: u64,
+    purpose: Purpose,
+    layout: Layout<B>,
+    slots: Vec<Vec<Slot>>,
+    weights: Arena<B>,
+    grads: Arena<B>,
+    /// Gradients of a rank's second and later workers, before they are added.
+    extra: Arena<B>,
+    norms: Vec<NormPlace>,
+    running: Vec<f32>,
+    plans: BTreeMap<usize, Plan<B>>,
+    descs: Vec<TensorDesc>,
+    memory: Memory,
+    buffers: Vec<B::Buf>,
+    current: usize,
+    profile: Option<Vec<NodeTime>>,
+}
+
+/// What can go wrong while a graph is built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The network does not fit together.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The device refused.
+    #[error(transparent)]
+    Backend(#[from] Error),
+}
+
+impl<B: Backend> Graph<B> {
+    /// Plans `net` for batches of up to `batch` rows and fills its parameters from `seed`.
+    pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
+        let shapes = net.shapes()?;
+        let specs = param_specs(&net, &shapes);
+        let (plan, descs) = make_plan(&backend, &net, &shapes, batch, None, purpose != Purpose::Infer)?;
+        let formats: Vec<_> = plan.iter().map(|p| p.as_ref().map_or_else(Vec::new, |p| p.formats())).collect();
+        let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(p.as_deref(), d)).collect();
+        let (memory, chunk_bytes) = match purpose {
+            Purpose::Train { chunk_bytes } => (Memory::train(&net, descs[0].elems(), &facts), chunk_bytes),
+            Purpose::Infer => (Memory::infer(&net, descs[0].elems(), &facts), usize::MAX),
+        };
+        let layout = Layout::new(&backend, &net, &specs, &formats, chunk_bytes);
+        let mut slots = vec![Vec::new(); net.nodes.len()];
+        layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
+        let weights = Arena::new(&backend, &layout.chunks)?;
+        let train = purpose != Purpose::Infer;
+        let grads = Arena::new(&backend, if train { &layout.chunks } else { &[] })?;
+        let norms = norm_places(&net, &shapes);
+        let running = initial_running(&norms);
+        let buffers = memory.buffers.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
+        let mut graph = Self {
+            backend,
+            net,
+            shapes,
+            seed,
+            purpose,
+            layout,
+            slots,
+            weights,
+            grads,
+            extra: Arena { chunks: Vec::new() },
+            norms,
+            running,
+            plans: BTreeMap::from([(batch, plan)]),
+            descs,
+            memory,
+            buffers,
+            current: batch,
+            profile: None,
+        };
+        graph.check_scores()?;
+        for i in 0..graph.layout.params.len() {
+            let values = init::values(&graph.layout.params[i].spec, i, seed);
+            graph.set_param(i, &values)?;
+        }
+        Ok(graph)
+    }
+
+    /// The loss reads plain rows of scores.
+    fn check_scores(&self) -> Result<(), Error> {
+        let (last, shape) = (self.memory_desc(self.net.nodes.len()), self.shapes[self.net.nodes.len()]);
+        if shape.plane() != 1 || !last.is_plain() {
+            let why = format!("a network must end in a vector of scores from a linear layer, not in {shape}");
+            return Err(Error::Unsupported { op: self.net.name.clone(), why });
+        }
+        Ok(())
+    }
+
+    fn memory_desc(&self, tensor: usize) -> TensorDesc {
+        self.descs[tensor]
+    }
+
+    /// Plans a smaller batch over the same memory and parameters; does nothing if there is such a plan.
+    pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
+        let largest = self.plans.keys().next_back().copied().unwrap_or(0);
+        if batch > largest {
+            let (expected, got) = (format!("at most {largest} rows"), batch.to_string());
+            return Err(Error::Size { op: "a batch".into(), expected, got });
+        }
+        if batch > 0 && !self.plans.contains_key(&batch) {
+            let formats: Vec<Vec<B::Format>> = (0..self.net.nodes.len()).map(|n| self.formats_of(n)).collect();
+            let train = self.purpose != Purpose::Infer;
+            let (plan, _) = make_plan(&self.backend, &self.net, &self.shapes, batch, Some(&formats), train)?;
+            self.plans.insert(batch, plan);
+        }
+        Ok(())
+    }
+
+    fn formats_of(&self, node: usize) -> Vec<B::Format> {
+        self.layout.params.iter().filter(|p| p.node == node).map(|p| p.format.clone()).collect()
+    }
+
+    /// Allocates room for the gradients of further workers on this rank.
+    pub fn prepare_accumulation(&mut self) -> Result<(), Error> {
+        if self.extra.chunks.is_empty() {
+            self.extra = Arena::new(&self.backend, &self.layout.chunks)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the network over a batch and gives the sums of loss and hits; no gradient, running statistics.
+    pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
+        self.forward(&batch, false)?;
+        self.loss(&batch, Loss { smoothing, scale: 0.0 }, false)
+    }
+
+    /// Runs the network over images without labels and gives the scores, (rows, classes).
+    pub fn scores(&mut self, images: &[f32], rows: usize) -> Result<Vec<f32>, Error> {
+        let ids = vec![0; rows];
+        self.forward(&Batch { images, labels: &[], ids: &ids, epoch: 0 }, false)?;
+        self.output(self.net.nodes.len())
+    }
+
+    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
+    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
+        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
+    }
+
+    /// Forward, loss and backward of one worker's share of a step. The first worker of a rank overwrites the gradients, later
+    /// ones add. With `ready`, each chunk is handed over as soon as backward has finished it; give it back with [`Self::put`].
+    pub fn train<E: From<Error>>(
+        &mut self,
+        batch: Batch<'_>,
+        loss: Loss,
+        first: bool,
+        mut ready: Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), E>>,
+    ) -> Result<LossSums, E> {
+        let sums = if batch.labels.is_empty() {
+            self.no_samples(first)?;
+            LossSums::default()
+        } else {
+            self.forward(&batch, true)?;
+            self.loss(&batch, loss, true)?
+        };
+        let mut next = 0;
+        let moves = std::mem::take(&mut self.memory.moves);
+        let result = (|| {
+            for step in moves.iter().filter(|_| !batch.labels.is_empty()) {
+                self.backward_move(step, &batch, first)?;
+                if let Move::Node { node, .. } = step {
+                    next = self.finish_chunks(next, *node, first, &mut ready)?;
+                }
+            }
+            self.finish_chunks(next, 0, first || batch.labels.is_empty(), &mut ready)
+        })();
+        self.memory.moves = moves;
+        result?;
+        Ok(sums)
+    }
+
+    /// Hands over the chunks from `next` on that backward has finished once `node` is done.
+    fn finish_chunks<E: From<Error>>(
+        &mut self,
+        next: usize,
+        node: usize,
+        first: bool,
+        ready: &mut Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), E>>,
+    ) -> Result<usize, E> {
+        let finished = |c: &usize| self.layout.finished_by[*c] >= node;
+        let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
+        for chunk in next..end {
+            if !first {
+                self.backend.add(&mut self.grads.chunks[chunk], &self.extra.chunks[chunk])?;
+            }
+            if let Some(ready) = ready {
+                ready(chunk, std::mem::take(&mut self.grads.chunks[chunk]))?;
+            }
+        }
+        Ok(end)
+    }
+
+    /// A worker without samples adds nothing.
+    fn no_samples(&mut self, first: bool) -> Result<(), Error> {
+        if first {
+            self.grads = Arena::new(&self.backend, &self.layout.chunks)?;
+        }
+        Ok(())
+    }
+
+    fn forward(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), Error> {
+        let rows = batch.ids.len();
+        let expected = rows * self.net.input.elems();
+        if batch.images.len() != expected {
+            let (expected, got) = (format!("{expected} values for {rows} images"), batch.images.len().to_string());
+            return Err(Error::Size { op: "a batch".into(), expected, got });
+        }
+        self.prepare(rows)?;
+        self.current = rows;
+        self.backend.upload(batch.images, &mut self.buffers[self.memory.tensors[0]])?;
+        let mut plan = self.plans.remove(&rows).unwrap_or_default();
+        let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
+            Some(op) => self.forward_node(node, op.as_mut(), batch, training),
+            None => Ok(()),
+        });
+        self.plans.insert(rows, plan);
+        result
+    }
+
+    fn forward_node(
+        &mut self,
+        node: usize,
+        op: &mut dyn Planned<B>,
+        batch: &Batch<'_>,
+        training: bool,
+    ) -> Result<(), Error> {
+        let start = self.profile.is_some().then(Instant::now);
+        let to = self.memory.tensors[node + 1];
+        let mut y = std::mem::take(&mut self.buffers[to]);
+        let x: Vec<&B::Buf> = self.inputs(node);
+        let result = op.forward(&self.pass(node, batch, training), &x, &mut y);
+        self.buffers[to] = y;
+        self.clock(node, 0, start);
+        result
+    }
+
+    fn loss(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<LossSums, Error> {
+        let scores = self.memory.tensors[self.net.nodes.len()];
+        let desc = TensorDesc::plain(self.current, self.shapes[self.net.nodes.len()]);
+        let ask = CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale };
+        if !gradient {
+            return self.backend.cross_entropy(&desc, ask, &self.buffers[scores], None);
+        }
+        let mut dx = std::mem::take(&mut self.buffers[self.memory.loss]);
+        let result = self.backend.cross_entropy(&desc, ask, &self.buffers[scores], Some(&mut dx));
+        self.buffers[self.memory.loss] = dx;
+        result
+    }
+
+    fn backward_move(&mut self, step: &Move, batch: &Batch<'_>, first: bool) -> Result<(), Error> {
+        let (node, dy, second, dx) = match *step {
+            Move::Add { to, from } => {
+                let mut sum = std::mem::take(&mut self.buffers[to]);
+                let result = self.backend.add(&mut sum, &self.buffers[from]);
+                self.buffers[to] = sum;
+                return result;
+            }
+            Move::Node { node, dy, second, dx } => (node, dy, second, dx),
+        };
+        let start = self.profile.is_some().then(Instant::now);
+        let mut plan = self.plans.remove(&self.current).unwrap_or_default();
+        let mut dparams = std::mem::replace(
+            if first { &mut self.grads } else { &mut self.extra },
+            Arena { chunks: Vec::new() },
+        );
+        let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
+        let mut dx_buf = dx.map(|b| std::mem::take(&mut self.buffers[b]));
+        let x = self.inputs(node);
+        let g = Gradients {
+            x: &x,
+            y: &self.buffers[self.memory.tensors[node + 1]],
+            dy: &mut dy_buf,
+            dy2: second.map(|b| &self.buffers[b]),
+            dx: dx_buf.as_mut(),
+            dparams: &mut dparams,
+        };
+        let result = match plan[node].as_mut() {
+            Some(op) => op.backward(&self.pass(node, batch, true), g),
+            None => Ok(()),
+        };
+        self.buffers[dy] = dy_buf;
+        if let (Some(place), Some(buffer)) = (dx, dx_buf) {
+            self.buffers[place] = buffer;
+        }
+        *(if first { &mut self.grads } else { &mut self.extra }) = dparams;
+        self.plans.insert(self.current, plan);
+        self.clock(node, 1, start);
+        result
+    }
+
+    fn inputs(&self, node: usize) -> Vec<&B::Buf> {
+        self.net.nodes[node].inputs.iter().map(|id| &self.buffers[self.memory.tensors[id.0]]).collect()
+    }
+
+    fn pass<'a>(&'a self, node: usize, batch: &Batch<'a>, training: bool) -> Pass<'a, B> {
+        let running = self.norms.iter().find(|n| n.node == node).map_or(&[][..], |n| self.running_of(*n));
+        let key = DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids };
+        Pass { backend: &self.backend, params: &self.weights, slots: &self.slots[node], running, training, key }
+    }
+
+    fn clock(&mut self, node: usize, way: usize, start: Option<Instant>) {
+        if let (Some(times), Some(start)) = (&mut self.profile, start) {
+            times[node][way] += start.elapsed();
+        }
+    }
+}
+
+/// Parts that training, checkpoints and tables reach for.
+impl<B: Backend> Graph<B> {
+    /// The device.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The network.
+    pub fn net(&self) -> &NetSpec {
+        &self.net
+    }
+
+    /// Logical shape of every tensor, input first.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// The parameters in the order of the network.
+    pub fn params(&self) -> &[Param<B>] {
+        &self.layout.params
+    }
+
+    /// Where they lie.
+    pub fn layout(&self) -> &Layout<B> {
+        &self.layout
+    }
+
+    /// Buffers and their sharing.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The flat parameters and gradients, for the optimizer.
+    pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &Arena<B>) {
+        (&self.backend, &mut self.weights, &self.grads)
+    }
+
+    /// Gives a gradient chunk back.
+    pub fn put(&mut self, chunk: usize, gradients: B::Buf) {
+        self.grads.chunks[chunk] = gradients;
+    }
+
+    /// Takes a gradient chunk out.
+    pub fn take(&mut self, chunk: usize) -> B::Buf {
+        std::mem::take(&mut self.grads.chunks[chunk])
+    }
+
+    /// A parameter as a plain tensor.
+    pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
+        self.plain(index, &self.weights)
+    }
+
+    /// A parameter's gradient as a plain tensor.
+    pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
+        self.plain(index, &self.grads)
+    }
+
+    fn plain(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
+        let p = &self.layout.params[index];
+        let mut plain = vec![0.0; p.spec.elems()];
+        self.backend.unpack(&p.format, arena, p.slot, &mut plain)?;
+        Ok(plain)
+    }
+
+    /// Sets a parameter from a plain tensor.
+    pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
+        let p = &self.layout.params[index];
+        if plain.len() != p.spec.elems() {
+            let (expected, got) = (format!("{} elements", p.spec.elems()), plain.len().to_string());
+            return Err(Error::Size { op: p.name.clone(), expected, got });
+        }
+        self.backend.pack(&p.format, plain, &mut self.weights, p.slot)
+    }
+
+    /// Places of the running statistics.
+    pub fn norms(&self) -> &[NormPlace] {
+        &self.norms
+    }
+
+    /// Running means and variances of all batch normalisations, each as [`NormPlace`] says.
+    pub fn running(&self) -> &[f32] {
+        &self.running
+    }
+
+    /// The same, for writing.
+    pub fn running_mut(&mut self) -> &mut [f32] {
+        &mut self.running
+    }
+
+    fn running_of(&self, n: NormPlace) -> &[f32] {
+        &self.running[n.offset..n.offset + 2 * n.channels]
+    }
+
+    /// Adds the last batch's statistics to `sums` (as [`NormPlace`] lays them out: `n d`, then `M2 + n d^2`) and its number of
+    /// values per channel to `counts`, one for each batch normalisation.
+    pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
+        let Some(plan) = self.plans.get(&self.current) else { return };
+        for (place, count) in self.norms.iter().zip(counts) {
+            if let Some(op) = &plan[place.node] {
+                let sums = &mut sums[place.offset..place.offset + 2 * place.channels];
+                *count += op.pool_statistics(self.running_of(*place), sums) as f64;
+            }
+        }
+    }
+
+    /// Starts (or, with false, ends) the timing of every node; gives the times so far.
+    pub fn profile(&mut self, on: bool) -> Vec<NodeTime> {
+        let fresh = on.then(|| vec![NodeTime::default(); self.net.nodes.len()]);
+        std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
+    }
+
+    /// Primitives behind a node, for the largest batch.
+    pub fn implementation(&self, node: usize) -> String {
+        let plan = self.plans.values().next_back();
+        plan.and_then(|p| p[node].as_ref()).map_or_else(|| "renamed".into(), |p| p.implementation())
+    }
+
+    /// Bytes of private memory of all plans.
+    pub fn state_bytes(&self) -> usize {
+        self.plans.values().flatten().flatten().map(|p| p.state_bytes()).sum()
+    }
+
+    /// One line per parameter that says how it lies in memory: equal on all ranks, or their sums would mix elements.
+    pub fn format_lines(&self) -> String {
+        self.layout.params.iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
+    }
+}
+
+fn facts<B: Backend>(planned: Option<&(dyn Planned<B> + 'static)>, desc: &TensorDesc) -> NodeFacts {
+    NodeFacts {
+        elems: desc.elems(),
+        renames: planned.is_none(),
+        alias: planned.and_then(|p| p.alias()),
+        adds: planned.is_some_and(|p| p.adds()),
+    }
+}
+
+fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>> {
+    net.nodes.iter().map(|n| n.op.params(shapes[n.inputs[0].0])).collect()
+}
+
+fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
+    let mut offset = 0;
+    let norms = net.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Norm(_)));
+    norms
+        .map(|(node, _)| {
+            let channels = shapes[node + 1].c;
+            offset += 2 * channels;
+            NormPlace { node, channels, offset: offset - 2 * channels }
+        })
+        .collect()
+}
+
+/// Mean 0, variance 1.
+fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
+    norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
+}
+
+/// Plans every node for `batch` rows; gives the layout of every tensor, input first.
+fn make_plan<B: Backend>(
+    backend: &B,
+    net: &NetSpec,
+    shapes: &[Shape],
+    batch: usize,
+    formats: Option<&[Vec<B::Format>]>,
+    train: bool,
+) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
+    let mut descs = vec![TensorDesc::plain(batch, net.input)];
+    let mut plan: Plan<B> = Vec::new();
+    for (i, node) in net.nodes.iter().enumerate() {
+        let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
+        if node.op == Op::Flatten {
+            descs.push(x[0]);
+            plan.push(None);
+            continue;
+        }
+        let logical: Vec<Shape> = node.inputs.iter().map(|id| shapes[id.0]).collect();
+        let request = Request {
+            name: &node.name,
+            op: &node.op,
+            shapes: &logical,
+            x: &x,
+            train,
+            wants_dx: node.inputs[0].0 != 0,
+            formats: formats.map(|f| f[i].as_slice()),
+            index: i as u16,
+        };
+        let planned = backend.plan(&request)?;
+        descs.push(planned.output());
+        plan.push(Some(planned));
+    }
+    Ok((plan, descs))
+}

@@ -1,0 +1,147 @@
+//! Which tensors share memory: buffers for activations and their gradients, settled once for the largest batch.
+
+use super::spec::{Id, NetSpec};
+
+/// What the planner must know of a node beyond its inputs.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeFacts {
+    /// Elements of its output.
+    pub elems: usize,
+    /// Whether it only renames its input.
+    pub renames: bool,
+    /// Input whose gradient takes over the memory of the output's gradient.
+    pub alias: Option<usize>,
+    /// Whether it adds a second gradient by itself.
+    pub adds: bool,
+}
+
+/// One move of the backward pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Gradient buffer `to` += `from`.
+    Add {
+        /// Buffer that keeps the sum.
+        to: usize,
+        /// Buffer that is added.
+        from: usize,
+    },
+    /// Backward of a node.
+    Node {
+        /// Which node.
+        node: usize,
+        /// Buffer with the output's gradient.
+        dy: usize,
+        /// Buffer with a second summand.
+        second: Option<usize>,
+        /// Buffer for the gradient of the input that is not aliased.
+        dx: Option<usize>,
+    },
+}
+
+/// Buffers and who uses them.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Elements of each buffer.
+    pub buffers: Vec<usize>,
+    /// Buffer of each tensor (input first).
+    pub tensors: Vec<usize>,
+    /// Backward, in order; empty for inference.
+    pub moves: Vec<Move>,
+    /// Buffer that receives the loss's gradient.
+    pub loss: usize,
+    /// Elements of the activations' buffers; the rest are gradients.
+    pub activation_elems: usize,
+}
+
+/// Buffers with a free list.
+#[derive(Default)]
+struct Pool {
+    sizes: Vec<usize>,
+    free: Vec<usize>,
+}
+
+impl Pool {
+    /// The smallest free buffer that fits, else the largest one grown, else a new one.
+    fn take(&mut self, elems: usize) -> usize {
+        let fits = |b: &&usize| self.sizes[**b] >= elems;
+        let best = self.free.iter().filter(fits).min_by_key(|b| self.sizes[**b]);
+        let Some(&b) = best.or_else(|| self.free.iter().max_by_key(|b| self.sizes[**b])) else {
+            self.sizes.push(elems);
+            return self.sizes.len() - 1;
+        };
+        self.free.retain(|f| *f != b);
+        self.sizes[b] = self.sizes[b].max(elems);
+        b
+    }
+
+    fn give(&mut self, buffer: usize) {
+        self.free.push(buffer);
+    }
+}
+
+/// The tensor that really holds each one's data: an op that only renames is looked through.
+pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
+    let mut real = vec![0];
+    for (i, node) in net.nodes.iter().enumerate() {
+        real.push(if facts[i].renames { real[node.inputs[0].0] } else { i + 1 });
+    }
+    real
+}
+
+impl Memory {
+    /// For training: every activation is kept, gradients share buffers.
+    pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
+        let real = resolve(net, facts);
+        let mut pool = Pool::default();
+        let mut own = vec![pool.take(input)];
+        own.extend(facts.iter().map(|f| if f.renames { usize::MAX } else { pool.take(f.elems) }));
+        let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
+        let activation_elems = pool.sizes.iter().sum();
+        let mut pending: Vec<Vec<usize>> = vec![Vec::new(); real.len()];
+        let last = real[net.nodes.len()];
+        let loss = pool.take(if last == 0 { input } else { facts[last - 1].elems });
+        pending[last].push(loss);
+        let mut moves = Vec::new();
+        for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].renames) {
+            let mut sums = std::mem::take(&mut pending[node + 1]);
+            while sums.len() > 1 + usize::from(facts[node].adds) {
+                let from = sums.swap_remove(0);
+                moves.push(Move::Add { to: sums[0], from });
+                pool.give(from);
+            }
+            let (Some(&dy), second) = (sums.first(), sums.get(1).copied()) else { continue };
+            let input = |i: usize| Some(real[net.nodes[node].inputs.get(i)?.0]).filter(|&t| t != 0);
+            let wanted = (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(input);
+            let dx = wanted.map(|t| (t, pool.take(facts[t - 1].elems)));
+            moves.push(Move::Node { node, dy, second, dx: dx.map(|d| d.1) });
+            if let Some((t, buffer)) = dx {
+                pending[t].push(buffer);
+            }
+            second.into_iter().for_each(|b| pool.give(b));
+            match facts[node].alias.and_then(input) {
+                Some(t) => pending[t].push(dy),
+                None => pool.give(dy),
+            }
+        }
+        Self { buffers: pool.sizes, tensors, moves, loss, activation_elems }
+    }
+
+    /// For inference: a buffer is free again after the last reader of its tensor.
+    pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
+        let real = resolve(net, facts);
+        let mut last_use = vec![usize::MAX; real.len()];
+        for (i, node) in net.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|Id(t)| last_use[real[*t]] = i);
+        }
+        last_use[real[net.nodes.len()]] = usize::MAX;
+        let mut pool = Pool::default();
+        let mut own = vec![pool.take(input)];
+        for (i, f) in facts.iter().enumerate() {
+            own.push(if f.renames { usize::MAX } else { pool.take(f.elems) });
+            (0..=i).filter(|&t| last_use[t] == i).for_each(|t| pool.give(own[t]));
+        }
+        let tensors = real.iter().map(|&t| own[t]).collect();
+        let activation_elems = pool.sizes.iter().sum();
+        Self { buffers: pool.sizes, tensors, moves: Vec::new(), loss: 0, activation_elems }
+    }
+}

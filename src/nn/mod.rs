@@ -1,0 +1,12 @@
+//! Networks: their description, their parameters, and the static graph that runs them forward and backward on a backend.
+
+pub mod graph;
+pub mod init;
+pub mod memory;
+pub mod params;
+pub mod spec;
+pub mod table;
+
+pub use graph::{Batch, Graph, Loss, Purpose};
+pub use params::Param;
+pub use spec::{Id, NetSpec};

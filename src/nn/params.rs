@@ -1,0 +1,75 @@
+//! The table of parameters: name -> plain shape, format and place in the flat arenas.
+
+use super::spec::NetSpec;
+use crate::backend::op::ParamSpec;
+use crate::backend::{Backend, DecayRange, Slot};
+
+/// Slots start on multiples of this many elements: one cache line.
+const ALIGN: usize = 16;
+
+/// One parameter.
+#[derive(Clone, Debug)]
+pub struct Param<B: Backend> {
+    /// `<layer>.<field>`.
+    pub name: String,
+    /// Plain shape and start.
+    pub spec: ParamSpec,
+    /// Index of its node.
+    pub node: usize,
+    /// How it lies in memory.
+    pub format: B::Format,
+    /// Where.
+    pub slot: Slot,
+}
+
+/// All parameters in the order of the network, and the chunks that hold them in the order in which backward finishes them.
+pub struct Layout<B: Backend> {
+    /// In the order of the network.
+    pub params: Vec<Param<B>>,
+    /// Elements of each chunk.
+    pub chunks: Vec<usize>,
+    /// Node whose backward pass finishes each chunk.
+    pub finished_by: Vec<usize>,
+}
+
+impl<B: Backend> Layout<B> {
+    /// Packs parameters from the last node to the first; a chunk closes once it holds `chunk_bytes`.
+    /// `formats[node]` are the formats of each node's parameters.
+    pub fn new(backend: &B, net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], chunk_bytes: usize) -> Self {
+        let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new() };
+        let mut open = false;
+        for node in (0..net.nodes.len()).rev().filter(|&n| !specs[n].is_empty()) {
+            if !open {
+                layout.chunks.push(0);
+                layout.finished_by.push(node);
+            }
+            let chunk = layout.chunks.len() - 1;
+            for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
+                let (offset, len) = (layout.chunks[chunk], backend.format_elems(format));
+                let name = format!("{}.{}", net.nodes[node].name, spec.field);
+                let slot = Slot { chunk, offset, len };
+                layout.params.push(Param { name, spec: spec.clone(), node, format: format.clone(), slot });
+                layout.chunks[chunk] = (offset + len).next_multiple_of(ALIGN);
+            }
+            layout.finished_by[chunk] = node;
+            open = layout.chunks[chunk] * 4 < chunk_bytes;
+        }
+        layout.params.reverse();
+        layout
+    }
+
+    /// The stretches of a chunk with their weight decay; neighbours with the same one are merged.
+    pub fn decay(&self, chunk: usize, decay: impl Fn(&Param<B>) -> f32) -> Vec<DecayRange> {
+        let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.chunk == chunk).collect();
+        params.sort_by_key(|p| p.slot.offset);
+        let mut ranges: Vec<DecayRange> = Vec::new();
+        for p in params {
+            let (range, weight_decay) = (p.slot.range(), decay(p));
+            match ranges.last_mut() {
+                Some(last) if last.weight_decay == weight_decay => last.range.end = range.end,
+                _ => ranges.push(DecayRange { range, weight_decay }),
+            }
+        }
+        ranges
+    }
+}

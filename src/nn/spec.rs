@@ -1,0 +1,91 @@
+//! A network as a list of nodes. Models are functions that return one.
+
+pub use crate::backend::op::{Conv, Init, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, same_pads};
+
+/// A tensor of the network: 0 is the input, i + 1 the output of node i.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id(pub usize);
+
+/// One layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// PyTorch's module path, such as `layer1.0.conv1`; parameters are `<name>.weight` and so on.
+    pub name: String,
+    /// Its computation.
+    pub op: Op,
+    /// The tensors that it reads; all come earlier.
+    pub inputs: Vec<Id>,
+}
+
+/// A network from an image to one score per class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetSpec {
+    /// Its name in the catalogue.
+    pub name: String,
+    /// Shape of one image.
+    pub input: Shape,
+    /// In the order in which they run.
+    pub nodes: Vec<Node>,
+}
+
+/// What is wrong with a network.
+#[derive(Debug, thiserror::Error)]
+#[error("network {net}, layer {layer}: {why}")]
+pub struct SpecError {
+    /// The network.
+    pub net: String,
+    /// The layer.
+    pub layer: String,
+    /// What does not fit.
+    pub why: String,
+}
+
+impl NetSpec {
+    /// An empty network over images of this shape.
+    pub fn new(name: &str, input: Shape) -> Self {
+        Self { name: name.into(), input, nodes: Vec::new() }
+    }
+
+    /// The input image.
+    pub fn image(&self) -> Id {
+        Id(0)
+    }
+
+    /// Appends a layer with one input and gives its output.
+    pub fn add(&mut self, name: &str, op: Op, input: Id) -> Id {
+        self.join(name, op, &[input])
+    }
+
+    /// Appends a layer with several inputs and gives its output.
+    pub fn join(&mut self, name: &str, op: Op, inputs: &[Id]) -> Id {
+        self.nodes.push(Node { name: name.into(), op, inputs: inputs.to_vec() });
+        Id(self.nodes.len())
+    }
+
+    /// Logical shape of every tensor, input first.
+    pub fn shapes(&self) -> Result<Vec<Shape>, SpecError> {
+        let mut shapes = vec![self.input];
+        for node in &self.nodes {
+            let fail = |why: String| SpecError { net: self.name.clone(), layer: node.name.clone(), why };
+            let mut x = Vec::new();
+            for id in &node.inputs {
+                x.push(*shapes.get(id.0).ok_or_else(|| fail(format!("reads tensor {} before it is made", id.0)))?);
+            }
+            shapes.push(node.op.output(&x).map_err(fail)?);
+        }
+        Ok(shapes)
+    }
+
+    /// Parameters of the whole network, elements.
+    pub fn param_count(&self) -> Result<usize, SpecError> {
+        let shapes = self.shapes()?;
+        let each = |n: &Node| n.op.params(shapes[n.inputs[0].0]).iter().map(|p| p.elems()).sum::<usize>();
+        Ok(self.nodes.iter().map(each).sum())
+    }
+
+    /// Multiply-adds of one image's forward pass.
+    pub fn macs(&self) -> Result<u64, SpecError> {
+        let shapes = self.shapes()?;
+        Ok(self.nodes.iter().map(|n| n.op.macs(shapes[n.inputs[0].0])).sum())
+    }
+}

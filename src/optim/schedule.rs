@@ -1,0 +1,129 @@
+//! Learning-rate schedules: linear scaling, warm-up and decay as one pure function of the step.
+//! Holds no state, so a resumed run has the rates that an unbroken one would have had.
+
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use spec::number;
+pub use spec::{Base, Kind, ScheduleError, ScheduleSpec, WarmupFrom};
+use std::f64::consts::PI;
+
+/// The rates of one run: `lr(step)` for every step from 0 to `epochs * steps_per_epoch`.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    spec: ScheduleSpec,
+    batch: usize,
+    steps_per_epoch: u64,
+    /// batch / reference_batch.
+    scale: f64,
+    /// Rate at the end of the warm-up.
+    target: f64,
+    /// Rate of step 0 when there is a warm-up.
+    from: f64,
+    warmup_steps: u64,
+    total_steps: u64,
+    milestones: Vec<u64>,
+}
+
+impl Schedule {
+    /// Settles a schedule for a run of `epochs` epochs of `steps_per_epoch` steps of `batch` images.
+    ///
+    /// Linear scaling and warm-up are those of Goyal et al. 2017: target = base_lr * batch / reference_batch.
+    pub fn new(spec: &ScheduleSpec, batch: usize, epochs: u32, steps_per_epoch: u64) -> Result<Self, ScheduleError> {
+        spec.check(epochs)?;
+        let scale = spec.reference_batch.map_or(1.0, |reference| batch as f64 / reference as f64);
+        let target = spec.base_lr * scale;
+        let from = match spec.warmup_from {
+            Some(WarmupFrom::Word(Base::Base)) => spec.base_lr,
+            Some(WarmupFrom::Rate(rate)) => rate,
+            None if target > spec.base_lr => spec.base_lr,
+            None => 0.0,
+        };
+        let steps = |epochs: f64| (epochs * steps_per_epoch as f64).round() as u64;
+        let milestones = spec.milestones.iter().flatten().map(|&epoch| steps(epoch)).collect();
+        Ok(Schedule {
+            batch,
+            steps_per_epoch,
+            scale,
+            target,
+            from,
+            warmup_steps: steps(spec.warmup_epochs),
+            total_steps: u64::from(epochs) * steps_per_epoch,
+            milestones,
+            spec: spec.clone(),
+        })
+    }
+
+    /// The rate of optimizer step `step`, counted from 0 over the whole run. Past the end, the last rate.
+    pub fn lr(&self, step: u64) -> f64 {
+        if step < self.warmup_steps {
+            let done = step as f64 / self.warmup_steps as f64;
+            return self.from + (self.target - self.from) * done;
+        }
+        let since = step.min(self.total_steps) - self.warmup_steps.min(self.total_steps);
+        let length = (self.total_steps.saturating_sub(self.warmup_steps)).max(1);
+        let part = since as f64 / length as f64;
+        let end = self.spec.end_lr.unwrap_or(0.0) * self.scale;
+        match self.spec.kind {
+            Kind::Constant => self.target,
+            Kind::Step => {
+                let passed = self.milestones.iter().filter(|&&at| step >= at).count();
+                self.target * self.spec.gamma().powi(passed as i32)
+            }
+            Kind::Cosine => end + (self.target - end) * (1.0 + (PI * part).cos()) / 2.0,
+            Kind::Polynomial => {
+                let power = self.spec.power.unwrap_or(1.0);
+                end + (self.target - end) * (1.0 - part).powf(power)
+            }
+            Kind::Exponential => {
+                let period = self.spec.decay_epochs.unwrap_or(1.0) * self.steps_per_epoch as f64;
+                let periods = since as f64 / period.max(1.0);
+                let stairs = self.spec.staircase.unwrap_or(false);
+                let exponent = if stairs { periods.floor() } else { periods };
+                self.target * self.spec.gamma().powf(exponent)
+            }
+        }
+    }
+
+    /// Steps of the whole run.
+    pub fn total_steps(&self) -> u64 {
+        self.total_steps
+    }
+
+    /// One line for the start of a log: the target and where it comes from, the warm-up, the decay.
+    pub fn describe(&self) -> String {
+        let spec = &self.spec;
+        let mut line = format!("lr {}", rounded(self.target));
+        if let Some(reference) = spec.reference_batch {
+            let (base, batch) = (spec.base_lr, self.batch);
+            line += &format!(" (= {base} x batch {batch} / {reference})");
+        }
+        if self.warmup_steps > 0 {
+            let (from, steps) = (rounded(self.from), self.warmup_steps);
+            line += &format!(", warm-up from {from} over {} epochs ({steps} steps)", spec.warmup_epochs);
+        }
+        let gamma = spec.gamma();
+        let end = rounded(spec.end_lr.unwrap_or(0.0) * self.scale);
+        line + &match spec.kind {
+            Kind::Constant => ", then constant".to_string(),
+            Kind::Step => {
+                let at: Vec<String> = spec.milestones.iter().flatten().map(f64::to_string).collect();
+                format!(", x{gamma} at epochs {}", at.join(", "))
+            }
+            Kind::Cosine => format!(", then cosine to {end}"),
+            Kind::Polynomial => {
+                format!(", then polynomial (power {}) to {end}", spec.power.unwrap_or(1.0))
+            }
+            Kind::Exponential => {
+                let stairs = if spec.staircase.unwrap_or(false) { ", in stairs" } else { "" };
+                format!(", x{gamma} every {} epochs{stairs}", spec.decay_epochs.unwrap_or(1.0))
+            }
+        }
+    }
+}
+
+/// Six significant digits at most, for the eye: 0.1 * 3 is 0.3 there.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}

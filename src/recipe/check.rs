@@ -1,0 +1,86 @@
+//! Values that have the right type and still make no sense, each refused with what to try.
+
+use super::error::{Error, Origin};
+use super::{Known, Recipe, did_you_mean, keys};
+
+/// Checks a whole recipe; the first fault is the answer.
+pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {
+    let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
+    check_model(recipe, known).or_else(|why| refuse("model", why))?;
+    for (key, got) in at_least_one(recipe) {
+        if got == 0 {
+            return refuse(key, "must be >= 1, got 0".into());
+        }
+    }
+    if let Some(workers) = recipe.workers {
+        batch_holds_workers(recipe.batch, workers).or_else(|why| refuse("batch", why))?;
+    }
+    for (key, got, range, fine) in ranges(recipe) {
+        if !fine {
+            return refuse(key, format!("must be {range}, got {got}"));
+        }
+    }
+    if recipe.optimizer.nesterov && recipe.optimizer.momentum == 0.0 {
+        return refuse("optimizer.nesterov", "needs optimizer.momentum > 0, as 0.9".into());
+    }
+    if recipe.data.is_empty() {
+        return refuse("data", "empty; name a folder, or give --data DIR".into());
+    }
+    for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
+        check_transforms(list, known).or_else(|why| refuse(key, why))?;
+    }
+    recipe.schedule.check(recipe.epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
+}
+
+/// Every worker must have an image of every full batch.
+pub(super) fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), String> {
+    if batch >= workers {
+        return Ok(());
+    }
+    Err(format!(
+        "{batch} images cannot be shared by {workers} workers; use a batch of at least {workers} or fewer workers"
+    ))
+}
+
+fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {
+    if known.models.contains(&recipe.model.as_str()) {
+        return Ok(());
+    }
+    let (model, has) = (&recipe.model, keys::quoted(known.models));
+    Err(format!("\"{model}\" is not in the catalogue, which has {has}{}", did_you_mean(model, known.models)))
+}
+
+fn check_transforms(list: &[String], known: &Known) -> Result<(), String> {
+    for transform in list {
+        let name = transform.split('(').next().unwrap_or(transform).trim();
+        if !known.transforms.contains(&name) {
+            let has = keys::quoted(known.transforms);
+            let hint = did_you_mean(name, known.transforms);
+            return Err(format!("\"{transform}\" is not a transform; there are {has}{hint}"));
+        }
+    }
+    Ok(())
+}
+
+fn at_least_one(recipe: &Recipe) -> [(&'static str, u64); 6] {
+    [
+        ("epochs", u64::from(recipe.epochs)),
+        ("batch", recipe.batch as u64),
+        ("workers", recipe.workers.unwrap_or(1) as u64),
+        ("loader.threads", recipe.loader.threads.unwrap_or(1) as u64),
+        ("log.every", recipe.log.every),
+        ("checkpoint.keep", recipe.checkpoint.keep as u64),
+    ]
+}
+
+fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 4] {
+    let share = |x: f64| (0.0..1.0).contains(&x);
+    let (smoothing, momentum) = (recipe.label_smoothing, recipe.optimizer.momentum);
+    let (decay, bucket) = (recipe.optimizer.weight_decay, recipe.reduce.bucket_mb);
+    [
+        ("label_smoothing", smoothing, "in [0, 1)", share(smoothing)),
+        ("optimizer.momentum", momentum, "in [0, 1)", share(momentum)),
+        ("optimizer.weight_decay", decay, ">= 0", decay >= 0.0),
+        ("reduce.bucket_mb", bucket, "> 0", bucket > 0.0),
+    ]
+}

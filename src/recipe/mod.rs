@@ -1,0 +1,255 @@
+//! The recipe: everything that defines what a run computes, as one TOML file.
+//! Reading is in `load`, the table of keys in `keys`; how long a run takes (ranks, devices) is not in here.
+
+mod check;
+mod error;
+pub mod keys;
+mod load;
+mod nearest;
+#[cfg(test)]
+mod tests;
+
+use crate::optim::schedule::number;
+pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
+pub use error::Error;
+pub use nearest::{did_you_mean, matches, nearest};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The names that this build knows, against which a recipe is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Networks of the catalogue.
+    pub models: &'a [&'a str],
+    /// Transforms, by bare name: `pad_crop`.
+    pub transforms: &'a [&'a str],
+}
+
+/// A recipe. See [`keys::KEYS`] for each key's meaning and default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Network, by its name in the catalogue.
+    pub model: String,
+    /// Folder of the data set; relative to the current directory.
+    pub data: String,
+    /// Passes over the training split, >= 1.
+    pub epochs: u32,
+    /// Root of every random draw.
+    #[serde(default = "default::seed")]
+    pub seed: u64,
+    /// Images a step over all ranks, >= workers.
+    pub batch: usize,
+    /// Logical shares of each batch; set by [`Recipe::resolve`] where the file is silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<usize>,
+    /// Number format, one of [`keys::PRECISIONS`].
+    #[serde(default = "default::precision")]
+    pub precision: String,
+    /// Share of the target spread evenly over all classes, in [0, 1).
+    #[serde(default, serialize_with = "number")]
+    pub label_smoothing: f64,
+    /// Split scored after each epoch; see [`eval_split`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_split: Option<String>,
+    /// Update rule.
+    pub optimizer: Optimizer,
+    /// Learning rate.
+    pub schedule: ScheduleSpec,
+    /// Transforms.
+    #[serde(default)]
+    pub augment: Augment,
+    /// Gradient exchange.
+    #[serde(default)]
+    pub reduce: Reduce,
+    /// Prefetching.
+    #[serde(default)]
+    pub loader: Loader,
+    /// Log density.
+    #[serde(default)]
+    pub log: Log,
+    /// Files under `checkpoints/`.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+}
+
+/// The `[optimizer]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Optimizer {
+    /// Update rule, one of [`keys::OPTIMIZERS`].
+    pub kind: String,
+    /// Momentum, in [0, 1).
+    #[serde(default, serialize_with = "number")]
+    pub momentum: f64,
+    /// Nesterov's form of it.
+    #[serde(default)]
+    pub nesterov: bool,
+    /// L2 coefficient: gradient += weight_decay * weight.
+    #[serde(default, serialize_with = "number")]
+    pub weight_decay: f64,
+    /// Patterns (see [`matches()`]) of the parameters without weight decay.
+    #[serde(default)]
+    pub no_decay: Vec<String>,
+}
+
+impl Optimizer {
+    /// Weight decay of the parameter of this name: `weight_decay`, or 0 if a pattern of `no_decay` fits.
+    pub fn decay_of(&self, parameter: &str) -> f64 {
+        let spared = self.no_decay.iter().any(|pattern| matches(pattern, parameter));
+        if spared { 0.0 } else { self.weight_decay }
+    }
+}
+
+/// The `[augment]` section: transforms as `name` or `name(arguments)`, applied in order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Augment {
+    /// For training images.
+    pub train: Vec<String>,
+    /// For evaluated and predicted images.
+    pub eval: Vec<String>,
+}
+
+/// The `[reduce]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reduce {
+    /// How gradients travel, one of [`keys::CODECS`].
+    pub codec: String,
+    /// Size of one allreduce in MB (10^6 bytes) of gradients, > 0.
+    #[serde(serialize_with = "number")]
+    pub bucket_mb: f64,
+    /// Whether reduction runs beside backward.
+    pub overlap: Overlap,
+}
+
+/// `reduce.overlap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overlap {
+    /// Where a core is spare.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The `[loader]` section.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Loader {
+    /// Loader threads a rank, >= 1; absent: by the number of cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// Batches in flight; 0: threads + 2.
+    pub slots: usize,
+}
+
+/// The `[log]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// Steps between step lines in metrics.jsonl, >= 1.
+    pub every: u64,
+}
+
+/// The `[checkpoint]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Checkpoint {
+    /// Files kept, the newest, >= 1.
+    pub keep: usize,
+}
+
+mod default {
+    pub fn seed() -> u64 {
+        1
+    }
+
+    pub fn precision() -> String {
+        "f32".into()
+    }
+}
+
+impl Default for Reduce {
+    fn default() -> Self {
+        Reduce { codec: "float".into(), bucket_mb: 4.0, overlap: Overlap::Auto }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { every: 1 }
+    }
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Checkpoint { keep: 3 }
+    }
+}
+
+impl Serialize for Overlap {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Overlap::Auto => out.serialize_str("auto"),
+            Overlap::On => out.serialize_bool(true),
+            Overlap::Off => out.serialize_bool(false),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Overlap {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(source)? {
+            toml::Value::Boolean(true) => Ok(Overlap::On),
+            toml::Value::Boolean(false) => Ok(Overlap::Off),
+            toml::Value::String(word) if word == "auto" => Ok(Overlap::Auto),
+            other => Err(serde::de::Error::custom(format!("expected true, false or \"auto\", got {other}"))),
+        }
+    }
+}
+
+impl Recipe {
+    /// Settles what the file may leave to the run: `workers`, if silent, becomes `ranks`.
+    ///
+    /// Refuses more ranks than workers (a rank would idle) and fewer images a batch than workers.
+    pub fn resolve(&mut self, ranks: usize) -> Result<(), Error> {
+        let workers = *self.workers.get_or_insert(ranks);
+        if ranks > workers {
+            return Err(Error::Value {
+                place: "workers".into(),
+                why: format!(
+                    "{ranks} ranks for {workers} workers; start at most {workers} ranks, or set workers to {ranks} or more"
+                ),
+            });
+        }
+        check::batch_holds_workers(self.batch, workers).map_err(|why| Error::Value { place: "batch".into(), why })
+    }
+
+    /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        toml::to_string(self).map_err(|e| Error::Write { why: e.to_string() })
+    }
+}
+
+/// The split to score: `wanted`, else `test`, else `validation`, as far as the data set has it.
+///
+/// `Ok(None)`: nothing wanted and neither is there. A wanted split that is missing is an error.
+pub fn eval_split(wanted: Option<&str>, available: &[&str]) -> Result<Option<String>, Error> {
+    let Some(wanted) = wanted else {
+        let default = ["test", "validation"].into_iter().find(|split| available.contains(split));
+        return Ok(default.map(str::to_string));
+    };
+    if available.contains(&wanted) {
+        return Ok(Some(wanted.to_string()));
+    }
+    Err(Error::Value {
+        place: "eval_split".into(),
+        why: format!(
+            "the data set has no split \"{wanted}\"; it has {}{}",
+            keys::quoted(available),
+            did_you_mean(wanted, available)
+        ),
+    })
+}

@@ -1,0 +1,223 @@
+//! Recipes read, changed, written, and refused: each refusal by the words that a user needs.
+
+use super::*;
+use std::collections::BTreeSet;
+
+const KNOWN: Known =
+    Known { models: &["lenet", "cifarnet", "resnet20"], transforms: &["normalize", "pad_crop", "flip"] };
+
+const SMALL: &str = r#"
+model = "resnet20"
+data = "data/cifar10"
+epochs = 160
+batch = 128
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+no_decay = ["*.bias", "*bn*"]
+[schedule]
+kind = "step"
+base_lr = 0.1
+milestones = [82, 123]
+[augment]
+train = ["pad_crop(4)", "flip", "normalize"]
+eval = ["normalize"]
+"#;
+
+fn with(sets: &[&str]) -> Result<Recipe, Error> {
+    let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+    Recipe::parse(SMALL, "small.toml", &sets, &KNOWN)
+}
+
+fn refusal(sets: &[&str]) -> String {
+    with(sets).unwrap_err().to_string()
+}
+
+fn refused_text(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "{from}");
+    Recipe::parse(&SMALL.replace(from, to), "small.toml", &[], &KNOWN).unwrap_err().to_string()
+}
+
+#[test]
+fn defaults() {
+    let recipe = with(&[]).unwrap();
+    assert_eq!((recipe.seed, recipe.workers, recipe.precision.as_str()), (1, None, "f32"));
+    assert_eq!((recipe.label_smoothing, recipe.eval_split.as_deref()), (0.0, None));
+    assert_eq!(recipe.reduce, Reduce { codec: "float".into(), bucket_mb: 4.0, overlap: Overlap::Auto });
+    assert_eq!((recipe.loader.threads, recipe.loader.slots), (None, 0));
+    assert_eq!((recipe.log.every, recipe.checkpoint.keep), (1, 3));
+    assert_eq!(recipe.schedule.milestones, Some(vec![82.0, 123.0]));
+    assert!(!recipe.optimizer.nesterov);
+}
+
+#[test]
+fn set_takes_toml_or_a_bare_string() {
+    let recipe = with(&[
+        "schedule.base_lr=0.4",
+        "model=lenet",
+        "data=2012",
+        "eval_split = \"validation\"",
+        "augment.train=[\"flip\"]",
+        "reduce.overlap=false",
+        "loader.threads=2",
+        "seed=1",
+        "seed=7",
+    ])
+    .unwrap();
+    assert_eq!((recipe.schedule.base_lr, recipe.model.as_str(), recipe.seed), (0.4, "lenet", 7));
+    assert_eq!((recipe.data.as_str(), recipe.eval_split.as_deref()), ("2012", Some("validation")));
+    assert_eq!(recipe.augment.train, ["flip"]);
+    assert_eq!((recipe.reduce.overlap, recipe.loader.threads), (Overlap::Off, Some(2)));
+}
+
+#[test]
+fn a_written_recipe_reads_back_equal() {
+    let sets = [
+        "schedule.warmup_epochs=2.5",
+        "schedule.warmup_from=base",
+        "schedule.reference_batch=256",
+        "label_smoothing=0.1",
+        "data='a \"quoted\" \\ path'",
+        "reduce.overlap=true",
+        "loader.threads=3",
+    ];
+    let mut recipe = with(&sets).unwrap();
+    recipe.resolve(4).unwrap();
+    let text = recipe.to_toml().unwrap();
+    assert_eq!(Recipe::parse(&text, "written", &[], &KNOWN).unwrap(), recipe);
+    assert!(text.contains("workers = 4\n") && text.contains("milestones = [82, 123]\n"), "{text}");
+    assert!(text.contains("momentum = 0.9\n"), "{text}");
+}
+
+/// The table of keys, the structs and the documentation are one list.
+#[test]
+fn every_field_is_a_documented_key() {
+    let mut recipe = with(&["workers=4", "eval_split=test", "loader.threads=1"]).unwrap();
+    recipe.schedule = ScheduleSpec {
+        reference_batch: Some(1),
+        warmup_from: Some(crate::optim::schedule::WarmupFrom::Rate(0.5)),
+        gamma: Some(1.0),
+        end_lr: Some(1.0),
+        power: Some(1.0),
+        decay_epochs: Some(1.0),
+        staircase: Some(true),
+        ..recipe.schedule
+    };
+    let mut written = BTreeSet::new();
+    for (name, value) in recipe.to_toml().unwrap().parse::<toml::Table>().unwrap() {
+        match value {
+            toml::Value::Table(inner) => written.extend(inner.keys().map(|key| format!("{name}.{key}"))),
+            _ => drop(written.insert(name)),
+        }
+    }
+    let documented: BTreeSet<String> = keys::KEYS.iter().map(|key| key.path.to_string()).collect();
+    assert_eq!(written, documented);
+    assert!(keys::KEYS.iter().all(|key| key.doc.len() > 5));
+    assert_eq!(keys::table().lines().count(), keys::KEYS.len());
+}
+
+#[test]
+fn unknown_keys_suggest_the_nearest() {
+    let text = refused_text("momentum", "momentun");
+    assert_eq!(text, "small.toml: optimizer.momentun: unknown key; did you mean \"optimizer.momentum\"?");
+    assert!(refused_text("epochs", "epoch").ends_with("did you mean \"epochs\"?"));
+    assert!(refused_text("[augment]", "[augmentation]").contains("augmentation: unknown key"));
+    assert_eq!(refusal(&["base_lr=0.1"]), "--set base_lr=0.1: unknown key; did you mean \"schedule.base_lr\"?");
+    assert!(refusal(&["colour=red"]).contains("trireme train --help"));
+    assert!(refusal(&["optimizer={}"]).contains("is a section"));
+    assert!(refusal(&["batch"]).contains("expected key=value"));
+    assert!(refusal(&["=3"]).contains("expected key=value"));
+}
+
+#[test]
+fn unknown_names_suggest_the_nearest() {
+    assert!(refusal(&["model=resnet2"]).ends_with("did you mean \"resnet20\"?"));
+    assert!(refused_text("\"flip\"", "\"filp\"").ends_with("did you mean \"flip\"?"));
+    let text = refused_text("\"pad_crop(4)\"", "\"padcrop(4)\"");
+    assert!(text.starts_with("small.toml: augment.train: \"padcrop(4)\""), "{text}");
+    let text = refusal(&["schedule.kind=cosin"]);
+    assert!(text.ends_with("did you mean \"cosine\"?"), "{text}");
+}
+
+#[test]
+fn wrong_types_name_file_and_key() {
+    let text = refused_text("momentum = 0.9", "momentum = \"high\"");
+    assert_eq!(text, "small.toml: optimizer.momentum: expected a finite number, got the string \"high\"");
+    assert_eq!(refusal(&["batch=many"]), "--set batch=many: expected an integer >= 0, got the string \"many\"");
+    assert_eq!(refusal(&["batch=-1"]), "--set batch=-1: expected an integer >= 0, got -1");
+    assert!(refusal(&["schedule.base_lr=nan"]).contains("a finite number"));
+    assert!(refusal(&["epochs=1.5"]).contains("an integer"));
+    assert!(refusal(&["epochs=5000000000"]).contains("epochs"));
+    assert!(refusal(&["reduce.overlap=maybe"]).contains("\"auto\""));
+    assert!(refused_text("train = [", "train = [1, ").contains("augment.train: expected a list of strings"));
+    let text = Recipe::parse("optimizer = 3", "f", &[], &KNOWN).unwrap_err().to_string();
+    assert_eq!(text, "f: optimizer: expected a section [optimizer], got 3");
+}
+
+#[test]
+fn missing_keys_and_broken_files() {
+    assert!(refused_text("epochs = 160", "").starts_with("small.toml: epochs: missing; it is an integer"));
+    let text = refused_text("epochs = 160", "epochs = = 160");
+    assert!(text.contains("small.toml: not valid TOML") && text.contains("line 4"), "{text}");
+    let missing = Recipe::load(std::path::Path::new("no/such.toml"), &[], &KNOWN).unwrap_err();
+    assert!(missing.to_string().contains("no/such.toml"));
+}
+
+#[test]
+fn bad_values_are_named() {
+    for (set, words) in [
+        ("batch=0", "must be >= 1"),
+        ("epochs=0", "must be >= 1"),
+        ("workers=0", "must be >= 1"),
+        ("workers=129", "128 images cannot be shared by 129 workers"),
+        ("schedule.base_lr=-0.1", "must be >= 0, got -0.1"),
+        ("schedule.milestones=[123, 82]", "must ascend, but 123 is followed by 82"),
+        ("schedule.power=2", "belongs to kind polynomial, but kind = \"step\""),
+        ("precision=bf16", "not available in this build, which has \"f32\""),
+        ("reduce.codec=ternary", "not available in this build, which has \"float\""),
+        ("optimizer.momentum=1", "in [0, 1), got 1"),
+        ("optimizer.weight_decay=-1", ">= 0"),
+        ("label_smoothing=1", "in [0, 1)"),
+        ("reduce.bucket_mb=0", "> 0"),
+        ("loader.threads=0", ">= 1"),
+        ("log.every=0", ">= 1"),
+        ("data=", "name a folder"),
+    ] {
+        let text = refusal(&[set]);
+        assert!(text.contains(words), "{set}: {text}");
+    }
+    let text = refusal(&["optimizer.momentum=0", "optimizer.nesterov=true"]);
+    assert!(text.contains("--set optimizer.nesterov=true: needs optimizer.momentum > 0"), "{text}");
+}
+
+#[test]
+fn resolving_settles_workers() {
+    let mut recipe = with(&[]).unwrap();
+    recipe.resolve(3).unwrap();
+    assert_eq!(recipe.workers, Some(3));
+    recipe.resolve(2).unwrap();
+    assert_eq!(recipe.workers, Some(3));
+    let text = recipe.resolve(4).unwrap_err().to_string();
+    assert!(text.contains("4 ranks for 3 workers"), "{text}");
+    let text = with(&["batch=2"]).unwrap().resolve(3).unwrap_err().to_string();
+    assert!(text.contains("2 images cannot be shared by 3 workers"), "{text}");
+}
+
+#[test]
+fn the_split_to_score() {
+    let pick = |wanted, splits: &[&str]| eval_split(wanted, splits).map_err(|e| e.to_string());
+    assert_eq!(pick(None, &["train", "validation", "test"]), Ok(Some("test".into())));
+    assert_eq!(pick(None, &["train", "validation"]), Ok(Some("validation".into())));
+    assert_eq!(pick(None, &["train"]), Ok(None));
+    assert_eq!(pick(Some("train"), &["train", "test"]), Ok(Some("train".into())));
+    assert!(pick(Some("tset"), &["train", "test"]).unwrap_err().ends_with("did you mean \"test\"?"));
+}
+
+#[test]
+fn weight_decay_spares_by_pattern() {
+    let optimizer = with(&[]).unwrap().optimizer;
+    assert_eq!(optimizer.decay_of("layer1.0.conv1.weight"), 1e-4);
+    assert_eq!(optimizer.decay_of("fc.bias"), 0.0);
+    assert_eq!(optimizer.decay_of("layer1.0.bn2.weight"), 0.0);
+}

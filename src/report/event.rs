@@ -1,0 +1,165 @@
+//! The events of a run, as they stand in metrics.jsonl: one struct each, field names included.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Anything that a run reports. In JSON the key `event` says which.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Event {
+    /// The run begins.
+    Start(Start),
+    /// One optimizer step is done.
+    Step(Step),
+    /// One epoch is done.
+    Epoch(Epoch),
+    /// A split was scored.
+    Eval(Eval),
+    /// A file was written.
+    Checkpoint(Checkpoint),
+    /// The run is over.
+    End(End),
+}
+
+/// The run begins: what will happen, and on what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Start {
+    /// Optimizer steps already done: 0, or those of the checkpoint.
+    pub step: u64,
+    /// Epochs already done.
+    pub epoch: u32,
+    /// Epochs of the whole run.
+    pub epochs: u32,
+    /// Steps of one epoch.
+    pub steps_per_epoch: u64,
+    /// Step at which this run ends.
+    pub last_step: u64,
+    /// Network.
+    pub model: String,
+    /// Trainable numbers.
+    pub parameters: u64,
+    /// Images of the training split.
+    pub images: u64,
+    /// Images a step, over all ranks.
+    pub batch: usize,
+    /// Logical shares of the batch.
+    pub workers: usize,
+    /// MPI ranks.
+    pub ranks: usize,
+    /// Everything else worth knowing, by name: device, MPI library, threads, schedule, memory ...
+    pub facts: BTreeMap<String, String>,
+}
+
+/// One optimizer step, over all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Step {
+    /// Optimizer steps done, this one included: the first is 1.
+    pub step: u64,
+    /// Epoch that it belongs to, from 0.
+    pub epoch: u32,
+    /// Mean loss over the images of the step.
+    pub loss: f64,
+    /// Share of them classified rightly, in [0, 1].
+    pub top1: f64,
+    /// Learning rate of the step.
+    pub lr: f64,
+    /// Images a second, over all ranks.
+    pub img_per_s: f64,
+    /// Milliseconds that the slowest rank waited for its loader.
+    pub data_wait_ms: f64,
+    /// Milliseconds that a rank waited for the others' gradients.
+    pub comm_wait_ms: f64,
+    /// Milliseconds of the whole step.
+    pub step_ms: f64,
+}
+
+/// One epoch of training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Epoch {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// The epoch that ended, from 0.
+    pub epoch: u32,
+    /// Mean training loss over its images.
+    pub loss: f64,
+    /// Share of them classified rightly.
+    pub top1: f64,
+    /// Learning rate of its last step.
+    pub lr: f64,
+    /// Images a second over all ranks, evaluation excluded.
+    pub img_per_s: f64,
+    /// Seconds, evaluation excluded.
+    pub seconds: f64,
+}
+
+/// The score of one split.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Eval {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Epochs done.
+    pub epoch: u32,
+    /// Name of the split.
+    pub split: String,
+    /// Share whose best class is right, in [0, 1].
+    pub top1: f64,
+    /// Share whose right class is among the best five.
+    pub top5: f64,
+    /// Mean loss.
+    pub loss: f64,
+    /// Images.
+    pub count: u64,
+}
+
+/// A file written by rank 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Checkpoint {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Epochs done.
+    pub epoch: u32,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// The run is over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct End {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Epochs done.
+    pub epoch: u32,
+    /// Seconds since the process started.
+    pub seconds: f64,
+    /// Images a second over the training steps of this run.
+    pub img_per_s: f64,
+    /// The final model.
+    pub model: PathBuf,
+}
+
+impl Event {
+    /// Optimizer steps done when it happened.
+    pub fn step(&self) -> u64 {
+        match self {
+            Event::Start(e) => e.step,
+            Event::Step(e) => e.step,
+            Event::Epoch(e) => e.step,
+            Event::Eval(e) => e.step,
+            Event::Checkpoint(e) => e.step,
+            Event::End(e) => e.step,
+        }
+    }
+}
+
+macro_rules! into_event {
+    ($($kind:ident),*) => {
+        $(impl From<$kind> for Event {
+            fn from(event: $kind) -> Self {
+                Event::$kind(event)
+            }
+        })*
+    };
+}
+
+into_event!(Start, Step, Epoch, Eval, Checkpoint, End);

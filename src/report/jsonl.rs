@@ -1,0 +1,118 @@
+//! metrics.jsonl: one JSON object a line, whole lines only, for programs to read.
+
+use super::{Error, Event, Sink};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Writes events to a file.
+///
+/// Each line goes to the system in one write, at once: nothing waits in a buffer when a process is killed,
+/// and a reader that follows the file never sees half a line. At one write a step that costs microseconds.
+pub struct Jsonl {
+    file: File,
+    path: PathBuf,
+    every: u64,
+    line: Vec<u8>,
+}
+
+impl Jsonl {
+    /// Creates the file (or empties it); step events are kept every `every` steps, all others always.
+    pub fn create(path: &Path, every: u64) -> Result<Self, Error> {
+        let file = File::create(path).map_err(|source| Error { path: path.into(), source })?;
+        Ok(Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() })
+    }
+
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        self.line.clear();
+        // serde_json writes NaN and infinity as null, so every line is JSON whatever the loss became.
+        serde_json::to_writer(&mut self.line, event)?;
+        self.line.push(b'\n');
+        self.file.write_all(&self.line)?;
+        match event {
+            // A network file system may report a full disk only now.
+            Event::End(_) => sync(&self.file),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Brings a file to the disk; pipes and devices, which have none, are left alone.
+fn sync(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() { file.sync_data() } else { Ok(()) }
+}
+
+impl Sink for Jsonl {
+    fn event(&mut self, event: &Event) -> Result<(), Error> {
+        if matches!(event, Event::Step(step) if !step.step.is_multiple_of(self.every)) {
+            return Ok(());
+        }
+        self.write(event).map_err(|source| Error { path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Checkpoint, End, Epoch, Eval, Start, Step};
+    use super::*;
+    use serde_json::Value;
+
+    fn written(every: u64, events: &[Event]) -> Vec<Value> {
+        let name = format!("trireme-jsonl-{}-{every}-{}", std::process::id(), events.len());
+        let path = std::env::temp_dir().join(name);
+        let mut sink = Jsonl::create(&path, every).unwrap();
+        events.iter().for_each(|event| sink.event(event).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(text.ends_with('\n'));
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn keys(value: &Value) -> Vec<&str> {
+        value.as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn each_event_has_its_name_and_its_keys() {
+        let lines = written(
+            1,
+            &[
+                Start { model: "lenet".into(), ..Start::default() }.into(),
+                Step { step: 1, loss: 2.3, top1: 0.125, lr: 0.05, ..Step::default() }.into(),
+                Epoch::default().into(),
+                Eval { split: "test".into(), count: 10_000, ..Eval::default() }.into(),
+                Checkpoint { path: "checkpoints/epoch-1.h5".into(), ..Checkpoint::default() }.into(),
+                End::default().into(),
+            ],
+        );
+        let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+        assert_eq!(names, ["start", "step", "epoch", "eval", "checkpoint", "end"]);
+        assert!(lines.iter().all(|line| line["step"].is_u64() && line["epoch"].is_u64()));
+        let step = "comm_wait_ms data_wait_ms epoch event img_per_s loss lr step step_ms top1";
+        assert_eq!(keys(&lines[1]), step.split(' ').collect::<Vec<_>>());
+        assert_eq!((lines[1]["loss"].as_f64(), lines[1]["top1"].as_f64()), (Some(2.3), Some(0.125)));
+        assert_eq!(keys(&lines[3]), ["count", "epoch", "event", "loss", "split", "step", "top1", "top5"]);
+        assert_eq!(lines[4]["path"], "checkpoints/epoch-1.h5");
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_become_null() {
+        let lines = written(1, &[Step { loss: f64::NAN, lr: f64::INFINITY, ..Step::default() }.into()]);
+        assert!(lines[0]["loss"].is_null() && lines[0]["lr"].is_null());
+    }
+
+    #[test]
+    fn steps_thin_out_and_nothing_else_does() {
+        let mut events: Vec<Event> = (1..=10).map(|step| Step { step, ..Step::default() }.into()).collect();
+        events.push(Epoch { step: 10, ..Epoch::default() }.into());
+        let lines = written(4, &events);
+        let steps: Vec<u64> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+        assert_eq!(steps, [4, 8, 10]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_named() {
+        let error = Jsonl::create(Path::new("/no/such/metrics.jsonl"), 1).err().unwrap();
+        assert!(error.to_string().starts_with("cannot write /no/such/metrics.jsonl: "), "{error}");
+    }
+}

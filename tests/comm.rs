@@ -1,0 +1,305 @@
+//! Communication on real ranks: each test starts this very program under `mpirun`, with a case for its ranks to play.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use trireme::comm::{self, Comm, Error, Verdict, World};
+
+const CASE: &str = "TRIREME_TEST_CASE";
+
+/// The ranks' side; started by the tests below, never on its own.
+#[test]
+#[ignore = "the ranks' side of the other tests"]
+fn worker() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    comm::install_panic_hook();
+    let comm = Comm::launch();
+    match case.as_str() {
+        "early" => comm::die(7, "no time for MPI"),
+        "twice" => assert_eq!(Comm::launch().world(), Err(Error::Twice)),
+        _ => {}
+    }
+    let world = match comm.world() {
+        Ok(world) => world.clone(),
+        Err(error) => comm::die(1, &error.to_string()),
+    };
+    match case.as_str() {
+        "collectives" => collectives(&comm),
+        "world" => println!("{world:?} launcher {:?} verdict {:?}", comm::launcher(), comm::check_launch(world.size)),
+        "errors" => errors(&comm),
+        "progress" => progress(&comm, world.rank),
+        "panic" => wait_for_the_end_after(&comm, world.rank, |_| panic!("oar broken")),
+        "die" => wait_for_the_end_after(&comm, world.rank, |_| comm::die(42, "shard 3 is cut short")),
+        "thread" if world.rank == 1 => {
+            let thread = std::thread::Builder::new().name("loader-0".into());
+            let _ = thread.spawn(|| panic!("record 17 is bad")).map(std::thread::JoinHandle::join);
+        }
+        "many" => many_die(),
+        "killed" if world.rank == 1 => std::process::abort(),
+        "thread" | "killed" => wait_for_the_end_after(&comm, usize::MAX, |_| Ok(())),
+        _ => {}
+    }
+    if let Err(error) = comm.finish() {
+        comm::die(1, &error.to_string());
+    }
+    match case.as_str() {
+        "late" => comm::die(9, "after the end of MPI"),
+        _ => assert_eq!(comm.run("late sum", World::barrier), Err(Error::Finished { what: "late sum" })),
+    }
+}
+
+fn collectives(comm: &Comm) {
+    // A limit of 7 makes parts, and a part of another length at the end, of everything that is longer.
+    for limit in [usize::MAX, 7] {
+        let done = comm.run("all collectives", move |world| {
+            world.set_limit(limit);
+            let (rank, size) = (world.rank(), world.size());
+            sums(world)?;
+            for root in 0..size {
+                let mut bytes = vec![rank as u8; rank];
+                if rank == root {
+                    bytes = (0..=200).map(|i| i ^ root as u8).collect();
+                }
+                world.broadcast(&mut bytes, root)?;
+                assert_eq!(bytes, (0..=200).map(|i| i ^ root as u8).collect::<Vec<_>>());
+            }
+            let all = world.gather(&vec![rank as u8 + 1; 10 * rank])?;
+            let expected: Vec<Vec<u8>> = (0..size).map(|r| vec![r as u8 + 1; 10 * r]).collect();
+            assert_eq!(all, (rank == 0).then_some(expected));
+            assert_eq!(world.gather(&[])?, (rank == 0).then(|| vec![vec![]; size]));
+            world.barrier()
+        });
+        if let Err(error) = done {
+            comm::die(1, &error.to_string());
+        }
+    }
+    println!("all collectives right");
+}
+
+fn sums(world: &World) -> Result<(), Error> {
+    let (rank, size) = (world.rank(), world.size());
+    let ranks_sum = size * (size + 1) / 2;
+    for length in [0, 1, 7, 8, 1_000] {
+        let mut singles: Vec<f32> = (0..length).map(|i| ((rank + 1) * i) as f32).collect();
+        world.sum_f32(&mut singles)?;
+        assert!(singles.iter().enumerate().all(|(i, &v)| v == (ranks_sum * i) as f32), "{singles:?}");
+        let mut doubles: Vec<f64> = (0..length).map(|i| ((rank + 1) * i) as f64 + 0.5).collect();
+        world.sum_f64(&mut doubles)?;
+        assert!(doubles.iter().enumerate().all(|(i, &v)| v == (ranks_sum * i) as f64 + 0.5 * size as f64));
+        let mut whole: Vec<i64> = (0..length as i64).map(|i| -(1 << 40) * i * (rank as i64 + 1)).collect();
+        world.sum_i64(&mut whole)?;
+        assert!(whole.iter().enumerate().all(|(i, &v)| v == -(1 << 40) * i as i64 * ranks_sum as i64));
+        // The largest bits of u32 would be negative as an i32.
+        let mut largest: Vec<u32> = (0..length).map(|i| u32::MAX - ((rank + i) % size) as u32).collect();
+        world.max_u32(&mut largest)?;
+        assert!(largest.iter().all(|&v| v == u32::MAX), "{largest:?}");
+        let mut low: Vec<f64> = (0..length).map(|i| -((rank + i) as f64)).collect();
+        world.max_f64(&mut low)?;
+        assert!(low.iter().enumerate().all(|(i, &v)| v == -(i as f64)), "{low:?}");
+    }
+    Ok(())
+}
+
+/// MPI's own refusals come back as errors instead of ending the process.
+fn errors(comm: &Comm) {
+    let size = comm.world().map(|w| w.size).unwrap_or(0);
+    let root = comm.run("broadcast from nowhere", |world| world.broadcast(&mut vec![1], 1_000));
+    assert_eq!(root, Err(Error::Root { root: 1_000, size }));
+    // Ranks that do not agree on the length: more arrives at rank 1 than it has room for.
+    let unequal = comm.run("sum of unequal lengths", |world| {
+        let length = if world.rank() == 0 { 64 } else { 8 };
+        world.sum_f32(&mut vec![1.0; length])
+    });
+    if comm.world().is_ok_and(|w| w.rank == 1) {
+        println!("rank 1: {}", unequal.unwrap_err());
+    }
+    let inside = comm.clone();
+    let waited = comm.run("outer", move |_| inside.run("inner", World::barrier));
+    assert_eq!(waited, Err(Error::Inside { what: "inner" }));
+}
+
+fn progress(comm: &Comm, rank: usize) {
+    assert!(!comm.progress().running);
+    let before = comm.progress().number;
+    for _ in 0..3 {
+        comm.run("three barriers", World::barrier).unwrap();
+    }
+    let (enter, entered) = std::sync::mpsc::channel();
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let pending = comm.start("a long one", move |_| {
+        let _ = enter.send(());
+        let _ = left.recv();
+        Ok(rank)
+    });
+    entered.recv().unwrap();
+    let now = comm.progress();
+    assert_eq!((now.number, now.name, now.running), (before + 4, "a long one", true));
+    leave.send(()).unwrap();
+    assert_eq!(pending.wait(), Ok(rank));
+    assert!(!comm.progress().running);
+}
+
+/// Rank 1 plays `f` on its MPI thread; the others wait in a collective that it never joins.
+fn wait_for_the_end_after(comm: &Comm, rank: usize, f: fn(&World) -> Result<(), Error>) {
+    let waited = match rank {
+        1 => comm.run("the last stroke", f),
+        _ => comm.run("waiting for rank 1", World::barrier),
+    };
+    unreachable!("nobody ended this rank: {waited:?}");
+}
+
+fn many_die() -> ! {
+    for i in 0..8 {
+        let _ = std::thread::Builder::new().spawn(move || comm::die(5, &format!("failure number {i}")));
+    }
+    comm::die(5, "failure of the main thread")
+}
+
+/// Runs `case` on `ranks` ranks (0: without mpirun).
+fn play(case: &str, ranks: usize) -> (Output, Duration) {
+    let this = std::env::current_exe().expect("the test program has a path");
+    let mut command = match ranks {
+        0 => Command::new(&this),
+        _ => Command::new("mpirun"),
+    };
+    if ranks > 0 {
+        command.args(["-n", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"]).arg(&this);
+    }
+    command.args(["worker", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    let settings = [
+        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+        ("OMPI_MCA_btl", "self,vader"),
+        ("OMPI_MCA_mpi_yield_when_idle", "1"),
+        (CASE, case),
+    ];
+    let start = Instant::now();
+    let mut child = command
+        .envs(settings)
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mpirun starts");
+    // A case that hangs must fail, and say so.
+    let patience = Duration::from_secs(60);
+    while child.try_wait().expect("a child of ours").is_none() {
+        if start.elapsed() > patience {
+            child.kill().expect("a child of ours");
+            let output = child.wait_with_output();
+            panic!("case {case} on {ranks} ranks hangs: {output:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let took = start.elapsed();
+    (child.wait_with_output().expect("output of a child that ended"), took)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn succeed(case: &str, ranks: usize) -> String {
+    let (output, _) = play(case, ranks);
+    assert!(output.status.success(), "{case} on {ranks}: {:?}\n{}", output.status, stderr(&output));
+    stdout(&output)
+}
+
+/// Plays a case that must end badly, soon, with `code` and with `message` on stderr, once.
+fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
+    let (output, took) = play(case, ranks);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{case}: signal {:?}\n{text}", output.status.signal());
+    assert_eq!(text.matches(message).count(), 1, "{message:?} should stand once in\n{text}");
+    assert!(took < Duration::from_secs(20), "{case} took {took:?}");
+    text
+}
+
+#[test]
+fn collectives_are_right_on_one_to_four_ranks() {
+    for ranks in 1..=4 {
+        assert_eq!(succeed("collectives", ranks).matches("all collectives right").count(), ranks);
+    }
+}
+
+#[test]
+fn each_rank_knows_where_it_is() {
+    let text = succeed("world", 3);
+    for rank in 0..3 {
+        let place = format!("rank: {rank}, size: 3, node_rank: {rank}, node_size: 3");
+        assert_eq!(text.matches(&place).count(), 1, "{text}");
+    }
+    assert_eq!(text.matches("launcher Some(").count(), 3, "{text}");
+    assert_eq!(text.matches(&format!("verdict {:?}", Verdict::Ok)).count(), 3, "{text}");
+}
+
+#[test]
+fn without_mpirun_there_is_one_rank() {
+    let text = succeed("world", 0);
+    assert!(text.contains("rank: 0, size: 1") && text.contains("launcher None"), "{text}");
+    succeed("collectives", 0);
+}
+
+#[test]
+fn the_last_operation_can_be_watched() {
+    succeed("progress", 2);
+}
+
+#[test]
+fn a_second_launch_is_an_error() {
+    succeed("twice", 1);
+}
+
+#[test]
+fn refusals_come_back_as_errors() {
+    let text = succeed("errors", 2);
+    assert!(
+        text.contains("rank 1: sum of unequal lengths: MPI_Allreduce failed: ") && text.contains("trunc"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_panic_on_the_mpi_thread_ends_all_ranks_by_name() {
+    let text = fail("panic", 3, 1, "rank 1: panic in thread mpi at ");
+    assert!(text.contains("oar broken"), "{text}");
+}
+
+#[test]
+fn a_panic_in_any_thread_ends_all_ranks_by_name() {
+    let text = fail("thread", 3, 1, "rank 1: panic in thread loader-0 at ");
+    assert!(text.contains("record 17 is bad"), "{text}");
+}
+
+#[test]
+fn die_ends_all_ranks_with_its_code_and_message() {
+    fail("die", 2, 42, "rank 1: shard 3 is cut short\n");
+}
+
+#[test]
+fn the_death_of_a_rank_ends_the_others() {
+    let (output, took) = play("killed", 2);
+    assert!(!output.status.success());
+    assert!(took < Duration::from_secs(20), "took {took:?}");
+}
+
+#[test]
+fn die_works_before_mpi_is_up_and_after_its_end() {
+    fail("early", 0, 7, "no time for MPI\n");
+    fail("late", 0, 9, "after the end of MPI\n");
+    let text = stderr(&play("early", 2).0);
+    assert!(text.contains("rank 0: no time for MPI") || text.contains("rank 1: no time for MPI"), "{text}");
+}
+
+#[test]
+fn one_rank_alone_is_not_numbered_and_only_the_first_failure_speaks() {
+    let text = fail("many", 0, 5, "failure ");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("failure "), "{text}");
+}

@@ -1,0 +1,310 @@
+"""Writes ops.json: each operation's result and gradients by PyTorch, on small inputs made by the formula of golden.py.
+
+    python ops.py [OUT.json]        (default: ops.json beside this file)
+
+The numbers are PyTorch's in float64 on inputs that are exact in float32, so they hold no rounding worth naming; `float32_error`
+tells how far PyTorch's own float32 lies from them (largest absolute difference), as a measure for tolerances.
+Before a case is written, its forward result is checked against plain.py, and its gradients against central differences.
+"""
+import math
+import pathlib
+import sys
+
+import torch
+import torch.nn.functional as F
+
+import plain
+from golden import FORMULA, close, digits, example, fill, fill_plain, write
+
+# Roles turn the fill's sequence by 0.382 of its period each (golden.py), so that no two tensors of a case look alike.
+ROLE = {name: 40507 * (i + 1) for i, name in enumerate(["x", "weight", "bias", "dy", "residual", "running_mean", "running_var"])}
+NO_PAD = {"top": 0, "bottom": 0, "left": 0, "right": 0}
+CASES = []
+
+
+def spec(role, shape, scale=1.0, shift=0.0):
+    return {"shape": list(shape), "k": ROLE[role], "scale": scale, "shift": shift}
+
+
+def make(s, dtype):
+    return fill(s["shape"], s["k"], s["scale"], s["shift"]).to(dtype)
+
+
+def evaluate(case, forward, dtype, nudge=None):
+    """Runs a case in `dtype`: the results by name. `nudge` = (input's name, direction * step) for the difference quotient."""
+    names = ["x"] + (["residual"] if "residual" in case else [])
+    t = {n: make(case[n], dtype) for n in names} | {n: make(s, dtype) for n, s in case.get("params", {}).items()}
+    if nudge:
+        t[nudge[0]] = t[nudge[0]] + nudge[1]
+    for v in t.values():
+        v.requires_grad_(True)
+    buffers = {n: make(s, dtype) for n, s in case.get("buffers", {}).items()}
+    y = forward(t | buffers)
+    out = {"y": y.detach()} | {n: b.detach() for n, b in buffers.items()}
+    if "dy" in case or case["op"] == "softmax_cross_entropy":
+        dy = make(case["dy"], dtype) if "dy" in case else torch.ones((), dtype=dtype)
+        out["loss"] = (y * dy).sum().detach()
+        y.backward(dy)
+        out["grads"] = {n: v.grad for n, v in t.items()}
+    return out
+
+
+def check_gradients(case, forward, result):
+    """<gradient, direction> against the central difference of <y, dy> along that direction, in float64."""
+    for name, g in result["grads"].items():
+        v, eps = fill(g.shape, 77777, 1.0, 0.1).double(), 1e-6
+        up, down = (evaluate(case, forward, torch.float64, (name, s * eps * v))["loss"] for s in (1, -1))
+        close([((up - down) / (2 * eps)).item()], [(g * v).sum().item()], 1e-6, 1e-6, f"{case['name']}: d{name}")
+
+
+def add(name, op, forward, witness, config=None, **inputs):
+    """Evaluates, checks and appends one case. `witness(lists)` is the forward result again, by plain.py, as a flat list."""
+    case = {"name": name, "op": op, "config": config or {}} | inputs
+    if "dy" in inputs:
+        shape = list(evaluate({k: v for k, v in case.items() if k != "dy"}, forward, torch.float64)["y"].shape)
+        case["dy"] = spec("dy", shape)
+    r64, r32 = (evaluate(case, forward, d) for d in (torch.float64, torch.float32))
+    lists = {n: make(s, torch.float64).flatten().tolist() for n, s in
+             {k: v for k, v in case.items() if k in ("x", "residual")}.items()}
+    lists |= {n: make(s, torch.float64).flatten().tolist() for g in ("params", "buffers") for n, s in case.get(g, {}).items()}
+    close(r64["y"].flatten().tolist(), witness(lists), 1e-12, 1e-11, f"{name}: y")
+    case["y_shape"], case["y"] = list(r64["y"].shape), digits(r64["y"])
+    error = {"y": (r32["y"].double() - r64["y"]).abs().max().item()}
+    for n in case.get("buffers", {}) if case["config"].get("mode") == "train" else []:
+        case[n + "_after"] = digits(r64[n])
+    if "grads" in r64:
+        check_gradients(case, forward, r64)
+        for n, g in r64["grads"].items():
+            error["d" + n] = (r32["grads"][n].double() - g).abs().max().item()
+        case["dx"] = digits(r64["grads"].pop("x"))
+        if "residual" in r64["grads"]:
+            case["dresidual"] = digits(r64["grads"].pop("residual"))
+        if r64["grads"]:
+            case["dparams"] = {n: digits(g) for n, g in r64["grads"].items()}
+    case["float32_error"] = {n: float(f"{e:.2g}") for n, e in error.items()}
+    CASES.append(case)
+
+
+def rectify(y, on, name):
+    """ReLU where asked. A value so near to 0 that rounding may choose its side would make a case worthless: refused."""
+    if not on:
+        return y
+    nearest = y.detach().abs().min().item()
+    assert nearest > 4e-6, f"{name}: a value {nearest} from ReLU's corner: change its shape or scale"
+    return y.relu()
+
+
+def positive(values, on):
+    return [max(v, 0.0) for v in values] if on else values
+
+
+def pads(top=0, bottom=0, left=0, right=0):
+    return {"top": top, "bottom": bottom, "left": left, "right": right}
+
+
+def torch_pads(p):
+    return (p["left"], p["right"], p["top"], p["bottom"])
+
+
+def conv(name, x, weight, bias=False, stride=(1, 1), pad=NO_PAD, groups=1, relu=False):
+    fan_in = weight[1] * weight[2] * weight[3]
+    params = {"weight": spec("weight", weight, fan_in**-0.5)} | ({"bias": spec("bias", weight[:1], 0.5)} if bias else {})
+
+    def forward(t):
+        y = F.conv2d(F.pad(t["x"], torch_pads(pad)), t["weight"], t.get("bias"), stride, 0, 1, groups)
+        return rectify(y, relu, name)
+
+    def witness(v):
+        return positive(plain.conv(v["x"], x, v["weight"], weight, v.get("bias"), stride, pad, groups)[0], relu)
+
+    config = {"stride": list(stride), "pad": pad, "groups": groups, "bias": bias, "relu": relu}
+    add(name, "conv", forward, witness, config, x=spec("x", x), params=params, dy=None)
+
+
+def norm(name, x, mode="train", relu=False, residual=False, scale=1.0, shift=0.5, eps=1e-5, momentum=0.1):
+    c = x[1]
+    inputs = {
+        "x": spec("x", x, scale, shift),
+        "params": {"weight": spec("weight", [c], 0.5, 1.0), "bias": spec("bias", [c], 0.5)},
+        "buffers": {"running_mean": spec("running_mean", [c], 0.5, shift), "running_var": spec("running_var", [c], 0.5, 1.0)},
+    }
+    inputs |= {"residual": spec("residual", x)} if residual else {}
+    inputs |= {"dy": None} if mode == "train" else {}
+
+    def forward(t):
+        y = F.batch_norm(t["x"], t["running_mean"], t["running_var"], t["weight"], t["bias"], mode == "train", momentum, eps)
+        return rectify(y + t["residual"] if residual else y, relu, name)
+
+    def witness(v):
+        stats = plain.moments(v["x"], x) if mode == "train" else list(zip(v["running_mean"], v["running_var"]))
+        y = plain.norm(v["x"], x, stats, v["weight"], v["bias"], eps)
+        return positive([a + b for a, b in zip(y, v["residual"])] if residual else y, relu)
+
+    config = {"mode": mode, "eps": eps, "momentum": momentum, "relu": relu, "residual": residual}
+    add(name, "norm", forward, witness, config, **inputs)
+    if mode == "train":
+        case, n = CASES[-1], x[0] * x[2] * x[3]
+        before = {b: make(s, torch.float64).tolist() for b, s in case["buffers"].items()}
+        stats = plain.moments(make(case["x"], torch.float64).flatten().tolist(), x)
+        for b, new in (("running_mean", [m for m, _ in stats]), ("running_var", [v * n / (n - 1) for _, v in stats])):
+            want = [(1 - momentum) * o + momentum * m for o, m in zip(before[b], new)]
+            close(case[b + "_after"], want, 1e-8, 1e-8, f"{name}: {b}")
+
+
+def pool(name, kind, x, kernel, stride, pad=NO_PAD, ceil=False, count_pad=False):
+    symmetric = pad["top"] == pad["bottom"] and pad["left"] == pad["right"]
+
+    def forward(t):
+        v, p = t["x"], (pad["top"], pad["left"])
+        if not symmetric:
+            assert kind == "max" and not ceil
+            v, p = F.pad(v, torch_pads(pad), value=float("-inf")), (0, 0)
+        if kind == "max":
+            return F.max_pool2d(v, kernel, stride, p, 1, ceil)
+        return F.avg_pool2d(v, kernel, stride, p, ceil, count_pad)
+
+    def witness(v):
+        return plain.pool(v["x"], x, kind, kernel, stride, pad, ceil, count_pad)[0]
+
+    config = {"kernel": list(kernel), "stride": list(stride), "pad": pad, "ceil": ceil}
+    config |= {"count_include_pad": count_pad} if kind == "avg" else {}
+    add(name, kind + "_pool", forward, witness, config, x=spec("x", x), dy=None)
+
+
+def linear(name, x, out, relu=False):
+    params = {"weight": spec("weight", [out, x[1]], x[1] ** -0.5), "bias": spec("bias", [out], 0.5)}
+    add(
+        name, "linear",
+        lambda t: rectify(F.linear(t["x"], t["weight"], t["bias"]), relu, name),
+        lambda v: positive(plain.linear(v["x"], x, v["weight"], [out, x[1]], v["bias"]), relu),
+        {"bias": True, "relu": relu}, x=spec("x", x), params=params, dy=None,
+    )  # fmt: skip
+
+
+def lrn(name, x, size, alpha, beta, k, scale):
+    """alpha is PyTorch's and Caffe's, which the formula divides by size; TensorFlow's is alpha / size."""
+    add(
+        name, "lrn",
+        lambda t: F.local_response_norm(t["x"], size, alpha, beta, k),
+        lambda v: plain.lrn(v["x"], x, size, alpha, beta, k),
+        {"size": size, "alpha": alpha, "beta": beta, "k": k}, x=spec("x", x, scale), dy=None,
+    )  # fmt: skip
+
+
+def cross_entropy(name, x, smoothing, scale):
+    labels = [i * 7 % x[1] for i in range(x[0])]
+    add(
+        name, "softmax_cross_entropy",
+        lambda t: F.cross_entropy(t["x"], torch.tensor(labels), label_smoothing=smoothing),
+        lambda v: [plain.cross_entropy(v["x"], x, labels, smoothing)[0]],
+        {"label_smoothing": smoothing, "labels": labels}, x=spec("x", x, scale),
+    )  # fmt: skip
+    rows = make(CASES[-1]["x"], torch.float64).flatten().tolist()
+    close(CASES[-1]["dx"], plain.cross_entropy(rows, x, labels, smoothing)[1], 1e-8, 1e-8, f"{name}: dx")
+
+
+def convolutions():
+    one, two = pads(1, 1, 1, 1), pads(2, 2, 2, 2)
+    conv("conv_3x3_pad1", [2, 16, 3, 4], [16, 16, 3, 3], pad=one)
+    conv("conv_3x3_pad1_from_3_channels", [2, 3, 5, 6], [16, 3, 3, 3], pad=one)
+    conv("conv_3x3_pad1_relu", [2, 3, 6, 5], [8, 3, 3, 3], pad=one, relu=True)
+    conv("conv_3x3_pad1_bias_relu", [2, 5, 6, 5], [6, 5, 3, 3], bias=True, pad=one, relu=True)
+    conv("conv_5x5_pad2_bias", [2, 3, 6, 5], [7, 3, 5, 5], bias=True, pad=two)
+    conv("conv_5x5_valid_from_1_channel", [2, 1, 8, 7], [20, 1, 5, 5], bias=True)
+    conv("conv_2x2_valid_20_to_50", [2, 20, 3, 4], [50, 20, 2, 2])
+    conv("conv_3x3_stride2_pad_after_only", [2, 3, 8, 6], [8, 3, 3, 3], stride=(2, 2), pad=pads(0, 1, 0, 1))
+    conv("conv_3x3_stride2_pad1", [2, 16, 5, 6], [4, 16, 3, 3], stride=(2, 2), pad=one)
+    conv("conv_3x3_stride2_pad1_odd", [2, 3, 7, 9], [5, 3, 3, 3], stride=(2, 2), pad=one)
+    conv("conv_4x3_four_pads_two_strides", [2, 3, 9, 8], [6, 3, 4, 3], bias=True, stride=(2, 1), pad=pads(2, 1, 0, 1))
+    conv("conv_3x3_groups2", [2, 16, 4, 3], [16, 8, 3, 3], pad=one, groups=2)
+    conv("conv_3x3_groups4_bias", [2, 8, 5, 4], [12, 2, 3, 3], bias=True, pad=one, groups=4)
+    conv("conv_1x1", [2, 16, 2, 5], [20, 16, 1, 1])
+    conv("conv_1x1_stride2", [2, 8, 5, 6], [16, 8, 1, 1], stride=(2, 2))
+
+
+def norms():
+    norm("norm_train_3_channels", [5, 3, 5, 4])
+    norm("norm_train_16_channels", [5, 16, 3, 2])
+    norm("norm_train_20_channels_relu", [5, 20, 2, 2], relu=True)
+    norm("norm_train_3_channels_relu", [5, 3, 5, 4], relu=True)
+    norm("norm_train_16_channels_residual_relu", [5, 16, 3, 2], relu=True, residual=True)
+    norm("norm_train_20_channels_residual_relu", [3, 20, 3, 2], relu=True, residual=True)
+    norm("norm_train_3_channels_residual", [5, 3, 3, 5], residual=True)
+    norm("norm_train_mean_far_above_deviation", [5, 3, 5, 4], scale=0.5, shift=50.0)
+    norm("norm_train_eps_1e-3_momentum_0.01", [4, 3, 5, 5], eps=1e-3, momentum=0.01)
+    norm("norm_eval_3_channels", [5, 3, 4, 5], mode="eval")
+    norm("norm_eval_16_channels_relu", [5, 16, 3, 2], mode="eval", relu=True)
+    norm("norm_eval_20_channels_residual_relu", [3, 20, 2, 3], mode="eval", relu=True, residual=True)
+
+
+def pools():
+    one = pads(1, 1, 1, 1)
+    pool("max_pool_2_2", "max", [2, 5, 8, 6], (2, 2), (2, 2))
+    pool("max_pool_2_2_odd_input", "max", [2, 3, 7, 9], (2, 2), (2, 2))
+    pool("max_pool_3_2_same_even_input", "max", [2, 4, 8, 6], (3, 3), (2, 2), pads(0, 1, 0, 1))
+    pool("max_pool_3_2_same_mixed_input", "max", [2, 3, 7, 8], (3, 3), (2, 2), pads(1, 1, 0, 1))
+    pool("max_pool_3_2_pad1", "max", [2, 5, 8, 7], (3, 3), (2, 2), one)
+    pool("max_pool_3_2_ceil", "max", [2, 4, 8, 6], (3, 3), (2, 2), ceil=True)
+    pool("max_pool_3_2_pad1_ceil", "max", [2, 3, 8, 6], (3, 3), (2, 2), one, ceil=True)
+    pool("max_pool_2_2_pad1_ceil_last_window_dropped", "max", [2, 3, 7, 5], (2, 2), (2, 2), one, ceil=True)
+    pool("max_pool_3_1_pad1", "max", [2, 3, 5, 6], (3, 3), (1, 1), one)
+    pool("avg_pool_2_2", "avg", [2, 3, 8, 6], (2, 2), (2, 2))
+    for count in (True, False):
+        tail = "count_pad" if count else "no_count_pad"
+        pool(f"avg_pool_3_2_pad1_{tail}", "avg", [2, 3, 7, 8], (3, 3), (2, 2), one, count_pad=count)
+        pool(f"avg_pool_3_2_pad1_ceil_{tail}", "avg", [2, 3, 8, 6], (3, 3), (2, 2), one, ceil=True, count_pad=count)
+        pool(f"avg_pool_3_2_ceil_{tail}", "avg", [2, 3, 6, 8], (3, 3), (2, 2), ceil=True, count_pad=count)
+        pool(f"avg_pool_3_1_pad1_{tail}", "avg", [2, 3, 5, 6], (3, 3), (1, 1), one, count_pad=count)
+    x = [2, 20, 5, 3]
+    add(
+        "global_avg_pool", "global_avg_pool",
+        lambda t: t["x"].mean((2, 3), keepdim=True),
+        lambda v: plain.pool(v["x"], x, "avg", x[2:], (1, 1), NO_PAD)[0],
+        x=spec("x", x), dy=None,
+    )  # fmt: skip
+
+
+def others():
+    linear("linear_bias", [5, 37], 10)
+    linear("linear_bias_relu", [4, 30], 20, relu=True)
+    linear("linear_one_sample", [1, 16], 7)
+    four = [2, 5, 4, 3]
+    add("relu", "relu", lambda t: rectify(t["x"], True, "relu"), lambda v: positive(v["x"], True), x=spec("x", four), dy=None)
+    add("tanh", "tanh", lambda t: t["x"].tanh(), lambda v: [math.tanh(a) for a in v["x"]], x=spec("x", four, 3.0), dy=None)
+    lrn("lrn_size9_cifarnet", [2, 12, 3, 5], 9, 0.001, 0.75, 1.0, scale=20.0)
+    lrn("lrn_size9_strong", [2, 16, 3, 4], 9, 1.0, 0.75, 1.0, scale=3.0)
+    lrn("lrn_size5_alexnet", [2, 8, 3, 5], 5, 1e-4, 0.75, 2.0, scale=100.0)
+    lrn("lrn_fewer_channels_than_window", [2, 3, 3, 5], 9, 0.5, 0.75, 1.0, scale=3.0)
+    for name, shape, grow in (("shortcut_a", [2, 4, 8, 6], 4), ("shortcut_a_odd_size", [2, 16, 3, 3], 16)):
+        half = grow // 2
+        add(
+            name, "shortcut_a",
+            lambda t: F.pad(t["x"][:, :, ::2, ::2], (0, 0, 0, 0, half, grow - half)),
+            lambda v: plain.shortcut_a(v["x"], shape, 2, half, grow - half),
+            {"stride": 2, "channels_before": half, "channels_after": grow - half}, x=spec("x", shape), dy=None,
+        )  # fmt: skip
+    for relu in (False, True):
+        name = "add_relu" if relu else "add"
+        add(
+            name, "add",
+            lambda t: rectify(t["x"] + t["residual"], relu, name),
+            lambda v: positive([a + b for a, b in zip(v["x"], v["residual"])], relu),
+            {"relu": relu}, x=spec("x", four), residual=spec("residual", four), dy=None,
+        )  # fmt: skip
+    cross_entropy("softmax_cross_entropy", [5, 10], 0.0, 3.0)
+    cross_entropy("softmax_cross_entropy_smoothing", [5, 10], 0.1, 3.0)
+    cross_entropy("softmax_cross_entropy_large_logits", [4, 7], 0.0, 150.0)
+    cross_entropy("softmax_cross_entropy_smoothing_100_classes", [2, 100], 0.1, 5.0)
+
+
+def main():
+    out = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "ops.json"
+    for part in (convolutions, norms, pools, others):
+        part()
+    assert len({c["name"] for c in CASES}) == len(CASES)
+    write(out, {"torch": torch.__version__, "fill": FORMULA, "fill_example": example(fill_plain)}, "cases", CASES)
+    print(f"{len(CASES)} cases, {pathlib.Path(out).stat().st_size} bytes: {out}")
+
+
+if __name__ == "__main__":
+    main()

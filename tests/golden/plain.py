@@ -1,0 +1,131 @@
+"""The forward formulas once more, as loops over flat Python lists: a witness against PyTorch that shares no code with it.
+
+Layouts: activations NCHW, convolution weights (out, in / groups, kh, kw), linear weights (out, in).
+"""
+import math
+
+
+def _at(shape, n, c, h, w):
+    return ((n * shape[1] + c) * shape[2] + h) * shape[3] + w
+
+
+def out_size(size, kernel, stride, before, after, ceil=False):
+    """Floor of the usual formula; in ceil mode a last window that would start beyond the input and its front padding is dropped."""
+    span = size + before + after - kernel
+    if not ceil:
+        return span // stride + 1
+    out = -(-span // stride) + 1
+    return out - 1 if (out - 1) * stride >= size + before else out
+
+
+def conv(x, shape, w, wshape, bias, stride, pad, groups):
+    n, cin, height, width = shape
+    cout, per, kh, kw = wshape
+    oh = out_size(height, kh, stride[0], pad["top"], pad["bottom"])
+    ow = out_size(width, kw, stride[1], pad["left"], pad["right"])
+    y = []
+    for b in range(n):
+        for o in range(cout):
+            first = o // (cout // groups) * per
+            for i in range(oh):
+                for j in range(ow):
+                    s = bias[o] if bias else 0.0
+                    for c in range(per):
+                        for p in range(kh):
+                            h = i * stride[0] - pad["top"] + p
+                            if not 0 <= h < height:
+                                continue
+                            for q in range(kw):
+                                v = j * stride[1] - pad["left"] + q
+                                if 0 <= v < width:
+                                    s += x[_at(shape, b, first + c, h, v)] * w[_at(wshape, o, c, p, q)]
+                    y.append(s)
+    return y, [n, cout, oh, ow]
+
+
+def pool(x, shape, kind, kernel, stride, pad, ceil=False, count_pad=False):
+    """kind is "max" or "avg". Padding counted by an average ends at the padded input: beyond it a ceil-mode window has nothing."""
+    n, c, height, width = shape
+    oh = out_size(height, kernel[0], stride[0], pad["top"], pad["bottom"], ceil)
+    ow = out_size(width, kernel[1], stride[1], pad["left"], pad["right"], ceil)
+    y = []
+    for b in range(n):
+        for ch in range(c):
+            for i in range(oh):
+                for j in range(ow):
+                    h0, w0 = i * stride[0] - pad["top"], j * stride[1] - pad["left"]
+                    h1, w1 = min(h0 + kernel[0], height + pad["bottom"]), min(w0 + kernel[1], width + pad["right"])
+                    rows, cols = range(max(h0, 0), min(h1, height)), range(max(w0, 0), min(w1, width))
+                    seen = [x[_at(shape, b, ch, h, w)] for h in rows for w in cols]
+                    count = (h1 - h0) * (w1 - w0) if count_pad else len(seen)
+                    y.append(max(seen) if kind == "max" else math.fsum(seen) / count)
+    return y, [n, c, oh, ow]
+
+
+def _channel(x, shape, c):
+    hw = shape[2] * shape[3]
+    return [v for b in range(shape[0]) for v in x[(b * shape[1] + c) * hw : (b * shape[1] + c + 1) * hw]]
+
+
+def moments(x, shape):
+    """Per channel: the mean and the biased variance over N, H, W."""
+    out = []
+    for c in range(shape[1]):
+        v = _channel(x, shape, c)
+        m = math.fsum(v) / len(v)
+        out.append((m, math.fsum((a - m) ** 2 for a in v) / len(v)))
+    return out
+
+
+def norm(x, shape, stats, gamma, beta, eps):
+    hw = shape[2] * shape[3]
+    y = []
+    for i, v in enumerate(x):
+        c = i // hw % shape[1]
+        y.append((v - stats[c][0]) / math.sqrt(stats[c][1] + eps) * gamma[c] + beta[c])
+    return y
+
+
+def lrn(x, shape, size, alpha, beta, k):
+    """y = x / (k + alpha / size * sum of squares over the window of `size` channels)^beta, the window cut at both ends."""
+    hw, c = shape[2] * shape[3], shape[1]
+    y = []
+    for i, v in enumerate(x):
+        ch = i // hw % c
+        lo, hi = max(0, ch - size // 2), min(c - 1, ch + (size - 1) // 2)
+        s = math.fsum(x[i + (o - ch) * hw] ** 2 for o in range(lo, hi + 1))
+        y.append(v / (k + alpha / size * s) ** beta)
+    return y
+
+
+def linear(x, shape, w, wshape, bias):
+    return [
+        bias[o] + math.fsum(x[b * shape[1] + i] * w[o * shape[1] + i] for i in range(shape[1]))
+        for b in range(shape[0])
+        for o in range(wshape[0])
+    ]
+
+
+def cross_entropy(x, shape, labels, smoothing):
+    """Mean over the rows of -sum(target * log softmax), target = (1 - smoothing) * onehot + smoothing / classes; and its gradient."""
+    n, k = shape
+    losses, grad = [], []
+    for b in range(n):
+        row = x[b * k : (b + 1) * k]
+        top = max(row)
+        norm_ = math.fsum(math.exp(v - top) for v in row)
+        target = [(1 - smoothing) * (c == labels[b]) + smoothing / k for c in range(k)]
+        losses.append(-math.fsum(t * (v - top - math.log(norm_)) for t, v in zip(target, row)))
+        grad += [(math.exp(v - top) / norm_ - t) / n for v, t in zip(row, target)]
+    return math.fsum(losses) / n, grad
+
+
+def shortcut_a(x, shape, stride, before, after):
+    n, c, height, width = shape
+    y = []
+    for b in range(n):
+        for o in range(-before, c + after):
+            for h in range(0, height, stride):
+                for w in range(0, width, stride):
+                    y.append(x[_at(shape, b, o, h, w)] if 0 <= o < c else 0.0)
+    return y

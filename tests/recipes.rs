@@ -1,0 +1,114 @@
+//! The recipes that come with trireme: each is read, checked and written again, and says where its score comes from.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use trireme::optim::schedule::Schedule;
+use trireme::recipe::{Known, Recipe, keys};
+
+/// What the recipes need; the catalogue itself is tested where it stands.
+const KNOWN: Known = Known {
+    models: &["lenet", "lenet-caffe", "cifarnet", "resnet20"],
+    transforms: &[
+        "normalize",
+        "pad_crop",
+        "random_crop",
+        "center_crop",
+        "flip",
+        "brightness",
+        "contrast",
+        "standardize",
+    ],
+};
+
+fn texts() -> BTreeMap<String, String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_string();
+    files
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .map(|path| (name(&path), fs::read_to_string(&path).unwrap()))
+        .collect()
+}
+
+fn recipes() -> BTreeMap<String, Recipe> {
+    let parse = |(name, text): (String, String)| {
+        let recipe = Recipe::parse(&text, &name, &[], &KNOWN).unwrap_or_else(|e| panic!("{e}"));
+        (name, recipe)
+    };
+    texts().into_iter().map(parse).collect()
+}
+
+#[test]
+fn every_recipe_is_valid_and_survives_writing() {
+    for (name, mut recipe) in recipes() {
+        recipe.resolve(2).unwrap();
+        let written = recipe.to_toml().unwrap();
+        assert_eq!(Recipe::parse(&written, &name, &[], &KNOWN).unwrap(), recipe);
+    }
+}
+
+#[test]
+fn the_promised_recipes_are_there() {
+    let names: Vec<String> = texts().into_keys().collect();
+    for name in ["cifar10-cifarnet", "cifar10-resnet20", "fashion-mnist-lenet", "mnist-lenet"] {
+        assert!(names.iter().any(|have| have == name), "{name} is missing from {names:?}");
+    }
+}
+
+#[test]
+fn every_recipe_names_the_score_to_expect_and_how_to_run_it() {
+    for (name, text) in texts() {
+        let head: String = text.lines().take_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        assert!(head.contains('%') && head.contains("Published") || head.contains("To reach"), "{name}: no score");
+        assert!(head.contains("trireme data convert ") && head.contains(&format!("recipes/{name}.toml")), "{name}");
+    }
+}
+
+#[test]
+fn every_key_of_a_recipe_is_documented() {
+    for (name, text) in texts() {
+        for (key, value) in text.parse::<toml::Table>().unwrap() {
+            let paths = match value {
+                toml::Value::Table(inner) => inner.keys().map(|inner| format!("{key}.{inner}")).collect(),
+                _ => vec![key],
+            };
+            for path in paths {
+                let found = keys::find(&path).unwrap_or_else(|| panic!("{name}: {path} is not in the table of keys"));
+                assert!(!found.doc.is_empty());
+            }
+        }
+    }
+}
+
+/// A recipe's name, the steps of an epoch, and the rates of some steps.
+type Rates = (&'static str, u64, &'static [(u64, f64)]);
+
+/// Worked out by hand from the published settings.
+#[test]
+fn the_rates_are_the_published_ones() {
+    let recipes = recipes();
+    let cases: [Rates; 4] = [
+        ("mnist-lenet", 938, &[(0, 0.01), (10_318 * 3 / 4, 0.005), (10_318, 0.0)]),
+        ("fashion-mnist-lenet", 938, &[(0, 0.05), (1407, 0.025), (2814, 0.0)]),
+        ("cifar10-cifarnet", 391, &[(0, 0.1), (100_095, 0.1)]),
+        ("cifar10-resnet20", 391, &[(0, 0.1), (32_061, 0.1), (32_062, 0.01), (48_093, 0.001), (64_123, 0.001)]),
+    ];
+    for (name, steps_per_epoch, rows) in cases {
+        let recipe = &recipes[name];
+        let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, steps_per_epoch).unwrap();
+        for &(step, want) in rows {
+            let got = schedule.lr(step);
+            assert!((got - want).abs() < 1e-6, "{name}, step {step}: {got}, not {want}");
+        }
+    }
+}
+
+#[test]
+fn cifarnet_decays_the_two_hidden_layers_alone() {
+    let optimizer = &recipes()["cifar10-cifarnet"].optimizer;
+    let layers = ["conv1", "conv2", "fc1", "fc2", "fc3"];
+    let names = layers.iter().flat_map(|layer| ["weight", "bias"].map(|kind| format!("{layer}.{kind}")));
+    let decayed: Vec<String> = names.filter(|name| optimizer.decay_of(name) > 0.0).collect();
+    assert_eq!(decayed, ["fc1.weight", "fc2.weight"]);
+}
