@@ -1,3 +1,18 @@
-//! trireme.
-#![allow(missing_docs)]
-pub mod backend; pub mod nn; pub mod models;
+//! trireme trains image-classification networks data-parallel over MPI: one rank a GPU or a group of cores, every rank on its
+//! own share of the data, one stroke a step, one model at the end.
+//!
+//! The data's way is a straight line: shard (mmap) -> order -> decode -> transforms, straight into a slot of the ring
+//! (crate `loaders`) -> [`nn::Graph`] on a [`backend`] -> gradients, chunk by chunk, to the thread that owns MPI ([`comm`]) ->
+//! [`optim`] -> [`report`], and on rank 0 [`checkpoint`]. [`train`] holds the loop, [`recipe`] what defines a run,
+//! [`models`] the catalogue of networks, [`cli`] the command line.
+
+pub mod backend;
+pub mod checkpoint;
+pub mod cli;
+pub mod comm;
+pub mod models;
+pub mod nn;
+pub mod optim;
+pub mod recipe;
+pub mod report;
+pub mod train;

@@ -1,2 +1,32 @@
-//! trireme.
-fn main() {}
+//! Parse, run, exit code.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use trireme::cli::{self, Cli, exit};
+use trireme::comm;
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    comm::install_panic_hook();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli::run(cli, started) {
+        Ok(()) => ExitCode::from(exit::DONE),
+        Err(failure) if failure.message.is_empty() => ExitCode::from(failure.code),
+        Err(failure) => comm::die(i32::from(failure.code), &failure.message),
+    }
+}
+
+/// Help and usage errors, once however many ranks there are.
+fn usage(error: &clap::Error) -> ExitCode {
+    let prefix = comm::rank_prefix();
+    if prefix.is_empty() || prefix.starts_with("rank 0:") {
+        // nothing is left to try when the terminal is gone
+        let _ = error.print();
+    }
+    ExitCode::from(error.exit_code() as u8)
+}

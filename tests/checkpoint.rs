@@ -52,6 +52,7 @@ fn model() -> ModelFile {
     ModelFile {
         network: "small".into(),
         input: [3, 8, 12],
+        image: [3, 12, 12],
         classes: ["T-shirt/top", "Größe", ""].map(String::from).to_vec(),
         preprocess: vec!["center_crop(8)".into(), "normalize".into()],
         mean: vec![0.4914, 0.4822, 0.1 + 0.2],

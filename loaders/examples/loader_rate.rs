@@ -100,11 +100,7 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
         shard::write_index(&path, &entries)?;
         let records = entries.len() as u64;
         split.count += records;
-        split.shards.push(ShardManifest {
-            file,
-            count: records,
-            bytes: fs::metadata(&path)?.len(),
-        });
+        split.shards.push(ShardManifest { file, count: records, bytes: fs::metadata(&path)?.len() });
     }
     let channels = spec.channels as usize;
     Manifest {

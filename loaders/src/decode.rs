@@ -13,7 +13,7 @@ use crate::spec::ImageSpec;
 /// The shape of an example's image: of RAW as the record says, else as the file's header says.
 pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     match file_format(example)? {
-        Format::Raw => Ok(raw_spec(example)),
+        Format::Raw => raw_spec(example),
         Format::Png => header(&png(example.encoded)?),
         Format::Jpeg => header(&jpeg(example.encoded)?),
     }
@@ -27,11 +27,7 @@ pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
 pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
     match file_format(example)? {
         Format::Raw => {
-            let got = raw_spec(example);
-            check(expected, got)?;
-            if example.encoded.len() != got.values() {
-                return Err(Fault::RawLength { spec: got, got: example.encoded.len() });
-            }
+            check(expected, raw_spec(example)?)?;
             Ok(example.encoded)
         }
         Format::Png => decode_file(png(example.encoded)?, "PNG", expected, scratch),
@@ -57,8 +53,14 @@ fn file_format(example: &Example<'_>) -> Result<Format, Fault> {
     }
 }
 
-fn raw_spec(example: &Example<'_>) -> ImageSpec {
-    ImageSpec::new(example.height, example.width, example.channels)
+/// The sizes in the record, which the bytes must bear out; an image has at least one byte.
+fn raw_spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
+    let spec = ImageSpec::new(example.height, example.width, example.channels);
+    let got = example.encoded.len();
+    if got == 0 || got != spec.values() {
+        return Err(Fault::RawLength { spec, got });
+    }
+    Ok(spec)
 }
 
 fn check(expected: ImageSpec, got: ImageSpec) -> Result<(), Fault> {

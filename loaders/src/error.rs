@@ -134,6 +134,14 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// A picture file that cannot be used.
+    #[error("picture {}: {problem}", path.display())]
+    Picture {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The system gives no thread.
     #[error("cannot start a loader thread: {source}; ask for fewer threads, or raise `ulimit -u`")]
     Thread {
@@ -206,7 +214,7 @@ pub enum Fault {
         got: ImageSpec,
     },
     /// A raw image's bytes do not fit its shape.
-    #[error("RAW image of {spec}: expected {} bytes, got {got}", spec.values())]
+    #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
     RawLength {
         /// The shape in the record.
         spec: ImageSpec,

@@ -1,11 +1,14 @@
 //! tf.Example, the protobuf message in each record: the few keys that an image needs, read without
-//! copies or allocation and written byte for byte the same every time. No general protobuf.
+//! copies or allocation and written byte for byte the same every time. The wire format itself is in
+//! `protobuf`.
 //!
 //! `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
 //! `Feature { oneof: BytesList = 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`.
 //! The key names are those of TensorFlow's ImageNet scripts.
 
 use std::fmt;
+
+use crate::protobuf::{Fields, Malformed, Value, nested, put_header, put_varint, varint, varint_length};
 
 const ENCODED: &str = "image/encoded";
 const FORMAT: &str = "image/format";
@@ -82,7 +85,7 @@ pub struct Example<'a> {
 pub enum ExampleFault {
     /// The bytes are not a protobuf message of this shape.
     #[error("not a tf.Example: {0}")]
-    Malformed(&'static str),
+    Malformed(#[from] Malformed),
     /// A key that every image needs is absent.
     #[error("tf.Example has no `{0}`")]
     Missing(&'static str),
@@ -232,61 +235,6 @@ fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
 }
 
-/// A field's value as far as its wire type tells; fixed-width numbers occur in no key read here.
-enum Value<'a> {
-    Varint(u64),
-    Bytes(&'a [u8]),
-    Fixed,
-}
-
-/// Walks the fields of one protobuf message.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    #[inline]
-    fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, ExampleFault> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let tag = varint(&mut self.0)?;
-        let value = match tag & 7 {
-            0 => Value::Varint(varint(&mut self.0)?),
-            1 => self.take(8).map(|_| Value::Fixed)?,
-            2 => {
-                let length = varint(&mut self.0)?;
-                Value::Bytes(self.take(length)?)
-            }
-            5 => self.take(4).map(|_| Value::Fixed)?,
-            _ => return Err(ExampleFault::Malformed("a field has an unknown wire type")),
-        };
-        Ok(Some((tag >> 3, value)))
-    }
-
-    #[inline]
-    fn take(&mut self, length: u64) -> Result<&'a [u8], ExampleFault> {
-        let (head, tail) = usize::try_from(length)
-            .ok()
-            .and_then(|n| self.0.split_at_checked(n))
-            .ok_or(ExampleFault::Malformed("a field reaches past the end of its message"))?;
-        self.0 = tail;
-        Ok(head)
-    }
-}
-
-/// Takes a base-128 varint of at most ten bytes.
-#[inline]
-fn varint(bytes: &mut &[u8]) -> Result<u64, ExampleFault> {
-    let mut value = 0u64;
-    for (i, &byte) in bytes.iter().take(10).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * i);
-        if byte < 0x80 {
-            *bytes = &bytes[i + 1..];
-            return Ok(value);
-        }
-    }
-    Err(ExampleFault::Malformed("a number does not end"))
-}
-
 /// Appends the message to `out`: keys in sorted order, integer lists packed, every key always
 /// present, so equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
@@ -341,28 +289,6 @@ impl Item<'_> {
 /// Length of a map entry: the key, then a Feature that holds a list that holds one value.
 fn entry_length(key: &str, item: &Item<'_>) -> usize {
     nested(key.len()) + nested(nested(nested(item.length())))
-}
-
-/// Length of a length-delimited field of fewer than 16 in number, with its tag.
-fn nested(length: usize) -> usize {
-    1 + varint_length(length as u64) + length
-}
-
-fn varint_length(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
-}
-
-fn put_header(field: u8, length: usize, out: &mut Vec<u8>) {
-    out.push(field << 3 | 2);
-    put_varint(length as u64, out);
-}
-
-fn put_varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub mod loader;
 mod mapping;
 pub mod nice;
 pub mod order;
+pub mod picture;
+pub mod protobuf;
 pub mod random;
 pub mod record;
 pub mod replace;

@@ -7,6 +7,7 @@
 //! the batch that the consumer waits for always has one.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -75,6 +76,11 @@ impl Loader {
         order: Box<dyn Order>,
         options: Options,
     ) -> Result<Self, Error> {
+        let nice = options.nice;
+        if !(0..=19).contains(&nice) {
+            let source = io::ErrorKind::InvalidInput.into();
+            return Err(Error::Nice { nice, source });
+        }
         let count = options.threads.max(1);
         let slots = match options.slots {
             0 => count + 2,
@@ -107,7 +113,7 @@ impl Loader {
             let ready = ready_in.clone();
             let thread = thread::Builder::new()
                 .name(format!("loader-{number}"))
-                .spawn(move || work(&shared, number, options.nice, &free_in, &free_out, &ready))
+                .spawn(move || work(&shared, number, nice, &free_in, &free_out, &ready))
                 .map_err(|source| Error::Thread { source })?;
             loader.threads.push(thread);
         }

@@ -1,7 +1,8 @@
 //! Turns the SIGBUS of a mapped shard that was cut short (or whose disk fails) into a message that
 //! names rank, shard and byte, and exit code 1. Other SIGBUS go to whoever handled them before.
 //!
-//! The handler only reads atomics, formats into a buffer on its stack, and calls `write` and `_exit`.
+//! The handler only reads atomics, writes numbers into small arrays on its stack, and calls `writev`
+//! and `_exit`.
 
 use std::io;
 use std::path::Path;
@@ -65,7 +66,9 @@ pub fn install() -> io::Result<()> {
         PREVIOUS.get_or_init(|| previous);
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_sigbus as *const () as usize;
-        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // Not on the alternate stack: a thread that reads a shard has stack left, while alternate
+        // ones may be hardly larger than the registers saved there.
+        ours.sa_flags = libc::SA_SIGINFO;
         libc::sigemptyset(&mut ours.sa_mask);
         if libc::sigaction(libc::SIGBUS, &ours, std::ptr::null_mut()) != 0 {
             return Err(io::Error::last_os_error());
@@ -133,25 +136,53 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 }
 
 fn report_and_exit(entry: &Entry, offset: usize) -> ! {
-    let mut line = Line::new();
-    let rank = RANK.load(Ordering::Relaxed);
-    if rank != NO_RANK {
-        line.text(b"rank ");
-        line.number(u64::from(rank));
-        line.text(b": ");
-    }
-    line.text(b"shard ");
     let (path, length) = (entry.path.load(Ordering::Relaxed), entry.path_length.load(Ordering::Relaxed));
     // SAFETY: `find` saw the entry in use, so its registration, which owns these bytes, is alive.
-    line.text(unsafe { std::slice::from_raw_parts(path, length) });
-    line.text(b": cannot read at byte offset ");
-    line.number(offset as u64);
-    line.text(b" (mapped with ");
-    line.number(entry.length.load(Ordering::Relaxed) as u64);
-    line.text(b" bytes): the file was cut short while in use, or its disk failed; restore it and check with `trireme data verify`\n");
-    line.send();
-    // SAFETY: _exit is async-signal-safe and does not return.
-    unsafe { libc::_exit(1) }
+    let path = unsafe { std::slice::from_raw_parts(path, length) };
+    let rank = RANK.load(Ordering::Relaxed);
+    let (before_rank, after_rank) = match rank {
+        NO_RANK => ("", ""),
+        _ => ("rank ", ": "),
+    };
+    let (mut rank_digits, mut offset_digits, mut size_digits) = ([0; 20], [0; 20], [0; 20]);
+    let rank = match rank {
+        NO_RANK => &[],
+        rank => decimal(u64::from(rank), &mut rank_digits),
+    };
+    let size = entry.length.load(Ordering::Relaxed) as u64;
+    let parts = [
+        before_rank.as_bytes(),
+        rank,
+        after_rank.as_bytes(),
+        b"shard ",
+        path,
+        b": cannot read at byte offset ",
+        decimal(offset as u64, &mut offset_digits),
+        b" (mapped with ",
+        decimal(size, &mut size_digits),
+        b" bytes): the file was cut short while in use, or its disk failed; \
+          restore it and check with `trireme data verify`\n",
+    ]
+    .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: writev and _exit are async-signal-safe; each iovec is of a live slice and only read.
+    // Should the write fail there is nowhere left to say it; the exit code still does.
+    unsafe {
+        libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as libc::c_int);
+        libc::_exit(1)
+    }
+}
+
+/// The number's digits, written to the end of `digits`.
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
 }
 
 /// Hands a fault that is not ours to the action that was there before `install`.
@@ -178,52 +209,6 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
             // SAFETY: restores the default action; signal(2) is async-signal-safe.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
-            }
-        }
-    }
-}
-
-/// A message put together on the stack. What does not fit is left off.
-struct Line {
-    bytes: [u8; 4096 + 512],
-    used: usize,
-}
-
-impl Line {
-    fn new() -> Self {
-        Self { bytes: [0; 4096 + 512], used: 0 }
-    }
-
-    fn text(&mut self, text: &[u8]) {
-        for (to, from) in self.bytes[self.used..].iter_mut().zip(text) {
-            *to = *from;
-            self.used += 1;
-        }
-    }
-
-    fn number(&mut self, mut number: u64) {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        self.text(&digits[at..]);
-    }
-
-    fn send(&self) {
-        let mut rest = &self.bytes[..self.used];
-        while !rest.is_empty() {
-            // SAFETY: write is async-signal-safe; the pointer and length are of a live slice.
-            let n = unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(n) {
-                Ok(n) if n > 0 => rest = &rest[n.min(rest.len())..],
-                // Nowhere left to say it; the exit code still does.
-                _ => return,
             }
         }
     }
@@ -267,11 +252,10 @@ mod tests {
 
     #[test]
     fn numbers_are_decimal() {
-        let mut line = Line::new();
-        for n in [0, 7, 4096, u64::MAX] {
-            line.number(n);
-            line.text(b" ");
+        for number in [0, 7, 10, 4096, u64::MAX] {
+            let mut digits = [0; 20];
+            let expected = number.to_string();
+            assert_eq!(decimal(number, &mut digits), expected.as_bytes());
         }
-        assert_eq!(&line.bytes[..line.used], b"0 7 4096 18446744073709551615 ".as_slice());
     }
 }

@@ -20,14 +20,14 @@ impl ImageSpec {
         Self { height, width, channels }
     }
 
-    /// Number of values in one image, H * W * C.
+    /// Number of values in one image, H * W * C; `usize::MAX` if it is above that.
     pub const fn values(&self) -> usize {
-        self.height as usize * self.width as usize * self.channels as usize
+        self.pixels().saturating_mul(self.channels as usize)
     }
 
-    /// Number of pixels, H * W.
+    /// Number of pixels, H * W; `usize::MAX` if it is above that.
     pub const fn pixels(&self) -> usize {
-        self.height as usize * self.width as usize
+        (self.height as usize).saturating_mul(self.width as usize)
     }
 }
 

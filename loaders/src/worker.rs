@@ -103,14 +103,14 @@ impl Shared {
         }
         slot.labels.clear();
         slot.bytes = 0;
-        let images = slot.images.chunks_exact_mut(values.max(1));
-        for (&id, image) in slot.job.ids.iter().zip(images) {
+        for (i, &id) in slot.job.ids.iter().enumerate() {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Outcome::Over);
             }
             let (shard, record) = self.split.locate(id)?;
             let payload = shard.record(record)?;
             let (example, label) = self.split.read(shard, record, payload)?;
+            let image = &mut slot.images[i * values..][..values];
             self.pipeline
                 .run(&example, id, slot.job.epoch, scratch, image)
                 .map_err(|fault| shard.fault(record, fault))?;

@@ -60,6 +60,17 @@ pub(super) fn replace(path: &Path, bytes: u64, write: impl FnOnce(&Path) -> Resu
     finish().map_err(refuse)
 }
 
+/// Replaces a text file, whole or not at all.
+///
+/// # Errors
+/// What the disk refused; the old file is then untouched.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
+    replace(path, text.len() as u64, |temporary| {
+        let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
+        fs::write(temporary, text).map_err(io)
+    })
+}
+
 /// Whether HDF5's words tell of a full disk, quota or file size limit.
 fn is_full(text: &str) -> bool {
     [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].iter().any(|code| text.contains(&format!("errno = {code},")))

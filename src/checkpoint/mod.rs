@@ -14,6 +14,6 @@ pub mod keras;
 pub mod model_file;
 mod seal;
 
-pub use atomic::writable;
+pub use atomic::{writable, write_text};
 pub use error::Error;
 pub use model_file::{LayerKind, LayerWeights, ModelFile};

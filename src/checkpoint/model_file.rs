@@ -26,6 +26,8 @@ pub struct ModelFile {
     pub network: String,
     /// Shape of an input: channels, height, width.
     pub input: [usize; 3],
+    /// Shape of the data set's images before any transform: channels, height, width.
+    pub image: [usize; 3],
     /// Class names, in order of their labels.
     pub classes: Vec<String>,
     /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
@@ -119,6 +121,7 @@ impl ModelFile {
         Ok(Self {
             network: ours.text("network")?,
             input: three(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
+            image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
             classes: ours.texts("classes")?,
             preprocess: ours.texts("preprocess")?,
             mean: ours.numbers("mean")?,
@@ -163,6 +166,7 @@ impl ModelFile {
         ours.put_number("version", VERSION)?;
         ours.put_text("network", &self.network)?;
         ours.put_numbers("input", &self.input.map(|n| n as u64))?;
+        ours.put_numbers("image", &self.image.map(|n| n as u64))?;
         ours.put_texts("classes", &self.classes)?;
         ours.put_texts("preprocess", &self.preprocess)?;
         ours.put_numbers("mean", &self.mean)?;
@@ -287,6 +291,7 @@ mod tests {
             ours.put_number("version", VERSION)?;
             ["network", "recipe"].iter().try_for_each(|name| ours.put_text(name, ""))?;
             ours.put_numbers("input", &[3u64, 8, 8])?;
+            ours.put_numbers("image", &[3u64, 8, 8])?;
             ["classes", "preprocess"].iter().try_for_each(|name| ours.put_texts(name, &[]))?;
             ["mean", "std"].iter().try_for_each(|name| ours.put_numbers(name, &[0.5]))?;
             ["epoch", "step"].iter().try_for_each(|name| ours.put_number(name, 1u64))?;

@@ -1,8 +1,13 @@
-//! `trireme bench`: its arguments.
+//! `trireme bench`: its arguments, and the JSON line of each figure.
 
+use super::exit::Failure;
+use super::output::print;
+use super::threads;
 use super::value::{bytes, duration, positive};
+use crate::train::bench;
 use clap::Subcommand;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Arguments of `trireme bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -87,6 +92,49 @@ pub struct Allreduce {
     /// Bytes a sum, as 4096, 64K or 4M; a list has commas
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]
     pub sizes: Vec<usize>,
+}
+
+/// Measures, and prints one JSON line per figure.
+pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
+    match &args.what {
+        What::Step(step) => {
+            threads::calm_waiting()?;
+            let request = bench::StepRequest {
+                model: step.model.clone(),
+                batch: step.batch,
+                threads: step.threads,
+                profile: step.profile,
+                seconds: step.seconds,
+            };
+            let result = bench::step(&request, started)?;
+            if let Some(table) = &result.profile {
+                eprint!("{table}");
+            }
+            print(serde_json::json!({
+                "bench": "step", "model": step.model, "batch": step.batch, "threads": result.threads, "device": "cpu",
+                "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
+                "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
+                "backend": result.backend, "cpu": bench::processor(),
+            }))
+        }
+        What::Loader(l) => {
+            loaders::sigbus::install().map_err(Failure::failed)?;
+            let rate = loaders::bench::run(&l.dir, &l.split, &l.transform, l.batch, l.threads, l.epochs)
+                .map_err(Failure::failed)?;
+            print(serde_json::json!({
+                "bench": "loader", "data": l.dir, "split": l.split, "transform": l.transform, "batch": l.batch,
+                "threads": l.threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
+                "img_per_s_first": rate.img_per_s_first, "bytes_per_s": rate.bytes_per_s, "wait_s": rate.wait_s,
+                "rss_mb": bench::memory_mb(), "cpu": bench::processor(),
+            }))
+        }
+        What::Allreduce(a) => bench::allreduce(&a.sizes)?.into_iter().try_for_each(|r| {
+            print(serde_json::json!({
+                "bench": "allreduce", "codec": "float", "bytes": r.bytes, "ranks": r.ranks, "ms": r.ms, "ms_best": r.ms_best,
+                "gb_per_s": r.bytes as f64 / r.ms / 1e6, "mpi": r.library,
+            }))
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
-//! `trireme eval`: its arguments.
+//! `trireme eval`: scores a model on a split.
 
+use super::exit::Failure;
+use super::output::print;
+use super::threads;
 use super::value::positive;
+use crate::train::scoring::{self, Scored};
 use std::path::PathBuf;
 
 /// Arguments of `trireme eval`.
@@ -29,4 +33,29 @@ pub struct Args {
     /// Compute threads a rank [default: by the rank's cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+}
+
+/// Scores, and prints on rank 0.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let scored = scoring::score(&args.model, &args.data, args.split.as_deref(), args.batch, args.threads)?;
+    let Scored { score, split, network, root } = scored;
+    if !root {
+        return Ok(());
+    }
+    if args.json {
+        return print(serde_json::json!({
+            "model": args.model, "network": network, "split": split, "top1": score.top1, "top5": score.top5,
+            "loss": score.loss, "count": score.count,
+        }));
+    }
+    let percent = |share: f64| 100.0 * share;
+    print(format!(
+        "{network} on {split}: top-1 {:.2} %, top-5 {:.2} %, loss {:.4}, {} images",
+        percent(score.top1),
+        percent(score.top5),
+        score.loss,
+        score.count
+    ))
 }

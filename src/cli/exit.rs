@@ -30,3 +30,15 @@ impl Failure {
         Failure { code: USAGE, message: message.to_string() }
     }
 }
+
+impl From<crate::train::Error> for Failure {
+    /// What another rank says already is not said again: the message is then empty.
+    fn from(error: crate::train::Error) -> Self {
+        use crate::train::Error;
+        let code = error.code();
+        match error {
+            Error::Elsewhere { .. } => Failure { code, message: String::new() },
+            error => Failure { code, message: error.to_string() },
+        }
+    }
+}

@@ -8,12 +8,15 @@ pub mod eval;
 pub mod exit;
 pub mod output;
 pub mod predict;
+mod threads;
 pub mod train;
 mod value;
 
 pub use value::Device;
 
 use clap::{Parser, Subcommand};
+use exit::Failure;
+use std::time::Instant;
 
 /// Trains image classifiers data-parallel over MPI: one rank a GPU or a group of cores, one stroke a step, one model at the end.
 #[derive(Debug, Parser)]
@@ -51,6 +54,18 @@ pub enum Command {
     Bench(bench::Args),
     /// Say what this machine and this MPI can do, and the cure of each problem
     Doctor(doctor::Args),
+}
+
+/// Does what was asked; `started` is when the process began.
+pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
+    match cli.command {
+        Command::Train(args) => train::run(&args, started),
+        Command::Eval(args) => eval::run(&args),
+        Command::Predict(args) => predict::run(&args),
+        Command::Data(args) => data::run(&args),
+        Command::Bench(args) => bench::run(&args, started),
+        Command::Doctor(args) => doctor::run(&args),
+    }
 }
 
 #[cfg(test)]

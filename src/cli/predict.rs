@@ -1,7 +1,10 @@
-//! `trireme predict`: its arguments.
+//! `trireme predict`: names what is on pictures.
 
+use super::exit::Failure;
+use super::output::print;
 use super::value::positive;
-use std::path::PathBuf;
+use crate::train::scoring::{Prediction, Predictor};
+use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,4 +24,29 @@ pub struct Args {
     /// Print one JSON object per image to stdout
     #[arg(long)]
     pub json: bool,
+}
+
+/// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut predictor = Predictor::open(&args.model)?;
+    let mut failures = Vec::new();
+    for path in &args.images {
+        match predictor.predict(path, args.top) {
+            Ok(prediction) => show(args, path, &prediction)?,
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
+}
+
+fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
+    let size = prediction.resized_from.map(|(h, w)| format!("{h}x{w}"));
+    if args.json {
+        let class = |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
+        let classes: Vec<_> = prediction.classes.iter().map(class).collect();
+        return print(serde_json::json!({"image": path, "classes": classes, "resized_from": size}));
+    }
+    let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
+    print(format!("{}{note}", path.display()))?;
+    prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {name}", 100.0 * p)))
 }

@@ -1,8 +1,13 @@
 //! `trireme train`: its arguments.
 
+use super::exit::Failure;
+use super::output::print;
+use super::threads;
 use super::value::{Device, positive};
 use crate::recipe::keys;
+use crate::train::{Request, device};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 const EXAMPLE: &str = "\
 Example:
@@ -77,6 +82,28 @@ impl Args {
     pub fn out(&self) -> PathBuf {
         let name = self.recipe.file_stem().unwrap_or("run".as_ref());
         self.out.clone().unwrap_or_else(|| Path::new("runs").join(name))
+    }
+}
+
+/// Trains.
+pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    if args.device == Device::Cuda {
+        return Err(device::no_cuda().into());
+    }
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let request = Request {
+        recipe: args.recipe.clone(),
+        sets: args.sets(),
+        out: args.out(),
+        resume: args.resume.is_some(),
+        threads: args.threads,
+        max_steps: args.max_steps,
+        dry_run: args.dry_run,
+    };
+    match device::run(&request, started)? {
+        Some(plan) => print(plan),
+        None => Ok(()),
     }
 }
 

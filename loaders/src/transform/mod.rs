@@ -1,5 +1,5 @@
 //! Transforms: what a recipe's `[augment]` lists name, one file an op, and the pipeline that runs a
-//! list of them. A new op is a file here and a line in [`CATALOGUE`].
+//! list of them. A new op is a file here and a line in `CATALOGUE`.
 //!
 //! Images enter as bytes and leave as planar floats (C, H, W). Ops work on the scale 0 to 255 until
 //! `normalize` or `standardize`; a list without either yields floats 0 to 255. Random ops draw from
@@ -66,6 +66,11 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("random_crop", "random_crop(size)", random_crop::build),
     ("standardize", "standardize", standardize::build),
 ];
+
+/// Bare names of all transforms.
+pub fn names() -> Vec<&'static str> {
+    CATALOGUE.iter().map(|(name, ..)| *name).collect()
+}
 
 /// Makes the op that `text` names.
 fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transform>, String> {

@@ -1,5 +1,6 @@
 //! Convolution as seven nested loops.
 
+use super::elementwise::relu;
 use super::{HostBuf, Reference, loops};
 use crate::backend::op::Conv;
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
@@ -69,7 +70,7 @@ impl Planned<Reference> for Plan {
         }
         self.each(|xi, wi, yi| sums[yi] += x[0].0[xi] as f64 * w[wi] as f64);
         for (y, s) in y.0.iter_mut().zip(sums) {
-            *y = if self.op.relu { (s as f32).max(0.0) } else { s as f32 };
+            *y = if self.op.relu { relu(s as f32) } else { s as f32 };
         }
         Ok(())
     }

@@ -17,6 +17,11 @@ pub(super) struct Plan {
     pub y: TensorDesc,
 }
 
+/// max(v, 0), but NaN stays NaN: a diverged network must not look healthy.
+pub(super) fn relu(v: f32) -> f32 {
+    if v <= 0.0 { 0.0 } else { v }
+}
+
 /// Zeroes the gradient where ReLU gave zero.
 pub(super) fn mask(dy: &mut [f32], y: &[f32]) {
     for (d, y) in dy.iter_mut().zip(y) {
@@ -51,7 +56,7 @@ impl Planned<Reference> for Plan {
         for i in 0..self.y.elems() {
             let v = x[0].0[i];
             y.0[i] = match self.kind {
-                Kind::Relu => v.max(0.0),
+                Kind::Relu => relu(v),
                 Kind::Tanh => v.tanh(),
                 Kind::Add => v + x[1].0[i],
                 Kind::Copy => v,

@@ -1,6 +1,7 @@
 //! Fully connected layer as three nested loops.
 
 use super::conv::store;
+use super::elementwise::relu;
 use super::{HostBuf, Reference, loops};
 use crate::backend::op::Linear;
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
@@ -39,7 +40,7 @@ impl Planned<Reference> for Plan {
                 let bias = if self.op.bias { pass.params.get(pass.slots[1])[o] as f64 } else { 0.0 };
                 let dot: f64 = row.iter().zip(&w[o * inputs..]).map(|(a, b)| *a as f64 * *b as f64).sum();
                 let v = (dot + bias) as f32;
-                y.0[n * outputs + o] = if self.op.relu { v.max(0.0) } else { v };
+                y.0[n * outputs + o] = if self.op.relu { relu(v) } else { v };
             }
         }
         Ok(())

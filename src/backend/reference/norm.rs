@@ -1,5 +1,6 @@
 //! Batch normalisation by the book: two passes for the statistics.
 
+use super::elementwise::relu;
 use super::{HostBuf, Reference, loops};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
@@ -74,7 +75,7 @@ impl Planned<Reference> for Plan {
                 if self.op.residual {
                     v += x[1].0[i] as f64;
                 }
-                y.0[i] = if self.op.relu { v.max(0.0) as f32 } else { v as f32 };
+                y.0[i] = if self.op.relu { relu(v as f32) } else { v as f32 };
             }
         }
         Ok(())

@@ -4,6 +4,11 @@ use super::{HostBuf, Reference, loops};
 use crate::backend::op::{Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
 
+/// Whether a cell takes the maximum from the best so far; NaN does, as in PyTorch.
+fn wins(v: f32, best: f32) -> bool {
+    v > best || v.is_nan()
+}
+
 /// Pooling of known sizes.
 pub(super) struct Plan {
     pub op: Pool,
@@ -64,7 +69,7 @@ impl Planned<Reference> for Plan {
         self.each(|plane, to, r, c| {
             let cells = self.cells(plane, r, c).map(|i| x[0].0[i]);
             y.0[to] = match self.op.kind {
-                PoolKind::Max => cells.fold(f32::NEG_INFINITY, f32::max),
+                PoolKind::Max => cells.fold(f32::NEG_INFINITY, |best, v| if wins(v, best) { v } else { best }),
                 _ => (cells.map(f64::from).sum::<f64>() / self.divisor(r, c)) as f32,
             };
         })
@@ -78,7 +83,7 @@ impl Planned<Reference> for Plan {
             PoolKind::Max => {
                 // the first largest cell gets it all, as in PyTorch
                 let best = self.cells(plane, r, c).fold(None, |best: Option<usize>, i| match best {
-                    Some(b) if x[b] >= x[i] => Some(b),
+                    Some(b) if !wins(x[i], x[b]) => Some(b),
                     _ => Some(i),
                 });
                 if let Some(i) = best {

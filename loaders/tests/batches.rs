@@ -1,0 +1,242 @@
+//! The loader as a whole: the same batches for any number of threads and ranks, each sample once, and
+//! errors, panics and early ends that never hang.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::{SPEC, TestData, assert_contains, label, pixels};
+use loaders::order::{Order, rank_workers};
+use loaders::{Error, EvalOrder, Job, Loader, Options, TrainOrder};
+
+const OPS: &[&str] = &["pad_crop(2)", "flip", "brightness(63)", "normalize"];
+
+/// Labels, ids and the bits of the pixels by (epoch, step, worker).
+type Seen = BTreeMap<(u32, u64, usize), (Vec<u32>, Vec<u64>, Vec<u32>)>;
+
+fn load(data: &TestData, order: impl Order + 'static, threads: usize, seen: &mut Seen) {
+    let options = Options { threads, ..Options::default() };
+    let pipeline = data.pipeline(OPS, SPEC);
+    let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
+    let mut last = None;
+    while let Some(batch) = loader.next().unwrap() {
+        let at = (batch.epoch(), batch.step(), batch.worker());
+        assert!(last < Some(at), "out of order");
+        last = Some(at);
+        assert_eq!(batch.images().len(), batch.len() * SPEC.values());
+        let bits = batch.images().iter().map(|x| x.to_bits()).collect();
+        let value = (batch.labels().to_vec(), batch.ids().to_vec(), bits);
+        assert!(seen.insert(at, value).is_none(), "{at:?} twice");
+    }
+    assert!(loader.next().unwrap().is_none(), "the end is not the end");
+}
+
+#[test]
+fn threads_and_ranks_change_nothing() {
+    let data = TestData::noise(101, 3, SPEC);
+    let order = |mine| TrainOrder::new(3, 101, 16, 4, mine, (0, 0), 2);
+    let mut one = Seen::new();
+    load(&data, order(0..4), 1, &mut one);
+    for threads in [2, 5] {
+        let mut many = Seen::new();
+        load(&data, order(0..4), threads, &mut many);
+        assert!(many == one, "{threads} threads");
+    }
+    for ranks in 1..=4 {
+        let mut together = Seen::new();
+        for rank in 0..ranks {
+            load(&data, order(rank_workers(rank, ranks, 4)), 2, &mut together);
+        }
+        assert!(together == one, "{ranks} ranks");
+    }
+    for epoch in 0..2 {
+        let of_epoch = one.iter().filter(|((e, ..), _)| *e == epoch);
+        let mut ids: Vec<_> = of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect();
+        ids.sort();
+        assert_eq!(ids, (0..101).collect::<Vec<_>>());
+    }
+    let epochs: Vec<Vec<u64>> = (0..2)
+        .map(|epoch| {
+            let of_epoch = one.iter().filter(|((e, ..), _)| *e == epoch);
+            of_epoch.flat_map(|(_, (_, ids, _))| ids.clone()).collect()
+        })
+        .collect();
+    assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
+}
+
+#[test]
+fn labels_and_pixels_are_those_of_the_ids() {
+    let data = TestData::noise(50, 4, SPEC);
+    let pipeline = data.pipeline(&[], SPEC);
+    let order = EvalOrder::new(50, 16, 0, 1);
+    let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), Options::default()).unwrap();
+    let mut next = 0;
+    while let Some(batch) = loader.next().unwrap() {
+        for (i, (&id, &got)) in batch.ids().iter().zip(batch.labels()).enumerate() {
+            assert_eq!((id, got), (next, label(id)));
+            let interleaved = pixels(id, SPEC);
+            let image = &batch.images()[i * SPEC.values()..][..SPEC.values()];
+            for (j, &value) in image.iter().enumerate() {
+                let (channel, pixel) = (j / SPEC.pixels(), j % SPEC.pixels());
+                assert_eq!(value, f32::from(interleaved[pixel * 3 + channel]));
+            }
+            next += 1;
+        }
+    }
+    assert_eq!(next, 50);
+    let stats = loader.stats();
+    let bytes: u64 = data.manifest.splits["train"].shards.iter().map(|shard| shard.bytes).sum();
+    assert_eq!((stats.images, stats.bytes), (50, bytes));
+}
+
+#[test]
+fn evaluation_is_the_same_for_any_ranks() {
+    let data = TestData::noise(45, 2, SPEC);
+    let mut one = Seen::new();
+    load(&data, EvalOrder::new(45, 8, 0, 1), 2, &mut one);
+    for ranks in 2..=4 {
+        let mut together = Seen::new();
+        for rank in 0..ranks {
+            load(&data, EvalOrder::new(45, 8, rank, ranks), 2, &mut together);
+        }
+        assert!(together == one, "{ranks} ranks");
+    }
+}
+
+/// Hands out batches of one sample each: 0, 1, 2, ... `n`; then panics.
+struct Panics {
+    n: u64,
+    at: u64,
+}
+
+impl Order for Panics {
+    fn fill(&mut self, job: &mut Job) -> bool {
+        assert!(self.at < self.n, "the order has a defect");
+        (job.epoch, job.step, job.worker) = (0, self.at, 0);
+        job.ids.clear();
+        job.ids.push(self.at);
+        self.at += 1;
+        true
+    }
+}
+
+#[test]
+fn a_panic_of_a_thread_is_an_error_of_the_consumer() {
+    let data = TestData::noise(20, 2, SPEC);
+    for threads in [1, 3] {
+        let options = Options { threads, ..Options::default() };
+        let order = Box::new(Panics { n: 10, at: 0 });
+        let pipeline = data.pipeline(OPS, SPEC);
+        let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+        let error = loop {
+            match loader.next() {
+                Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Panic { .. }), "{error}");
+        assert_contains(&error.to_string(), &["panicked: the order has a defect"]);
+        assert!(matches!(loader.next(), Err(Error::Stopped)));
+    }
+}
+
+#[test]
+fn an_error_comes_in_its_turn() {
+    let data = TestData::noise(40, 2, SPEC);
+    // Sample 25 is record 5 of the second shard.
+    let shard = data.shard(1);
+    common::edit(&shard, |bytes| {
+        let size = bytes.len() / 20;
+        bytes[5 * size + 100] ^= 0x10;
+    });
+    for threads in [1, 2, 4] {
+        let options = Options { threads, ..Options::default() };
+        let order = Box::new(EvalOrder::new(40, 4, 0, 1));
+        let pipeline = data.pipeline(OPS, SPEC);
+        let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+        for step in 0..6 {
+            assert_eq!(loader.next().unwrap().unwrap().step(), step);
+        }
+        let error = loader.next().unwrap_err().to_string();
+        assert_contains(&error, &["train-00001-of-00002.tfrecord, record 5 at byte", "checksum of the payload"]);
+        assert!(matches!(loader.next(), Err(Error::Stopped)));
+    }
+}
+
+#[test]
+fn a_slow_consumer_stops_the_threads_and_a_greedy_one_is_told() {
+    let data = TestData::noise(60, 2, SPEC);
+    let options = Options { threads: 2, slots: 3, nice: 5 };
+    let order = Box::new(EvalOrder::new(60, 2, 0, 1));
+    let pipeline = data.pipeline(OPS, SPEC);
+    let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(loader.next().unwrap().unwrap());
+    }
+    assert!(matches!(loader.next(), Err(Error::SlotsHeld { slots: 3 })));
+    // What is held is not written to meanwhile.
+    std::thread::sleep(Duration::from_millis(20));
+    for (step, batch) in held.iter().enumerate() {
+        assert_eq!(batch.ids(), [2 * step as u64, 2 * step as u64 + 1]);
+    }
+    held.clear();
+    let mut steps = 3;
+    while let Some(batch) = loader.next().unwrap() {
+        assert_eq!(batch.step(), steps);
+        steps += 1;
+    }
+    assert_eq!(steps, 30);
+}
+
+#[test]
+fn dropping_at_any_moment_ends_the_threads() {
+    let data = TestData::noise(200, 2, SPEC);
+    for taken in [0, 1, 7] {
+        let split = data.shared();
+        let options = Options { threads: 3, ..Options::default() };
+        let order = Box::new(TrainOrder::new(1, 200, 8, 1, 0..1, (0, 0), 1000));
+        let pipeline = data.pipeline(OPS, SPEC);
+        let mut loader = Loader::start(split.clone(), pipeline, order, options).unwrap();
+        let mut batch = None;
+        for _ in 0..taken {
+            batch = loader.next().unwrap();
+        }
+        drop(loader);
+        // Each thread had a share of the split; all are gone while a batch is still alive.
+        assert_eq!(std::sync::Arc::strong_count(&split), 1);
+        if let Some(batch) = batch {
+            assert_eq!(batch.len(), 8);
+        }
+    }
+}
+
+#[test]
+fn empty_shares_are_batches_too() {
+    let data = TestData::noise(3, 1, SPEC);
+    let mut seen = Seen::new();
+    load(&data, TrainOrder::new(1, 3, 8, 4, 0..4, (0, 0), 1), 2, &mut seen);
+    let sizes: Vec<_> = seen.values().map(|(labels, ..)| labels.len()).collect();
+    assert_eq!(sizes, [0, 1, 1, 1]);
+}
+
+#[test]
+fn the_bench_measures_whole_epochs() {
+    let data = TestData::noise(64, 2, SPEC);
+    let ops = ["flip".to_owned(), "normalize".to_owned()];
+    let rate = loaders::bench::run(&data.dir, "train", &ops, 16, 2, 3).unwrap();
+    assert!(rate.img_per_s > 0.0 && rate.img_per_s_first > 0.0 && rate.bytes_per_s > 0.0);
+}
+
+#[test]
+fn a_nice_value_out_of_range_is_refused() {
+    let data = TestData::noise(4, 1, SPEC);
+    for nice in [-1, 20] {
+        let options = Options { nice, ..Options::default() };
+        let order = Box::new(EvalOrder::new(4, 2, 0, 1));
+        let pipeline = data.pipeline(OPS, SPEC);
+        let error = Loader::start(data.shared(), pipeline, order, options).unwrap_err();
+        assert_contains(&error.to_string(), &[&format!("nice {nice}"), "expected 0 to 19"]);
+    }
+}

@@ -1,0 +1,139 @@
+//! Small data sets in the temporary folder, removed when dropped.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use loaders::example::{self, Example, Format};
+use loaders::record::RecordWriter;
+use loaders::{Dataset, Draws, ImageSpec, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard};
+
+pub const SPEC: ImageSpec = ImageSpec::new(8, 8, 3);
+
+pub struct TestData {
+    pub dir: PathBuf,
+    pub manifest: Manifest,
+}
+
+/// The pixels of sample `id`.
+pub fn pixels(id: u64, spec: ImageSpec) -> Vec<u8> {
+    let mut draws = Draws::new(99, id, 0, 0);
+    (0..spec.values()).map(|_| draws.next_u32() as u8).collect()
+}
+
+pub fn label(id: u64) -> u32 {
+    (id * 7 % 10) as u32
+}
+
+pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
+    let mut payload = Vec::new();
+    let example = Example {
+        encoded,
+        format: Format::Raw,
+        height: spec.height,
+        width: spec.width,
+        channels: spec.channels,
+        label: i64::from(label(id)),
+        text: "",
+        filename: "",
+    };
+    example::encode(&example, &mut payload);
+    payload
+}
+
+/// An empty folder of its own.
+pub fn folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("loaders-{}-{number}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+impl TestData {
+    /// Split `train` of `count` RAW noise images in `shards` shards.
+    pub fn noise(count: u64, shards: u64, spec: ImageSpec) -> Self {
+        let payloads: Vec<_> = (0..count).map(|id| raw(id, &pixels(id, spec), spec)).collect();
+        Self::of(&payloads, shards, spec.channels as usize)
+    }
+
+    /// Split `train` of given payloads, with 10 classes.
+    pub fn of(payloads: &[Vec<u8>], shards: u64, channels: usize) -> Self {
+        let dir = folder();
+        let mut split = SplitManifest::default();
+        for number in 0..shards {
+            let file = format!("train-{number:05}-of-{shards:05}.tfrecord");
+            let path = dir.join(&file);
+            let count = payloads.len() as u64;
+            let range = number * count / shards..(number + 1) * count / shards;
+            let mut writer = RecordWriter::new(File::create(&path).unwrap());
+            let entries: Vec<_> = range.map(|id| writer.write(&payloads[id as usize]).unwrap()).collect();
+            shard::write_index(&path, &entries).unwrap();
+            split.count += entries.len() as u64;
+            split.shards.push(ShardManifest {
+                file,
+                count: entries.len() as u64,
+                bytes: fs::metadata(&path).unwrap().len(),
+            });
+        }
+        let manifest = Manifest {
+            version: 1,
+            classes: (0..10).map(|class| format!("class {class}")).collect(),
+            label_offset: 0,
+            mean: vec![0.5; channels],
+            std: vec![0.25; channels],
+            splits: [("train".to_owned(), split)].into(),
+        };
+        manifest.write(&dir).unwrap();
+        Self { dir, manifest }
+    }
+
+    pub fn shard(&self, number: usize) -> PathBuf {
+        let shards = &self.manifest.splits["train"].shards;
+        self.dir.join(&shards[number].file)
+    }
+
+    pub fn split(&self) -> Result<Split, loaders::Error> {
+        Dataset::open(&self.dir)?.split("train")
+    }
+
+    pub fn shared(&self) -> Arc<Split> {
+        Arc::new(self.split().unwrap())
+    }
+
+    pub fn pipeline(&self, ops: &[&str], spec: ImageSpec) -> Pipeline {
+        let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
+        Pipeline::new(&ops, spec, &self.manifest, 3).unwrap()
+    }
+
+    /// The message of opening the split, or of reading its first bad record.
+    pub fn complaint(&self) -> String {
+        let split = match self.split() {
+            Ok(split) => split,
+            Err(error) => return error.to_string(),
+        };
+        (0..split.len()).find_map(|id| split.record(id).err()).expect("some record is bad").to_string()
+    }
+}
+
+impl Drop for TestData {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Changes a file's bytes in place.
+pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+#[track_caller]
+pub fn assert_contains(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no \"{part}\" in \"{message}\"");
+    }
+}

@@ -1,0 +1,107 @@
+//! A shard that is cut short while mapped ends the process with a message; other SIGBUS are passed on.
+//! Each case runs in a child process: this same binary with a variable set.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+use common::{SPEC, TestData, assert_contains};
+
+const CASE: &str = "LOADERS_SIGBUS_CASE";
+
+fn child(case: &str) -> Output {
+    // The child ends without cleaning up: what it makes goes into a folder that is removed here.
+    let folder = common::folder();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_process", "--nocapture"])
+        .env(CASE, case)
+        .env("TMPDIR", &folder)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    output
+}
+
+/// Does nothing unless started by one of the tests below.
+#[test]
+fn child_process() {
+    match std::env::var(CASE).as_deref() {
+        Ok("ours") => read_a_shard_cut_short(),
+        Ok("foreign") => {
+            loaders::sigbus::install().unwrap();
+            read_a_foreign_mapping_cut_short();
+        }
+        Ok("chained") => {
+            exit_7_on_sigbus();
+            loaders::sigbus::install().unwrap();
+            loaders::sigbus::install().unwrap();
+            read_a_foreign_mapping_cut_short();
+        }
+        _ => {}
+    }
+}
+
+fn read_a_shard_cut_short() {
+    loaders::sigbus::install().unwrap();
+    loaders::sigbus::set_rank(3);
+    // 40 records of some 400 bytes: more than three pages of 4096.
+    let data = TestData::noise(40, 1, SPEC);
+    let split = data.split().unwrap();
+    let file = OpenOptions::new().write(true).open(data.shard(0)).unwrap();
+    file.set_len(4096).unwrap();
+    println!("record 0: {}", split.record(0).is_ok());
+    let _ = split.record(39);
+    println!("still here");
+}
+
+fn read_a_foreign_mapping_cut_short() {
+    // A shard stands mapped: the fault must not be taken for its.
+    let data = TestData::noise(40, 1, SPEC);
+    let _split = data.split().unwrap();
+    let path = data.dir.join("foreign");
+    std::fs::write(&path, vec![1; 10_000]).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    // SAFETY: meant to fault when read.
+    let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+    file.set_len(0).unwrap();
+    println!("read {}", std::hint::black_box(map[5000]));
+}
+
+fn exit_7_on_sigbus() {
+    extern "C" fn exit_7(_signal: libc::c_int) {
+        // SAFETY: _exit is async-signal-safe.
+        unsafe { libc::_exit(7) }
+    }
+    // SAFETY: installs a handler of the right signature.
+    unsafe {
+        libc::signal(libc::SIGBUS, exit_7 as *const () as libc::sighandler_t);
+    }
+}
+
+#[test]
+fn a_shard_cut_short_is_named() {
+    let output = child("ours");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert_contains(&out, &["record 0: true"]);
+    assert!(!out.contains("still here"));
+    assert_contains(
+        &err,
+        &["rank 3: shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"],
+    );
+}
+
+#[test]
+fn other_faults_end_the_process_as_ever() {
+    let output = child("foreign");
+    assert_eq!(output.status.signal(), Some(libc::SIGBUS));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(!err.contains("shard"), "{err}");
+}
+
+#[test]
+fn other_faults_go_to_the_earlier_handler() {
+    assert_eq!(child("chained").status.code(), Some(7));
+}

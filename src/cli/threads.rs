@@ -1,0 +1,28 @@
+//! How OpenMP threads wait for each other.
+
+use super::exit::Failure;
+use std::os::unix::process::CommandExt;
+
+/// Threads spin this often (some 10 microseconds) before they sleep.
+const SPINS: &str = "20000";
+
+/// Makes OpenMP threads sleep after a short spin, unless the user has said how they shall wait. By default they spin for
+/// milliseconds; with a core taken by anything else (a loader thread, MPI, a neighbour) that costs a factor of three and more.
+/// libgomp reads its variables when it is loaded, so the program starts itself once more with them set.
+///
+/// Open MPI's waits yield the core for the same reason: its thread mostly waits.
+pub fn calm_waiting() -> Result<(), Failure> {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    if set("OMP_WAIT_POLICY") || set("GOMP_SPINCOUNT") {
+        return Ok(());
+    }
+    let program = std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
+    let mut again = std::process::Command::new(program);
+    again.args(std::env::args_os().skip(1)).env("OMP_WAIT_POLICY", "passive").env("GOMP_SPINCOUNT", SPINS);
+    if !set("OMPI_MCA_mpi_yield_when_idle") {
+        again.env("OMPI_MCA_mpi_yield_when_idle", "1");
+    }
+    // only a failure returns
+    let error = again.exec();
+    Err(Failure::failed(format!("cannot start the program again with OMP_WAIT_POLICY set: {error}; set it yourself")))
+}

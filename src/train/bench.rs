@@ -1,0 +1,181 @@
+//! Measurements: the training step on data in memory, and the sum over ranks.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use super::prepare::network;
+use super::session::Session;
+use super::{Error, cores};
+use crate::backend::Backend;
+use crate::backend::cpu::Cpu;
+use crate::comm::Comm;
+use crate::models;
+use crate::nn::{Batch, Graph, Loss, Purpose};
+use crate::optim::SgdMomentum;
+use crate::recipe;
+use loaders::{Draws, ImageSpec};
+
+/// What `trireme bench step` measures.
+pub struct StepRequest {
+    /// Network.
+    pub model: String,
+    /// Images a step.
+    pub batch: usize,
+    /// Compute threads; `None` = all cores.
+    pub threads: Option<usize>,
+    /// Time every layer.
+    pub profile: bool,
+    /// How long, after the warm-up.
+    pub seconds: f64,
+}
+
+/// What came out.
+pub struct StepResult {
+    /// Compute threads.
+    pub threads: usize,
+    /// By the median step.
+    pub img_per_s: f64,
+    /// By the fastest step.
+    pub img_per_s_best: f64,
+    /// Median.
+    pub step_ms: f64,
+    /// Steps measured.
+    pub steps: usize,
+    /// From the start of the process to the end of the first step.
+    pub first_step_s: f64,
+    /// Anonymous and shared memory.
+    pub memory_mb: f64,
+    /// Device and library.
+    pub backend: String,
+    /// Milliseconds per layer, if asked for.
+    pub profile: Option<String>,
+}
+
+const CLASSES: usize = 10;
+const WARM_UP: usize = 3;
+
+/// Forward, backward and update on one synthetic batch, again and again.
+pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
+    let names = models::names();
+    let unknown = || Error::Usage(format!("no network {}{}", request.model, recipe::did_you_mean(&request.model, &names)));
+    let shape = models::input(&request.model).ok_or_else(unknown)?;
+    let net = network(&request.model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), CLASSES)?;
+    let threads = request.threads.unwrap_or_else(|| cores::affinity().len());
+    let purpose = Purpose::Train { chunk_bytes: 4_000_000 };
+    let mut graph = Graph::new(Cpu::new(threads)?, net, request.batch, purpose, 1)?;
+    let mut optimizer = SgdMomentum::new(&graph, 0.9, false, |_| 1e-4)?;
+    let mut draws = Draws::new(1, 0, 0, 0);
+    let images: Vec<f32> = (0..request.batch * shape.elems()).map(|_| 2.0 * draws.unit() - 1.0).collect();
+    let labels: Vec<u32> = (0..request.batch).map(|i| (i % CLASSES) as u32).collect();
+    let ids: Vec<u64> = (0..request.batch as u64).collect();
+    let batch = Batch { images: &images, labels: &labels, ids: &ids, epoch: 0 };
+    let loss = Loss { smoothing: 0.0, scale: 1.0 / request.batch as f32 };
+    let mut times = Vec::new();
+    let (mut first_step_s, mut begin) = (0.0, Instant::now());
+    while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
+        let start = Instant::now();
+        graph.train::<Error>(batch, loss, true, None)?;
+        optimizer.step(&mut graph, 1e-3)?;
+        times.push(start.elapsed());
+        if times.len() == 1 {
+            first_step_s = started.elapsed().as_secs_f64();
+        }
+        if times.len() == WARM_UP {
+            graph.profile(request.profile);
+            begin = Instant::now();
+        }
+    }
+    let steps = times.len() - WARM_UP;
+    let profile = request.profile.then(|| profile_table(&mut graph, steps));
+    let mut times = times.split_off(WARM_UP);
+    times.sort_unstable();
+    let rate = |t: Duration| request.batch as f64 / t.as_secs_f64();
+    let median = times[steps / 2];
+    Ok(StepResult {
+        threads,
+        img_per_s: rate(median),
+        img_per_s_best: rate(times[0]),
+        step_ms: median.as_secs_f64() * 1e3,
+        steps,
+        first_step_s,
+        memory_mb: memory_mb(),
+        backend: graph.backend().describe(),
+        profile,
+    })
+}
+
+fn profile_table(graph: &mut Graph<Cpu>, steps: usize) -> String {
+    let times = graph.profile(false);
+    let mut text = format!("{:<20} {:>9} {:>11} {:>11}  {}\n", "layer", "MMAC", "forward ms", "backward ms", "by");
+    let ms = |d: Duration| d.as_secs_f64() * 1e3 / steps as f64;
+    let (net, shapes) = (graph.net(), graph.shapes());
+    for (i, ([forward, backward], node)) in times.iter().zip(&net.nodes).enumerate() {
+        let macs = node.op.macs(shapes[node.inputs[0].0]) as f64 / 1e6;
+        let by = graph.implementation(i);
+        let _ = writeln!(text, "{:<20} {macs:>9.3} {:>11.3} {:>11.3}  {by}", node.name, ms(*forward), ms(*backward));
+    }
+    let sum = |way: usize| ms(times.iter().map(|t| t[way]).sum());
+    let _ = writeln!(text, "{:<20} {:>9} {:>11.3} {:>11.3}", "all layers", "", sum(0), sum(1));
+    text
+}
+
+/// Anonymous and shared memory of this process now, in MB (10^6 bytes); mapped files do not count.
+pub fn memory_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kb = |key: &str| -> f64 {
+        let line = status.lines().find_map(|l| l.strip_prefix(key));
+        line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+    };
+    (kb("RssAnon:") + kb("RssShmem:")) * 1024.0 / 1e6
+}
+
+/// Model and number of the processors, as the kernel names them.
+pub fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
+    format!("{} x{}", model.unwrap_or_else(|| "unknown".into()), cores::affinity().len())
+}
+
+/// Time of one sum over all ranks.
+pub struct AllreduceResult {
+    /// Bytes of the buffer.
+    pub bytes: usize,
+    /// Ranks.
+    pub ranks: usize,
+    /// Median.
+    pub ms: f64,
+    /// Fastest.
+    pub ms_best: f64,
+    /// The MPI library.
+    pub library: String,
+}
+
+/// Sums f32 buffers of these sizes over all ranks, by the path that gradients take; empty on ranks other than 0.
+pub fn allreduce(sizes: &[usize]) -> Result<Vec<AllreduceResult>, Error> {
+    let session = Session::join(Comm::launch())?;
+    let mut results = Vec::new();
+    for &bytes in sizes {
+        let mut buffer = vec![1f32; bytes.div_ceil(4)];
+        let repeats = (1usize << 28).div_ceil(bytes).clamp(5, 200);
+        let mut times = Vec::new();
+        for _ in 0..repeats {
+            session.comm.run("barrier of the bench", |world| world.barrier())?;
+            let start = Instant::now();
+            buffer = session.comm.run("sum of the bench", move |world| {
+                world.sum_f32(&mut buffer)?;
+                Ok(buffer)
+            })?;
+            times.push(start.elapsed());
+            buffer.fill(1.0);
+        }
+        times.sort_unstable();
+        let ms = |t: Duration| t.as_secs_f64() * 1e3;
+        let (library, ranks) = (session.world.library.clone(), session.world.size);
+        results.push(AllreduceResult { bytes, ranks, ms: ms(times[repeats / 2]), ms_best: ms(times[0]), library });
+    }
+    session.comm.finish()?;
+    if !session.is_root() {
+        results.clear();
+    }
+    Ok(results)
+}

@@ -1,0 +1,132 @@
+//! Which cores a rank has, and how it spends them.
+
+use std::collections::BTreeMap;
+
+/// The cores that one rank may run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// Its node.
+    pub host: String,
+    /// Logical CPUs.
+    pub cpus: Vec<usize>,
+}
+
+impl Mask {
+    /// From `host cpu cpu ...`.
+    pub fn parse(line: &str) -> Self {
+        let mut words = line.split(' ');
+        let host = words.next().unwrap_or("").to_string();
+        Self { host, cpus: words.filter_map(|w| w.parse().ok()).collect() }
+    }
+}
+
+/// A rank's share of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores {
+    /// Whole cores for this rank alone, at least 1.
+    pub own: usize,
+}
+
+impl Cores {
+    /// Whether a core is left for MPI beside this many compute threads.
+    pub fn spare(&self, threads: usize) -> bool {
+        self.own > threads
+    }
+}
+
+/// Logical CPUs that this process may run on; what the cgroup grants may be less, see [`quota`].
+pub fn affinity() -> Vec<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
+    let mut cpus = parse_list(list.trim());
+    cpus.truncate(quota().unwrap_or(usize::MAX).max(1));
+    cpus
+}
+
+/// CPUs in a list such as `0-3,8`.
+fn parse_list(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        Some(a.trim().parse().ok()?..=b.trim().parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// Whole CPUs that a cgroup's bandwidth limit grants (cgroup v2's `cpu.max`).
+fn quota() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
+    Some((quota / period).floor() as usize)
+}
+
+/// A core that k ranks may use counts 1/k for each of them.
+pub fn share(masks: &[Mask], rank: usize) -> Cores {
+    let users = users(masks);
+    let Some(me) = masks.get(rank) else { return Cores { own: 1 } };
+    let total: f64 = me.cpus.iter().map(|cpu| 1.0 / users[&(me.host.as_str(), *cpu)] as f64).sum();
+    Cores { own: ((total + 1e-9).floor() as usize).max(1) }
+}
+
+fn users(masks: &[Mask]) -> BTreeMap<(&str, usize), usize> {
+    let mut users = BTreeMap::new();
+    for mask in masks {
+        for cpu in &mask.cpus {
+            *users.entry((mask.host.as_str(), *cpu)).or_insert(0) += 1;
+        }
+    }
+    users
+}
+
+/// What to say when a node has fewer cores than ranks.
+pub fn warning(masks: &[Mask]) -> Option<String> {
+    let users = users(masks);
+    let crowded = masks.iter().position(|m| {
+        let share: f64 = m.cpus.iter().map(|cpu| 1.0 / users[&(m.host.as_str(), *cpu)] as f64).sum();
+        share < 0.99
+    })?;
+    let m = &masks[crowded];
+    Some(format!(
+        "warning: rank {crowded} shares its core(s) {:?} on {} with other ranks: start fewer ranks per node, or spread them \
+         (Open MPI: --bind-to none or --map-by slot:PE=n; srun: --cpus-per-task=n)",
+        m.cpus, m.host
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masks(lines: &[&str]) -> Vec<Mask> {
+        lines.iter().map(|l| Mask::parse(l)).collect()
+    }
+
+    #[test]
+    fn unbound_ranks_divide_their_node() {
+        let m = masks(&["a 0 1 2 3", "a 0 1 2 3", "b 0 1 2 3"]);
+        let own: Vec<usize> = (0..3).map(|r| share(&m, r).own).collect();
+        assert_eq!(own, [2, 2, 4]);
+        assert_eq!(warning(&m), None);
+    }
+
+    #[test]
+    fn bound_ranks_have_what_they_are_bound_to() {
+        let m = masks(&["a 0 1", "a 2 3"]);
+        assert_eq!([share(&m, 0).own, share(&m, 1).own], [2, 2]);
+        assert!(share(&m, 0).spare(1) && !share(&m, 0).spare(2));
+    }
+
+    #[test]
+    fn two_ranks_on_one_core_are_named() {
+        let m = masks(&["a 0 1", "a 2", "a 2"]);
+        assert_eq!(share(&m, 1).own, 1);
+        let text = warning(&m).unwrap();
+        assert!(text.contains("rank 1 shares its core(s) [2] on a") && text.contains("--bind-to none"), "{text}");
+    }
+
+    #[test]
+    fn lists_as_the_kernel_writes_them() {
+        assert_eq!(parse_list("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
+        assert!(!affinity().is_empty());
+    }
+}

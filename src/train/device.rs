@@ -1,0 +1,181 @@
+//! From the request to a running session: device, threads, ranks, agreement. The one place that names a concrete backend.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::prepare::{Place, Request, Run, Source, claim_output};
+use super::session::Session;
+use super::{Error, cores};
+use crate::backend::Backend;
+use crate::backend::cpu::Cpu;
+use crate::comm::{self, Comm};
+use crate::nn::table;
+use crate::optim::SgdMomentum;
+use crate::recipe::Overlap;
+use crate::report::{Reporter, Start};
+
+/// What `--device cuda` meets in this build.
+pub fn no_cuda() -> Error {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64"];
+    let driver = folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| std::path::Path::new(p).exists());
+    let driver = match driver {
+        Some(path) => format!("though this machine has the driver's {path}"),
+        None => format!("and the NVIDIA driver's libcuda.so.1 is not in {}", folders.join(", ")),
+    };
+    Error::Failed(format!("--device cuda: this build of trireme has no CUDA backend, {driver}; use --device cpu"))
+}
+
+/// Threads and cores of one rank.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    cores: cores::Cores,
+    compute: usize,
+    loader: usize,
+}
+
+impl Budget {
+    /// Compute threads as asked, else all of this rank's cores; loader threads as asked, else the cores that are left (one
+    /// of them for MPI), at least one. Loader threads are nice 19: on a shared core they take what compute leaves.
+    fn new(cores: cores::Cores, request: &Request, loader: Option<usize>, ranks: usize) -> Self {
+        let compute = request.threads.unwrap_or(cores.own);
+        let left = cores.own.saturating_sub(compute + usize::from(ranks > 1));
+        Self { cores, compute, loader: loader.unwrap_or(left.max(1)) }
+    }
+
+    /// Whether MPI has a core of its own.
+    fn overlap(&self, wish: Overlap) -> bool {
+        match wish {
+            Overlap::On => true,
+            Overlap::Off => false,
+            Overlap::Auto => self.cores.spare(self.compute),
+        }
+    }
+}
+
+/// Plans the run on this rank.
+fn plan(source: Source, budget: Budget, rank: usize, ranks: usize) -> Result<Run<Cpu>, Error> {
+    let cpu = Cpu::new(budget.compute)?;
+    Run::new(source, cpu, Place { rank, ranks, loader_threads: budget.loader })
+}
+
+/// Trains as requested on the CPU; `started` is when the process began. A dry run gives the text to print on rank 0.
+pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error> {
+    // without a launcher there is one rank, and planning need not wait for MPI to come up
+    let alone = comm::launcher().is_none();
+    let comm = Comm::launch();
+    let source = Source::open(request);
+    let mut early = None;
+    let mut late = None;
+    if alone {
+        let cores = cores::Cores { own: cores::affinity().len() };
+        early = Some(source.and_then(|source| {
+            let budget = Budget::new(cores, request, source.recipe.loader.threads, 1);
+            Ok((plan(source, budget, 0, 1)?, budget))
+        }));
+    } else {
+        late = Some(source);
+    }
+    let mut session = Session::join(comm)?;
+    let result = match early {
+        Some(planned) if session.world.size == 1 => planned.and_then(|(run, b)| begin(&mut session, run, b, request, started)),
+        _ => join(&mut session, late.unwrap_or_else(|| Source::open(request)), request, started),
+    };
+    // what all ranks know ends as a success does: together
+    if matches!(&result, Ok(_) | Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
+        session.comm.finish()?;
+    }
+    result
+}
+
+/// Plans on one of several ranks.
+fn join(
+    session: &mut Session,
+    source: Result<Source, Error>,
+    request: &Request,
+    started: Instant,
+) -> Result<Option<String>, Error> {
+    let source = session.agree(source)?;
+    session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
+    let cores = session.cores()?;
+    let (rank, ranks) = (session.world.rank, session.world.size);
+    let budget = Budget::new(cores, request, source.recipe.loader.threads, ranks);
+    let run = session.agree(plan(source, budget, rank, ranks))?;
+    begin(session, run, budget, request, started)
+}
+
+/// From the plan to the first step, and on to the end.
+fn begin(
+    session: &mut Session,
+    run: Run<Cpu>,
+    budget: Budget,
+    request: &Request,
+    started: Instant,
+) -> Result<Option<String>, Error> {
+    let cure = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
+    session.same("the memory layout of the parameters", &run.graph.format_lines(), cure)?;
+    if request.dry_run {
+        return Ok(session.is_root().then(|| dry_run(&run)).transpose()?);
+    }
+    let report = if session.is_root() {
+        claim_output(&request.out, request.resume, &run.recipe)
+            .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every)?))
+    } else {
+        Ok(Reporter::silent())
+    };
+    let mut report = session.agree(report)?;
+    let overlap = budget.overlap(run.recipe.reduce.overlap);
+    session.notes.iter().for_each(|note| report.note(note));
+    report.event(start_event(session, &run, budget, overlap, request))?;
+    super::train(session, run, request, overlap, started, report)?;
+    Ok(None)
+}
+
+/// Recipe, layers and memory, as `--dry-run` prints them.
+fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
+    let input: usize = run.graph.net().input.elems() * run.division.largest() * 4;
+    let slots = match run.options.slots {
+        0 => run.options.threads + 2,
+        n => n,
+    };
+    let others = [("loader's batches", input * slots), ("oneDNN's work space", run.graph.backend().scratch_bytes())];
+    Ok(format!(
+        "{}\n{}\n{}\n{}",
+        run.recipe.to_toml()?.trim_end(),
+        table::layers(&run.graph),
+        table::memory(&run.graph, run.division.largest(), SgdMomentum::<Cpu>::SLOTS, &others),
+        run.schedule.describe()
+    ))
+}
+
+fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool, request: &Request) -> Start {
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let exchange = match (session.world.size, overlap) {
+        (1, _) => "none, one rank".to_string(),
+        (_, true) => "float, beside backward (a core is left for MPI)".to_string(),
+        (_, false) => "float, after backward (no core is left for MPI)".to_string(),
+    };
+    let facts = [
+        ("device", run.graph.backend().describe()),
+        ("cores", format!("{} a rank: {}, {}", budget.cores.own, plural(budget.compute, "compute thread"), plural(budget.loader, "loader thread"))),
+        ("mpi", session.world.library.clone()),
+        ("mpi_threads", session.world.thread_level.to_string()),
+        ("exchange", exchange),
+        ("schedule", run.schedule.describe()),
+        ("data", format!("{} ({} shards)", run.recipe.data, run.source.train.shards().len())),
+        ("out", request.out.display().to_string()),
+    ];
+    Start {
+        step: 0,
+        epoch: 0,
+        epochs: run.recipe.epochs,
+        steps_per_epoch: run.division.steps_per_epoch,
+        last_step: request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps()),
+        model: run.recipe.model.clone(),
+        parameters: run.graph.params().iter().map(|p| p.spec.elems() as u64).sum(),
+        images: run.division.images,
+        batch: run.division.batch,
+        workers: run.division.workers,
+        ranks: session.world.size,
+        facts: facts.into_iter().map(|(k, v)| (k.to_string(), v)).collect::<BTreeMap<_, _>>(),
+    }
+}

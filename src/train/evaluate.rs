@@ -1,0 +1,67 @@
+//! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
+
+use std::sync::Arc;
+
+use super::Error;
+use super::session::Session;
+use crate::backend::{Backend, LossSums};
+use crate::nn::{Batch, Graph};
+use loaders::{EvalOrder, Loader, Options, Pipeline, Split};
+
+/// The score of a split.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Share whose best class is right.
+    pub top1: f64,
+    /// Share whose right class is among the best five.
+    pub top5: f64,
+    /// Mean loss, without label smoothing.
+    pub loss: f64,
+    /// Images.
+    pub count: u64,
+}
+
+/// What to score, and how.
+#[derive(Clone)]
+pub struct Evaluation {
+    /// The images.
+    pub split: Arc<Split>,
+    /// From a record to an input.
+    pub pipeline: Pipeline,
+    /// Images a logical batch: the score must not depend on the number of ranks, so neither does this.
+    pub batch: usize,
+    /// How the loader runs.
+    pub options: Options,
+}
+
+impl Evaluation {
+    /// Batch sizes that will come up on some rank.
+    pub fn sizes(&self) -> Vec<usize> {
+        let tail = (self.split.len() % self.batch as u64) as usize;
+        let full = (self.split.len() >= self.batch as u64).then_some(self.batch);
+        full.into_iter().chain((tail > 0).then_some(tail)).collect()
+    }
+
+    /// Runs over this rank's batches and sums over all ranks.
+    pub fn run<B: Backend>(&self, session: &Session, graph: &mut Graph<B>) -> Result<Score, Error> {
+        let (rank, ranks) = (session.world.rank, session.world.size);
+        let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
+        let mut loader = Loader::start(self.split.clone(), self.pipeline.clone(), Box::new(order), self.options)?;
+        let mut sums = LossSums::default();
+        while let Some(batch) = loader.next()? {
+            let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
+            let s = graph.evaluate(one, 0.0)?;
+            sums.loss += s.loss;
+            sums.top1 += s.top1;
+            sums.top5 += s.top5;
+            sums.count += s.count;
+        }
+        let mut values = vec![sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64];
+        let values = session.comm.run("sum of scores", move |world| {
+            world.sum_f64(&mut values)?;
+            Ok(values)
+        })?;
+        let count = values[3].max(1.0);
+        Ok(Score { top1: values[1] / count, top5: values[2] / count, loss: values[0] / count, count: values[3] as u64 })
+    }
+}

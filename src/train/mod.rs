@@ -1,0 +1,100 @@
+//! Training: the loop on one screen, and what it is made of.
+//!
+//! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, [`step`] runs one step and
+//! [`exchange`] sums it over the ranks, [`evaluate`] scores, [`model`] turns parameters into files.
+
+pub mod bench;
+pub mod cores;
+pub mod device;
+pub mod doctor;
+mod error;
+pub mod evaluate;
+mod exchange;
+pub mod model;
+mod output;
+pub mod prepare;
+pub mod scoring;
+pub mod session;
+mod step;
+mod sums;
+
+pub use error::Error;
+pub use prepare::Request;
+
+use std::time::{Duration, Instant};
+
+use crate::backend::Backend;
+use crate::report::{End, Epoch, Eval, Reporter};
+use evaluate::Score;
+use loaders::{Loader, TrainOrder};
+use output::Output;
+use prepare::Run;
+use session::Session;
+use step::Stepper;
+
+/// Runs a prepared training to its end: all epochs, or the step that was asked for.
+fn train<B: Backend>(
+    session: &Session,
+    mut run: Run<B>,
+    request: &Request,
+    overlap: bool,
+    started: Instant,
+    mut report: Reporter,
+) -> Result<(), Error> {
+    let d = run.division.clone();
+    let order = TrainOrder::new(run.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), run.recipe.epochs);
+    let mut loader = Loader::start(run.source.train.clone(), run.source.augment.clone(), Box::new(order), run.options)?;
+    let mut stepper = Stepper::new(session, &run, overlap);
+    let mut output = Output::new(session, request, &run);
+    let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
+    let (mut done, mut trained, mut score) = (0, Duration::ZERO, None);
+    for epoch in 0..run.recipe.epochs {
+        let (start, first) = (Instant::now(), done);
+        for step in 0..d.steps_per_epoch.min(last - done) {
+            let lr = run.schedule.lr(done);
+            let event = stepper.step(&mut run, &mut loader, epoch, step, done, lr)?;
+            done += 1;
+            report.event(event)?;
+        }
+        trained += start.elapsed();
+        report.event(stepper.epoch(epoch, done, run.schedule.lr(done.saturating_sub(1)), done - first, start.elapsed()))?;
+        score = evaluate(session, &mut run, epoch + 1, done, &mut report)?;
+        output.checkpoint(&run, epoch + 1, done, score, &mut report)?;
+        if done == last {
+            break;
+        }
+    }
+    output.model(&run, done, score)?;
+    let img_per_s = stepper.images() as f64 / trained.as_secs_f64();
+    let epoch = done.div_ceil(d.steps_per_epoch) as u32;
+    let model = output.model_path();
+    report.event(End { step: done, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model })?;
+    Ok(())
+}
+
+/// Scores the data set's test or validation split, if it has one.
+fn evaluate<B: Backend>(
+    session: &Session,
+    run: &mut Run<B>,
+    epoch: u32,
+    step: u64,
+    report: &mut Reporter,
+) -> Result<Option<Score>, Error> {
+    let Some(evaluation) = &run.evaluation else { return Ok(None) };
+    let score = evaluation.run(session, &mut run.graph)?;
+    let split = evaluation.split.name().to_string();
+    let Score { top1, top5, loss, count } = score;
+    report.event(Eval { step, epoch, split, top1, top5, loss, count })?;
+    Ok(Some(score))
+}
+
+impl Stepper<'_> {
+    /// The line of an epoch that ended.
+    fn epoch(&mut self, epoch: u32, step: u64, lr: f64, steps: u64, time: Duration) -> Epoch {
+        let sums = self.take_epoch();
+        let count = sums.count.max(1) as f64;
+        let seconds = time.as_secs_f64();
+        let img_per_s = if steps == 0 { 0.0 } else { sums.count as f64 / seconds };
+        Epoch { step, epoch, loss: sums.loss / count, top1: sums.top1 as f64 / count, lr, img_per_s, seconds }
+    }
+}

@@ -1,0 +1,241 @@
+//! Everything that is settled before the first step: recipe, data, network, plans, optimizer, loader.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Error;
+use super::evaluate::Evaluation;
+use crate::backend::Backend;
+use crate::backend::op::Shape;
+use crate::models;
+use crate::nn::{Graph, NetSpec, Purpose};
+use crate::optim::{Schedule, SgdMomentum};
+use crate::recipe::{self, Known, Recipe};
+use loaders::order::{rank_workers, worker_positions};
+use loaders::{Dataset, ImageSpec, Manifest, Options, Pipeline, Split};
+
+/// What `trireme train` was asked to do.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The recipe's file.
+    pub recipe: PathBuf,
+    /// Changes to it, `key=value`.
+    pub sets: Vec<String>,
+    /// Output folder.
+    pub out: PathBuf,
+    /// Whether to go on from a checkpoint, and which.
+    pub resume: bool,
+    /// Compute threads; `None` = this rank's cores.
+    pub threads: Option<usize>,
+    /// Optimizer step at which the run ends early.
+    pub max_steps: Option<u64>,
+    /// Print the plan and stop.
+    pub dry_run: bool,
+}
+
+/// The recipe and the data that it names; the same on every rank.
+pub struct Source {
+    /// As read; `workers` may still be open.
+    pub recipe: Recipe,
+    /// The data set's description.
+    pub manifest: Manifest,
+    /// Training images.
+    pub train: Arc<Split>,
+    /// Scored after each epoch, if the data set has such a split.
+    pub eval: Option<Arc<Split>>,
+    /// Images as they are stored.
+    pub image: ImageSpec,
+    /// From a record to an input, for training.
+    pub augment: Pipeline,
+    /// The same for scoring.
+    pub preprocess: Pipeline,
+}
+
+/// Bare names of all transforms.
+pub fn transform_names() -> Vec<&'static str> {
+    loaders::transform::names()
+}
+
+impl Source {
+    /// Reads the recipe and opens the data set.
+    pub fn open(request: &Request) -> Result<Self, Error> {
+        let (models, transforms) = (models::names(), transform_names());
+        let known = Known { models: &models, transforms: &transforms };
+        let recipe = Recipe::load(&request.recipe, &request.sets, &known)?;
+        let dataset = Dataset::open(&recipe.data)?;
+        let train = Arc::new(dataset.split("train")?);
+        if train.is_empty() {
+            return Err(Error::Failed(format!("data set {}: its train split has no images", recipe.data)));
+        }
+        let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+        let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
+        let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
+        let image = train.image_spec()?;
+        let augment = Pipeline::new(&recipe.augment.train, image, &dataset.manifest, recipe.seed)?;
+        let preprocess = Pipeline::new(&recipe.augment.eval, image, &dataset.manifest, recipe.seed)?;
+        if augment.output() != preprocess.output() {
+            return Err(Error::Usage(format!(
+                "augment.train makes images of {} and augment.eval of {}; end both with the same size",
+                augment.output(),
+                preprocess.output()
+            )));
+        }
+        Ok(Self { recipe, manifest: dataset.manifest, train, eval, image, augment, preprocess })
+    }
+
+    /// The network for these images and classes.
+    pub fn network(&self) -> Result<NetSpec, Error> {
+        network(&self.recipe.model, self.augment.output(), self.train.classes())
+    }
+
+    /// Text that must be the same on every rank: the recipe and what the data set says of itself.
+    pub fn digest(&self) -> Result<String, Error> {
+        let mut text = self.recipe.to_toml()?;
+        for (name, split) in &self.manifest.splits {
+            let bytes: u64 = split.shards.iter().map(|s| s.bytes).sum();
+            text.push_str(&format!("split {name}: {} images, {} shards, {bytes} bytes\n", split.count, split.shards.len()));
+        }
+        self.manifest.classes.iter().for_each(|c| text.push_str(&format!("class {c}\n")));
+        Ok(text)
+    }
+}
+
+/// A network of the catalogue for images of this shape.
+pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
+    let input = Shape::image(image.channels as usize, image.height as usize, image.width as usize);
+    let names = models::names();
+    models::build(model, input, classes)
+        .ok_or_else(|| Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names))))
+}
+
+/// How the steps of a run divide the data.
+#[derive(Clone, Debug)]
+pub struct Division {
+    /// Images of the training split.
+    pub images: u64,
+    /// Images a step.
+    pub batch: usize,
+    /// Logical shares of each step.
+    pub workers: usize,
+    /// This rank's.
+    pub mine: std::ops::Range<usize>,
+    /// Steps of an epoch, a short last one included.
+    pub steps_per_epoch: u64,
+}
+
+impl Division {
+    /// For this rank of so many.
+    pub fn new(images: u64, batch: usize, workers: usize, rank: usize, ranks: usize) -> Self {
+        let steps_per_epoch = images.div_ceil(batch as u64);
+        Self { images, batch, workers, mine: rank_workers(rank, ranks, workers), steps_per_epoch }
+    }
+
+    /// Images of a step of an epoch: the last one may be short.
+    pub fn images_of(&self, step: u64) -> usize {
+        (self.images - step * self.batch as u64).min(self.batch as u64) as usize
+    }
+
+    /// Images of the largest worker on any rank: the plan that settles all layouts.
+    pub fn largest(&self) -> usize {
+        self.batch.div_ceil(self.workers)
+    }
+
+    /// Sizes of this rank's workers that will come up.
+    pub fn sizes(&self) -> Vec<usize> {
+        let mut sizes: Vec<usize> = [self.images_of(0), self.images_of(self.steps_per_epoch - 1)]
+            .into_iter()
+            .flat_map(|b| self.mine.clone().map(move |v| worker_positions(b, v, self.workers).len()))
+            .filter(|n| *n > 0)
+            .collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// A planned run on one rank.
+pub struct Run<B: Backend> {
+    /// As resolved.
+    pub recipe: Recipe,
+    /// Recipe, data and transforms.
+    pub source: Source,
+    /// How steps divide the data.
+    pub division: Division,
+    /// Learning rates.
+    pub schedule: Schedule,
+    /// The network.
+    pub graph: Graph<B>,
+    /// Its optimizer.
+    pub optimizer: SgdMomentum<B>,
+    /// The scoring after each epoch.
+    pub evaluation: Option<Evaluation>,
+    /// How the training loader runs.
+    pub options: Options,
+}
+
+/// Who plans: this rank of so many, with these threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// This rank.
+    pub rank: usize,
+    /// All ranks.
+    pub ranks: usize,
+    /// Loader threads.
+    pub loader_threads: usize,
+}
+
+impl<B: Backend> Run<B> {
+    /// Plans everything; nothing of it can fail later for want of memory or for shapes.
+    pub fn new(source: Source, backend: B, place: Place) -> Result<Self, Error> {
+        let mut recipe = source.recipe.clone();
+        recipe.resolve(place.ranks)?;
+        let workers = recipe.workers.unwrap_or(place.ranks);
+        let division = Division::new(source.train.len(), recipe.batch, workers, place.rank, place.ranks);
+        let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, division.steps_per_epoch)?;
+        let net = source.network()?;
+        let purpose = Purpose::Train { chunk_bytes: (recipe.reduce.bucket_mb * 1e6) as usize };
+        let mut graph = Graph::new(backend, net, division.largest(), purpose, recipe.seed)?;
+        for size in division.sizes() {
+            graph.prepare(size)?;
+        }
+        if division.mine.len() > 1 {
+            graph.prepare_accumulation()?;
+        }
+        let options =
+            Options { threads: place.loader_threads, slots: recipe.loader.slots, nice: LOADER_NICE };
+        let evaluation = source.eval.clone().map(|split| Evaluation {
+            split,
+            pipeline: source.preprocess.clone(),
+            batch: division.largest(),
+            options,
+        });
+        for size in evaluation.iter().flat_map(Evaluation::sizes) {
+            graph.prepare(size)?;
+        }
+        let o = &recipe.optimizer;
+        let optimizer = SgdMomentum::new(&graph, o.momentum, o.nesterov, |name| o.decay_of(name))?;
+        Ok(Self { recipe, source, division, schedule, graph, optimizer, evaluation, options })
+    }
+}
+
+/// Loader threads give way to compute threads, whose barriers wait for the slowest.
+const LOADER_NICE: i32 = 19;
+
+/// Creates the output folder, which must be new or empty, proves that it can be written, and leaves the recipe there.
+pub fn claim_output(out: &Path, resume: bool, recipe: &Recipe) -> Result<(), Error> {
+    let busy = |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if resume && busy(&out.join("checkpoints")) {
+        return Err(Error::Usage(format!(
+            "{} holds models of an earlier run, and this version cannot go on from them yet; choose another --out",
+            out.display()
+        )));
+    }
+    if busy(out) && !resume {
+        let out = out.display();
+        return Err(Error::Usage(format!("{out} is not empty; choose another --out, or remove it")));
+    }
+    crate::checkpoint::writable(out)?;
+    crate::checkpoint::writable(&out.join("checkpoints"))?;
+    crate::checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Using a model file: scoring a data set on all ranks, and naming what is on pictures.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::evaluate::{Evaluation, Score};
+use super::model;
+use super::prepare::network;
+use super::session::Session;
+use super::{Error, cores};
+use crate::backend::cpu::Cpu;
+use crate::checkpoint::ModelFile;
+use crate::comm::Comm;
+use crate::nn::{Graph, Purpose};
+use crate::recipe;
+use loaders::{Dataset, ImageSpec, Manifest, Options, Pipeline, picture};
+
+/// A split's score and what was scored.
+pub struct Scored {
+    /// The score.
+    pub score: Score,
+    /// The split.
+    pub split: String,
+    /// Network of the model.
+    pub network: String,
+    /// Whether this rank is the one that prints.
+    pub root: bool,
+}
+
+/// Scores `split` (default: test, else validation) of the data set in `data` over all ranks, in batches of `batch` images.
+pub fn score(file: &Path, data: &Path, split: Option<&str>, batch: usize, threads: Option<usize>) -> Result<Scored, Error> {
+    let comm = Comm::launch();
+    let opened = open(file, data, split, batch);
+    let mut session = Session::join(comm)?;
+    let result = score_on(&mut session, opened, threads);
+    if matches!(&result, Ok(_) | Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
+        session.comm.finish()?;
+    }
+    result
+}
+
+fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<(ModelFile, Evaluation), Error> {
+    let model = ModelFile::read(file)?;
+    let dataset = Dataset::open(data)?;
+    let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+    let name = recipe::eval_split(split, &splits)?
+        .ok_or_else(|| Error::Usage(format!("{} has no split test or validation; name one with --split", data.display())))?;
+    let split = dataset.split(&name)?;
+    let (image, expected) = (split.image_spec()?, spec(model.image));
+    if image != expected || split.classes() != model.classes.len() {
+        return Err(Error::Failed(format!(
+            "{} was trained on images of {expected} in {} classes, {} has images of {image} in {} classes; give the data set \
+             that it was trained on",
+            file.display(),
+            model.classes.len(),
+            data.display(),
+            split.classes()
+        )));
+    }
+    let pipeline = Pipeline::new(&model.preprocess, image, &manifest(&model), 0)?;
+    let evaluation = Evaluation { split: Arc::new(split), pipeline, batch, options: Options::default() };
+    Ok((model, evaluation))
+}
+
+fn score_on(
+    session: &mut Session,
+    opened: Result<(ModelFile, Evaluation), Error>,
+    threads: Option<usize>,
+) -> Result<Scored, Error> {
+    let (model, mut evaluation) = session.agree(opened)?;
+    let cores = session.cores()?;
+    let threads = threads.unwrap_or(cores.own);
+    evaluation.options.threads = cores.own.saturating_sub(threads).max(1);
+    if session.is_root() {
+        session.notes.iter().for_each(|note| eprintln!("{note}"));
+    }
+    let mut graph = session.agree(graph(&model, evaluation.batch, threads, &evaluation.sizes()))?;
+    let score = evaluation.run(session, &mut graph)?;
+    let split = evaluation.split.name().to_string();
+    Ok(Scored { score, split, network: model.network, root: session.is_root() })
+}
+
+/// The model's network, planned for inference.
+fn graph(model: &ModelFile, batch: usize, threads: usize, sizes: &[usize]) -> Result<Graph<Cpu>, Error> {
+    let [c, h, w] = model.input.map(|n| n as u32);
+    let net = network(&model.network, ImageSpec::new(h, w, c), model.classes.len())?;
+    let mut graph = Graph::new(Cpu::new(threads)?, net, batch, Purpose::Infer, 0)?;
+    for &size in sizes {
+        graph.prepare(size)?;
+    }
+    model::restore(&mut graph, model)?;
+    Ok(graph)
+}
+
+fn spec([c, h, w]: [usize; 3]) -> ImageSpec {
+    ImageSpec::new(h as u32, w as u32, c as u32)
+}
+
+/// What transforms may need of the data set that the model was trained on.
+fn manifest(model: &ModelFile) -> Manifest {
+    Manifest {
+        version: 1,
+        classes: model.classes.clone(),
+        label_offset: 0,
+        mean: model.mean.clone(),
+        std: model.std.clone(),
+        splits: Default::default(),
+    }
+}
+
+/// The likeliest classes of one picture.
+pub struct Prediction {
+    /// Class index, name and probability, the likeliest first.
+    pub classes: Vec<(usize, String, f64)>,
+    /// Height and width in the file, if the picture was resized to what the network was trained on.
+    pub resized_from: Option<(u32, u32)>,
+}
+
+/// A model ready to name pictures.
+pub struct Predictor {
+    model: ModelFile,
+    graph: Graph<Cpu>,
+    pipeline: Pipeline,
+}
+
+impl Predictor {
+    /// Reads the model file.
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        let model = ModelFile::read(file)?;
+        let pipeline = Pipeline::new(&model.preprocess, spec(model.image), &manifest(&model), 0)?;
+        let graph = graph(&model, 1, cores::affinity().len(), &[])?;
+        Ok(Self { model, graph, pipeline })
+    }
+
+    /// The `top` likeliest classes of a PNG or JPEG file.
+    pub fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
+        let picture = picture::read(path, self.pipeline.input())?;
+        let mut input = vec![0.0; self.pipeline.output().values()];
+        self.pipeline.apply(&picture.pixels, 0, 0, &mut Default::default(), &mut input);
+        let scores = self.graph.scores(&input, 1)?;
+        let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+        let class = |i: usize| (i, self.model.classes[i].clone(), weights[i] / total);
+        let classes = order.into_iter().take(top).map(class).collect();
+        Ok(Prediction { classes, resized_from: picture.resized_from })
+    }
+}

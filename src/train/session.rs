@@ -1,0 +1,114 @@
+//! The ranks of a run and what they must agree on before the first step.
+
+use std::collections::BTreeSet;
+
+use super::Error;
+use super::cores;
+use crate::comm::{self, Comm, Verdict, WorldInfo};
+
+/// All ranks, with MPI up.
+pub struct Session {
+    /// Handle to the thread that owns MPI.
+    pub comm: Comm,
+    /// Who this rank is.
+    pub world: WorldInfo,
+    /// Things to say on rank 0 before the run starts.
+    pub notes: Vec<String>,
+}
+
+impl Session {
+    /// Waits until MPI is up and checks how the ranks were started.
+    pub fn join(comm: Comm) -> Result<Self, Error> {
+        let world = comm.world()?.clone();
+        loaders::sigbus::set_rank(world.rank as u32);
+        let mut notes = Vec::new();
+        match comm::check_launch(world.size) {
+            Verdict::Ok => {}
+            Verdict::Warning(text) => notes.push(format!("warning: {text}")),
+            Verdict::Fatal(text) => return Err(Error::Failed(text)),
+        }
+        Ok(Self { comm, world, notes })
+    }
+
+    /// Whether this rank speaks and writes.
+    pub fn is_root(&self) -> bool {
+        self.world.rank == 0
+    }
+
+    /// All ranks learn whether all succeeded. If not, rank 0 gets the first failing rank's error, the others
+    /// [`Error::Elsewhere`], so that one message is printed and every rank ends.
+    pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
+        if self.world.size == 1 {
+            return local;
+        }
+        let report = match &local {
+            Ok(_) => Vec::new(),
+            Err(e) => [&[e.code()], e.to_string().as_bytes()].concat(),
+        };
+        let verdict = self.comm.run("agreement before the start", move |world| {
+            let mut verdict = world.gather(&report)?.map_or_else(Vec::new, |all| first_failure(&all));
+            world.broadcast(&mut verdict, 0)?;
+            Ok(verdict)
+        })?;
+        match (verdict.split_first(), local) {
+            (None, Ok(value)) => Ok(value),
+            (None, Err(error)) => Err(error),
+            (Some((&code, text)), _) if self.is_root() => {
+                let text = String::from_utf8_lossy(text).into_owned();
+                Err(Error::Agreed { code, text })
+            }
+            (Some((&code, _)), _) => Err(Error::Elsewhere { code }),
+        }
+    }
+
+    /// Fails on all ranks unless each has the same text: the recipe, the data set, memory formats, the program.
+    pub fn same(&self, what: &str, text: &str, cure: &str) -> Result<(), Error> {
+        if self.world.size == 1 {
+            return Ok(());
+        }
+        let own = text.as_bytes().to_vec();
+        let mut root = own.clone();
+        let root = self.comm.run("comparison with rank 0", move |world| {
+            world.broadcast(&mut root, 0)?;
+            Ok(root)
+        })?;
+        let local = if root == own { Ok(()) } else { Err(Error::Failed(difference(what, &root, text, cure))) };
+        self.agree(local)
+    }
+
+    /// How many cores this rank may use; notes ranks that are bound to one core together.
+    pub fn cores(&mut self) -> Result<cores::Cores, Error> {
+        let own = cores::affinity();
+        let mut line = self.world.host.clone();
+        own.iter().for_each(|cpu| line.push_str(&format!(" {cpu}")));
+        let lines = self.comm.run("exchange of core masks", move |world| {
+            let mut all = world.gather(line.as_bytes())?.map_or_else(Vec::new, |l| l.join(&b'\n'));
+            world.broadcast(&mut all, 0)?;
+            Ok(all)
+        })?;
+        let text = String::from_utf8_lossy(&lines);
+        let masks: Vec<cores::Mask> = text.lines().map(cores::Mask::parse).collect();
+        let cores = cores::share(&masks, self.world.rank);
+        self.notes.extend(cores::warning(&masks));
+        Ok(cores)
+    }
+}
+
+/// The first failing rank's code and message; names the rank unless all say the same.
+fn first_failure(reports: &[Vec<u8>]) -> Vec<u8> {
+    let Some(rank) = reports.iter().position(|r| !r.is_empty()) else { return Vec::new() };
+    let distinct: BTreeSet<_> = reports.iter().collect();
+    let first = &reports[rank];
+    if distinct.len() == 1 {
+        return first.clone();
+    }
+    [&first[..1], format!("rank {rank}: ").as_bytes(), &first[1..]].concat()
+}
+
+/// Names the first line in which two texts differ.
+fn difference(what: &str, root: &[u8], own: &str, cure: &str) -> String {
+    let root = String::from_utf8_lossy(root);
+    let lines = root.lines().zip(own.lines()).find(|(a, b)| a != b);
+    let (expected, got) = lines.unwrap_or(("more or fewer lines", "fewer or more lines"));
+    format!("{what} differs from rank 0's: expected \"{expected}\", got \"{got}\"; {cure}")
+}

@@ -1,0 +1,133 @@
+//! One optimizer step: this rank's workers one after another, the exchange, the update.
+
+use std::time::Instant;
+
+use super::Error;
+use super::exchange::Exchange;
+use super::prepare::Run;
+use super::session::Session;
+use super::sums::{StepSums, SumsLayout};
+use crate::backend::{Backend, LossSums};
+use crate::nn::{Batch, Loss};
+use crate::report::Step;
+use loaders::Loader;
+
+/// Runs steps and keeps count.
+pub struct Stepper<'a> {
+    session: &'a Session,
+    overlap: bool,
+    smoothing: f32,
+    /// Milliseconds that this rank waited for the others in the step before.
+    comm_wait_ms: f64,
+    epoch: LossSums,
+    images: u64,
+}
+
+impl<'a> Stepper<'a> {
+    /// For a prepared run.
+    pub fn new<B: Backend>(session: &'a Session, run: &Run<B>, overlap: bool) -> Self {
+        let smoothing = run.recipe.label_smoothing as f32;
+        Self { session, overlap, smoothing, comm_wait_ms: 0.0, epoch: LossSums::default(), images: 0 }
+    }
+
+    /// Images that all ranks have trained on.
+    pub fn images(&self) -> u64 {
+        self.images
+    }
+
+    /// Loss and hits since the last call.
+    pub fn take_epoch(&mut self) -> LossSums {
+        std::mem::take(&mut self.epoch)
+    }
+
+    /// Step `step` of `epoch`, after `done` optimizer steps.
+    pub fn step<B: Backend>(
+        &mut self,
+        run: &mut Run<B>,
+        loader: &mut Loader,
+        epoch: u32,
+        step: u64,
+        done: u64,
+        lr: f64,
+    ) -> Result<Step, Error> {
+        let (start, waited) = (Instant::now(), loader.stats().wait);
+        let (rank, ranks) = (self.session.world.rank, self.session.world.size);
+        let mut exchange = Exchange::new(self.session.comm.clone(), ranks, self.overlap);
+        let layout = SumsLayout::new(&run.graph, ranks);
+        let mut sums = self.gradients(run, loader, epoch, step, layout, &mut exchange)?;
+        let data_ms = (loader.stats().wait - waited).as_secs_f64() * 1e3;
+        sums.set_waits(rank, data_ms, self.comm_wait_ms);
+        let sums = StepSums::from_values(layout, exchange.finish(&mut run.graph, sums.into_values())?);
+        self.comm_wait_ms = exchange.take_wait().as_secs_f64() * 1e3;
+        // every rank has the same sums, so all stop here together
+        if !sums.loss().is_finite() {
+            return Err(not_finite(self.session, done, lr));
+        }
+        run.optimizer.step(&mut run.graph, lr)?;
+        sums.update_running(&mut run.graph);
+        Ok(self.event(sums, epoch, done + 1, lr, start))
+    }
+
+    /// Forward and backward of this rank's workers; finished gradients go to the exchange.
+    fn gradients<B: Backend>(
+        &self,
+        run: &mut Run<B>,
+        loader: &mut Loader,
+        epoch: u32,
+        step: u64,
+        layout: SumsLayout,
+        exchange: &mut Exchange<B>,
+    ) -> Result<StepSums, Error> {
+        let mut sums = layout.zero();
+        let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.division.images_of(step) as f32 };
+        let mine = run.division.mine.clone();
+        for worker in mine.clone() {
+            let batch = loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
+            if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
+                let got = format!("epoch {}, step {}, worker {}", batch.epoch(), batch.step(), batch.worker());
+                return Err(Error::Failed(format!("expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}")));
+            }
+            let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
+            let (first, last) = (worker == mine.start, worker + 1 == mine.end);
+            let mut hand_over = |chunk, gradients| exchange.ready(chunk, gradients);
+            let ready: Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), Error>> =
+                if last { Some(&mut hand_over) } else { None };
+            let worker_sums = run.graph.train(one, loss, first, ready)?;
+            sums.add(&run.graph, worker_sums);
+        }
+        Ok(sums)
+    }
+
+    fn event(&mut self, sums: StepSums, epoch: u32, step: u64, lr: f64, start: Instant) -> Step {
+        let (data_wait_ms, comm_wait_ms) = sums.waits();
+        let s = sums.loss_sums();
+        self.epoch.loss += s.loss;
+        self.epoch.top1 += s.top1;
+        self.epoch.count += s.count;
+        self.images += s.count;
+        let (count, seconds) = (s.count.max(1) as f64, start.elapsed().as_secs_f64());
+        Step {
+            step,
+            epoch,
+            loss: s.loss / count,
+            top1: s.top1 as f64 / count,
+            lr,
+            img_per_s: s.count as f64 / seconds,
+            data_wait_ms,
+            comm_wait_ms,
+            step_ms: seconds * 1e3,
+        }
+    }
+}
+
+/// The loss became NaN or infinite: rank 0 says so, all ranks end.
+fn not_finite(session: &Session, done: u64, lr: f64) -> Error {
+    if !session.is_root() {
+        return Error::Elsewhere { code: 1 };
+    }
+    Error::Failed(format!(
+        "the loss of step {} is not finite (lr {lr}); the last good checkpoint stands. Try a smaller schedule.base_lr, a longer \
+         schedule.warmup_epochs, or check the data with `trireme data stats`",
+        done + 1
+    ))
+}

@@ -1,0 +1,117 @@
+//! What a step sums over all ranks beside the gradients: loss and hits, batch-norm statistics, and each rank's waiting times.
+//! All of it travels as one small f64 allreduce.
+
+use crate::backend::{Backend, LossSums};
+use crate::nn::Graph;
+
+/// Loss, top-1, top-5, count.
+const SCALARS: usize = 4;
+
+/// Layout of the vector that is summed.
+#[derive(Clone, Copy, Debug)]
+pub struct SumsLayout {
+    /// Running statistics, two per channel.
+    statistics: usize,
+    /// Batch normalisations.
+    norms: usize,
+    /// Ranks; each has two places of its own, for its waits.
+    ranks: usize,
+}
+
+/// One step's sums, first of this rank, after the exchange of all.
+#[derive(Clone, Debug)]
+pub struct StepSums {
+    layout: SumsLayout,
+    values: Vec<f64>,
+}
+
+impl SumsLayout {
+    /// For this graph on so many ranks.
+    pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize) -> Self {
+        Self { statistics: graph.running().len(), norms: graph.norms().len(), ranks }
+    }
+
+    /// All zero.
+    pub fn zero(&self) -> StepSums {
+        StepSums { layout: *self, values: vec![0.0; SCALARS + self.statistics + self.norms + 2 * self.ranks] }
+    }
+}
+
+impl StepSums {
+    /// Sums back from the exchange.
+    pub fn from_values(layout: SumsLayout, values: Vec<f64>) -> Self {
+        Self { layout, values }
+    }
+
+    /// The vector to be summed.
+    pub fn into_values(self) -> Vec<f64> {
+        self.values
+    }
+
+    /// Adds one worker's share: its loss sums and the batch statistics of its last pass.
+    pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums) {
+        let scalars = [sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64];
+        self.values.iter_mut().zip(scalars).for_each(|(v, s)| *v += s);
+        if sums.count > 0 {
+            let (statistics, rest) = self.values[SCALARS..].split_at_mut(self.layout.statistics);
+            graph.pool_statistics(statistics, &mut rest[..self.layout.norms]);
+        }
+    }
+
+    /// Notes how long this rank waited, in milliseconds: for its loader, and for the others in the step before.
+    pub fn set_waits(&mut self, rank: usize, data_ms: f64, comm_ms: f64) {
+        let at = self.waits_at();
+        self.values[at + rank] = data_ms;
+        self.values[at + self.layout.ranks + rank] = comm_ms;
+    }
+
+    /// The longest waits over the ranks: for data, and for each other.
+    pub fn waits(&self) -> (f64, f64) {
+        let (data, comm) = self.values[self.waits_at()..].split_at(self.layout.ranks);
+        let longest = |v: &[f64]| v.iter().copied().fold(0.0, f64::max);
+        (longest(data), longest(comm))
+    }
+
+    fn waits_at(&self) -> usize {
+        SCALARS + self.layout.statistics + self.layout.norms
+    }
+
+    /// Sum of the losses.
+    pub fn loss(&self) -> f64 {
+        self.values[0]
+    }
+
+    /// Loss and hits as counts.
+    pub fn loss_sums(&self) -> LossSums {
+        let count = |i: usize| self.values[i] as u64;
+        LossSums { loss: self.values[0], top1: count(1), top5: count(2), count: count(3) }
+    }
+
+    /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:
+    /// mean = r + S(n d)/S(n), var = S(M2 + n d^2)/S(n) - (S(n d)/S(n))^2, times n/(n-1) with n = S(n), so that one worker
+    /// gives PyTorch's numbers; offsets from r keep what matters when |mean| is much larger than the deviation.
+    pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) {
+        let norms = graph.norms().to_vec();
+        let momentum: Vec<f64> = norms.iter().map(|n| momentum(graph, n.node)).collect();
+        let (statistics, rest) = self.values[SCALARS..].split_at(self.layout.statistics);
+        let running = graph.running_mut();
+        for ((place, &n), m) in norms.iter().zip(rest).zip(momentum).filter(|((_, n), _)| **n > 0.0) {
+            let (c, at) = (place.channels, place.offset);
+            let unbias = if n > 1.0 { n / (n - 1.0) } else { 1.0 };
+            for i in at..at + c {
+                let offset = statistics[i] / n;
+                let var = (statistics[i + c] / n - offset * offset).max(0.0) * unbias;
+                let old = f64::from(running[i]);
+                running[i] = (old + m * offset) as f32;
+                running[i + c] = ((1.0 - m) * f64::from(running[i + c]) + m * var) as f32;
+            }
+        }
+    }
+}
+
+fn momentum<B: Backend>(graph: &Graph<B>, node: usize) -> f64 {
+    match &graph.net().nodes[node].op {
+        crate::backend::op::Op::Norm(n) => f64::from(n.momentum),
+        _ => 0.0,
+    }
+}

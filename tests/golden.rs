@@ -1,0 +1,333 @@
+//! Whole networks and the optimizer against PyTorch: ten steps of SGD on one batch (`golden/nets.json`), and SGD alone
+//! (`golden/optim.json`). How far each number may stray follows `golden/README.md`.
+
+#[path = "support/numerics.rs"]
+mod numerics;
+
+use std::collections::BTreeMap;
+
+use numerics::{Example, Formula, assert_close, assert_near, blend, cpu, golden, magnitude, norm, on_every_backend};
+use serde::Deserialize;
+use trireme::backend::op::{Op, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Arena, Backend, DecayRange, Error, Sgd, TensorDesc};
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose};
+
+#[derive(Deserialize)]
+struct Nets {
+    noise_example: Example,
+    batch: usize,
+    images: Formula,
+    labels: Vec<u32>,
+    sgd: Numbers,
+    networks: Vec<Net>,
+}
+
+#[derive(Deserialize)]
+struct Numbers {
+    lr: f32,
+    momentum: f32,
+    nesterov: bool,
+    weight_decay: f32,
+}
+
+#[derive(Deserialize)]
+struct Net {
+    name: String,
+    image_shape: [usize; 3],
+    params: Vec<Named>,
+    losses_float64: Vec<f64>,
+    logits_float64: Vec<f64>,
+    gradient_norms_float64: BTreeMap<String, f64>,
+    parameter_norms_after_float64: BTreeMap<String, f64>,
+    eval_loss_after_float64: f64,
+    statistics_after_1_float64: Option<BTreeMap<String, Vec<f64>>>,
+    statistics_after_10_float64: Option<BTreeMap<String, Vec<f64>>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    #[serde(flatten)]
+    formula: Formula,
+}
+
+impl Nets {
+    fn net(&self, name: &str) -> &Net {
+        self.networks.iter().find(|n| n.name == name).unwrap_or_else(|| panic!("no network {name} in nets.json"))
+    }
+}
+
+impl Net {
+    /// The network of the catalogue with dropout off.
+    fn spec(&self) -> NetSpec {
+        let [c, h, w] = self.image_shape;
+        let mut net = models::build(&self.name, Shape::image(c, h, w), 10).expect("a name of the catalogue");
+        for node in &mut net.nodes {
+            if let Op::Dropout(p) = &mut node.op {
+                *p = 0.0;
+            }
+        }
+        net
+    }
+
+    /// How far later steps may stray: batch norm's small errors grow about tenfold in three steps.
+    fn later(&self) -> f64 {
+        if self.statistics_after_10_float64.is_some() { 1e-3 } else { 1e-5 }
+    }
+}
+
+/// A graph in training, with its optimizer's state and the one batch.
+struct Run<'a, B: Backend> {
+    what: String,
+    graph: Graph<B>,
+    momentum: Arena<B>,
+    file: &'a Nets,
+    images: Vec<f32>,
+    ids: Vec<u64>,
+}
+
+impl<'a, B: Backend> Run<'a, B> {
+    fn new(backend: B, file: &'a Nets, net: &'a Net) -> Self {
+        let what = format!("{} on {}", net.name, backend.describe());
+        // small chunks: every network has several
+        let purpose = Purpose::Train { chunk_bytes: 1 << 14 };
+        let mut graph = Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let names: Vec<String> = graph.params().iter().map(|p| p.name.clone()).collect();
+        let wanted: Vec<&str> = net.params.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, wanted, "{what}: parameters");
+        for (i, p) in net.params.iter().enumerate() {
+            assert_eq!(graph.params()[i].spec.shape, p.formula.shape, "{what}: shape of {}", p.name);
+            graph.set_param(i, &p.formula.noise()).unwrap();
+        }
+        let momentum = Arena::new(graph.backend(), &graph.layout().chunks).unwrap();
+        let images = file.images.noise_n(file.batch * graph.net().input.elems());
+        Self { what, graph, momentum, file, images, ids: (0..file.batch as u64).collect() }
+    }
+
+    fn batch<'b>(&self, images: &'b [f32], ids: &'b [u64]) -> Batch<'b>
+    where
+        'a: 'b,
+    {
+        Batch { images, labels: &self.file.labels, ids, epoch: 0 }
+    }
+
+    /// Forward, loss, backward; gives the mean loss.
+    fn gradients(&mut self) -> f64 {
+        let n = self.file.batch;
+        let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
+        let loss = Loss { smoothing: 0.0, scale: 1.0 / n as f32 };
+        let batch = self.batch(&images, &ids);
+        let sums = self.graph.train::<Error>(batch, loss, true, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
+        (self.images, self.ids) = (images, ids);
+        assert_eq!(sums.count, n as u64);
+        sums.loss / n as f64
+    }
+
+    /// SGD and the running statistics.
+    fn update(&mut self) {
+        let sgd = &self.file.sgd;
+        let numbers = Sgd { lr: sgd.lr, momentum: sgd.momentum, nesterov: sgd.nesterov };
+        let chunks = 0..self.graph.layout().chunks.len();
+        let decay: Vec<_> = chunks.clone().map(|c| self.graph.layout().decay(c, |_| sgd.weight_decay)).collect();
+        let (backend, weights, gradients) = self.graph.arenas();
+        for c in chunks {
+            let (w, g, m) = (&mut weights.chunks[c], &gradients.chunks[c], &mut self.momentum.chunks[c]);
+            backend.sgd(numbers, &decay[c], w, g, m).unwrap();
+        }
+        let places = self.graph.norms().to_vec();
+        let mut sums = vec![0.0; self.graph.running().len()];
+        let mut counts = vec![0.0; places.len()];
+        self.graph.pool_statistics(&mut sums, &mut counts);
+        for (place, count) in places.iter().zip(counts) {
+            let range = place.offset..place.offset + 2 * place.channels;
+            let running = &mut self.graph.running_mut()[range.clone()];
+            let after = blend(running, &sums[range], count, 0.1);
+            running.copy_from_slice(&after);
+        }
+    }
+
+    fn check_first_step(&self, net: &Net) {
+        let logits = self.graph.output(self.graph.net().nodes.len()).unwrap();
+        let tolerance = 1e-5 * magnitude(&net.logits_float64);
+        assert_close(&format!("{}: scores", self.what), &logits, &net.logits_float64, tolerance);
+        for (i, p) in net.params.iter().enumerate() {
+            let got = norm(&self.graph.gradient(i).unwrap());
+            let what = format!("{}: norm of the gradient of {}", self.what, p.name);
+            assert_near(&what, got, net.gradient_norms_float64[&p.name], 1e-4);
+        }
+    }
+
+    fn check_statistics(&self, after: usize, wanted: &BTreeMap<String, Vec<f64>>, relative: f64) {
+        for (name, want) in wanted {
+            let (layer, field) = name.rsplit_once('.').expect("a layer and a field");
+            let nodes = &self.graph.net().nodes;
+            let place = self.graph.norms().iter().find(|p| nodes[p.node].name == layer).expect("a batch norm");
+            let (means, variances) =
+                self.graph.running()[place.offset..place.offset + 2 * place.channels].split_at(place.channels);
+            let got = if field == "running_mean" { means } else { variances };
+            let what = format!("{}: {name} after {after} steps", self.what);
+            assert_close(&what, got, want, relative * magnitude(want));
+        }
+    }
+
+    /// The given number of steps, and after ten of them all that is recorded.
+    fn check(&mut self, net: &Net, steps: usize) {
+        for (step, &want) in net.losses_float64.iter().enumerate().take(steps) {
+            let loss = self.gradients();
+            let relative = if step == 0 { 1e-5 } else { net.later() };
+            assert_near(&format!("{}: loss of step {}", self.what, step + 1), loss, want, relative);
+            if step == 0 {
+                self.check_first_step(net);
+            }
+            self.update();
+            if let (0, Some(statistics)) = (step, &net.statistics_after_1_float64) {
+                self.check_statistics(1, statistics, 1e-5);
+            }
+        }
+        if steps < net.losses_float64.len() {
+            return;
+        }
+        for (i, p) in net.params.iter().enumerate() {
+            let got = norm(&self.graph.param(i).unwrap());
+            let what = format!("{}: norm of {} at the end", self.what, p.name);
+            assert_near(&what, got, net.parameter_norms_after_float64[&p.name], 10.0 * net.later());
+        }
+        if let Some(statistics) = &net.statistics_after_10_float64 {
+            self.check_statistics(10, statistics, 2e-3);
+        }
+        let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
+        let batch = self.batch(&images, &ids);
+        let sums = self.graph.evaluate(batch, 0.0).unwrap();
+        let mean = sums.loss / sums.count as f64;
+        assert_near(&format!("{}: loss in evaluation", self.what), mean, net.eval_loss_after_float64, 2.0 * net.later());
+    }
+}
+
+fn check_on_cpu(name: &str) {
+    let file: Nets = golden("nets.json");
+    file.noise_example.check(Formula::noise_n);
+    for threads in [1, 2] {
+        Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
+    }
+}
+
+#[test]
+fn lenet_learns_as_in_pytorch() {
+    check_on_cpu("lenet");
+}
+
+#[test]
+fn caffes_lenet_learns_as_in_pytorch() {
+    check_on_cpu("lenet-caffe");
+}
+
+#[test]
+fn cifarnet_learns_as_in_pytorch() {
+    check_on_cpu("cifarnet");
+}
+
+#[test]
+fn resnet20_learns_as_in_pytorch() {
+    check_on_cpu("resnet20");
+}
+
+/// The plain loops are slow: the smallest network, and only its first steps.
+#[test]
+fn the_reference_learns_as_in_pytorch() {
+    let file: Nets = golden("nets.json");
+    let net = file.net("lenet-caffe");
+    Run::new(Reference, &file, net).check(net, 2);
+}
+
+#[derive(Deserialize)]
+struct Optim {
+    fill_example: Example,
+    n: usize,
+    start: Formula,
+    gradients: Vec<Formula>,
+    lrs: Vec<f32>,
+    runs: Vec<Steps>,
+}
+
+#[derive(Deserialize)]
+struct Steps {
+    name: String,
+    momentum: f32,
+    nesterov: bool,
+    weight_decay: f32,
+    params_after: Vec<Vec<f64>>,
+    momentum_buffer_after: Option<Vec<f64>>,
+    float32_error: f64,
+}
+
+fn check_sgd<B: Backend>(backend: &B, name: &str, _: &[usize], file: &Optim, run: &Steps) {
+    // the parameters stand twice in a chunk, with a stretch between that no range names
+    let (n, gap) = (file.n, 5);
+    let desc = TensorDesc::plain(1, Shape::vector(2 * n + gap));
+    let twice = |values: Vec<f32>, between: f32| [values.as_slice(), &vec![between; gap], &values].concat();
+    let put = |values: &[f32]| {
+        let mut buffer = backend.alloc(values.len()).unwrap();
+        backend.upload(values, &mut buffer).unwrap();
+        buffer
+    };
+    let weight_decay = run.weight_decay;
+    let ranges = [0..n, n + gap..2 * n + gap].map(|range| DecayRange { range, weight_decay });
+    let mut w = put(&twice(file.start.fill_n(n), 7.0));
+    let mut m = put(&vec![0.0; 2 * n + gap]);
+    let tolerance = 4.0 * run.float32_error + 1e-7;
+    for (step, (gradient, &lr)) in file.gradients.iter().zip(&file.lrs).enumerate() {
+        let numbers = Sgd { lr, momentum: run.momentum, nesterov: run.nesterov };
+        backend.sgd(numbers, &ranges, &mut w, &put(&twice(gradient.fill_n(n), 1.0)), &mut m).unwrap();
+        let got = backend.download(&desc, &w).unwrap();
+        for half in [&got[..n], &got[n + gap..]] {
+            let what = format!("{} on {name}, step {}", run.name, step + 1);
+            assert_close(&what, half, &run.params_after[step], tolerance);
+        }
+        assert_eq!(got[n..n + gap], vec![7.0; gap], "{} on {name}: what lies between the ranges", run.name);
+    }
+    if let Some(want) = &run.momentum_buffer_after {
+        let got = backend.download(&desc, &m).unwrap();
+        assert_close(&format!("momentum of {} on {name}", run.name), &got[..n], want, tolerance);
+    }
+}
+
+#[test]
+fn sgd_steps_as_in_pytorch() {
+    let file: Optim = golden("optim.json");
+    file.fill_example.check(Formula::fill_n);
+    assert!(file.runs.iter().any(|r| r.nesterov) && file.runs.iter().any(|r| r.weight_decay > 0.0));
+    for run in &file.runs {
+        assert_eq!(run.params_after.len(), file.lrs.len(), "{}", run.name);
+        on_every_backend!(check_sgd(&file, run));
+    }
+}
+
+/// More elements than one thread's least share, with different decays: equal to the reference.
+#[test]
+fn sgd_over_long_ranges_agrees() {
+    let n = 20_000;
+    let run = |backend: &dyn Fn(&[DecayRange], Sgd, [Vec<f32>; 3]) -> [Vec<f32>; 2]| {
+        let ranges = [(0..9_001, 0.1), (9_016..n, 0.0)]
+            .map(|(range, weight_decay)| DecayRange { range, weight_decay });
+        let tensors = [1, 2, 3].map(|k| numerics::noise(n, k, 1.0));
+        backend(&ranges, Sgd { lr: 0.1, momentum: 0.9, nesterov: true }, tensors)
+    };
+    let want = run(&|ranges, numbers, tensors| sgd_once(&Reference, ranges, numbers, &tensors));
+    for threads in [1, 2] {
+        let got = run(&|ranges, numbers, tensors| sgd_once(&cpu(threads), ranges, numbers, &tensors));
+        got.iter().zip(&want).for_each(|(g, w)| assert_close(&format!("{threads} thread(s)"), g, w, 1e-6));
+    }
+}
+
+fn sgd_once<B: Backend>(backend: &B, ranges: &[DecayRange], numbers: Sgd, tensors: &[Vec<f32>; 3]) -> [Vec<f32>; 2] {
+    let [mut w, g, mut m] = [0, 1, 2].map(|i| {
+        let mut buffer = backend.alloc(tensors[i].len()).unwrap();
+        backend.upload(&tensors[i], &mut buffer).unwrap();
+        buffer
+    });
+    backend.sgd(numbers, ranges, &mut w, &g, &mut m).unwrap();
+    let desc = TensorDesc::plain(1, Shape::vector(tensors[0].len()));
+    [w, m].map(|buffer| backend.download(&desc, &buffer).unwrap())
+}

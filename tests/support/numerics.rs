@@ -1,0 +1,361 @@
+//! What the numerics tests share: the recorded inputs' formulas, one operation run on any backend in any layout, comparisons.
+//! No expectations of its own.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use trireme::backend::cpu::Cpu;
+use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Arena, Backend, Buffer, DrawKey, Gradients, Pass, Planned, Request, Slot, TensorDesc};
+
+/// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
+pub const PLAIN: &[usize] = &[1];
+/// See [`PLAIN`].
+pub const BLOCKED: &[usize] = &[1, 8, 16];
+
+/// The CPU backend with this many threads.
+pub fn cpu(threads: usize) -> Cpu {
+    Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Calls a function generic over the backend as `f(&backend, name, layouts, ...)`: the reference, the CPU with 1 and 2 threads.
+macro_rules! on_every_backend {
+    ($f:ident($($arg:expr),*)) => {
+        $f(&trireme::backend::reference::Reference, "reference", $crate::numerics::PLAIN $(, $arg)*);
+        $f(&$crate::numerics::cpu(1), "cpu, 1 thread", $crate::numerics::BLOCKED $(, $arg)*);
+        $f(&$crate::numerics::cpu(2), "cpu, 2 threads", $crate::numerics::BLOCKED $(, $arg)*);
+    };
+}
+pub(crate) use on_every_backend;
+
+/// A file of `tests/golden`.
+pub fn golden<T: DeserializeOwned>(file: &str) -> T {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// A tensor that a formula gives.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Formula {
+    /// Of the tensor; absent where the context says it.
+    #[serde(default)]
+    pub shape: Vec<usize>,
+    /// Number of the sequence.
+    pub k: u64,
+    /// Half the width of the interval.
+    pub scale: f64,
+    /// Its middle.
+    pub shift: f64,
+}
+
+/// Values that a formula must give at some places.
+#[derive(Deserialize)]
+pub struct Example {
+    #[serde(flatten)]
+    formula: Formula,
+    at: Vec<usize>,
+    values: Vec<f64>,
+}
+
+impl Example {
+    /// Checks a formula: `f(formula, elements)`.
+    pub fn check(&self, f: impl Fn(&Formula, usize) -> Vec<f32>) {
+        let got = f(&self.formula, self.at.iter().max().unwrap() + 1);
+        for (&i, want) in self.at.iter().zip(&self.values) {
+            assert!((f64::from(got[i]) - want).abs() < 1e-8, "element {i}: expected {want}, got {}", got[i]);
+        }
+    }
+}
+
+fn sequence(i: u64, k: u64) -> u32 {
+    i.wrapping_mul(2_654_435_761).wrapping_add(k.wrapping_mul(40_503)) as u32
+}
+
+fn scramble(h: u32) -> u32 {
+    let h = (h ^ (h >> 15)).wrapping_mul(2_246_822_519);
+    let h = (h ^ (h >> 13)).wrapping_mul(3_266_489_917);
+    h ^ (h >> 16)
+}
+
+impl Formula {
+    /// Uniform values in `shift +- scale`.
+    pub fn new(k: u64, scale: f64, shift: f64) -> Self {
+        Self { shape: Vec::new(), k, scale, shift }
+    }
+
+    fn value(&self, h: u32) -> f32 {
+        (f64::from(h >> 8) / 16_777_216.0 * 2.0 * self.scale - self.scale + self.shift) as f32
+    }
+
+    /// `n` values of the plain sequence.
+    pub fn fill_n(&self, n: usize) -> Vec<f32> {
+        (0..n as u64).map(|i| self.value(sequence(i, self.k))).collect()
+    }
+
+    /// `n` values of the scrambled sequence.
+    pub fn noise_n(&self, n: usize) -> Vec<f32> {
+        (0..n as u64).map(|i| self.value(scramble(sequence(i, self.k)))).collect()
+    }
+
+    /// The tensor by the plain sequence.
+    pub fn fill(&self) -> Vec<f32> {
+        self.fill_n(self.shape.iter().product())
+    }
+
+    /// The tensor by the scrambled sequence.
+    pub fn noise(&self) -> Vec<f32> {
+        self.noise_n(self.shape.iter().product())
+    }
+}
+
+/// `n` uniform values in +-`scale`, the `k`-th such tensor.
+pub fn noise(n: usize, k: u64, scale: f64) -> Vec<f32> {
+    Formula::new(k, scale, 0.0).noise_n(n)
+}
+
+/// Repeatable choices.
+pub struct Chooser(pub u64);
+
+impl Chooser {
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 += 1;
+        scramble(sequence(self.0, 77)) as usize % n
+    }
+
+    /// One of several.
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+/// One operation on one batch.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The computation.
+    pub op: Op,
+    /// Rows.
+    pub n: usize,
+    /// One sample of each input as it lies in memory (a linear layer may read an image).
+    pub shape: Shape,
+    /// Inputs, plain.
+    pub x: Vec<Vec<f32>>,
+    /// Parameters, plain.
+    pub params: Vec<Vec<f32>>,
+    /// Running means, then variances.
+    pub running: Vec<f32>,
+    /// Batch statistics and dropout, or not.
+    pub training: bool,
+    /// Gradient of the output; without one there is no backward pass.
+    pub dy: Option<Vec<f32>>,
+    /// Seed, epoch, first sample id, op index of random draws.
+    pub draws: (u64, u32, u64, u16),
+}
+
+/// What came out, plain.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The result.
+    pub y: Vec<f32>,
+    /// Gradient of each input.
+    pub dx: Vec<Vec<f32>>,
+    /// Gradient of each parameter.
+    pub dparams: Vec<Vec<f32>>,
+    /// What `pool_statistics` added, and its count.
+    pub statistics: (Vec<f64>, u64),
+}
+
+impl Case {
+    /// With noise for inputs, parameters and the gradient of the output; for a batch normalisation also running statistics.
+    pub fn random(op: Op, n: usize, shape: Shape, k: u64) -> Self {
+        let x: Vec<Vec<f32>> = (0..op.arity() as u64).map(|i| noise(n * shape.elems(), 100 * k + i, 1.0)).collect();
+        let logical = logical(&op, shape);
+        let specs = op.params(logical);
+        let params = specs.iter().enumerate().map(|(i, spec)| {
+            let fan: usize = spec.shape[1..].iter().product();
+            let shift = if matches!(op, Op::Norm(_)) && i == 0 { 1.0 } else { 0.0 };
+            Formula::new(100 * k + 10 + i as u64, 1.0 / (fan as f64).sqrt(), shift).noise_n(spec.elems())
+        });
+        let y = op.output(&vec![logical; op.arity()]).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        let c = if matches!(op, Op::Norm(_)) { shape.c } else { 0 };
+        let mut running = noise(c, 100 * k + 20, 0.5);
+        running.extend(Formula::new(100 * k + 21, 0.5, 1.0).noise_n(c));
+        let params = params.collect();
+        let dy = Some(noise(n * y.elems(), 100 * k + 30, 1.0));
+        Self { op, n, shape, x, params, running, training: true, dy, draws: (9, 2, 1_000, 5) }
+    }
+
+    /// The same without ReLU: its result shows how close to the corner each value lies.
+    pub fn without_relu(&self) -> Self {
+        let op = match self.op.clone() {
+            Op::Conv(c) => Op::Conv(Conv { relu: false, ..c }),
+            Op::Linear(l) => Op::Linear(Linear { relu: false, ..l }),
+            Op::Norm(n) => Op::Norm(Norm { relu: false, ..n }),
+            other => other,
+        };
+        Self { op, ..self.clone() }
+    }
+
+    /// Runs it over inputs in channel blocks of `block`, in buffers that are longer than needed and full of rubbish; with `split`,
+    /// the gradient of the output comes as two summands if the plan takes them. Padded channels must come out zero.
+    pub fn run<B: Backend>(&self, backend: &B, block: usize, split: bool) -> Outcome {
+        let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
+        let x_desc = TensorDesc { n: self.n, shape: self.shape, block };
+        let shapes = vec![logical(&self.op, self.shape); self.op.arity()];
+        let request = Request {
+            name: "case",
+            op: &self.op,
+            shapes: &shapes,
+            x: &vec![x_desc; self.op.arity()],
+            train: self.dy.is_some(),
+            wants_dx: true,
+            formats: None,
+            index: self.draws.3,
+        };
+        let mut plan = backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let (arena, slots) = self.pack(backend, plan.as_ref());
+        let ids: Vec<u64> = (self.draws.2..).take(self.n).collect();
+        let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
+        let (running, training) = (self.running.as_slice(), self.training);
+        let pass = Pass { backend, params: &arena, slots: &slots, running, training, key };
+        let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
+        let inputs: Vec<&B::Buf> = inputs.iter().collect();
+        let y_desc = plan.output();
+        let mut y = rubbish(backend, y_desc.elems());
+        plan.forward(&pass, &inputs, &mut y).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let mut out = Outcome { y: read(backend, &y_desc, &y, &what), ..Outcome::default() };
+        let Some(dy) = &self.dy else { return out };
+
+        let apart = split && plan.adds();
+        let second = noise(dy.len(), 4_242, 0.5);
+        let first: Vec<f32> = dy.iter().zip(&second).map(|(d, s)| if apart { d - s } else { *d }).collect();
+        let mut dy = place(backend, &y_desc, &first);
+        let dy2 = apart.then(|| place(backend, &y_desc, &second));
+        let mut dparams = Arena::new(backend, &[arena.chunks[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        dparams.chunks[0] = rubbish(backend, arena.chunks[0].len());
+        let other = (0..self.x.len()).find(|&i| plan.alias() != Some(i));
+        let mut dx = rubbish(backend, x_desc.elems());
+        let g = Gradients {
+            x: &inputs,
+            y: &y,
+            dy: &mut dy,
+            dy2: dy2.as_ref(),
+            dx: other.map(|_| &mut dx),
+            dparams: &mut dparams,
+        };
+        plan.backward(&pass, g).unwrap_or_else(|e| panic!("{what}: {e}"));
+        for i in 0..self.x.len() {
+            let from = if plan.alias() == Some(i) { &dy } else { &dx };
+            out.dx.push(read(backend, &x_desc, from, &what));
+        }
+        for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
+            let mut d = vec![0.0; plain.len()];
+            backend.unpack(format, &dparams, *slot, &mut d).unwrap_or_else(|e| panic!("{what}: {e}"));
+            out.dparams.push(d);
+        }
+        let mut sums = vec![0.0; self.running.len()];
+        let count = plan.pool_statistics(&self.running, &mut sums);
+        out.statistics = (sums, count);
+        out
+    }
+
+    /// The parameters in a chunk of their own, each on a cache line.
+    fn pack<B: Backend>(&self, backend: &B, plan: &dyn Planned<B>) -> (Arena<B>, Vec<Slot>) {
+        let mut slots = Vec::new();
+        let mut end = 0;
+        for format in plan.formats() {
+            let len = backend.format_elems(&format);
+            slots.push(Slot { chunk: 0, offset: end, len });
+            end = (end + len).next_multiple_of(16);
+        }
+        let mut arena = Arena::new(backend, &[end]).unwrap_or_else(|e| panic!("{e}"));
+        for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
+            backend.pack(format, plain, &mut arena, *slot).unwrap_or_else(|e| panic!("{e}"));
+        }
+        (arena, slots)
+    }
+}
+
+/// The shape that the operation is asked about: a linear layer sees an image as a vector.
+fn logical(op: &Op, shape: Shape) -> Shape {
+    if matches!(op, Op::Linear(_)) { Shape::vector(shape.elems()) } else { shape }
+}
+
+/// A buffer that is longer than needed and holds nothing sensible.
+fn rubbish<B: Backend>(backend: &B, elems: usize) -> B::Buf {
+    let mut buffer = backend.alloc(elems + 40).unwrap_or_else(|e| panic!("{e}"));
+    backend.upload(&vec![1e30; elems + 40], &mut buffer).unwrap_or_else(|e| panic!("{e}"));
+    buffer
+}
+
+/// A plain tensor in its layout, in a buffer that is longer than needed.
+fn place<B: Backend>(backend: &B, desc: &TensorDesc, plain: &[f32]) -> B::Buf {
+    let mut laid_out = vec![0.0; desc.elems()];
+    desc.from_plain(plain, &mut laid_out);
+    let mut buffer = rubbish(backend, desc.elems());
+    backend.upload(&laid_out, &mut buffer).unwrap_or_else(|e| panic!("{what}: {e}", what = "upload"));
+    buffer
+}
+
+/// A tensor back in plain order; what pads its channels must be zero.
+fn read<B: Backend>(backend: &B, desc: &TensorDesc, from: &B::Buf, what: &str) -> Vec<f32> {
+    let plain = backend.download(desc, from).unwrap_or_else(|e| panic!("{what}: {e}"));
+    if let Some(host) = from.host() {
+        let mut real = vec![false; desc.sample_elems()];
+        for (c, p) in (0..desc.shape.c).flat_map(|c| (0..desc.shape.plane()).map(move |p| (c, p))) {
+            real[desc.at(c, p)] = true;
+        }
+        let padding = host[..desc.elems()].iter().zip(real.iter().cycle()).filter(|(_, real)| !**real);
+        let dirty = padding.filter(|(v, _)| **v != 0.0).count();
+        assert_eq!(dirty, 0, "{what}: values in the padding between channels");
+    }
+    plain
+}
+
+/// Running means, then variances, after a step with these pooled statistics: mean = r + S(nd)/n, var = S(M2 + nd^2)/n -
+/// (S(nd)/n)^2, times n / (n - 1), each blended in with weight `momentum`.
+pub fn blend(running: &[f32], sums: &[f64], count: f64, momentum: f64) -> Vec<f32> {
+    let c = running.len() / 2;
+    let old = |i: usize| f64::from(running[i]);
+    let value = |i: usize| {
+        let shift = sums[i % c] / count;
+        if i < c { old(i) + shift } else { (sums[i] / count - shift * shift) * count / (count - 1.0) }
+    };
+    (0..2 * c).map(|i| ((1.0 - momentum) * old(i) + momentum * value(i)) as f32).collect()
+}
+
+/// Largest absolute value.
+pub fn magnitude<T: Copy + Into<f64>>(values: &[T]) -> f64 {
+    values.iter().map(|v| (*v).into().abs()).fold(0.0, f64::max)
+}
+
+/// Euclidean norm.
+pub fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Both have the same length and no elements differ by more than `tolerance`; NaN equals nothing.
+pub fn assert_close<T: Copy + Into<f64>>(what: &str, got: &[f32], want: &[T], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{what}: number of elements");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let (g, w) = (f64::from(*g), (*w).into());
+        let near = (g - w).abs() <= tolerance;
+        assert!(near, "{what}, element {i} of {}: expected {w}, got {g}, tolerance {tolerance:e}", got.len());
+    }
+}
+
+/// The same relative to the wanted number.
+pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
+    let near = (got - want).abs() <= relative * want.abs();
+    assert!(near, "{what}: expected {want}, got {got}, relative tolerance {relative:e}");
+}
+
+/// What the reference gives.
+pub fn by_the_book(case: &Case) -> Outcome {
+    case.run(&Reference, 1, false)
+}
