@@ -6,7 +6,9 @@ mod numerics;
 
 use std::collections::BTreeMap;
 
-use numerics::{Example, Formula, assert_close, assert_near, blend, cpu, golden, magnitude, norm, on_every_backend};
+use numerics::{
+    Example, Formula, assert_close, assert_near, blend, cpu, golden, magnitude, noise, norm, on_every_backend,
+};
 use serde::Deserialize;
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::Reference;
@@ -93,7 +95,8 @@ impl<'a, B: Backend> Run<'a, B> {
         let what = format!("{} on {}", net.name, backend.describe());
         // small chunks: every network has several
         let purpose = Purpose::Train { chunk_bytes: 1 << 14 };
-        let mut graph = Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let mut graph =
+            Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
         let names: Vec<String> = graph.params().iter().map(|p| p.name.clone()).collect();
         let wanted: Vec<&str> = net.params.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, wanted, "{what}: parameters");
@@ -201,36 +204,25 @@ impl<'a, B: Backend> Run<'a, B> {
         let batch = self.batch(&images, &ids);
         let sums = self.graph.evaluate(batch, 0.0).unwrap();
         let mean = sums.loss / sums.count as f64;
-        assert_near(&format!("{}: loss in evaluation", self.what), mean, net.eval_loss_after_float64, 2.0 * net.later());
+        assert_near(
+            &format!("{}: loss in evaluation", self.what),
+            mean,
+            net.eval_loss_after_float64,
+            2.0 * net.later(),
+        );
     }
 }
 
-fn check_on_cpu(name: &str) {
+/// One test for all, so that no two pools of threads fight over the cores.
+#[test]
+fn networks_learn_as_in_pytorch() {
     let file: Nets = golden("nets.json");
     file.noise_example.check(Formula::noise_n);
-    for threads in [1, 2] {
-        Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
+    for name in ["lenet", "lenet-caffe", "cifarnet", "resnet20"] {
+        for threads in [1, 2] {
+            Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
+        }
     }
-}
-
-#[test]
-fn lenet_learns_as_in_pytorch() {
-    check_on_cpu("lenet");
-}
-
-#[test]
-fn caffes_lenet_learns_as_in_pytorch() {
-    check_on_cpu("lenet-caffe");
-}
-
-#[test]
-fn cifarnet_learns_as_in_pytorch() {
-    check_on_cpu("cifarnet");
-}
-
-#[test]
-fn resnet20_learns_as_in_pytorch() {
-    check_on_cpu("resnet20");
 }
 
 /// The plain loops are slow: the smallest network, and only its first steps.
@@ -304,30 +296,27 @@ fn sgd_steps_as_in_pytorch() {
     }
 }
 
-/// More elements than one thread's least share, with different decays: equal to the reference.
-#[test]
-fn sgd_over_long_ranges_agrees() {
+/// One step over more elements than a thread takes at least, with two decays: parameters and momentum.
+fn long_step<B: Backend>(backend: &B) -> [Vec<f32>; 2] {
     let n = 20_000;
-    let run = |backend: &dyn Fn(&[DecayRange], Sgd, [Vec<f32>; 3]) -> [Vec<f32>; 2]| {
-        let ranges = [(0..9_001, 0.1), (9_016..n, 0.0)]
-            .map(|(range, weight_decay)| DecayRange { range, weight_decay });
-        let tensors = [1, 2, 3].map(|k| numerics::noise(n, k, 1.0));
-        backend(&ranges, Sgd { lr: 0.1, momentum: 0.9, nesterov: true }, tensors)
-    };
-    let want = run(&|ranges, numbers, tensors| sgd_once(&Reference, ranges, numbers, &tensors));
-    for threads in [1, 2] {
-        let got = run(&|ranges, numbers, tensors| sgd_once(&cpu(threads), ranges, numbers, &tensors));
-        got.iter().zip(&want).for_each(|(g, w)| assert_close(&format!("{threads} thread(s)"), g, w, 1e-6));
+    let ranges = [(0..9_001, 0.1), (9_016..n, 0.0)].map(|(range, weight_decay)| DecayRange { range, weight_decay });
+    let [mut w, g, mut m] = [1, 2, 3].map(|k| {
+        let mut buffer = backend.alloc(n).unwrap();
+        backend.upload(&noise(n, k, 1.0), &mut buffer).unwrap();
+        buffer
+    });
+    backend.sgd(Sgd { lr: 0.1, momentum: 0.9, nesterov: true }, &ranges, &mut w, &g, &mut m).unwrap();
+    let desc = TensorDesc::plain(1, Shape::vector(n));
+    [w, m].map(|buffer| backend.download(&desc, &buffer).unwrap())
+}
+
+fn check_long_step<B: Backend>(backend: &B, name: &str, _: &[usize]) {
+    for (got, want) in long_step(backend).iter().zip(long_step(&Reference)) {
+        assert_close(name, got, &want, 1e-6);
     }
 }
 
-fn sgd_once<B: Backend>(backend: &B, ranges: &[DecayRange], numbers: Sgd, tensors: &[Vec<f32>; 3]) -> [Vec<f32>; 2] {
-    let [mut w, g, mut m] = [0, 1, 2].map(|i| {
-        let mut buffer = backend.alloc(tensors[i].len()).unwrap();
-        backend.upload(&tensors[i], &mut buffer).unwrap();
-        buffer
-    });
-    backend.sgd(numbers, ranges, &mut w, &g, &mut m).unwrap();
-    let desc = TensorDesc::plain(1, Shape::vector(tensors[0].len()));
-    [w, m].map(|buffer| backend.download(&desc, &buffer).unwrap())
+#[test]
+fn sgd_over_long_ranges_agrees() {
+    on_every_backend!(check_long_step());
 }

@@ -165,8 +165,7 @@ fn assert_parity(cases: Vec<Case>) {
 }
 
 fn assert_agrees(backend: &Cpu, threads: usize, block: usize, case: &Case, want: &Outcome) {
-    let what =
-        format!("{:?} of {} x {} in blocks of {block} on {threads} thread(s)", case.op, case.n, case.shape);
+    let what = format!("{:?} of {} x {} in blocks of {block} on {threads} thread(s)", case.op, case.n, case.shape);
     let got = case.run(backend, block, true);
     let close = |of: &str, got: &[f32], want: &[f32]| {
         assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
@@ -202,7 +201,9 @@ fn convolutions_of_any_shape_agree() {
 #[test]
 fn convolutions_of_single_channels_agree() {
     let mut cases = Vec::new();
-    for (kernel, stride, pad) in [(5, 1, 2), (5, 1, 0), (3, 2, 1), (3, 3, 0), (1, 1, 0), (1, 2, 0), (7, 2, 3), (2, 1, 1)] {
+    for (kernel, stride, pad) in
+        [(5, 1, 2), (5, 1, 0), (3, 2, 1), (3, 3, 0), (1, 1, 0), (1, 2, 0), (7, 2, 3), (2, 1, 1)]
+    {
         for (n, outputs, h, w) in [(1, 20, 9, 8), (4, 8, 7, 10), (3, 5, 7, 7)] {
             let conv = Conv::new(outputs, kernel).stride(stride).pad(pad).bias(0.0).relu();
             cases.push(Case::random(Op::Conv(conv), n, Shape::image(1, h, w), cases.len() as u64));

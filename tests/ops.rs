@@ -146,7 +146,8 @@ impl Golden {
 
     fn case(&self) -> Case {
         let params = ["weight", "bias"].iter().filter_map(|p| self.params.get(*p)).map(Formula::fill).collect();
-        let running = self.buffers.as_ref().map_or_else(Vec::new, |b| [b.running_mean.fill(), b.running_var.fill()].concat());
+        let running =
+            self.buffers.as_ref().map_or_else(Vec::new, |b| [b.running_mean.fill(), b.running_var.fill()].concat());
         Case {
             op: self.op(),
             n: self.x.shape[0],

@@ -72,6 +72,8 @@ pub struct Step {
     pub comm_wait_ms: f64,
     /// Milliseconds of the whole step.
     pub step_ms: f64,
+    /// Digest of which sample went to which place of which worker: equal for every number of ranks.
+    pub samples: u64,
 }
 
 /// One epoch of training.

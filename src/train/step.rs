@@ -93,7 +93,7 @@ impl<'a> Stepper<'a> {
             let ready: Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), Error>> =
                 if last { Some(&mut hand_over) } else { None };
             let worker_sums = run.graph.train(one, loss, first, ready)?;
-            sums.add(&run.graph, worker_sums);
+            sums.add(&run.graph, worker_sums, worker, batch.ids());
         }
         Ok(sums)
     }
@@ -116,6 +116,7 @@ impl<'a> Stepper<'a> {
             data_wait_ms,
             comm_wait_ms,
             step_ms: seconds * 1e3,
+            samples: sums.samples(),
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::backend::{Backend, LossSums};
 use crate::nn::Graph;
+use loaders::random::philox4x32;
 
-/// Loss, top-1, top-5, count.
-const SCALARS: usize = 4;
+/// Loss, top-1, top-5, count, digest of the samples.
+const SCALARS: usize = 5;
 
 /// Layout of the vector that is summed.
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +49,13 @@ impl StepSums {
         self.values
     }
 
-    /// Adds one worker's share: its loss sums and the batch statistics of its last pass.
-    pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums) {
-        let scalars = [sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64];
+    /// Adds one worker's share: its loss sums, the batch statistics of its last pass, and which samples it had.
+    pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, worker: usize, ids: &[u64]) {
+        let places = ids.iter().enumerate();
+        // 32 bits each: their sum is exact in f64 for any batch below 2^21
+        let hash = |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
+        let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
+        let scalars = [sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64, digest as f64];
         self.values.iter_mut().zip(scalars).for_each(|(v, s)| *v += s);
         if sums.count > 0 {
             let (statistics, rest) = self.values[SCALARS..].split_at_mut(self.layout.statistics);
@@ -85,6 +90,11 @@ impl StepSums {
     pub fn loss_sums(&self) -> LossSums {
         let count = |i: usize| self.values[i] as u64;
         LossSums { loss: self.values[0], top1: count(1), top5: count(2), count: count(3) }
+    }
+
+    /// Digest of which sample went to which place of which worker.
+    pub fn samples(&self) -> u64 {
+        self.values[4] as u64
     }
 
     /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:

@@ -68,9 +68,10 @@ pub(super) fn mask(threads: Threads, dy: &mut [f32], y: &[f32]) {
     threads.split(dy, UNIT, |unit, run| mask_run(run, &y[unit * UNIT..]));
 }
 
-/// `to += from`.
+/// `to += from`, as far as the shorter one goes: shared buffers may be longer than what they hold.
 pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
-    threads.split(to, UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
+    let n = to.len().min(from.len());
+    threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
 }
 
 impl Planned<Cpu> for Plan {

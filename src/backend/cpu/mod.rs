@@ -16,6 +16,7 @@ mod shortcut;
 pub(crate) mod simd;
 mod threads;
 mod update;
+mod winograd;
 
 use std::rc::Rc;
 
@@ -23,7 +24,7 @@ pub use buf::AlignedBuf;
 use onednn::{Engine, Md, arg, reorder};
 use threads::Threads;
 
-use super::op::Op;
+use super::op::{Op, Shape};
 use super::{Arena, Backend, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc};
 
 /// oneDNN on the cores of this rank. Use it from the thread that made it: the OpenMP pool belongs to that thread.
@@ -84,6 +85,24 @@ impl Cpu {
     }
 }
 
+/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
+/// blocks of an input would be taken for something else.
+fn layouts(r: &Request<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
+    let seen = |(d, s): (&TensorDesc, &Shape)| if d.is_plain() { TensorDesc { shape: *s, ..*d } } else { *d };
+    let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(seen).collect();
+    let alike = |d: &TensorDesc| *d == x[0] || (d.is_plain() && x[0].is_plain());
+    let by_channel = matches!(r.op, Op::Conv(_) | Op::Norm(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_));
+    let why = if !x.iter().all(alike) {
+        "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
+         put a convolution or a linear layer between"
+    } else if by_channel && x[0].shape != r.shapes[0] {
+        "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
+    } else {
+        return Ok(x);
+    };
+    Err(Error::Unsupported { op: r.name.into(), why: why.into() })
+}
+
 impl Backend for Cpu {
     type Buf = AlignedBuf;
     type Format = Format;
@@ -100,7 +119,10 @@ impl Backend for Cpu {
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         let threads = self.threads;
+        let x = layouts(r)?;
+        let r = &Request { x: &x, ..*r };
         Ok(match r.op {
+            Op::Conv(op) if self.block == 8 && winograd::fits(op, &r.x[0]) => Box::new(winograd::Plan::new(self, r, op)?),
             Op::Conv(op) => Box::new(affine::Plan::conv(self, r, op)?),
             Op::Linear(op) => Box::new(affine::Plan::linear(self, r, op)?),
             Op::Norm(op) => Box::new(norm::Plan::new(threads, op.clone(), r)),
