@@ -202,7 +202,7 @@ fn convolutions_of_any_shape_agree() {
 fn convolutions_of_single_channels_agree() {
     let mut cases = Vec::new();
     for (kernel, stride, pad) in
-        [(5, 1, 2), (5, 1, 0), (3, 2, 1), (3, 3, 0), (1, 1, 0), (1, 2, 0), (7, 2, 3), (2, 1, 1)]
+        [(5, 1, 2), (5, 1, 0), (3, 2, 1), (3, 3, 0), (3, 3, 1), (1, 1, 0), (1, 2, 0), (7, 2, 3), (2, 1, 1)]
     {
         for (n, outputs, h, w) in [(1, 20, 9, 8), (4, 8, 7, 10), (3, 5, 7, 7)] {
             let conv = Conv::new(outputs, kernel).stride(stride).pad(pad).bias(0.0).relu();
@@ -268,6 +268,24 @@ fn layers_of_any_shape_agree() {
         cases.extend(ops.into_iter().map(|op| Case::random(op, n, shape, k)));
     }
     assert_parity(cases);
+}
+
+fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let case = Case {
+        x: vec![vec![1.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0]],
+        dy: Some(vec![3.0, 5.0]),
+        ..Case::random(Op::Pool(Pool::new(PoolKind::Max, 2, 2)), 2, Shape::image(1, 2, 2), 1)
+    };
+    for &block in blocks {
+        let out = case.run(backend, block, false);
+        assert_eq!(out.y, [2.0, 0.0], "{name}");
+        assert_eq!(out.dx[0], [0.0, 3.0, 0.0, 0.0, 5.0, 0.0, 0.0, 0.0], "{name} in blocks of {block}");
+    }
+}
+
+#[test]
+fn the_first_of_equal_maxima_takes_the_gradient() {
+    on_every_backend!(check_ties());
 }
 
 fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {

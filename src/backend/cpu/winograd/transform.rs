@@ -84,12 +84,30 @@ fn transpose<const R: usize, const C: usize>(columns: [[Lanes; R]; C]) -> [[Lane
     rows
 }
 
-/// Writes one row of a 4x4 grid.
+/// Writes a 4x4 grid, its places `place` floats apart from `at` on.
 #[target_feature(enable = "avx2,fma")]
-fn scatter(row: [Lanes; 4], r: usize, at: usize, place: usize, to: &mut [f32]) {
-    for (c, lanes) in row.into_iter().enumerate() {
-        store(lanes, to, (4 * r + c) * place + at);
+fn scatter(grid: [[Lanes; 4]; 4], at: usize, place: usize, to: &mut [f32]) {
+    let to = to[at..][..(PLACES - 1) * place + BLOCK].as_mut_ptr();
+    for (r, row) in grid.into_iter().enumerate() {
+        for (c, lanes) in row.into_iter().enumerate() {
+            // SAFETY: the last place ends where the slice taken above does.
+            unsafe { _mm256_storeu_ps(to.add((4 * r + c) * place), lanes) }
+        }
     }
+}
+
+/// Reads R rows of C pixels from row `top`, column `left` on, all of them inside.
+#[target_feature(enable = "avx2,fma")]
+fn patch<const R: usize, const C: usize>(plane: &[f32], w: usize, top: usize, left: usize) -> [[Lanes; R]; C] {
+    let from = plane[(top * w + left) * BLOCK..][..((R - 1) * w + C) * BLOCK].as_ptr();
+    let mut columns = [[zero(); R]; C];
+    for (c, column) in columns.iter_mut().enumerate() {
+        for (r, lanes) in column.iter_mut().enumerate() {
+            // SAFETY: the last pixel ends where the slice taken above does.
+            *lanes = unsafe { _mm256_loadu_ps(from.add((r * w + c) * BLOCK)) };
+        }
+    }
+    columns
 }
 
 /// Where tiles lie: an image of h rows and w columns, tiles `first .. first + count`; `step` floats from tile to tile and
@@ -118,20 +136,28 @@ fn input_tiles(plane: &[f32], s: Strip, v: &mut [f32]) {
     let Strip { h, w, .. } = s;
     for (i, top, left) in s.tiles() {
         // row and column 0 of the tile lie one before its first output; around the image there are zeros
-        let inside = top >= 1 && left >= 1 && top + 3 <= h && left + 3 <= w;
-        let mut columns = [[zero(); 4]; 4];
-        for (c, column) in columns.iter_mut().enumerate() {
-            for (r, lanes) in column.iter_mut().enumerate() {
-                let (row, col) = (top + r, left + c);
-                if inside || (row >= 1 && row <= h && col >= 1 && col <= w) {
-                    *lanes = load(plane, ((row - 1) * w + col - 1) * BLOCK);
+        let mut columns = if top >= 1 && left >= 1 && top + 3 <= h && left + 3 <= w {
+            patch::<4, 4>(plane, w, top - 1, left - 1)
+        } else {
+            let mut columns = [[zero(); 4]; 4];
+            for (c, column) in columns.iter_mut().enumerate() {
+                for (r, lanes) in column.iter_mut().enumerate() {
+                    let (row, col) = (top + r, left + c);
+                    if row >= 1 && row <= h && col >= 1 && col <= w {
+                        *lanes = load(plane, ((row - 1) * w + col - 1) * BLOCK);
+                    }
                 }
             }
+            columns
+        };
+        for column in &mut columns {
             *column = input4(*column);
         }
-        for (r, row) in transpose(columns).into_iter().enumerate() {
-            scatter(input4(row), r, i * s.step, s.place, v);
+        let mut grid = transpose(columns);
+        for row in &mut grid {
+            *row = input4(*row);
         }
+        scatter(grid, i * s.step, s.place, v);
     }
 }
 
@@ -139,19 +165,23 @@ fn input_tiles(plane: &[f32], s: Strip, v: &mut [f32]) {
 #[target_feature(enable = "avx2,fma")]
 fn gradient_tiles(plane: &[f32], s: Strip, d: &mut [f32]) {
     for (i, top, left) in s.tiles() {
-        let mut columns = [[zero(); 4]; 2];
-        for (c, column) in columns.iter_mut().enumerate() {
-            let mut y = [zero(); 2];
-            for (r, lanes) in y.iter_mut().enumerate() {
-                if top + r < s.h && left + c < s.w {
+        let y = if top + 2 <= s.h && left + 2 <= s.w {
+            patch::<2, 2>(plane, s.w, top, left)
+        } else {
+            let mut y = [[zero(); 2]; 2];
+            for (c, column) in y.iter_mut().enumerate().take(s.w - left) {
+                for (r, lanes) in column.iter_mut().enumerate().take(s.h - top) {
                     *lanes = load(plane, ((top + r) * s.w + left + c) * BLOCK);
                 }
             }
-            *column = gradient4(y);
+            y
+        };
+        let rows = transpose([gradient4(y[0]), gradient4(y[1])]);
+        let mut grid = [[zero(); 4]; 4];
+        for (to, row) in grid.iter_mut().zip(rows) {
+            *to = gradient4(row);
         }
-        for (r, row) in transpose(columns).into_iter().enumerate() {
-            scatter(gradient4(row), r, i * s.step, s.place, d);
-        }
+        scatter(grid, i * s.step, s.place, d);
     }
 }
 
@@ -159,19 +189,19 @@ fn gradient_tiles(plane: &[f32], s: Strip, d: &mut [f32]) {
 #[target_feature(enable = "avx2,fma")]
 fn output_tiles(m: &[f32], s: Strip, plane: &mut [f32]) {
     for (i, top, left) in s.tiles() {
+        let from = m[i * s.step..][..(PLACES - 1) * s.place + BLOCK].as_ptr();
         let mut columns = [[zero(); 2]; 4];
         for (c, column) in columns.iter_mut().enumerate() {
             let mut cells = [zero(); 4];
             for (r, lanes) in cells.iter_mut().enumerate() {
-                *lanes = load(m, (4 * r + c) * s.place + i * s.step);
+                // SAFETY: the last place ends where the slice taken above does.
+                *lanes = unsafe { _mm256_loadu_ps(from.add((4 * r + c) * s.place)) };
             }
             *column = output2(cells);
         }
-        for (r, row) in transpose(columns).into_iter().enumerate() {
-            for (c, lanes) in output2(row).into_iter().enumerate() {
-                if top + r < s.h && left + c < s.w {
-                    store(lanes, plane, ((top + r) * s.w + left + c) * BLOCK);
-                }
+        for (r, row) in transpose(columns).into_iter().enumerate().take(s.h - top) {
+            for (c, lanes) in output2(row).into_iter().enumerate().take(s.w - left) {
+                store(lanes, plane, ((top + r) * s.w + left + c) * BLOCK);
             }
         }
     }

@@ -1,0 +1,133 @@
+//! Small data sets that a network can learn: each class has a pattern of its own, under noise. Two sizes, those of MNIST and
+//! of CIFAR-10, ten classes, splits `train` and `test`, RAW pixels.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use loaders::example::{self, Example, Format};
+use loaders::record::RecordWriter;
+use loaders::{Draws, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
+
+/// 28x28, grey.
+pub const DIGITS: ImageSpec = ImageSpec::new(28, 28, 1);
+/// 32x32, in colour.
+pub const THINGS: ImageSpec = ImageSpec::new(32, 32, 3);
+
+const CLASSES: u64 = 10;
+
+/// A data set in a folder that the caller owns.
+pub struct Images {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its `dataset.json`.
+    pub manifest: Manifest,
+}
+
+/// One image as it goes into a record.
+pub struct Record {
+    /// Pixels, interleaved.
+    pub pixels: Vec<u8>,
+    /// Shape.
+    pub spec: ImageSpec,
+    /// Label as stored.
+    pub label: i64,
+}
+
+/// Sample `id` of the split whose draws have this seed: bright where its class's wave is high, plus noise.
+pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
+    let mut draws = Draws::new(seed, id, 0, 0);
+    let label = u64::from(draws.below(CLASSES as u32));
+    let (angle, wave) = (label as f32 * 0.628, 0.25 + 0.06 * label as f32);
+    let (dx, dy) = (angle.cos() * wave, angle.sin() * wave);
+    let mut pixels = Vec::with_capacity(spec.values());
+    for y in 0..spec.height {
+        for x in 0..spec.width {
+            for c in 0..spec.channels {
+                let bright = ((x as f32 * dx + y as f32 * dy) + c as f32 * label as f32).sin();
+                let noise = draws.unit() - 0.5;
+                pixels.push((128.0 + 70.0 * bright + 90.0 * noise) as u8);
+            }
+        }
+    }
+    Record { pixels, spec, label: label as i64 }
+}
+
+impl Images {
+    /// `train` and `test` images in 4 and 2 shards under `dir`.
+    pub fn new(dir: &Path, spec: ImageSpec, train: u64, test: u64) -> Self {
+        Self::edited(dir, spec, train, test, |_, _| {})
+    }
+
+    /// The same, with each training record changed before it is written.
+    pub fn edited(dir: &Path, spec: ImageSpec, train: u64, test: u64, edit: impl Fn(u64, &mut Record)) -> Self {
+        fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        let training = |id| {
+            let mut record = record(1, id, spec);
+            edit(id, &mut record);
+            record
+        };
+        let splits = [
+            ("train".to_string(), split(dir, "train", train, 4, training)),
+            ("test".to_string(), split(dir, "test", test, 2, |id| record(2, id, spec))),
+        ];
+        let manifest = Manifest {
+            version: 1,
+            classes: (0..CLASSES).map(|class| format!("wave {class}")).collect(),
+            label_offset: 0,
+            mean: vec![0.5; spec.channels as usize],
+            std: vec![0.22; spec.channels as usize],
+            splits: splits.into(),
+        };
+        manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
+        Self { dir: dir.to_path_buf(), manifest }
+    }
+
+    /// The folder, as an argument.
+    pub fn arg(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    /// A shard's file.
+    pub fn shard(&self, split: &str, number: usize) -> PathBuf {
+        self.dir.join(&self.manifest.splits[split].shards[number].file)
+    }
+}
+
+fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -> Record) -> SplitManifest {
+    let mut manifest = SplitManifest { count, shards: Vec::new() };
+    for number in 0..shards {
+        let file = format!("{name}-{number:05}-of-{shards:05}.tfrecord");
+        let path = dir.join(&file);
+        let mut writer = RecordWriter::new(BufWriter::new(File::create(&path).expect("a new file")));
+        let mut payload = Vec::new();
+        let mut entries = Vec::new();
+        for id in number * count / shards..(number + 1) * count / shards {
+            payload.clear();
+            example::encode(&record(id).example(), &mut payload);
+            entries.push(writer.write(&payload).expect("room on the disk"));
+        }
+        writer.finish().expect("room on the disk");
+        shard::write_index(&path, &entries).unwrap_or_else(|e| panic!("{e}"));
+        let bytes = fs::metadata(&path).expect("just written").len();
+        manifest.shards.push(ShardManifest { file, count: entries.len() as u64, bytes });
+    }
+    manifest
+}
+
+impl Record {
+    fn example(&self) -> Example<'_> {
+        Example {
+            encoded: &self.pixels,
+            format: Format::Raw,
+            height: self.spec.height,
+            width: self.spec.width,
+            channels: self.spec.channels,
+            label: self.label,
+            text: "",
+            filename: "",
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The real binary, alone or under `mpirun`, for tests that look at it from outside: start, signal, wait with patience, and
+//! read what it left in OUT. No expectations about training.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A run that takes longer hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder of its own below the temporary one; removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Empty, with a name that no other folder of this process has.
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("trireme-test-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Self(path)
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path in it, as an argument.
+    pub fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Writes a text file in it and returns its path, as an argument.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).unwrap_or_else(|e| panic!("{}: {e}", self.at(name)));
+        self.at(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How a program ended.
+pub struct Ended {
+    /// Exit code, or signal.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error of all ranks, and of mpirun.
+    pub stderr: String,
+    /// From start to end.
+    pub took: Duration,
+}
+
+impl Ended {
+    /// Panics with all that was printed unless the exit code is 0.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert!(self.status.success(), "{}\n{}{}", self.status, self.stdout, self.stderr);
+        self
+    }
+
+    /// Panics unless the exit code is `code` and one line of stderr, and one only, holds all of `parts`.
+    #[track_caller]
+    pub fn failed(self, code: i32, parts: &[&str]) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{}\n{}{}", self.status, self.stdout, self.stderr);
+        let said = self.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+        assert_eq!(said, 1, "lines with all of {parts:?} in:\n{}", self.stderr);
+        self
+    }
+}
+
+/// A program under way; killed with all its children when dropped.
+pub struct Running {
+    child: Child,
+    start: Instant,
+    output: Folder,
+    command: String,
+}
+
+/// Starts `program`, in a process group of its own and with its output in files, which no orphan can keep open.
+pub fn start(mut program: Command) -> Running {
+    let output = Folder::new();
+    let file = |name| File::create(output.path().join(name)).unwrap_or_else(|e| panic!("{}: {e}", output.at(name)));
+    let settings = [
+        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+        ("OMPI_MCA_btl", "self,vader"),
+        ("OMPI_MCA_mpi_yield_when_idle", "1"),
+    ];
+    program.envs(settings).env_remove("RUST_BACKTRACE").stdin(Stdio::null()).process_group(0);
+    program.stdout(file("stdout")).stderr(file("stderr"));
+    let command = format!("{program:?}");
+    let child = program.spawn().unwrap_or_else(|e| {
+        let name = program.get_program().to_string_lossy().into_owned();
+        panic!("cannot start {name}: {e}; these tests need it (Debian: apt-get install openmpi-bin)")
+    });
+    Running { child, start: Instant::now(), output, command }
+}
+
+/// `program` on `ranks` ranks, or without mpirun for 0.
+pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    if ranks == 0 {
+        return Command::new(program);
+    }
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["-n", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"]).arg(program);
+    mpirun
+}
+
+/// `trireme` with these arguments on `ranks` ranks, or without mpirun for 0.
+pub fn trireme(ranks: usize, args: &[&str]) -> Command {
+    let mut command = on_ranks(ranks, env!("CARGO_BIN_EXE_trireme"));
+    command.args(args);
+    command
+}
+
+/// Runs [`trireme()`] to its end.
+#[track_caller]
+pub fn run(ranks: usize, args: &[&str]) -> Ended {
+    start(trireme(ranks, args)).wait(PATIENCE)
+}
+
+impl Running {
+    /// Waits for the end; panics if it takes longer than `patience`.
+    #[track_caller]
+    pub fn wait(mut self, patience: Duration) -> Ended {
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of this process") {
+                let (stdout, stderr) = (self.read("stdout"), self.read("stderr"));
+                return Ended { status, stdout, stderr, took: self.start.elapsed() };
+            }
+            let passed = since.elapsed();
+            assert!(passed < patience, "{} still runs after {passed:?}\n{}", self.command, self.read("stderr"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until `done` holds; panics if the program ends before, or if it takes too long.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, done: impl Fn() -> bool) {
+        while !done() {
+            let status = self.child.try_wait().expect("a child of this process");
+            assert_eq!(status, None, "ended before {what}\n{}", self.read("stderr"));
+            assert!(self.start.elapsed() < PATIENCE, "no {what} yet\n{}", self.read("stderr"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Its process, mpirun's own under mpirun.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The processes of the ranks.
+    pub fn ranks(&self) -> Vec<u32> {
+        let entries = fs::read_dir("/proc").expect("/proc is there");
+        let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        ids.filter(|&id| parent(id) == Some(self.id())).collect()
+    }
+
+    fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.output.path().join(name)).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // mpirun puts each rank into a group of its own
+            let ranks = self.ranks();
+            signal(-(self.id() as i32), libc::SIGKILL);
+            ranks.into_iter().for_each(|rank| signal(rank as i32, libc::SIGKILL));
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sends a signal to a process, or to the group of a negative number.
+pub fn signal(process: i32, signal: i32) {
+    // SAFETY: kill(2) touches no memory; the processes are this test's own children.
+    unsafe { libc::kill(process, signal) };
+}
+
+fn parent(process: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Whether a process is there and runs.
+pub fn is_alive(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| !state.trim().starts_with('Z'))
+}
+
+/// The lines of OUT/metrics.jsonl whose event is `event`.
+pub fn events(out: &str, event: &str) -> Vec<Value> {
+    let path = Path::new(out).join("metrics.jsonl");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
+    lines.filter(|line: &Value| line["event"] == event).collect()
+}
+
+/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder.
+pub fn files(folder: &str) -> Vec<String> {
+    fn visit(folder: &Path, root: &Path, found: &mut Vec<String>) {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            if path.is_dir() {
+                visit(&path, root, found);
+            } else {
+                found.push(path.strip_prefix(root).unwrap_or(&path).display().to_string());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(Path::new(folder), Path::new(folder), &mut found);
+    found.sort();
+    found
+}
