@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::accumulate::{Accumulator, Turn};
 use super::init;
 use super::memory::{Memory, Move, NodeFacts};
 use super::params::{Layout, Param};
@@ -57,6 +58,9 @@ pub struct NormPlace {
     pub offset: usize,
 }
 
+/// Takes a finished chunk of gradients.
+pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, <B as Backend>::Buf) -> Result<(), E>;
+
 /// The operations of one batch size; renamed tensors have none.
 type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
@@ -74,8 +78,8 @@ pub struct Graph<B: Backend> {
     slots: Vec<Vec<Slot>>,
     weights: Arena<B>,
     grads: Arena<B>,
-    /// Gradients of a rank's second and later workers, before they are added.
-    extra: Arena<B>,
+    /// Sums of this rank's workers before the last.
+    earlier: Accumulator<B>,
     norms: Vec<NormPlace>,
     running: Vec<f32>,
     plans: BTreeMap<usize, Plan<B>>,
@@ -128,7 +132,7 @@ impl<B: Backend> Graph<B> {
             slots,
             weights,
             grads,
-            extra: Arena { chunks: Vec::new() },
+            earlier: Accumulator::new(),
             norms,
             running,
             plans: BTreeMap::from([(batch, plan)]),
@@ -180,12 +184,9 @@ impl<B: Backend> Graph<B> {
         self.layout.params.iter().filter(|p| p.node == node).map(|p| p.format.clone()).collect()
     }
 
-    /// Allocates room for the gradients of further workers on this rank.
-    pub fn prepare_accumulation(&mut self) -> Result<(), Error> {
-        if self.extra.chunks.is_empty() {
-            self.extra = Arena::new(&self.backend, &self.layout.chunks)?;
-        }
-        Ok(())
+    /// Allocates room for the gradients of this rank's workers.
+    pub fn prepare_accumulation(&mut self, workers: std::ops::Range<usize>) -> Result<(), Error> {
+        self.earlier.prepare(&self.backend, &self.layout.chunks, workers)
     }
 
     /// Runs the network over a batch and gives the sums of loss and hits; no gradient, running statistics.
@@ -207,65 +208,76 @@ impl<B: Backend> Graph<B> {
         self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
     }
 
-    /// Forward, loss and backward of one worker's share of a step. The first worker of a rank overwrites the gradients, later
-    /// ones add. With `ready`, each chunk is handed over as soon as backward has finished it; give it back with [`Self::put`].
+    /// Forward, loss and backward of one worker's share of a step. At the last worker's turn the gradients of all of this rank's
+    /// workers are summed; with `ready`, each chunk is handed over as soon as backward has finished it: give it back with
+    /// [`Self::put`].
     pub fn train<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
         loss: Loss,
-        first: bool,
-        mut ready: Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), E>>,
+        turn: Turn,
+        ready: Option<Ready<'_, B, E>>,
     ) -> Result<LossSums, E> {
-        let sums = if batch.labels.is_empty() {
-            self.no_samples(first)?;
-            LossSums::default()
-        } else {
-            self.forward(&batch, true)?;
-            self.loss(&batch, loss, true)?
-        };
-        let mut next = 0;
-        let moves = std::mem::take(&mut self.memory.moves);
-        let result = (|| {
-            for step in moves.iter().filter(|_| !batch.labels.is_empty()) {
-                self.backward_move(step, &batch, first)?;
-                if let Move::Node { node, .. } = step {
-                    next = self.finish_chunks(next, *node, first, &mut ready)?;
-                }
-            }
-            self.finish_chunks(next, 0, first || batch.labels.is_empty(), &mut ready)
-        })();
-        self.memory.moves = moves;
-        result?;
+        if turn.last {
+            let sums = self.gradients(&batch, loss, true, ready)?;
+            self.earlier.clear();
+            return Ok(sums);
+        }
+        let own = self.earlier.take(&self.backend, &self.layout.chunks)?;
+        let whole = std::mem::replace(&mut self.grads, own);
+        let sums = self.gradients::<E>(&batch, loss, false, None);
+        let own = std::mem::replace(&mut self.grads, whole);
+        let sums = sums?;
+        self.earlier.push(&self.backend, turn.worker, own)?;
         Ok(sums)
     }
 
-    /// Hands over the chunks from `next` on that backward has finished once `node` is done.
+    /// Leaves this batch's gradients in `grads`; at the last turn with those of earlier workers, chunk by chunk.
+    fn gradients<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Loss,
+        last: bool,
+        mut ready: Option<Ready<'_, B, E>>,
+    ) -> Result<LossSums, E> {
+        if batch.labels.is_empty() {
+            // a worker without samples adds nothing
+            self.grads = Arena::new(&self.backend, &self.layout.chunks)?;
+            self.finish_chunks(0, 0, last, &mut ready)?;
+            return Ok(LossSums::default());
+        }
+        self.forward(batch, true)?;
+        let sums = self.loss(batch, loss, true)?;
+        let mut next = 0;
+        let moves = std::mem::take(&mut self.memory.moves);
+        let result = moves.iter().try_for_each(|step| {
+            self.backward_move(step, batch)?;
+            if let Move::Node { node, .. } = step {
+                next = self.finish_chunks(next, *node, last, &mut ready)?;
+            }
+            Ok(())
+        });
+        self.memory.moves = moves;
+        result.map(|()| sums)
+    }
+
+    /// Completes and hands over the chunks from `next` on that backward has finished once `node` is done.
     fn finish_chunks<E: From<Error>>(
         &mut self,
         next: usize,
         node: usize,
-        first: bool,
-        ready: &mut Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), E>>,
+        last: bool,
+        ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<usize, E> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
         let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
-        for chunk in next..end {
-            if !first {
-                self.backend.add(&mut self.grads.chunks[chunk], &self.extra.chunks[chunk])?;
-            }
+        for chunk in (next..end).filter(|_| last) {
+            self.earlier.add_to(&self.backend, chunk, &mut self.grads.chunks[chunk])?;
             if let Some(ready) = ready {
                 ready(chunk, std::mem::take(&mut self.grads.chunks[chunk]))?;
             }
         }
         Ok(end)
-    }
-
-    /// A worker without samples adds nothing.
-    fn no_samples(&mut self, first: bool) -> Result<(), Error> {
-        if first {
-            self.grads = Arena::new(&self.backend, &self.layout.chunks)?;
-        }
-        Ok(())
     }
 
     fn forward(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), Error> {
@@ -317,7 +329,7 @@ impl<B: Backend> Graph<B> {
         result
     }
 
-    fn backward_move(&mut self, step: &Move, batch: &Batch<'_>, first: bool) -> Result<(), Error> {
+    fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
         let (node, dy, second, dx) = match *step {
             Move::Add { to, from } => {
                 let mut sum = std::mem::take(&mut self.buffers[to]);
@@ -329,10 +341,7 @@ impl<B: Backend> Graph<B> {
         };
         let start = self.profile.is_some().then(Instant::now);
         let mut plan = self.plans.remove(&self.current).unwrap_or_default();
-        let mut dparams = std::mem::replace(
-            if first { &mut self.grads } else { &mut self.extra },
-            Arena { chunks: Vec::new() },
-        );
+        let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
         let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
         let mut dx_buf = dx.map(|b| std::mem::take(&mut self.buffers[b]));
         let x = self.inputs(node);
@@ -352,7 +361,7 @@ impl<B: Backend> Graph<B> {
         if let (Some(place), Some(buffer)) = (dx, dx_buf) {
             self.buffers[place] = buffer;
         }
-        *(if first { &mut self.grads } else { &mut self.extra }) = dparams;
+        self.grads = dparams;
         self.plans.insert(self.current, plan);
         self.clock(node, 1, start);
         result

@@ -1,5 +1,6 @@
 //! Networks: their description, their parameters, and the static graph that runs them forward and backward on a backend.
 
+mod accumulate;
 pub mod graph;
 pub mod init;
 pub mod memory;
@@ -7,6 +8,7 @@ pub mod params;
 pub mod spec;
 pub mod table;
 
+pub use accumulate::Turn;
 pub use graph::{Batch, Graph, Loss, Purpose};
 pub use params::Param;
 pub use spec::{Id, NetSpec};

@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::comm::Comm;
 use crate::models;
-use crate::nn::{Batch, Graph, Loss, Purpose};
+use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
 use crate::optim::SgdMomentum;
 use crate::recipe;
 use loaders::{Draws, ImageSpec};
@@ -74,7 +74,7 @@ pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error
     let (mut first_step_s, mut begin) = (0.0, Instant::now());
     while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
         let start = Instant::now();
-        graph.train::<Error>(batch, loss, true, None)?;
+        graph.train::<Error>(batch, loss, Turn::ONLY, None)?;
         optimizer.step(&mut graph, 1e-3)?;
         times.push(start.elapsed());
         if times.len() == 1 {

@@ -198,9 +198,7 @@ impl<B: Backend> Run<B> {
         for size in division.sizes() {
             graph.prepare(size)?;
         }
-        if division.mine.len() > 1 {
-            graph.prepare_accumulation()?;
-        }
+        graph.prepare_accumulation(division.mine.clone())?;
         let options =
             Options { threads: place.loader_threads, slots: recipe.loader.slots, nice: LOADER_NICE };
         let evaluation = source.eval.clone().map(|split| Evaluation {

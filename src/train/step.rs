@@ -8,7 +8,8 @@ use super::prepare::Run;
 use super::session::Session;
 use super::sums::{StepSums, SumsLayout};
 use crate::backend::{Backend, LossSums};
-use crate::nn::{Batch, Loss};
+use crate::nn::graph::Ready;
+use crate::nn::{Batch, Loss, Turn};
 use crate::report::Step;
 use loaders::Loader;
 
@@ -88,11 +89,10 @@ impl<'a> Stepper<'a> {
                 return Err(Error::Failed(format!("expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}")));
             }
             let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
-            let (first, last) = (worker == mine.start, worker + 1 == mine.end);
+            let turn = Turn { worker, last: worker + 1 == mine.end };
             let mut hand_over = |chunk, gradients| exchange.ready(chunk, gradients);
-            let ready: Option<&mut dyn FnMut(usize, B::Buf) -> Result<(), Error>> =
-                if last { Some(&mut hand_over) } else { None };
-            let worker_sums = run.graph.train(one, loss, first, ready)?;
+            let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
+            let worker_sums = run.graph.train(one, loss, turn, ready)?;
             sums.add(&run.graph, worker_sums, worker, batch.ids());
         }
         Ok(sums)

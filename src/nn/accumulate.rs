@@ -1,0 +1,138 @@
+//! Sums of the gradients of several workers on one rank, as a binary tree over worker numbers: neighbours first, then pairs of
+//! pairs. MPI libraries add ranks the same way (recursive doubling), so that float sums of the same workers on another number
+//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive.
+
+use std::ops::Range;
+
+use crate::backend::{Arena, Backend, Error};
+
+/// Whose turn it is on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The logical worker.
+    pub worker: usize,
+    /// Whether it is this rank's last in the step: then the sum over all its workers is handed over.
+    pub last: bool,
+}
+
+impl Turn {
+    /// The only worker of a rank.
+    pub const ONLY: Turn = Turn { worker: 0, last: true };
+}
+
+/// Sum over `2^level` workers, or those of them that are on this rank.
+struct Branch<B: Backend> {
+    first: usize,
+    level: u32,
+    sum: Arena<B>,
+}
+
+/// The open branches of the tree, and arenas to reuse.
+pub(super) struct Accumulator<B: Backend> {
+    branches: Vec<Branch<B>>,
+    spare: Vec<Arena<B>>,
+}
+
+impl<B: Backend> Accumulator<B> {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { branches: Vec::new(), spare: Vec::new() }
+    }
+
+    /// Allocates what the workers of one rank will need.
+    pub fn prepare(&mut self, backend: &B, chunks: &[usize], workers: Range<usize>) -> Result<(), Error> {
+        while self.spare.len() < arenas(workers.clone()) {
+            self.spare.push(Arena::new(backend, chunks)?);
+        }
+        Ok(())
+    }
+
+    /// An arena for a worker that is not the last.
+    pub fn take(&mut self, backend: &B, chunks: &[usize]) -> Result<Arena<B>, Error> {
+        self.spare.pop().map_or_else(|| Arena::new(backend, chunks), Ok)
+    }
+
+    /// Adds a worker's gradients, merging branches that are complete.
+    pub fn push(&mut self, backend: &B, worker: usize, mut sum: Arena<B>) -> Result<(), Error> {
+        let (mut first, mut level) = (worker, 0);
+        while let Some(left) = self.branches.pop_if(|b| b.level == level && joins(b.first, level)) {
+            for (to, from) in sum.chunks.iter_mut().zip(&left.sum.chunks) {
+                backend.add(to, from)?;
+            }
+            self.spare.push(left.sum);
+            (first, level) = (left.first, level + 1);
+        }
+        self.branches.push(Branch { first, level, sum });
+        Ok(())
+    }
+
+    /// Adds all open branches, the nearest first, to a finished chunk of the last worker.
+    pub fn add_to(&self, backend: &B, chunk: usize, gradients: &mut B::Buf) -> Result<(), Error> {
+        self.branches.iter().rev().try_for_each(|b| backend.add(gradients, &b.sum.chunks[chunk]))
+    }
+
+    /// The step's sums are handed over.
+    pub fn clear(&mut self) {
+        self.spare.extend(self.branches.drain(..).map(|b| b.sum));
+    }
+}
+
+/// Whether the branch of this level that starts at `first` is a left one.
+fn joins(first: usize, level: u32) -> bool {
+    first.is_multiple_of(2 << level)
+}
+
+/// Arenas alive at once beside the last worker's own.
+fn arenas(workers: Range<usize>) -> usize {
+    let (mut open, mut most): (Vec<(usize, u32)>, usize) = (Vec::new(), 0);
+    for worker in workers.start..workers.end.saturating_sub(1) {
+        most = most.max(open.len() + 1);
+        let mut node = (worker, 0);
+        while let Some(left) = open.pop_if(|b| b.1 == node.1 && joins(b.0, node.1)) {
+            node = (left.0, node.1 + 1);
+        }
+        open.push(node);
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::reference::{HostBuf, Reference};
+
+    /// Pushes workers with values that show the order of additions in f32, and gives the sum.
+    fn sum(workers: Range<usize>, value: impl Fn(usize) -> f32) -> f32 {
+        let mut tree = Accumulator::<Reference>::new();
+        let arena = |w: usize| Arena { chunks: vec![HostBuf(vec![value(w)])] };
+        for w in workers.start..workers.end - 1 {
+            tree.push(&Reference, w, arena(w)).unwrap();
+        }
+        let mut last = HostBuf(vec![value(workers.end - 1)]);
+        tree.add_to(&Reference, 0, &mut last).unwrap();
+        last.0[0]
+    }
+
+    #[test]
+    fn one_rank_adds_as_two_and_four_would() {
+        let value = |w: usize| [1.0, 4e-8, 4e-8, 4e-8, 0.3, 0.1, 5e-8, 2.0][w];
+        let pair = |a: usize| sum(a..a + 2, value);
+        assert_eq!(sum(0..4, value), pair(0) + pair(2));
+        assert_eq!(sum(0..8, value), (pair(0) + pair(2)) + (pair(4) + pair(6)));
+        let in_a_row: f32 = (0..4).map(value).sum();
+        assert_ne!(sum(0..4, value), in_a_row, "the values must tell the orders apart");
+    }
+
+    #[test]
+    fn every_worker_counts_once_and_few_arenas_live() {
+        for start in 0..9 {
+            for n in 1..70 {
+                let want: f32 = (start..start + n).map(|w| (w + 1) as f32).sum();
+                assert_eq!(sum(start..start + n, |w| (w + 1) as f32), want);
+                let bound = 2 * (usize::BITS - n.leading_zeros()) as usize;
+                assert!(arenas(start..start + n) <= bound, "{start}, {n}: {}", arenas(start..start + n));
+            }
+        }
+        assert_eq!([1, 2, 3, 4, 8, 64].map(|n| arenas(0..n)), [0, 1, 2, 2, 3, 6]);
+    }
+}
