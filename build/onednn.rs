@@ -28,9 +28,7 @@ pub fn build() {
         )
     });
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
-    bindings
-        .write_to_file(out.join("onednn.rs"))
-        .expect("OUT_DIR is writable");
+    bindings.write_to_file(out.join("onednn.rs")).expect("OUT_DIR is writable");
     if let Ok(dir) = env::var("DNNL_LIB") {
         println!("cargo:rustc-link-search=native={dir}");
     }
@@ -41,9 +39,7 @@ pub fn build() {
 
 /// libgomp.so (the link name) lies in gcc's own folder, which the linker knows only when gcc drives it.
 fn link_gomp_search_path() {
-    let out = std::process::Command::new("gcc")
-        .arg("-print-file-name=libgomp.so")
-        .output();
+    let out = std::process::Command::new("gcc").arg("-print-file-name=libgomp.so").output();
     if let Ok(out) = out {
         let path = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
         if let Some(dir) = path.parent().filter(|d| d.is_absolute()) {

@@ -122,7 +122,8 @@ impl<'a, B: Backend> Run<'a, B> {
         let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
         let loss = Loss { smoothing: 0.0, scale: 1.0 / n as f32 };
         let batch = self.batch(&images, &ids);
-        let sums = self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
+        let sums =
+            self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
         (self.images, self.ids) = (images, ids);
         assert_eq!(sums.count, n as u64);
         sums.loss / n as f64

@@ -224,7 +224,8 @@ fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
         let mut sums = LossSums::default();
         for (worker, cut) in cuts.windows(2).enumerate() {
-            let part = train(&mut graph, rows.part(cut[0]..cut[1]), 0.125, Turn { worker, last: worker + 2 == cuts.len() });
+            let part =
+                train(&mut graph, rows.part(cut[0]..cut[1]), 0.125, Turn { worker, last: worker + 2 == cuts.len() });
             sums.loss += part.loss;
             sums.top1 += part.top1;
             sums.count += part.count;

@@ -55,7 +55,7 @@ weight_decay = 1e-4
 
 [schedule]
 kind = "cosine"
-base_lr = 0.01
+base_lr = 0.001
 warmup_epochs = 0.5
 
 [augment]
@@ -106,7 +106,8 @@ fn model(out: &str) -> ModelFile {
 /// All tensors of a model file by name.
 fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
     let layers = model(out).layers.into_iter();
-    let named = layers.flat_map(|layer| layer.tensors.into_iter().map(move |t| (format!("{}.{}", layer.name, t.0), t.2)));
+    let named =
+        layers.flat_map(|layer| layer.tensors.into_iter().map(move |t| (format!("{}.{}", layer.name, t.0), t.2)));
     named.collect()
 }
 
@@ -118,7 +119,10 @@ fn number(value: &Value) -> f64 {
 #[track_caller]
 fn assert_near(what: &str, got: f64, expected: f64, tolerance: f64) {
     let off = (got - expected).abs() / expected.abs();
-    assert!(off <= tolerance, "{what}: expected {expected}, got {got}, relative difference {off:e} above {tolerance:e}");
+    assert!(
+        off <= tolerance,
+        "{what}: expected {expected}, got {got}, relative difference {off:e} above {tolerance:e}"
+    );
 }
 
 /// The run in `got` computed what the one in `expected` did: the same samples at the same places in every step, losses equal

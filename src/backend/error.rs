@@ -4,7 +4,9 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A foreign call answered with a status other than success.
-    #[error("{library}: {call} for {op} answered {status}; try a smaller batch, or report this with `trireme doctor`'s output")]
+    #[error(
+        "{library}: {call} for {op} answered {status}; try a smaller batch, or report this with `trireme doctor`'s output"
+    )]
     Foreign {
         /// Library and version.
         library: &'static str,

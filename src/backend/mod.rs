@@ -1,5 +1,5 @@
 //! What a device must be able to do, and nothing about any device: memory, planned operations, the few passes over flat
-//! arenas. [`reference`] is the oracle in plain loops, [`cpu`] runs on oneDNN. `nn` decides what runs when.
+//! arenas. [`mod@reference`] is the oracle in plain loops, [`cpu`] runs on oneDNN. `nn` decides what runs when.
 
 pub mod arena;
 pub mod cpu;

@@ -47,7 +47,7 @@ impl TensorDesc {
 
     /// Whether memory order is plain NCHW (also when blocks of single positions make it so).
     pub fn is_plain(&self) -> bool {
-        self.block == 1 || (self.shape.plane() == 1 && self.shape.c % self.block == 0)
+        self.block == 1 || (self.shape.plane() == 1 && self.shape.c.is_multiple_of(self.block))
     }
 
     /// Copies to plain NCHW.
@@ -65,7 +65,7 @@ impl TensorDesc {
     /// Copies from plain NCHW; padding becomes zero.
     pub fn from_plain(&self, from: &[f32], to: &mut [f32]) {
         let (sample, plane) = (self.sample_elems(), self.shape.plane());
-        if self.shape.c % self.block != 0 {
+        if !self.shape.c.is_multiple_of(self.block) {
             to[..self.elems()].fill(0.0);
         }
         for n in 0..self.n {

@@ -42,7 +42,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
     let size = prediction.resized_from.map(|(h, w)| format!("{h}x{w}"));
     if args.json {
-        let class = |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
+        let class =
+            |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
         let classes: Vec<_> = prediction.classes.iter().map(class).collect();
         return print(serde_json::json!({"image": path, "classes": classes, "resized_from": size}));
     }

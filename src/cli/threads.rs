@@ -16,7 +16,8 @@ pub fn calm_waiting() -> Result<(), Failure> {
     if set("OMP_WAIT_POLICY") || set("GOMP_SPINCOUNT") {
         return Ok(());
     }
-    let program = std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
+    let program =
+        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find the program's own file: {e}")))?;
     let mut again = std::process::Command::new(program);
     again.args(std::env::args_os().skip(1)).env("OMP_WAIT_POLICY", "passive").env("GOMP_SPINCOUNT", SPINS);
     if !set("OMPI_MCA_mpi_yield_when_idle") {

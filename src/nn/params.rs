@@ -35,7 +35,13 @@ pub struct Layout<B: Backend> {
 impl<B: Backend> Layout<B> {
     /// Packs parameters from the last node to the first; a chunk closes once it holds `chunk_bytes`.
     /// `formats[node]` are the formats of each node's parameters.
-    pub fn new(backend: &B, net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], chunk_bytes: usize) -> Self {
+    pub fn new(
+        backend: &B,
+        net: &NetSpec,
+        specs: &[Vec<ParamSpec>],
+        formats: &[Vec<B::Format>],
+        chunk_bytes: usize,
+    ) -> Self {
         let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new() };
         let mut open = false;
         for node in (0..net.nodes.len()).rev().filter(|&n| !specs[n].is_empty()) {

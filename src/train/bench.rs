@@ -57,7 +57,8 @@ const WARM_UP: usize = 3;
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let names = models::names();
-    let unknown = || Error::Usage(format!("no network {}{}", request.model, recipe::did_you_mean(&request.model, &names)));
+    let unknown =
+        || Error::Usage(format!("no network {}{}", request.model, recipe::did_you_mean(&request.model, &names)));
     let shape = models::input(&request.model).ok_or_else(unknown)?;
     let net = network(&request.model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), CLASSES)?;
     let threads = request.threads.unwrap_or_else(|| cores::affinity().len());

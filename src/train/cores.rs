@@ -34,7 +34,7 @@ impl Cores {
     }
 }
 
-/// Logical CPUs that this process may run on; what the cgroup grants may be less, see [`quota`].
+/// Logical CPUs that this process may run on; no more than the cgroup grants.
 pub fn affinity() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");

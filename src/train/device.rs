@@ -17,7 +17,8 @@ use crate::report::{Reporter, Start};
 /// What `--device cuda` meets in this build.
 pub fn no_cuda() -> Error {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64"];
-    let driver = folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| std::path::Path::new(p).exists());
+    let driver =
+        folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| std::path::Path::new(p).exists());
     let driver = match driver {
         Some(path) => format!("though this machine has the driver's {path}"),
         None => format!("and the NVIDIA driver's libcuda.so.1 is not in {}", folders.join(", ")),
@@ -77,7 +78,9 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
     }
     let mut session = Session::join(comm)?;
     let result = match early {
-        Some(planned) if session.world.size == 1 => planned.and_then(|(run, b)| begin(&mut session, run, b, request, started)),
+        Some(planned) if session.world.size == 1 => {
+            planned.and_then(|(run, b)| begin(&mut session, run, b, request, started))
+        }
         _ => join(&mut session, late.unwrap_or_else(|| Source::open(request)), request, started),
     };
     // what all ranks know ends as a success does: together
@@ -114,7 +117,7 @@ fn begin(
     let cure = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
     session.same("the memory layout of the parameters", &run.graph.format_lines(), cure)?;
     if request.dry_run {
-        return Ok(session.is_root().then(|| dry_run(&run)).transpose()?);
+        return session.is_root().then(|| dry_run(&run)).transpose();
     }
     let report = if session.is_root() {
         claim_output(&request.out, request.resume, &run.recipe)
@@ -156,7 +159,15 @@ fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool,
     };
     let facts = [
         ("device", run.graph.backend().describe()),
-        ("cores", format!("{} a rank: {}, {}", budget.cores.own, plural(budget.compute, "compute thread"), plural(budget.loader, "loader thread"))),
+        (
+            "cores",
+            format!(
+                "{} a rank: {}, {}",
+                budget.cores.own,
+                plural(budget.compute, "compute thread"),
+                plural(budget.loader, "loader thread")
+            ),
+        ),
         ("mpi", session.world.library.clone()),
         ("mpi_threads", session.world.thread_level.to_string()),
         ("exchange", exchange),

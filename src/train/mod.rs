@@ -1,7 +1,7 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
-//! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, [`step`] runs one step and
-//! [`exchange`] sums it over the ranks, [`evaluate`] scores, [`model`] turns parameters into files.
+//! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
+//! `exchange` sums it over the ranks, [`evaluate`] scores, [`model`] turns parameters into files.
 
 pub mod bench;
 pub mod cores;
@@ -42,7 +42,8 @@ fn train<B: Backend>(
     mut report: Reporter,
 ) -> Result<(), Error> {
     let d = run.division.clone();
-    let order = TrainOrder::new(run.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), run.recipe.epochs);
+    let order =
+        TrainOrder::new(run.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), run.recipe.epochs);
     let mut loader = Loader::start(run.source.train.clone(), run.source.augment.clone(), Box::new(order), run.options)?;
     let mut stepper = Stepper::new(session, &run, overlap);
     let mut output = Output::new(session, request, &run);
@@ -57,7 +58,13 @@ fn train<B: Backend>(
             report.event(event)?;
         }
         trained += start.elapsed();
-        report.event(stepper.epoch(epoch, done, run.schedule.lr(done.saturating_sub(1)), done - first, start.elapsed()))?;
+        report.event(stepper.epoch(
+            epoch,
+            done,
+            run.schedule.lr(done.saturating_sub(1)),
+            done - first,
+            start.elapsed(),
+        ))?;
         score = evaluate(session, &mut run, epoch + 1, done, &mut report)?;
         output.checkpoint(&run, epoch + 1, done, score, &mut report)?;
         if done == last {

@@ -22,7 +22,12 @@ pub struct Output {
 impl Output {
     /// For this run.
     pub fn new<B: Backend>(session: &Session, request: &Request, run: &Run<B>) -> Self {
-        Self { root: session.is_root(), out: request.out.clone(), keep: run.recipe.checkpoint.keep, written: Vec::new() }
+        Self {
+            root: session.is_root(),
+            out: request.out.clone(),
+            keep: run.recipe.checkpoint.keep,
+            written: Vec::new(),
+        }
     }
 
     /// Where the final model goes.

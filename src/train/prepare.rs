@@ -93,7 +93,11 @@ impl Source {
         let mut text = self.recipe.to_toml()?;
         for (name, split) in &self.manifest.splits {
             let bytes: u64 = split.shards.iter().map(|s| s.bytes).sum();
-            text.push_str(&format!("split {name}: {} images, {} shards, {bytes} bytes\n", split.count, split.shards.len()));
+            text.push_str(&format!(
+                "split {name}: {} images, {} shards, {bytes} bytes\n",
+                split.count,
+                split.shards.len()
+            ));
         }
         self.manifest.classes.iter().for_each(|c| text.push_str(&format!("class {c}\n")));
         Ok(text)
@@ -199,8 +203,7 @@ impl<B: Backend> Run<B> {
             graph.prepare(size)?;
         }
         graph.prepare_accumulation(division.mine.clone())?;
-        let options =
-            Options { threads: place.loader_threads, slots: recipe.loader.slots, nice: LOADER_NICE };
+        let options = Options { threads: place.loader_threads, slots: recipe.loader.slots, nice: LOADER_NICE };
         let evaluation = source.eval.clone().map(|split| Evaluation {
             split,
             pipeline: source.preprocess.clone(),

@@ -28,7 +28,13 @@ pub struct Scored {
 }
 
 /// Scores `split` (default: test, else validation) of the data set in `data` over all ranks, in batches of `batch` images.
-pub fn score(file: &Path, data: &Path, split: Option<&str>, batch: usize, threads: Option<usize>) -> Result<Scored, Error> {
+pub fn score(
+    file: &Path,
+    data: &Path,
+    split: Option<&str>,
+    batch: usize,
+    threads: Option<usize>,
+) -> Result<Scored, Error> {
     let comm = Comm::launch();
     let opened = open(file, data, split, batch);
     let mut session = Session::join(comm)?;
@@ -43,8 +49,9 @@ fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<(
     let model = ModelFile::read(file)?;
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-    let name = recipe::eval_split(split, &splits)?
-        .ok_or_else(|| Error::Usage(format!("{} has no split test or validation; name one with --split", data.display())))?;
+    let name = recipe::eval_split(split, &splits)?.ok_or_else(|| {
+        Error::Usage(format!("{} has no split test or validation; name one with --split", data.display()))
+    })?;
     let split = dataset.split(&name)?;
     let (image, expected) = (split.image_spec()?, spec(model.image));
     if image != expected || split.classes() != model.classes.len() {

@@ -83,10 +83,13 @@ impl<'a> Stepper<'a> {
         let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.division.images_of(step) as f32 };
         let mine = run.division.mine.clone();
         for worker in mine.clone() {
-            let batch = loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
+            let batch =
+                loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
             if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
                 let got = format!("epoch {}, step {}, worker {}", batch.epoch(), batch.step(), batch.worker());
-                return Err(Error::Failed(format!("expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}")));
+                return Err(Error::Failed(format!(
+                    "expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}"
+                )));
             }
             let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };

@@ -53,7 +53,8 @@ impl StepSums {
     pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, worker: usize, ids: &[u64]) {
         let places = ids.iter().enumerate();
         // 32 bits each: their sum is exact in f64 for any batch below 2^21
-        let hash = |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
+        let hash =
+            |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
         let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
         let scalars = [sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64, digest as f64];
         self.values.iter_mut().zip(scalars).for_each(|(v, s)| *v += s);

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use super::buf::AlignedBuf;
-use super::onednn::{Engine, Layer, Md, Pass as Way, Primitive, arg, reorder};
 use super::narrow::Narrow;
+use super::onednn::{Engine, Layer, Md, Pass as Way, Primitive, arg, reorder};
 use super::threads::Threads;
 use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Linear};
@@ -94,15 +94,11 @@ impl Plan {
     pub fn linear(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
         let y = TensorDesc::plain(r.x[0].n, output(r)?);
         let image = r.x[0];
-        let padded = image.shape.c % image.block != 0;
+        let padded = !image.shape.c.is_multiple_of(image.block);
         let plain = padded.then(|| -> Result<_, Error> {
             let elems = image.n * image.shape.elems();
             let dx = if r.train && r.wants_dx { elems } else { 0 };
-            Ok(Unblocked {
-                desc: image,
-                x: AlignedBuf::zeroed(elems, r.name)?,
-                dx: AlignedBuf::zeroed(dx, r.name)?,
-            })
+            Ok(Unblocked { desc: image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? })
         });
         let plain = plain.transpose()?;
         let vector = plain.is_some() || image.is_plain();
@@ -126,7 +122,7 @@ impl Plan {
     ) -> Result<Self, Error> {
         let engine = cpu.engine.clone();
         let given = match r.formats.and_then(|f| f.first()) {
-            Some(Format::Weights(md)) => *md,
+            Some(Format::Weights(md)) => **md,
             _ => Md::any(&g.w_dims)?,
         };
         let bias = g.bias.map(|n| Md::plain(&[n])).transpose()?;
@@ -189,7 +185,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        let mut formats = vec![Format::Weights(self.weights)];
+        let mut formats = vec![Format::Weights(Box::new(self.weights))];
         formats.extend(self.bias.map(Format::Plain));
         formats
     }

@@ -52,7 +52,7 @@ impl Cpu {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
     /// Weights in a layout of oneDNN's choice.
-    Weights(Md),
+    Weights(Box<Md>),
     /// A vector of this many elements.
     Plain(usize),
 }
@@ -122,7 +122,9 @@ impl Backend for Cpu {
         let x = layouts(r)?;
         let r = &Request { x: &x, ..*r };
         Ok(match r.op {
-            Op::Conv(op) if self.block == 8 && winograd::fits(op, &r.x[0]) => Box::new(winograd::Plan::new(self, r, op)?),
+            Op::Conv(op) if self.block == 8 && winograd::fits(op, &r.x[0]) => {
+                Box::new(winograd::Plan::new(self, r, op)?)
+            }
             Op::Conv(op) => Box::new(affine::Plan::conv(self, r, op)?),
             Op::Linear(op) => Box::new(affine::Plan::linear(self, r, op)?),
             Op::Norm(op) => Box::new(norm::Plan::new(threads, op.clone(), r)),

@@ -53,9 +53,8 @@ impl Narrow {
         let [kh, kw] = op.kernel;
         let height = ((y.shape.h - 1) * op.stride[0] + kh).max(x.shape.h + op.pads[0]);
         let width = ((y.shape.w - 1) * op.stride[1] + kw).max(x.shape.w + op.pads[1]);
-        let taps: Vec<usize> = (0..x.shape.c * kh * kw)
-            .map(|t| (t / (kh * kw) * height + t / kw % kh) * width + t % kw)
-            .collect();
+        let taps: Vec<usize> =
+            (0..x.shape.c * kh * kw).map(|t| (t / (kh * kw) * height + t / kw % kh) * width + t % kw).collect();
         let channels = y.blocks() * y.block;
         Ok(Self {
             x,

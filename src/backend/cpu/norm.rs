@@ -44,9 +44,7 @@ simd! {
         };
         let (groups, rest) = x.as_chunks::<LANES>();
         for group in groups {
-            for lane in 0..LANES {
-                add(lane, group[lane]);
-            }
+            group.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
         }
         rest.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
     }

@@ -167,7 +167,7 @@ impl Engine {
         // SAFETY: out-pointers are valid; the stream is made from the engine just created.
         unsafe {
             check(sys::dnnl_engine_create(&mut engine, sys::dnnl_cpu, 0), "dnnl_engine_create", "the CPU")?;
-            let status = sys::dnnl_stream_create(&mut stream, engine, sys::dnnl_stream_default_flags as u32);
+            let status = sys::dnnl_stream_create(&mut stream, engine, sys::dnnl_stream_default_flags);
             check(status, "dnnl_stream_create", "the CPU")?;
         }
         Ok(Self { engine, stream, scratch: RefCell::default() })
@@ -391,7 +391,12 @@ impl Layer<'_> {
         self.bias.as_ref().map_or(ptr::null(), |b| &b.0)
     }
 
-    fn convolution(&self, engine: &Engine, pass: Pass, window: ([usize; 2], [usize; 4])) -> Result<PrimitiveDesc, Error> {
+    fn convolution(
+        &self,
+        engine: &Engine,
+        pass: Pass,
+        window: ([usize; 2], [usize; 4]),
+    ) -> Result<PrimitiveDesc, Error> {
         let ([sh, sw], [top, left, bottom, right]) = window;
         let dims = |a: usize, b: usize| {
             let mut d = [0i64; sys::DNNL_MAX_NDIMS as usize];

@@ -85,7 +85,7 @@ impl Conv {
     }
 
     pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
-        let fits = self.groups > 0 && x.c % self.groups == 0 && self.out_channels % self.groups == 0;
+        let fits = self.groups > 0 && x.c.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups);
         if !fits {
             return Err(format!(
                 "{} input and {} output channels do not divide into {} groups",

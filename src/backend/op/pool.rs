@@ -95,7 +95,7 @@ impl Pool {
         if before >= k || after >= k {
             return Err(format!("pads {:?} must be smaller than the window {:?}", self.pads, self.extent(x)));
         }
-        if self.ceil && (extent - k) % s != 0 && steps * s < size + before {
+        if self.ceil && !(extent - k).is_multiple_of(s) && steps * s < size + before {
             steps += 1;
         }
         Ok((0..steps)

@@ -37,10 +37,6 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.h == 1 && self.w == 1 {
-            write!(f, "{}", self.c)
-        } else {
-            write!(f, "{}x{}x{}", self.c, self.h, self.w)
-        }
+        if self.h == 1 && self.w == 1 { write!(f, "{}", self.c) } else { write!(f, "{}x{}x{}", self.c, self.h, self.w) }
     }
 }

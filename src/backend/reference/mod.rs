@@ -11,7 +11,9 @@ mod pool;
 mod shortcut;
 
 use super::op::Op;
-use super::{Arena, Backend, Buffer, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc};
+use super::{
+    Arena, Backend, Buffer, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc,
+};
 
 /// The plain-loop backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,10 +64,7 @@ impl Backend for Reference {
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         let x = r.x[0].with_shape(r.shapes[0]);
-        let shape = r
-            .op
-            .output(r.shapes)
-            .map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
+        let shape = r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
         let y = TensorDesc::plain(x.n, shape);
         Ok(match r.op {
             Op::Conv(op) => Box::new(conv::Plan { op: op.clone(), x, y }),
@@ -112,14 +111,7 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn sgd(
-        &self,
-        s: Sgd,
-        ranges: &[DecayRange],
-        w: &mut HostBuf,
-        g: &HostBuf,
-        m: &mut HostBuf,
-    ) -> Result<(), Error> {
+    fn sgd(&self, s: Sgd, ranges: &[DecayRange], w: &mut HostBuf, g: &HostBuf, m: &mut HostBuf) -> Result<(), Error> {
         for r in ranges {
             for i in r.range.clone() {
                 let g = g.0[i] + r.weight_decay * w.0[i];

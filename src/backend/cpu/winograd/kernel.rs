@@ -1,6 +1,8 @@
 //! The two matrix products at one place of the grid, for AVX2. Sums stay in registers: 6 rows of 16 columns are 12 of the 16.
 
-use std::arch::x86_64::{__m256, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps};
+use std::arch::x86_64::{
+    __m256, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+};
 
 /// Columns (output channels) that a kernel takes at once: two registers.
 pub const WIDTH: usize = 16;

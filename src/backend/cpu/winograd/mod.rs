@@ -70,7 +70,14 @@ impl Plan {
     }
 
     /// Convolves `from` into `to` (x into y, or dy into dx) with transformed filters.
-    fn convolve(threads: Threads, work: &mut AlignedBuf, filters: &[f32], from: Side<'_>, to: TensorDesc, y: &mut [f32]) {
+    fn convolve(
+        threads: Threads,
+        work: &mut AlignedBuf,
+        filters: &[f32],
+        from: Side<'_>,
+        to: TensorDesc,
+        y: &mut [f32],
+    ) {
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let share = work.as_slice().len() / threads.0;
         let (work, y) = (Shared::new(work.as_mut_slice()), Shared::new(y));

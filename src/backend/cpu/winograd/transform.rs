@@ -1,8 +1,6 @@
 //! Transforms between images or filters and the 4x4 grid, by the matrices of F(2x2, 3x3).
 
-use std::arch::x86_64::{
-    __m256, _mm256_add_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
-};
+use std::arch::x86_64::{__m256, _mm256_add_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps};
 
 use super::kernel::WIDTH;
 use super::{STRIP, padded};
@@ -37,12 +35,7 @@ fn zero() -> Lanes {
 /// B^T d for one column or row of four.
 #[target_feature(enable = "avx2,fma")]
 fn input4(d: [Lanes; 4]) -> [Lanes; 4] {
-    [
-        _mm256_sub_ps(d[0], d[2]),
-        _mm256_add_ps(d[1], d[2]),
-        _mm256_sub_ps(d[2], d[1]),
-        _mm256_sub_ps(d[1], d[3]),
-    ]
+    [_mm256_sub_ps(d[0], d[2]), _mm256_add_ps(d[1], d[2]), _mm256_sub_ps(d[2], d[1]), _mm256_sub_ps(d[1], d[3])]
 }
 
 /// A^T m.
