@@ -1,11 +1,14 @@
 //! Parse, run, exit code.
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use trireme::cli::{self, Cli, exit};
 use trireme::comm;
+
+/// How long other ranks leave rank 0 to print what all of them would.
+const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let started = Instant::now();
@@ -27,6 +30,9 @@ fn usage(error: &clap::Error) -> ExitCode {
     if prefix.is_empty() || prefix.starts_with("rank 0:") {
         // nothing is left to try when the terminal is gone
         let _ = error.print();
+    } else {
+        // a launcher ends all ranks when the first leaves, and rank 0 must have spoken by then
+        std::thread::sleep(TIME_TO_SPEAK);
     }
     ExitCode::from(error.exit_code() as u8)
 }

@@ -88,15 +88,13 @@ impl Args {
 /// Trains.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     threads::calm_waiting()?;
-    if args.device == Device::Cuda {
-        return Err(device::no_cuda().into());
-    }
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = Request {
         recipe: args.recipe.clone(),
         sets: args.sets(),
         out: args.out(),
         resume: args.resume.is_some(),
+        cuda: args.device == Device::Cuda,
         threads: args.threads,
         max_steps: args.max_steps,
         dry_run: args.dry_run,

@@ -53,6 +53,11 @@ impl Budget {
     }
 }
 
+/// Opens what the request names, for the device that it names.
+fn open(request: &Request) -> Result<Source, Error> {
+    if request.cuda { Err(no_cuda()) } else { Source::open(request) }
+}
+
 /// Plans the run on this rank.
 fn plan(source: Source, budget: Budget, rank: usize, ranks: usize) -> Result<Run<Cpu>, Error> {
     let cpu = Cpu::new(budget.compute)?;
@@ -64,7 +69,7 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
     let comm = Comm::launch();
-    let source = Source::open(request);
+    let source = open(request);
     let mut early = None;
     let mut late = None;
     if alone {
@@ -81,7 +86,7 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
         Some(planned) if session.world.size == 1 => {
             planned.and_then(|(run, b)| begin(&mut session, run, b, request, started))
         }
-        _ => join(&mut session, late.unwrap_or_else(|| Source::open(request)), request, started),
+        _ => join(&mut session, late.unwrap_or_else(|| open(request)), request, started),
     };
     // what all ranks know ends as a success does: together
     if matches!(&result, Ok(_) | Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {

@@ -8,6 +8,9 @@ use crate::backend::{Backend, LossSums};
 use crate::nn::{Batch, Graph};
 use loaders::{EvalOrder, Loader, Options, Pipeline, Split};
 
+/// Hits among the first one and five classes, and images.
+const COUNTS: usize = 3;
+
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
@@ -47,21 +50,22 @@ impl Evaluation {
         let (rank, ranks) = (session.world.rank, session.world.size);
         let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
         let mut loader = Loader::start(self.split.clone(), self.pipeline.clone(), Box::new(order), self.options)?;
-        let mut sums = LossSums::default();
+        // Each batch's loss has a place of its own and all are added in the batches' order: the sum has the same bits
+        // whichever rank had which batch. The counts are whole numbers, exact in any order.
+        let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
         while let Some(batch) = loader.next()? {
             let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
-            let s = graph.evaluate(one, 0.0)?;
-            sums.loss += s.loss;
-            sums.top1 += s.top1;
-            sums.top5 += s.top5;
-            sums.count += s.count;
+            let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
+            values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);
+            values[COUNTS + batch.step() as usize] = loss;
         }
-        let mut values = vec![sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64];
         let values = session.comm.run("sum of scores", move |world| {
             world.sum_f64(&mut values)?;
             Ok(values)
         })?;
-        let count = values[3].max(1.0);
-        Ok(Score { top1: values[1] / count, top5: values[2] / count, loss: values[0] / count, count: values[3] as u64 })
+        let ([top1, top5, count], losses) = ([values[0], values[1], values[2]], &values[COUNTS..]);
+        let share = |sum: f64| sum / count.max(1.0);
+        let loss = share(losses.iter().sum());
+        Ok(Score { top1: share(top1), top5: share(top5), loss, count: count as u64 })
     }
 }

@@ -25,6 +25,8 @@ pub struct Request {
     pub out: PathBuf,
     /// Whether to go on from a checkpoint, and which.
     pub resume: bool,
+    /// Whether a GPU was asked for.
+    pub cuda: bool,
     /// Compute threads; `None` = this rank's cores.
     pub threads: Option<usize>,
     /// Optimizer step at which the run ends early.

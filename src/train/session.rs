@@ -42,7 +42,7 @@ impl Session {
             return local;
         }
         let report = match &local {
-            Ok(_) => Vec::new(),
+            Ok(_) => vec![FINE],
             Err(e) => [&[e.code()], e.to_string().as_bytes()].concat(),
         };
         let verdict = self.comm.run("agreement before the start", move |world| {
@@ -94,9 +94,12 @@ impl Session {
     }
 }
 
-/// The first failing rank's code and message; names the rank unless all say the same.
+/// What a rank reports that has not failed; exit codes of failures are not 0.
+const FINE: u8 = 0;
+
+/// The first failing rank's code and message, empty if there is none; names the rank unless all say the same.
 fn first_failure(reports: &[Vec<u8>]) -> Vec<u8> {
-    let Some(rank) = reports.iter().position(|r| !r.is_empty()) else { return Vec::new() };
+    let Some(rank) = reports.iter().position(|r| *r != [FINE]) else { return Vec::new() };
     let distinct: BTreeSet<_> = reports.iter().collect();
     let first = &reports[rank];
     if distinct.len() == 1 {
