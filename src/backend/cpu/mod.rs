@@ -122,10 +122,10 @@ impl Backend for Cpu {
         let x = layouts(r)?;
         let r = &Request { x: &x, ..*r };
         Ok(match r.op {
-            Op::Conv(op) if self.block == 8 && winograd::fits(op, &r.x[0]) => {
-                Box::new(winograd::Plan::new(self, r, op)?)
-            }
-            Op::Conv(op) => Box::new(affine::Plan::conv(self, r, op)?),
+            Op::Conv(op) => match winograd::plan(self, r, op) {
+                Some(plan) => plan?,
+                None => Box::new(affine::Plan::conv(self, r, op)?),
+            },
             Op::Linear(op) => Box::new(affine::Plan::linear(self, r, op)?),
             Op::Norm(op) => Box::new(norm::Plan::new(threads, op.clone(), r)),
             Op::Pool(op) => Box::new(pool::Plan::new(threads, op, r)?),
