@@ -219,7 +219,11 @@ fn recipes_that_name_what_there_is_not() {
         ("model = \"lenet-caffe\"", "model = \"lenet-cafe\"", ["model", "lenet-cafe", "did you mean \"lenet-caffe\"?"]),
         ("epochs = 2", "epoch = 2", ["epoch", "unknown key", "did you mean \"epochs\"?"]),
         ("base_lr = 0.01", "base_rl = 0.01", ["schedule.base_rl", "unknown key", "did you mean \"schedule.base_lr\"?"]),
-        ("train = [\"normalize\"]", "train = [\"normalise\"]", ["augment.train", "normalise", "did you mean \"normalize\"?"]),
+        (
+            "train = [\"normalize\"]",
+            "train = [\"normalise\"]",
+            ["augment.train", "normalise", "did you mean \"normalize\"?"],
+        ),
     ] {
         let recipe = RECIPE.replace(good, bad);
         assert_ne!(recipe, RECIPE, "{good}");
@@ -242,7 +246,11 @@ fn numbers_that_do_not_fit() {
     let recipe = setting.folder.write("silent.toml", &silent);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &setting.out];
     run(3, &args).failed(2, &["batch", "2 images cannot be shared by 3 workers"]);
-    setting.refused(2, &["--set", "schedule.base_lr=fast"], &["--set schedule.base_lr=fast", "expected a finite number"]);
+    setting.refused(
+        2,
+        &["--set", "schedule.base_lr=fast"],
+        &["--set schedule.base_lr=fast", "expected a finite number"],
+    );
     assert!(!Path::new(&setting.out).exists());
 }
 
@@ -301,34 +309,41 @@ fn a_disk_that_fills_while_training() {
     }
 }
 
-/// The real thing, where this test may mount a file system of its own.
+/// A file system of 1 MiB, unmounted when dropped.
+struct Disk(String);
+
+impl Disk {
+    /// Mounted at this folder, or nothing where the test may not.
+    fn mount(folder: String) -> Option<Self> {
+        fs::create_dir(&folder).unwrap();
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "trireme-test", &folder]).output();
+        done.is_ok_and(|output| output.status.success()).then_some(Self(folder))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// The real thing, where this test may mount a file system of its own: full in the middle, and from the start.
 #[test]
 fn a_disk_that_is_full() {
     let (mut setting, _images) = Setting::new();
-    let disk = setting.folder.at("disk");
-    fs::create_dir(&disk).unwrap();
-    let mount = |size: &str| {
-        let size = format!("size={size}");
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "trireme-test", &disk]).output();
-        done.is_ok_and(|output| output.status.success())
-    };
-    if !mount("1m") {
-        eprintln!("NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit stands for it");
+    let Some(disk) = Disk::mount(setting.folder.at("disk")) else {
+        eprintln!(
+            "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit stands for it"
+        );
         return;
-    }
-    setting.out = Path::new(&disk).join("out").display().to_string();
-    let while_training = setting.train(2, &[]);
-    let left = files(&disk);
+    };
+    setting.out = Path::new(&disk.0).join("out").display().to_string();
+    setting.train(2, &[]).failed(1, &["no space left to write", "epoch-0001.h5"]);
+    assert_eq!(files(&disk.0), ["out/metrics.jsonl", "out/recipe.toml"]);
     fs::remove_dir_all(&setting.out).unwrap();
-    fs::write(Path::new(&disk).join("filler"), vec![1; 2 << 20]).expect_err("the disk is smaller");
-    let before_the_start = setting.train(2, &[]);
-    let nothing = files(&setting.out);
-    let unmounted = Command::new("umount").arg(&disk).status();
-    assert!(unmounted.is_ok_and(|status| status.success()), "{disk} is still mounted");
-    while_training.failed(1, &["no space left to write", "epoch-0001.h5"]);
-    assert_eq!(left, ["out/metrics.jsonl", "out/recipe.toml"]);
-    before_the_start.failed(1, &[&setting.out, "No space left on device"]);
-    assert_eq!(nothing, [""; 0]);
+    fs::write(Path::new(&disk.0).join("filler"), vec![1; 2 << 20]).expect_err("the disk is smaller");
+    setting.train(2, &[]).failed(1, &[&setting.out, "No space left on device"]);
+    assert_eq!(files(&setting.out), [""; 0]);
 }
 
 #[test]

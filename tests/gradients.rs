@@ -219,15 +219,17 @@ fn convolutions_of_single_channels_agree() {
 #[test]
 fn same_sized_3x3_and_5x5_convolutions_agree() {
     let mut cases = Vec::new();
-    for (inputs, outputs) in [(8, 8), (16, 24), (20, 50), (3, 16), (40, 17)] {
-        for (h, w) in [(4, 4), (5, 7), (8, 8), (9, 16), (13, 5)] {
-            for (kernel, n) in [(3, 1), (3, 5), (5, 2)] {
+    for (inputs, outputs) in [(8, 8), (16, 24), (20, 50), (3, 16)] {
+        for (h, w) in [(4, 4), (5, 7), (8, 9)] {
+            for (kernel, n) in [(3, 3), (5, 1)] {
                 let conv = Conv::new(outputs, kernel).pad(kernel / 2);
                 let conv = if cases.len() % 2 == 0 { conv } else { conv.bias(0.0).relu() };
                 cases.push(Case::random(Op::Conv(conv), n, Shape::image(inputs, h, w), 700 + cases.len() as u64));
             }
         }
     }
+    // several strips in an image
+    cases.push(Case::random(Op::Conv(Conv::new(8, 3).pad(1)), 2, Shape::image(8, 13, 16), 790));
     assert_parity(cases);
 }
 

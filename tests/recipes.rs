@@ -130,3 +130,47 @@ fn cifarnet_decays_the_two_hidden_layers_alone() {
     let decayed: Vec<String> = names.filter(|name| optimizer.decay_of(name) > 0.0).collect();
     assert_eq!(decayed, ["fc1.weight", "fc2.weight"]);
 }
+
+fn page(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// What a user may write is in the guide: each key and its words, each network, transform and kind of data.
+#[test]
+fn the_guide_mentions_everything_that_a_recipe_may_say() {
+    let guide = page("docs/guide.md");
+    let row = |word: &str| guide.lines().find(|line| line.starts_with(&format!("| `{word}")));
+    for key in keys::KEYS {
+        let row = row(&format!("{}`", key.path)).unwrap_or_else(|| panic!("{} has no row in docs/guide.md", key.path));
+        if let keys::Kind::Choice(words) = key.kind {
+            assert!(words.iter().all(|word| row.contains(&format!("`\"{word}\"`"))), "{}: one of {words:?}", key.path);
+        }
+        assert!(!key.required || row.contains("| required |"), "{} is required", key.path);
+    }
+    let models = row("model`").unwrap();
+    assert!(models::names().iter().all(|name| models.contains(&format!("`{name}`"))), "networks: {models}");
+    let others = loaders::transform::names().into_iter().chain(data_tools::KINDS.iter().map(|kind| kind.0));
+    for name in others {
+        assert!(row(name).is_some(), "{name} has no row in docs/guide.md");
+    }
+}
+
+/// No page names a file that is not there.
+#[test]
+fn the_pages_name_files_that_exist() {
+    let folders = ["src/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
+    let pages = ["README.md", "CHANGELOG.md", "docs/guide.md", "docs/formats.md", "docs/internals.md"];
+    let mut seen = 0;
+    for name in pages {
+        let page = page(name);
+        let words = page.split(|c: char| c.is_whitespace() || "`()|,;:".contains(c));
+        let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder)));
+        for path in paths.filter(|path| !path.contains("NAME")) {
+            let path = path.trim_end_matches('.').split('#').next().unwrap_or(path);
+            assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{name}: there is no {path}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen} paths");
+}

@@ -15,7 +15,7 @@ use crate::recipe::Overlap;
 use crate::report::{Reporter, Start};
 
 /// What `--device cuda` meets in this build.
-pub fn no_cuda() -> Error {
+fn no_cuda() -> Error {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64"];
     let driver =
         folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| std::path::Path::new(p).exists());

@@ -56,6 +56,9 @@ fn train<B: Backend>(
             let event = stepper.step(&mut run, &mut loader, epoch, step, done, lr)?;
             done += 1;
             report.event(event)?;
+            if done == 1 {
+                report.note(&format!("first step done {:.2} s after the start of the program", started.elapsed().as_secs_f64()));
+            }
         }
         trained += start.elapsed();
         report.event(stepper.epoch(
