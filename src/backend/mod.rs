@@ -208,7 +208,7 @@ pub trait Backend: Sized + 'static {
     /// `to += from`.
     fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
 
-    /// One step of SGD over the ranges of a chunk.
+    /// One step of SGD over the ranges of a chunk; tells whether all parameters are still finite.
     fn sgd(
         &self,
         numbers: Sgd,
@@ -216,7 +216,7 @@ pub trait Backend: Sized + 'static {
         w: &mut Self::Buf,
         g: &Self::Buf,
         m: &mut Self::Buf,
-    ) -> Result<(), Error>;
+    ) -> Result<bool, Error>;
 
     /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`.
     fn cross_entropy(

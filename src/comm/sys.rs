@@ -290,6 +290,9 @@ impl Communicator {
         into.clear();
         into.resize(total, 0);
         let kind = u8::datatype();
+        // an empty slice's address is made up, and may be the very one that means MPI_IN_PLACE
+        static SOMEWHERE: [u8; 1] = [0];
+        let mine = if mine.is_empty() { &SOMEWHERE[..0] } else { mine };
         // SAFETY: rank 0 has room for the sum of all counts, at the offsets given; both arrays have one entry a rank
         // there. Elsewhere MPI reads none of them.
         let code = unsafe {

@@ -6,6 +6,7 @@ pub mod init;
 pub mod memory;
 pub mod params;
 pub mod spec;
+mod state;
 pub mod table;
 
 pub use accumulate::Turn;

@@ -24,14 +24,15 @@ impl<B: Backend> SgdMomentum<B> {
         Ok(Self { momentum: momentum as f32, nesterov, decay, buffers })
     }
 
-    /// One step from the gradients that lie in the graph.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64) -> Result<(), Error> {
+    /// One step from the gradients that lie in the graph; tells whether all parameters are still finite.
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64) -> Result<bool, Error> {
         let numbers = Sgd { lr: lr as f32, momentum: self.momentum, nesterov: self.nesterov };
         let (backend, weights, grads) = graph.arenas();
+        let mut finite = true;
         for (chunk, decay) in self.decay.iter().enumerate() {
             let momentum = &mut self.buffers.chunks[chunk];
-            backend.sgd(numbers, decay, &mut weights.chunks[chunk], &grads.chunks[chunk], momentum)?;
+            finite &= backend.sgd(numbers, decay, &mut weights.chunks[chunk], &grads.chunks[chunk], momentum)?;
         }
-        Ok(())
+        Ok(finite)
     }
 }

@@ -57,7 +57,10 @@ fn train<B: Backend>(
             done += 1;
             report.event(event)?;
             if done == 1 {
-                report.note(&format!("first step done {:.2} s after the start of the program", started.elapsed().as_secs_f64()));
+                report.note(&format!(
+                    "first step done {:.2} s after the start of the program",
+                    started.elapsed().as_secs_f64()
+                ));
             }
         }
         trained += start.elapsed();

@@ -60,11 +60,10 @@ impl<'a> Stepper<'a> {
         sums.set_waits(rank, data_ms, self.comm_wait_ms);
         let sums = StepSums::from_values(layout, exchange.finish(&mut run.graph, sums.into_values())?);
         self.comm_wait_ms = exchange.take_wait().as_secs_f64() * 1e3;
-        // every rank has the same sums, so all stop here together
-        if !sums.loss().is_finite() {
+        // every rank has the same sums and the same parameters, so all stop here together
+        if !sums.loss().is_finite() || !run.optimizer.step(&mut run.graph, lr)? {
             return Err(not_finite(self.session, done, lr));
         }
-        run.optimizer.step(&mut run.graph, lr)?;
         sums.update_running(&mut run.graph);
         Ok(self.event(sums, epoch, done + 1, lr, start))
     }
@@ -130,7 +129,7 @@ fn not_finite(session: &Session, done: u64, lr: f64) -> Error {
         return Error::Elsewhere { code: 1 };
     }
     Error::Failed(format!(
-        "the loss of step {} is not finite (lr {lr}); the last good checkpoint stands. Try a smaller schedule.base_lr, a longer \
+        "the loss of step {} is not finite, or a parameter after it (lr {lr}); the last good checkpoint stands. Try a smaller schedule.base_lr, a longer \
          schedule.warmup_epochs, or check the data with `trireme data stats`",
         done + 1
     ))

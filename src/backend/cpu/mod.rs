@@ -189,9 +189,8 @@ impl Backend for Cpu {
         w: &mut AlignedBuf,
         g: &AlignedBuf,
         m: &mut AlignedBuf,
-    ) -> Result<(), Error> {
-        update::sgd(self.threads, numbers, ranges, w.as_mut_slice(), g.as_slice(), m.as_mut_slice());
-        Ok(())
+    ) -> Result<bool, Error> {
+        Ok(update::sgd(self.threads, numbers, ranges, w.as_mut_slice(), g.as_slice(), m.as_mut_slice()))
     }
 
     fn cross_entropy(

@@ -111,15 +111,17 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn sgd(&self, s: Sgd, ranges: &[DecayRange], w: &mut HostBuf, g: &HostBuf, m: &mut HostBuf) -> Result<(), Error> {
+    fn sgd(&self, s: Sgd, ranges: &[DecayRange], w: &mut HostBuf, g: &HostBuf, m: &mut HostBuf) -> Result<bool, Error> {
+        let mut finite = true;
         for r in ranges {
             for i in r.range.clone() {
                 let g = g.0[i] + r.weight_decay * w.0[i];
                 m.0[i] = s.momentum * m.0[i] + g;
                 w.0[i] -= s.lr * if s.nesterov { g + s.momentum * m.0[i] } else { m.0[i] };
+                finite &= w.0[i].is_finite();
             }
         }
-        Ok(())
+        Ok(finite)
     }
 
     fn cross_entropy(

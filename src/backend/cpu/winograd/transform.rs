@@ -265,7 +265,7 @@ impl Side<'_> {
 
     /// Transformed inputs of tiles `first .. first + count` of sample `n`: place, tile, channel (of `channels`).
     #[target_feature(enable = "avx2,fma")]
-pub fn inputs<const A: usize>(&self, n: usize, first: usize, count: usize, channels: usize, v: &mut [f32]) {
+    pub fn inputs<const A: usize>(&self, n: usize, first: usize, count: usize, channels: usize, v: &mut [f32]) {
         let strip = strip::<A>(&self.desc, first, count, channels);
         for block in 0..self.desc.blocks() {
             input_tiles::<A>(self.plane(n, block), strip, &mut v[block * BLOCK..]);
@@ -274,7 +274,7 @@ pub fn inputs<const A: usize>(&self, n: usize, first: usize, count: usize, chann
 
     /// The same for gradients of outputs.
     #[target_feature(enable = "avx2,fma")]
-pub fn gradients<const A: usize>(&self, n: usize, first: usize, count: usize, channels: usize, d: &mut [f32]) {
+    pub fn gradients<const A: usize>(&self, n: usize, first: usize, count: usize, channels: usize, d: &mut [f32]) {
         let strip = strip::<A>(&self.desc, first, count, channels);
         for block in 0..self.desc.blocks() {
             gradient_tiles::<A>(self.plane(n, block), strip, &mut d[block * BLOCK..]);
@@ -388,9 +388,8 @@ pub fn filter_gradient<const A: usize>(grids: &[f32], threads: usize, ci: usize,
     let grid = A * A * pi * po;
     for (i, g) in dw.chunks_exact_mut(k * k).take(ci * co).enumerate() {
         let from = at(i % ci, i / ci, pi);
-        let sum = |place: usize| -> f64 {
-            (0..threads).map(|t| f64::from(grids[t * grid + place * pi * po + from])).sum()
-        };
+        let sum =
+            |place: usize| -> f64 { (0..threads).map(|t| f64::from(grids[t * grid + place * pi * po + from])).sum() };
         let columns: [[f64; 5]; A] =
             std::array::from_fn(|c| filter_back_line::<A>(std::array::from_fn(|r| sum(A * r + c))));
         for r in 0..k {

@@ -1,0 +1,135 @@
+//! What training, checkpoints and tables reach for in a graph: parameters, gradients, running statistics, times, formats.
+
+use super::graph::{Graph, NodeTime, NormPlace};
+use super::memory::Memory;
+use super::params::{Layout, Param};
+use super::spec::NetSpec;
+use crate::backend::op::Shape;
+use crate::backend::{Arena, Backend, Error};
+
+impl<B: Backend> Graph<B> {
+    /// The device.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The network.
+    pub fn net(&self) -> &NetSpec {
+        &self.net
+    }
+
+    /// Logical shape of every tensor, input first.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// The parameters in the order of the network.
+    pub fn params(&self) -> &[Param<B>] {
+        &self.layout.params
+    }
+
+    /// Where they lie.
+    pub fn layout(&self) -> &Layout<B> {
+        &self.layout
+    }
+
+    /// Buffers and their sharing.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The flat parameters and gradients, for the optimizer.
+    pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &Arena<B>) {
+        (&self.backend, &mut self.weights, &self.grads)
+    }
+
+    /// Gives a gradient chunk back.
+    pub fn put(&mut self, chunk: usize, gradients: B::Buf) {
+        self.grads.chunks[chunk] = gradients;
+    }
+
+    /// Takes a gradient chunk out.
+    pub fn take(&mut self, chunk: usize) -> B::Buf {
+        std::mem::take(&mut self.grads.chunks[chunk])
+    }
+
+    /// A parameter as a plain tensor.
+    pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
+        self.plain(index, &self.weights)
+    }
+
+    /// A parameter's gradient as a plain tensor.
+    pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
+        self.plain(index, &self.grads)
+    }
+
+    fn plain(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
+        let p = &self.layout.params[index];
+        let mut plain = vec![0.0; p.spec.elems()];
+        self.backend.unpack(&p.format, arena, p.slot, &mut plain)?;
+        Ok(plain)
+    }
+
+    /// Sets a parameter from a plain tensor.
+    pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
+        let p = &self.layout.params[index];
+        if plain.len() != p.spec.elems() {
+            let (expected, got) = (format!("{} elements", p.spec.elems()), plain.len().to_string());
+            return Err(Error::Size { op: p.name.clone(), expected, got });
+        }
+        self.backend.pack(&p.format, plain, &mut self.weights, p.slot)
+    }
+
+    /// Places of the running statistics.
+    pub fn norms(&self) -> &[NormPlace] {
+        &self.norms
+    }
+
+    /// Running means and variances of all batch normalisations, each as [`NormPlace`] says.
+    pub fn running(&self) -> &[f32] {
+        &self.running
+    }
+
+    /// The same, for writing.
+    pub fn running_mut(&mut self) -> &mut [f32] {
+        &mut self.running
+    }
+
+    pub(super) fn running_of(&self, n: NormPlace) -> &[f32] {
+        &self.running[n.offset..n.offset + 2 * n.channels]
+    }
+
+    /// Adds the last batch's statistics to `sums` (as [`NormPlace`] lays them out: `n d`, then `M2 + n d^2`) and its number of
+    /// values per channel to `counts`, one for each batch normalisation.
+    pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
+        let Some(plan) = self.plans.get(&self.current) else { return };
+        for (place, count) in self.norms.iter().zip(counts) {
+            if let Some(op) = &plan[place.node] {
+                let sums = &mut sums[place.offset..place.offset + 2 * place.channels];
+                *count += op.pool_statistics(self.running_of(*place), sums) as f64;
+            }
+        }
+    }
+
+    /// Starts (or, with false, ends) the timing of every node; gives the times so far.
+    pub fn profile(&mut self, on: bool) -> Vec<NodeTime> {
+        let fresh = on.then(|| vec![NodeTime::default(); self.net.nodes.len()]);
+        std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
+    }
+
+    /// Primitives behind a node, for the largest batch.
+    pub fn implementation(&self, node: usize) -> String {
+        let plan = self.plans.values().next_back();
+        plan.and_then(|p| p[node].as_ref()).map_or_else(|| "renamed".into(), |p| p.implementation())
+    }
+
+    /// Bytes of private memory of all plans.
+    pub fn state_bytes(&self) -> usize {
+        self.plans.values().flatten().flatten().map(|p| p.state_bytes()).sum()
+    }
+
+    /// One line per parameter that says how it lies in memory: equal on all ranks, or their sums would mix elements.
+    pub fn format_lines(&self) -> String {
+        self.layout.params.iter().map(|p| format!("{} {:?} {:?}\n", p.name, p.slot, p.format)).collect()
+    }
+}
