@@ -205,7 +205,7 @@ pub enum Fault {
     /// The image has another shape than the pipeline was built for.
     #[error(
         "image of {got} (height x width x channels), expected {expected}; \
-         all images of a data set must have one size: convert it with `--resize`"
+         all images of a data set must have one size: resize them before they are converted"
     )]
     ImageSize {
         /// The pipeline's input.

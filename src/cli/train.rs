@@ -37,7 +37,8 @@ pub struct Args {
     /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Go on from a checkpoint: `auto` for the newest under --out, or a file
+    /// `auto`: go on from the newest checkpoint under --out, start at the beginning if there is none (this version writes
+    /// models, from which it cannot go on yet)
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
     /// Where to compute
@@ -88,12 +89,18 @@ impl Args {
 /// Trains.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     threads::calm_waiting()?;
+    if let Some(Resume::From(file)) = &args.resume {
+        let file = file.display();
+        return Err(Failure::usage(format!(
+            "--resume {file}: this version cannot go on from a file yet; leave --resume out"
+        )));
+    }
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = Request {
         recipe: args.recipe.clone(),
         sets: args.sets(),
         out: args.out(),
-        resume: args.resume.is_some(),
+        resume: args.resume == Some(Resume::Auto),
         cuda: args.device == Device::Cuda,
         threads: args.threads,
         max_steps: args.max_steps,

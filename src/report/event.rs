@@ -68,7 +68,7 @@ pub struct Step {
     pub img_per_s: f64,
     /// Milliseconds that the slowest rank waited for its loader.
     pub data_wait_ms: f64,
-    /// Milliseconds that a rank waited for the others' gradients.
+    /// Milliseconds that the longest waiting rank waited for the others, in the step before.
     pub comm_wait_ms: f64,
     /// Milliseconds of the whole step.
     pub step_ms: f64,

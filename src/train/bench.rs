@@ -134,7 +134,8 @@ pub fn memory_mb() -> f64 {
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
-    format!("{} x{}", model.unwrap_or_else(|| "unknown".into()), cores::affinity().len())
+    let model = model.unwrap_or_else(|| "unknown".into());
+    format!("{model}, {} core(s) for this process", cores::affinity().len())
 }
 
 /// Time of one sum over all ranks.

@@ -93,6 +93,19 @@ pub fn warning(masks: &[Mask]) -> Option<String> {
     ))
 }
 
+/// What to say when all ranks of this node together are bound to fewer cores than it has.
+pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let online = parse_list(online.trim()).len().min(quota().unwrap_or(usize::MAX));
+    let bound = users(masks).keys().filter(|(h, _)| *h == host).count();
+    (masks.len() > 1 && bound < online).then(|| {
+        format!(
+            "note: the ranks on {host} are bound to {bound} of its {online} cores; to use all, mpirun --bind-to none (Open MPI), \
+             srun --cpus-per-task=n"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -157,11 +157,14 @@ fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
 
 fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool, request: &Request) -> Start {
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let exchange = match (session.world.size, overlap) {
-        (1, _) => "none, one rank".to_string(),
-        (_, true) => "float, beside backward (a core is left for MPI)".to_string(),
-        (_, false) => "float, after backward (no core is left for MPI)".to_string(),
+    let exchange = match (session.world.size, overlap, run.recipe.reduce.overlap) {
+        (1, ..) => "none, one rank",
+        (_, true, Overlap::Auto) => "float, beside backward (a core is left for MPI)",
+        (_, false, Overlap::Auto) => "float, after backward (no core is left for MPI)",
+        (_, true, _) => "float, beside backward",
+        (_, false, _) => "float, after backward",
     };
+    let exchange = exchange.to_string();
     let facts = [
         ("device", run.graph.backend().describe()),
         (
@@ -173,11 +176,10 @@ fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool,
                 plural(budget.loader, "loader thread")
             ),
         ),
-        ("mpi", session.world.library.clone()),
-        ("mpi_threads", session.world.thread_level.to_string()),
+        ("mpi", format!("{}, {}", session.world.library, session.world.thread_level)),
         ("exchange", exchange),
         ("schedule", run.schedule.describe()),
-        ("data", format!("{} ({} shards)", run.recipe.data, run.source.train.shards().len())),
+        ("shards", format!("{} in {}", run.source.train.shards().len(), run.recipe.data)),
         ("out", request.out.display().to_string()),
     ];
     Start {

@@ -73,8 +73,12 @@ impl Source {
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
         let image = train.image_spec()?;
-        let augment = Pipeline::new(&recipe.augment.train, image, &dataset.manifest, recipe.seed)?;
-        let preprocess = Pipeline::new(&recipe.augment.eval, image, &dataset.manifest, recipe.seed)?;
+        let pipeline = |list: &str, ops: &[String]| {
+            Pipeline::new(ops, image, &dataset.manifest, recipe.seed)
+                .map_err(|e| Error::Usage(format!("augment.{list}, images of {image}: {e}")))
+        };
+        let augment = pipeline("train", &recipe.augment.train)?;
+        let preprocess = pipeline("eval", &recipe.augment.eval)?;
         if augment.output() != preprocess.output() {
             return Err(Error::Usage(format!(
                 "augment.train makes images of {} and augment.eval of {}; end both with the same size",

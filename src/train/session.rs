@@ -89,7 +89,7 @@ impl Session {
         let text = String::from_utf8_lossy(&lines);
         let masks: Vec<cores::Mask> = text.lines().map(cores::Mask::parse).collect();
         let cores = cores::share(&masks, self.world.rank);
-        self.notes.extend(cores::warning(&masks));
+        self.notes.extend(cores::warning(&masks).or_else(|| cores::unused(&masks, &self.world.host)));
         Ok(cores)
     }
 }

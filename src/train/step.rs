@@ -129,7 +129,7 @@ fn not_finite(session: &Session, done: u64, lr: f64) -> Error {
         return Error::Elsewhere { code: 1 };
     }
     Error::Failed(format!(
-        "the loss of step {} is not finite, or a parameter after it (lr {lr}); the last good checkpoint stands. Try a smaller schedule.base_lr, a longer \
+        "the loss of step {} is not finite, or a parameter after it (lr {lr:.4e}); the last good checkpoint stands, if there is one. Try a smaller schedule.base_lr, a longer \
          schedule.warmup_epochs, or check the data with `trireme data stats`",
         done + 1
     ))
