@@ -215,7 +215,7 @@ fn image_of_another_size() {
     let other = raw(1, &[0; 9 * 8 * 3], ImageSpec::new(9, 8, 3));
     assert_contains(
         &loader_complaint(&[good.clone(), other]),
-        &["tfrecord, record 1 at byte", "image of 9x8x3", "expected 8x8x3", "--resize"],
+        &["tfrecord, record 1 at byte", "image of 9x8x3", "expected 8x8x3", "resize"],
     );
     let short = raw(1, &[0; 191], SPEC);
     assert_contains(

@@ -88,11 +88,7 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
         }
         _ => join(&mut session, late.unwrap_or_else(|| open(request)), request, started),
     };
-    // what all ranks know ends as a success does: together
-    if matches!(&result, Ok(_) | Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
-        session.comm.finish()?;
-    }
-    result
+    session.conclude(result)
 }
 
 /// Plans on one of several ranks.

@@ -39,10 +39,7 @@ pub fn score(
     let opened = open(file, data, split, batch);
     let mut session = Session::join(comm)?;
     let result = score_on(&mut session, opened, threads);
-    if matches!(&result, Ok(_) | Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
-        session.comm.finish()?;
-    }
-    result
+    session.conclude(result)
 }
 
 fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<(ModelFile, Evaluation), Error> {

@@ -61,6 +61,22 @@ impl Session {
         }
     }
 
+    /// Ends MPI where all ranks know how the run went, a failure included; another failure is left to the caller. What is to be
+    /// said is said before the end: once a rank has left with a failure, launchers kill the others.
+    pub fn conclude<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        let result = match result {
+            Err(Error::Agreed { code, text }) => {
+                eprintln!("{text}");
+                Err(Error::Elsewhere { code })
+            }
+            other => other,
+        };
+        if matches!(&result, Ok(_) | Err(Error::Elsewhere { .. })) {
+            self.comm.finish()?;
+        }
+        result
+    }
+
     /// Fails on all ranks unless each has the same text: the recipe, the data set, memory formats, the program.
     pub fn same(&self, what: &str, text: &str, cure: &str) -> Result<(), Error> {
         if self.world.size == 1 {
