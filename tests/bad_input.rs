@@ -466,7 +466,7 @@ fn the_death_of_a_rank_ends_the_run() {
     let ended = running.wait(Duration::from_secs(15));
     assert!(!ended.status.success(), "{}", ended.stderr);
     assert_gone(&ranks);
-    setting.assert_no_model();
+    assert_only_whole_models(&setting);
 }
 
 #[test]
@@ -479,7 +479,17 @@ fn an_interrupt_ends_all_ranks() {
     let ended = running.wait(Duration::from_secs(15));
     assert!(!ended.status.success(), "{}", ended.stderr);
     assert_gone(&ranks);
-    setting.assert_no_model();
+    assert_only_whole_models(&setting);
+}
+
+/// A killed rank may leave the hidden file that it was writing; whatever has a model's name is whole.
+#[track_caller]
+fn assert_only_whole_models(setting: &Setting) {
+    for file in files(&setting.out).iter().filter(|f| f.ends_with(".h5")) {
+        let path = Path::new(&setting.out).join(file);
+        ModelFile::read(&path).unwrap_or_else(|e| panic!("{file}: {e}"));
+    }
+    assert!(!Path::new(&setting.out).join("model.h5").exists());
 }
 
 #[track_caller]
@@ -555,4 +565,48 @@ fn a_panic_in_a_loader_thread_of_one_rank() {
     command.env(CASE, &setting.data);
     let ended = start(command).wait(PATIENCE);
     ended.failed(1, &["rank 1: panic in thread loader-0 at ", "the order has a defect"]);
+}
+
+/// An OpenMP that starts fewer threads than are planned for would skip their work.
+#[test]
+fn fewer_threads_than_asked_for() {
+    let (setting, _images) = Setting::new();
+    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "2"];
+    let mut limited = trireme(0, &args);
+    limited.env("OMP_THREAD_LIMIT", "1");
+    start(limited).wait(PATIENCE).failed(1, &["OpenMP starts 1 of 2", "OMP_THREAD_LIMIT", "--threads 1"]);
+    assert!(!Path::new(&setting.out).exists());
+    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "100000"];
+    run(2, &args).failed(1, &["100000 are asked for"]);
+}
+
+/// Ranks that see different data sets would each train on their own.
+#[test]
+fn ranks_with_different_data() {
+    let (setting, images) = Setting::new();
+    let other = setting.folder.at("other");
+    fs::create_dir(&other).unwrap();
+    for entry in fs::read_dir(&images.dir).unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, Path::new(&other).join(from.file_name().unwrap())).unwrap();
+    }
+    let mut manifest = images.manifest.clone();
+    manifest.mean = vec![0.9];
+    manifest.write(Path::new(&other)).unwrap();
+    let mut program = trireme(1, &setting.args(&[]));
+    let second = ["train", &setting.recipe, "--data", &other, "--out", &setting.out, "--threads", "1"];
+    program.args([":", "-n", "1"]).arg(env!("CARGO_BIN_EXE_trireme")).args(second);
+    // the recipe's `data` differs too: it is part of what all ranks must share
+    start(program).wait(PATIENCE).failed(1, &["rank 1: the recipe or the data set differs from rank 0's"]);
+    assert!(!Path::new(&setting.out).exists());
+}
+
+#[test]
+fn splits_of_different_image_sizes() {
+    let (setting, _images) = Setting::of(|dir| {
+        Images::edited(dir, DIGITS, 48, 10, |id, record| {
+            *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
+        })
+    });
+    setting.refused(1, &[], &["images of split train are 28x30x1", "28x28x1"]);
 }

@@ -89,18 +89,16 @@ impl Args {
 /// Trains.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     threads::calm_waiting()?;
-    if let Some(Resume::From(file)) = &args.resume {
-        let file = file.display();
-        return Err(Failure::usage(format!(
-            "--resume {file}: this version cannot go on from a file yet; leave --resume out"
-        )));
-    }
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = Request {
         recipe: args.recipe.clone(),
         sets: args.sets(),
         out: args.out(),
         resume: args.resume == Some(Resume::Auto),
+        resume_from: match &args.resume {
+            Some(Resume::From(file)) => Some(file.clone()),
+            _ => None,
+        },
         cuda: args.device == Device::Cuda,
         threads: args.threads,
         max_steps: args.max_steps,

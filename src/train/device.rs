@@ -55,6 +55,12 @@ impl Budget {
 
 /// Opens what the request names, for the device that it names.
 fn open(request: &Request) -> Result<Source, Error> {
+    if let Some(file) = &request.resume_from {
+        let file = file.display();
+        return Err(Error::Usage(format!(
+            "--resume {file}: this version cannot go on from a file yet; leave --resume out"
+        )));
+    }
     if request.cuda { Err(no_cuda()) } else { Source::open(request) }
 }
 
@@ -99,7 +105,7 @@ fn join(
     started: Instant,
 ) -> Result<Option<String>, Error> {
     let source = session.agree(source)?;
-    session.same("the recipe or the data set", &source.digest()?, "start all ranks with the same files")?;
+    session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let budget = Budget::new(cores, request, source.recipe.loader.threads, ranks);

@@ -23,8 +23,10 @@ pub struct Request {
     pub sets: Vec<String>,
     /// Output folder.
     pub out: PathBuf,
-    /// Whether to go on from a checkpoint, and which.
+    /// Whether to go on from the newest checkpoint, if there is one.
     pub resume: bool,
+    /// The checkpoint file that was named instead.
+    pub resume_from: Option<PathBuf>,
     /// Whether a GPU was asked for.
     pub cuda: bool,
     /// Compute threads; `None` = this rank's cores.
@@ -73,6 +75,15 @@ impl Source {
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
         let image = train.image_spec()?;
+        if let Some(split) = &eval
+            && split.image_spec()? != image
+        {
+            let (name, other) = (split.name(), split.image_spec()?);
+            return Err(Error::Failed(format!(
+                "data set {}: images of split train are {image}, those of {name} {other}; they must have one size",
+                recipe.data
+            )));
+        }
         let pipeline = |list: &str, ops: &[String]| {
             Pipeline::new(ops, image, &dataset.manifest, recipe.seed)
                 .map_err(|e| Error::Usage(format!("augment.{list}, images of {image}: {e}")))
@@ -94,20 +105,17 @@ impl Source {
         network(&self.recipe.model, self.augment.output(), self.train.classes())
     }
 
-    /// Text that must be the same on every rank: the recipe and what the data set says of itself.
-    pub fn digest(&self) -> Result<String, Error> {
-        let mut text = self.recipe.to_toml()?;
-        for (name, split) in &self.manifest.splits {
-            let bytes: u64 = split.shards.iter().map(|s| s.bytes).sum();
-            text.push_str(&format!(
-                "split {name}: {} images, {} shards, {bytes} bytes\n",
-                split.count,
-                split.shards.len()
-            ));
-        }
-        self.manifest.classes.iter().for_each(|c| text.push_str(&format!("class {c}\n")));
-        Ok(text)
+    /// Text that must be the same on every rank: the request, the recipe and what the data set says of itself.
+    pub fn digest(&self, request: &Request) -> Result<String, Error> {
+        let recipe = self.recipe.to_toml()?;
+        let manifest = digest(&self.manifest)?;
+        Ok(format!("{recipe}\nmax-steps {:?}\ndry-run {}\n{manifest}", request.max_steps, request.dry_run))
     }
+}
+
+/// A data set's description as text, one value a line.
+pub fn digest(manifest: &Manifest) -> Result<String, Error> {
+    serde_json::to_string_pretty(manifest).map_err(|e| Error::Failed(format!("dataset.json: {e}")))
 }
 
 /// A network of the catalogue for images of this shape.
@@ -147,7 +155,7 @@ impl Division {
 
     /// Images of the largest worker on any rank: the plan that settles all layouts.
     pub fn largest(&self) -> usize {
-        self.batch.div_ceil(self.workers)
+        self.images_of(0).div_ceil(self.workers)
     }
 
     /// Sizes of this rank's workers that will come up.
@@ -230,8 +238,12 @@ const LOADER_NICE: i32 = 19;
 
 /// Creates the output folder, which must be new or empty, proves that it can be written, and leaves the recipe there.
 pub fn claim_output(out: &Path, resume: bool, recipe: &Recipe) -> Result<(), Error> {
-    let busy = |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    if resume && busy(&out.join("checkpoints")) {
+    // what a killed run left half-written is hidden, and no obstacle
+    let visible = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|e| !e.file_name().to_string_lossy().starts_with('.'))
+    };
+    let busy = |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(visible));
+    if resume && (busy(&out.join("checkpoints")) || out.join("model.h5").exists()) {
         return Err(Error::Usage(format!(
             "{} holds models of an earlier run, and this version cannot go on from them yet; choose another --out",
             out.display()

@@ -13,6 +13,7 @@ use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::nn::{Graph, Purpose};
 use crate::recipe;
+use loaders::record::masked_crc32c;
 use loaders::{Dataset, ImageSpec, Manifest, Options, Pipeline, picture};
 
 /// A split's score and what was scored.
@@ -42,7 +43,7 @@ pub fn score(
     session.conclude(result)
 }
 
-fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<(ModelFile, Evaluation), Error> {
+fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<Opened, Error> {
     let model = ModelFile::read(file)?;
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
@@ -62,16 +63,37 @@ fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<(
         )));
     }
     let pipeline = Pipeline::new(&model.preprocess, image, &manifest(&model), 0)?;
+    // a batch larger than the split would be planned for images that do not exist
+    let batch = batch.min(split.len().max(1) as usize);
     let evaluation = Evaluation { split: Arc::new(split), pipeline, batch, options: Options::default() };
-    Ok((model, evaluation))
+    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation })
 }
 
-fn score_on(
-    session: &mut Session,
-    opened: Result<(ModelFile, Evaluation), Error>,
-    threads: Option<usize>,
-) -> Result<Scored, Error> {
-    let (model, mut evaluation) = session.agree(opened)?;
+/// What is scored, and the text that must be the same on every rank.
+struct Opened {
+    model: ModelFile,
+    evaluation: Evaluation,
+    text: String,
+}
+
+fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Result<String, Error> {
+    let mut text = format!("network {}\nstep {}\nbatch {}\n", model.network, model.step, evaluation.batch);
+    text.push_str(&format!("split {}\n", evaluation.split.name()));
+    for (layer, (name, _, values)) in model.layers.iter().flat_map(|l| l.tensors.iter().map(move |t| (&l.name, t))) {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        text.push_str(&format!("{layer}.{name} {:08x}\n", masked_crc32c(&bytes)));
+    }
+    text.push_str(&super::prepare::digest(manifest)?);
+    Ok(text)
+}
+
+fn score_on(session: &mut Session, opened: Result<Opened, Error>, threads: Option<usize>) -> Result<Scored, Error> {
+    let Opened { model, mut evaluation, text } = session.agree(opened)?;
+    session.same(
+        "the model, the data set, --split or --batch",
+        &text,
+        "start all ranks with the same files and options",
+    )?;
     let cores = session.cores()?;
     let threads = threads.unwrap_or(cores.own);
     evaluation.options.threads = cores.own.saturating_sub(threads).max(1);

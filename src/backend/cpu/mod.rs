@@ -27,6 +27,9 @@ use threads::Threads;
 use super::op::{Op, Shape};
 use super::{Arena, Backend, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc};
 
+/// Compute threads of one rank at most: beyond any node's cores.
+const MOST_THREADS: usize = 1024;
+
 /// oneDNN on the cores of this rank. Use it from the thread that made it: the OpenMP pool belongs to that thread.
 pub struct Cpu {
     engine: Rc<Engine>,
@@ -38,6 +41,12 @@ pub struct Cpu {
 impl Cpu {
     /// With this many threads.
     pub fn new(threads: usize) -> Result<Self, Error> {
+        if threads > MOST_THREADS {
+            let why = format!(
+                "{threads} are asked for, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
+            );
+            return Err(Error::Unsupported { op: "compute threads".into(), why });
+        }
         let (_, block) = onednn::instruction_set();
         Ok(Self { engine: Rc::new(Engine::new(threads.max(1))?), threads: Threads(threads.max(1)), block })
     }

@@ -65,10 +65,11 @@ pub fn version() -> String {
 pub fn instruction_set() -> (&'static str, usize) {
     // SAFETY: a pure query.
     let isa = unsafe { sys::dnnl_get_effective_cpu_isa() };
-    // each set's bits contain those of the ones before it, so the order of the values is the order of the sets
-    if isa >= sys::dnnl_cpu_isa_avx512_core && isa != sys::dnnl_cpu_isa_all {
+    // a set's value has the bits of all sets that it includes
+    let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
+    if has(sys::dnnl_cpu_isa_avx512_core) {
         ("avx512", 16)
-    } else if isa >= sys::dnnl_cpu_isa_avx2 {
+    } else if has(sys::dnnl_cpu_isa_avx2) {
         ("avx2", 8)
     } else {
         ("sse4.1", 8)
@@ -162,8 +163,16 @@ impl Engine {
     /// For a pool of this many OpenMP threads, owned by the calling thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
         let (mut engine, mut stream) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: sets a per-thread variable of libgomp.
-        unsafe { sys::omp_set_num_threads(threads as i32) };
+        // SAFETY: both set per-thread variables of libgomp. A team of changing size is nothing that oneDNN's plans can bear.
+        unsafe {
+            sys::omp_set_dynamic(0);
+            sys::omp_set_num_threads(threads as i32);
+        }
+        let team = team_size(threads);
+        if team != threads {
+            let why = format!("OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT, or ask for --threads {team}");
+            return Err(Error::Unsupported { op: "compute threads".into(), why });
+        }
         // SAFETY: out-pointers are valid; the stream is made from the engine just created.
         unsafe {
             check(sys::dnnl_engine_create(&mut engine, sys::dnnl_cpu, 0), "dnnl_engine_create", "the CPU")?;
@@ -189,19 +198,37 @@ impl Drop for Engine {
     }
 }
 
-/// Runs `f(thread)` for thread = 0..threads on OpenMP's own pool, the one that the primitives use: two pools would fight.
-pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
-    extern "C" fn enter(data: *mut std::ffi::c_void) {
-        // SAFETY: `data` is the address of the closure below, alive until GOMP_parallel returns; it is Sync.
-        let f = unsafe { &*data.cast::<&(dyn Fn(usize) + Sync)>() };
+/// How many threads OpenMP really starts.
+fn team_size(threads: usize) -> usize {
+    let team = std::sync::atomic::AtomicUsize::new(1);
+    parallel(threads, &|_| {
         // SAFETY: a query inside a parallel region.
-        f(unsafe { sys::omp_get_thread_num() } as usize);
+        let size = unsafe { sys::omp_get_num_threads() };
+        team.store(size as usize, std::sync::atomic::Ordering::Relaxed);
+    });
+    team.into_inner()
+}
+
+/// Runs `f(share)` for share = 0..threads on OpenMP's own pool, the one that the primitives use: two pools would fight. Should
+/// OpenMP grant fewer threads, those that run take several shares.
+pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
+    struct Region<'a> {
+        f: &'a (dyn Fn(usize) + Sync),
+        threads: usize,
+    }
+    extern "C" fn enter(data: *mut std::ffi::c_void) {
+        // SAFETY: `data` is the address of the region below, alive until GOMP_parallel returns; it is Sync.
+        let region = unsafe { &*data.cast::<Region<'_>>() };
+        // SAFETY: queries inside a parallel region.
+        let (thread, team) = unsafe { (sys::omp_get_thread_num() as usize, sys::omp_get_num_threads() as usize) };
+        (thread..region.threads).step_by(team.max(1)).for_each(region.f);
     }
     if threads == 1 {
         return f(0);
     }
-    let data = (&raw const f).cast_mut().cast();
-    // SAFETY: the region ends before this call returns, so the borrowed closure outlives every thread's use of it.
+    let region = Region { f, threads };
+    let data = (&raw const region).cast_mut().cast();
+    // SAFETY: the parallel region ends before this call returns, so what it borrows outlives every thread's use of it.
     unsafe { sys::GOMP_parallel(Some(enter), data, threads as u32, 0) }
 }
 

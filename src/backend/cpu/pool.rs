@@ -148,7 +148,11 @@ impl Plan {
         let [_, stride] = op.extent(x.shape);
         let y = x.with_shape(r.op.output(r.shapes).map_err(wrong)?);
         let remember = r.train && op.kind == PoolKind::Max;
-        let winners = vec![0; if remember { y.elems() } else { 0 }];
+        let count = if remember { y.elems() } else { 0 };
+        let mut winners = Vec::new();
+        let memory = |_| Error::Memory { what: r.name.into(), bytes: count * 4 };
+        winners.try_reserve_exact(count).map_err(memory)?;
+        winners.resize(count, 0);
         Ok(Self { threads, kind: op.kind, x, y, grid: Grid { rows, columns, width: x.shape.w, stride }, winners })
     }
 
