@@ -5,16 +5,27 @@ use super::{Checkpoint, End, Epoch, Eval, Start, Step};
 /// The table at the start: what will happen, on what.
 pub(super) fn start(start: &Start) -> String {
     let Start { model, parameters, images, batch, workers, ranks, .. } = start;
+    let whole = u64::from(start.epochs) * start.steps_per_epoch;
     let mut rows = vec![
         ("model", format!("{model}, {} parameters", grouped(*parameters))),
         ("data", format!("{} images, {} steps of {batch} an epoch", grouped(*images), start.steps_per_epoch)),
-        ("run", format!("{} epochs, steps {} to {}", start.epochs, start.step, start.last_step)),
-        ("ranks", format!("{ranks}, {workers} workers")),
+        ("run", format!("steps {} of {} in {}", range(start), grouped(whole), plural(start.epochs.into(), "epoch"))),
+        ("ranks", format!("{ranks}, carrying {}", plural(*workers as u64, "worker"))),
     ];
     rows.extend(start.facts.iter().map(|(name, value)| (name.as_str(), value.clone())));
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let lines: Vec<String> = rows.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect();
     lines.join("\n")
+}
+
+/// The steps that this run does.
+fn range(start: &Start) -> String {
+    format!("{} to {}", grouped(start.step + 1), grouped(start.last_step))
+}
+
+/// `1 epoch`, `2 epochs`.
+fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// The numbers of a step, aligned from line to line.
