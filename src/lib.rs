@@ -15,4 +15,5 @@ pub mod nn;
 pub mod optim;
 pub mod recipe;
 pub mod report;
+mod simd;
 pub mod train;

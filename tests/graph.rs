@@ -8,7 +8,7 @@ use numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, LossSums};
-use trireme::nn::{Batch, Graph, Id, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Gather, Graph, Id, Loss, NetSpec, Purpose, Turn};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -219,7 +219,7 @@ fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let mut graph = graph(backend(), separable(), 8, 512);
     let want = train(&mut graph, rows.all(), 0.125, Turn::ONLY);
     let want_gradients = gradients(&graph);
-    graph.prepare_accumulation(0..8).unwrap();
+    graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     // the last two have workers without samples, as the short last step of an epoch may
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
         let mut sums = LossSums::default();
@@ -247,7 +247,7 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let mut graph = graph(backend(), separable(), 8, 64);
     train(&mut graph, rows.all(), 0.125, Turn::ONLY);
     let want = gradients(&graph);
-    graph.prepare_accumulation(0..8).unwrap();
+    graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     let chunks = graph.layout().chunks.clone();
     assert!(chunks.len() > 2, "{name}: {chunks:?}");
     // of one worker, of the second of two, and of a second that has no samples
@@ -256,13 +256,14 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
         let last = cuts.len() - 2;
         for (worker, cut) in cuts.windows(2).enumerate() {
             let batch = rows.part(cut[0]..cut[1]);
-            let mut take = |chunk: usize, buffer: B::Buf| {
-                assert_eq!(buffer.len(), chunks[chunk], "{name}: chunk {chunk}");
+            let mut take = |chunk: usize, buffer: Vec<B::Buf>| {
+                assert_eq!(buffer.len(), 1, "{name}");
+                assert_eq!(buffer[0].len(), chunks[chunk], "{name}: chunk {chunk}");
                 given.push((chunk, buffer));
                 Ok::<(), Error>(())
             };
             let loss = Loss { smoothing: 0.1, scale: 0.125 };
-            let hook: &mut dyn FnMut(usize, B::Buf) -> Result<(), Error> = &mut take;
+            let hook: &mut dyn FnMut(usize, Vec<B::Buf>) -> Result<(), Error> = &mut take;
             graph.train(batch, loss, Turn { worker, last: worker == last }, (worker == last).then_some(hook)).unwrap();
         }
         let order: Vec<usize> = given.iter().map(|g| g.0).collect();

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 
 /// For each module of the root package, the other modules that it may name; `a::b` allows that part of `a` alone.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("backend", &[]),
-    ("comm", &[]),
+    ("simd", &[]),
+    ("backend", &["simd"]),
+    ("comm", &["simd"]),
     ("checkpoint", &[]),
     ("report", &[]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn"]),
-    ("recipe", &["optim::schedule"]),
+    ("recipe", &["comm::codec", "optim::schedule"]),
     ("train", &["backend", "checkpoint", "comm", "models", "nn", "optim", "recipe", "report"]),
     ("cli", &["recipe", "train"]),
     ("main", &["cli", "comm"]),
@@ -40,8 +41,14 @@ const FOREIGN: &[(&str, &str)] = &[
 const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] =
-    &["loaders/src/mapping.rs", "loaders/src/nice.rs", "loaders/src/sigbus.rs", "src/backend/cpu/", "src/comm/sys.rs"];
+const UNSAFE: &[&str] = &[
+    "loaders/src/mapping.rs",
+    "loaders/src/nice.rs",
+    "loaders/src/sigbus.rs",
+    "src/backend/cpu/",
+    "src/comm/sys.rs",
+    "src/simd.rs",
+];
 
 /// Outside of `backend`, the files that may name a concrete backend.
 const CONCRETE: &[&str] = &["src/train/bench.rs", "src/train/device.rs", "src/train/doctor.rs", "src/train/scoring.rs"];

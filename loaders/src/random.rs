@@ -5,24 +5,28 @@
 
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-const ROUNDS: usize = 10;
+/// Rounds of the generator.
+pub const ROUNDS: usize = 10;
 
 /// Op index under which the order of samples draws; no transform may have it.
 pub const ORDER_OP: u16 = u16::MAX;
 
+/// Op index under which gradient codecs draw, with a worker and a block of elements for the id.
+pub const CODEC_OP: u16 = 0xff00;
+
 /// One block of Philox4x32-10: four uniform 32-bit words.
 #[inline]
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    let [mut x0, mut x1, mut x2, mut x3] = counter;
-    let [mut k0, mut k1] = key;
-    for _ in 0..ROUNDS {
-        let low = u64::from(MULTIPLIERS[0]) * u64::from(x0);
-        let high = u64::from(MULTIPLIERS[1]) * u64::from(x2);
-        (x0, x1, x2, x3) = ((high >> 32) as u32 ^ x1 ^ k0, high as u32, (low >> 32) as u32 ^ x3 ^ k1, low as u32);
-        k0 = k0.wrapping_add(WEYL[0]);
-        k1 = k1.wrapping_add(WEYL[1]);
-    }
-    [x0, x1, x2, x3]
+    (0..ROUNDS).fold(counter, |x, round| philox_round(x, key, round))
+}
+
+/// Round number `round` of a block, for loops over several blocks side by side.
+#[inline(always)]
+pub fn philox_round([x0, x1, x2, x3]: [u32; 4], key: [u32; 2], round: usize) -> [u32; 4] {
+    let low = u64::from(MULTIPLIERS[0]) * u64::from(x0);
+    let high = u64::from(MULTIPLIERS[1]) * u64::from(x2);
+    let [k0, k1] = [0, 1].map(|i| key[i].wrapping_add(WEYL[i].wrapping_mul(round as u32)));
+    [(high >> 32) as u32 ^ x1 ^ k0, high as u32, (low >> 32) as u32 ^ x3 ^ k1, low as u32]
 }
 
 /// A 64-bit seed as Philox's key, low word first.

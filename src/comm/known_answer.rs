@@ -20,6 +20,8 @@ pub fn check(world: &World) -> Result<(), Error> {
     for length in LENGTHS {
         probe(world, "sum of f32", length, sum, |v| v as f32, World::sum_f32)?;
         probe(world, "sum of f64", length, sum, |v| v as f64, World::sum_f64)?;
+        probe(world, "sum of i32", length, sum, |v| v as i32, World::sum_i32)?;
+        probe(world, "sum of u64", length, sum, |v| v as u64, World::sum_u64)?;
         probe(world, "sum of i64", length, sum, |v| v as i64, World::sum_i64)?;
         probe(world, "maximum of u32", length, max, |v| v as u32, World::max_u32)?;
         probe(world, "maximum of f64", length, max, |v| v as f64, World::max_f64)?;

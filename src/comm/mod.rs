@@ -4,12 +4,15 @@
 //! [`Pending`] answer. The one exception is [`die()`], which may abort from any thread.
 //!
 //! - `sys`: the raw calls, each checked; [`mod@world`]: the typed collectives on top;
+//! - [`mod@codec`]: how gradients become numbers that travel, and back;
 //! - [`mod@known_answer`]: a probe of this MPI at the start; [`mod@launcher`], [`mod@slurm`]: how the ranks were started, and
 //!   whether MPI agrees with it;
 //! - [`mod@die`]: how every failure ends.
 //!
 //! Not here: what is reduced and when (gradients, statistics), which is the training loop's business.
 
+mod bf16;
+pub mod codec;
 pub mod die;
 pub mod error;
 pub mod known_answer;
@@ -24,7 +27,7 @@ pub use error::Error;
 pub use launcher::launcher;
 pub use sys::ThreadLevel;
 pub use thread::{Comm, Pending, Progress};
-pub use world::{World, WorldInfo};
+pub use world::{Traffic, World, WorldInfo};
 
 /// Outcome of a check of the way the ranks were started.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use mpi::ffi;
 
-use super::Error;
+use super::{Error, bf16};
 
 unsafe extern "C" {
     /// The value of the macro `MPI_IN_PLACE` (see `in_place.c`).
@@ -44,6 +44,43 @@ impl std::fmt::Display for ThreadLevel {
 pub(super) enum Op {
     Sum,
     Max,
+    /// One of ours.
+    Own(OwnOp),
+}
+
+/// A reduction that MPI was taught. Stays on the thread that made it, and is freed by [`OwnOp::free`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnOp {
+    raw: ffi::MPI_Op,
+    /// As in [`Communicator`].
+    stays: PhantomData<*const ()>,
+}
+
+impl OwnOp {
+    /// The sum of bf16 numbers that travel as `u16`: each pair is added in f32 and rounded to bf16.
+    pub(super) fn sum_bf16() -> Result<Self, Error> {
+        // SAFETY: a constant of the MPI shim, which has none for no operation; the next call replaces it.
+        let mut raw = unsafe { ffi::RSMPI_SUM };
+        // SAFETY: the function lives as long as the program, and addition commutes.
+        check("MPI_Op_create", unsafe { ffi::MPI_Op_create(Some(add_bf16), 1, &mut raw) })?;
+        Ok(Self { raw, stays: PhantomData })
+    }
+
+    /// Frees the operation.
+    pub(super) fn free(mut self) -> Result<(), Error> {
+        // SAFETY: the handle is alive, and the only holder ends here.
+        check("MPI_Op_free", unsafe { ffi::MPI_Op_free(&mut self.raw) })
+    }
+}
+
+/// What MPI calls for [`OwnOp::sum_bf16`].
+unsafe extern "C" fn add_bf16(from: *mut c_void, into: *mut c_void, length: *mut c_int, _: *mut ffi::MPI_Datatype) {
+    // SAFETY: MPI gives two buffers of `length` elements of the datatype of the call, which is u16's; they do not overlap.
+    let (from, into) = unsafe {
+        let length = usize::try_from(*length).unwrap_or(0);
+        (std::slice::from_raw_parts(from.cast::<u16>(), length), std::slice::from_raw_parts_mut(into.cast(), length))
+    };
+    bf16::add(into, from);
 }
 
 impl Op {
@@ -53,6 +90,7 @@ impl Op {
             match self {
                 Self::Sum => ffi::RSMPI_SUM,
                 Self::Max => ffi::RSMPI_MAX,
+                Self::Own(op) => op.raw,
             }
         }
     }
@@ -77,8 +115,8 @@ macro_rules! element {
         }
     )*};
 }
-element!(f32 => RSMPI_FLOAT, f64 => RSMPI_DOUBLE, i64 => RSMPI_INT64_T, u32 => RSMPI_UINT32_T, u64 => RSMPI_UINT64_T,
-    u8 => RSMPI_UINT8_T);
+element!(f32 => RSMPI_FLOAT, f64 => RSMPI_DOUBLE, i32 => RSMPI_INT32_T, i64 => RSMPI_INT64_T, u8 => RSMPI_UINT8_T,
+    u16 => RSMPI_UINT16_T, u32 => RSMPI_UINT32_T, u64 => RSMPI_UINT64_T);
 
 /// Turns a return code into an error with the library's words.
 fn check(call: &'static str, code: c_int) -> Result<(), Error> {

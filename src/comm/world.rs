@@ -3,8 +3,9 @@
 //! Every collective must be called by all ranks, in the same order, with buffers of the same length.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
-use super::sys::{self, Communicator, Element, Op};
+use super::sys::{self, Communicator, Element, Op, OwnOp};
 use super::{Error, ThreadLevel};
 
 /// Who and where this rank is.
@@ -30,6 +31,18 @@ pub struct WorldInfo {
 pub struct World {
     communicator: Communicator,
     limit: Cell<usize>,
+    /// Made at its first use.
+    sum_bf16: Cell<Option<OwnOp>>,
+    traffic: Cell<Traffic>,
+}
+
+/// What reductions have cost on this rank so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of the buffers that were handed to MPI_Allreduce.
+    pub bytes: u64,
+    /// Time inside it, waiting for other ranks included.
+    pub time: Duration,
 }
 
 impl World {
@@ -53,11 +66,15 @@ impl World {
         };
         node.free()?;
         let limit = Cell::new(i32::MAX as usize);
-        Ok((Self { communicator, limit }, info))
+        let world = Self { communicator, limit, sum_bf16: Cell::new(None), traffic: Cell::default() };
+        Ok((world, info))
     }
 
     /// Frees what `open` made and finalises MPI; collective.
     pub(super) fn close(self) -> Result<(), Error> {
+        if let Some(op) = self.sum_bf16.take() {
+            op.free()?;
+        }
         self.communicator.free()?;
         sys::finalize()
     }
@@ -87,6 +104,27 @@ impl World {
     /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.
     pub fn sum_f64(&self, values: &mut [f64]) -> Result<(), Error> {
         self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces `values` by their sum over all ranks.
+    pub fn sum_i32(&self, values: &mut [i32]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces `values` by their sum over all ranks.
+    pub fn sum_u64(&self, values: &mut [u64]) -> Result<(), Error> {
+        self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces bf16 numbers (the upper halves of f32) by their sum over all ranks: each pair is added in f32 and rounded
+    /// to the nearest bf16. The order of the additions is MPI's.
+    pub fn sum_bf16(&self, values: &mut [u16]) -> Result<(), Error> {
+        let op = match self.sum_bf16.get() {
+            Some(op) => op,
+            None => OwnOp::sum_bf16()?,
+        };
+        self.sum_bf16.set(Some(op));
+        self.reduce(values, Op::Own(op))
     }
 
     /// Replaces `values` by their sum over all ranks.
@@ -164,10 +202,18 @@ impl World {
         self.communicator.barrier()
     }
 
+    /// What reductions have cost so far, known-answer tests included.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
     fn reduce<T: Element>(&self, values: &mut [T], op: Op) -> Result<(), Error> {
+        let (start, before) = (Instant::now(), self.traffic.get());
         for part in values.chunks_mut(self.limit.get()) {
             self.communicator.allreduce(part, op)?;
         }
+        let bytes = before.bytes + size_of_val(values) as u64;
+        self.traffic.set(Traffic { bytes, time: before.time + start.elapsed() });
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! Sums of the gradients of several workers on one rank, as a binary tree over worker numbers: neighbours first, then pairs of
 //! pairs. MPI libraries add ranks the same way (recursive doubling), so that float sums of the same workers on another number
-//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive.
+//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive. Or, for sums that must have the same bits
+//! on any number of ranks, no sums: every worker's gradients are kept apart for the exchange, in k arenas.
 
 use std::ops::Range;
 
-use crate::backend::{Arena, Backend, Error};
+use crate::backend::{Arena, Backend, Buffer, Error};
 
 /// Whose turn it is on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,16 @@ impl Turn {
     pub const ONLY: Turn = Turn { worker: 0, last: true };
 }
 
+/// What becomes of the gradients of a rank's workers before the exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gather {
+    /// They are added here.
+    #[default]
+    Summed,
+    /// They are handed over one by one.
+    Apart,
+}
+
 /// Sum over `2^level` workers, or those of them that are on this rank.
 struct Branch<B: Backend> {
     first: usize,
@@ -29,6 +40,7 @@ struct Branch<B: Backend> {
 
 /// The open branches of the tree, and arenas to reuse.
 pub(super) struct Accumulator<B: Backend> {
+    gather: Gather,
     branches: Vec<Branch<B>>,
     spare: Vec<Arena<B>>,
 }
@@ -36,15 +48,31 @@ pub(super) struct Accumulator<B: Backend> {
 impl<B: Backend> Accumulator<B> {
     /// Nothing yet.
     pub fn new() -> Self {
-        Self { branches: Vec::new(), spare: Vec::new() }
+        Self { gather: Gather::Summed, branches: Vec::new(), spare: Vec::new() }
     }
 
     /// Allocates what the workers of one rank will need.
-    pub fn prepare(&mut self, backend: &B, chunks: &[usize], workers: Range<usize>) -> Result<(), Error> {
-        while self.spare.len() < arenas(workers.clone()) {
+    pub fn prepare(
+        &mut self,
+        backend: &B,
+        chunks: &[usize],
+        workers: Range<usize>,
+        gather: Gather,
+    ) -> Result<(), Error> {
+        self.gather = gather;
+        let needed = match gather {
+            Gather::Summed => arenas(workers),
+            Gather::Apart => workers.len().saturating_sub(1),
+        };
+        while self.spare.len() < needed {
             self.spare.push(Arena::new(backend, chunks)?);
         }
         Ok(())
+    }
+
+    /// Arenas that are kept beside the last worker's own.
+    pub fn kept(&self) -> usize {
+        self.spare.len() + self.branches.len()
     }
 
     /// An arena for a worker that is not the last.
@@ -55,6 +83,10 @@ impl<B: Backend> Accumulator<B> {
     /// Adds a worker's gradients, merging branches that are complete.
     pub fn push(&mut self, backend: &B, worker: usize, mut sum: Arena<B>) -> Result<(), Error> {
         let (mut first, mut level) = (worker, 0);
+        if self.gather == Gather::Apart {
+            self.branches.push(Branch { first, level, sum });
+            return Ok(());
+        }
         while let Some(left) = self.branches.pop_if(|b| b.level == level && joins(b.first, level)) {
             for (to, from) in sum.chunks.iter_mut().zip(&left.sum.chunks) {
                 backend.add(to, from)?;
@@ -66,9 +98,26 @@ impl<B: Backend> Accumulator<B> {
         Ok(())
     }
 
-    /// Adds all open branches, the nearest first, to a finished chunk of the last worker.
-    pub fn add_to(&self, backend: &B, chunk: usize, gradients: &mut B::Buf) -> Result<(), Error> {
-        self.branches.iter().rev().try_for_each(|b| backend.add(gradients, &b.sum.chunks[chunk]))
+    /// What is handed over of a finished chunk of the last worker: the sum of all workers, or each one's, in their order.
+    pub fn finish(&mut self, backend: &B, chunk: usize, mut last: B::Buf) -> Result<Vec<B::Buf>, Error> {
+        let mut all = Vec::new();
+        for branch in self.branches.iter_mut().rev() {
+            match self.gather {
+                Gather::Summed => backend.add(&mut last, &branch.sum.chunks[chunk])?,
+                Gather::Apart => all.push(std::mem::take(&mut branch.sum.chunks[chunk])),
+            }
+        }
+        all.reverse();
+        all.push(last);
+        Ok(all)
+    }
+
+    /// Takes back a chunk that was handed over apart; whose it was does not matter any more.
+    pub fn give_back(&mut self, chunk: usize, gradients: B::Buf) {
+        let arenas = self.branches.iter_mut().map(|b| &mut b.sum).chain(&mut self.spare);
+        if let Some(hole) = arenas.map(|arena| &mut arena.chunks[chunk]).find(|c| c.is_empty()) {
+            *hole = gradients;
+        }
     }
 
     /// The step's sums are handed over.
@@ -108,9 +157,30 @@ mod tests {
         for w in workers.start..workers.end - 1 {
             tree.push(&Reference, w, arena(w)).unwrap();
         }
-        let mut last = HostBuf(vec![value(workers.end - 1)]);
-        tree.add_to(&Reference, 0, &mut last).unwrap();
-        last.0[0]
+        let last = HostBuf(vec![value(workers.end - 1)]);
+        let all = tree.finish(&Reference, 0, last).unwrap();
+        assert_eq!(all.len(), 1);
+        all[0].0[0]
+    }
+
+    #[test]
+    fn apart_means_one_by_one_in_order_again_and_again() {
+        let mut apart = Accumulator::<Reference>::new();
+        apart.prepare(&Reference, &[1, 2], 3..7, Gather::Apart).unwrap();
+        for step in 0..3 {
+            for worker in 3..6 {
+                let mut arena = apart.take(&Reference, &[1, 2]).unwrap();
+                assert_eq!(arena.chunks.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
+                arena.chunks[1].0.fill((10 * step + worker) as f32);
+                apart.push(&Reference, worker, arena).unwrap();
+            }
+            let all = apart.finish(&Reference, 1, HostBuf(vec![(10 * step + 6) as f32; 2])).unwrap();
+            apart.clear();
+            let values: Vec<f32> = all.iter().map(|b| b.0[1]).collect();
+            assert_eq!(values, [3, 4, 5, 6].map(|w| (10 * step + w) as f32));
+            all.into_iter().take(3).for_each(|b| apart.give_back(1, b));
+            assert_eq!(apart.kept(), 3);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::accumulate::{Accumulator, Turn};
+use super::accumulate::{Accumulator, Gather, Turn};
 use super::init;
 use super::memory::{Memory, Move, NodeFacts};
 use super::params::Layout;
@@ -58,8 +58,8 @@ pub struct NormPlace {
     pub offset: usize,
 }
 
-/// Takes a finished chunk of gradients.
-pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, <B as Backend>::Buf) -> Result<(), E>;
+/// Takes a finished chunk of gradients: their sum over this rank's workers, or each worker's in order (see [`Gather`]).
+pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as Backend>::Buf>) -> Result<(), E>;
 
 /// The operations of one batch size; renamed tensors have none.
 type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
@@ -79,7 +79,7 @@ pub struct Graph<B: Backend> {
     pub(super) weights: Arena<B>,
     pub(super) grads: Arena<B>,
     /// Sums of this rank's workers before the last.
-    earlier: Accumulator<B>,
+    pub(super) earlier: Accumulator<B>,
     pub(super) norms: Vec<NormPlace>,
     pub(super) running: Vec<f32>,
     pub(super) plans: BTreeMap<usize, Plan<B>>,
@@ -185,8 +185,8 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Allocates room for the gradients of this rank's workers.
-    pub fn prepare_accumulation(&mut self, workers: std::ops::Range<usize>) -> Result<(), Error> {
-        self.earlier.prepare(&self.backend, &self.layout.chunks, workers)
+    pub fn prepare_accumulation(&mut self, workers: std::ops::Range<usize>, gather: Gather) -> Result<(), Error> {
+        self.earlier.prepare(&self.backend, &self.layout.chunks, workers, gather)
     }
 
     /// Runs the network over a batch and gives the sums of loss and hits; no gradient, running statistics.
@@ -209,8 +209,8 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Forward, loss and backward of one worker's share of a step. At the last worker's turn the gradients of all of this rank's
-    /// workers are summed; with `ready`, each chunk is handed over as soon as backward has finished it: give it back with
-    /// [`Self::put`].
+    /// workers are summed (or gathered); with `ready`, each chunk is handed over as soon as backward has finished it: give it
+    /// back with [`Self::put`]. Gradients that are kept apart need `ready`: without it, the last worker's alone stay here.
     pub fn train<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
@@ -272,9 +272,11 @@ impl<B: Backend> Graph<B> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
         let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
         for chunk in (next..end).filter(|_| last) {
-            self.earlier.add_to(&self.backend, chunk, &mut self.grads.chunks[chunk])?;
-            if let Some(ready) = ready {
-                ready(chunk, std::mem::take(&mut self.grads.chunks[chunk]))?;
+            let own = std::mem::take(&mut self.grads.chunks[chunk]);
+            let finished = self.earlier.finish(&self.backend, chunk, own)?;
+            match ready {
+                Some(ready) => ready(chunk, finished)?,
+                None => self.put(chunk, finished),
             }
         }
         Ok(end)

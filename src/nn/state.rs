@@ -43,9 +43,15 @@ impl<B: Backend> Graph<B> {
         (&self.backend, &mut self.weights, &self.grads)
     }
 
-    /// Gives a gradient chunk back.
-    pub fn put(&mut self, chunk: usize, gradients: B::Buf) {
-        self.grads.chunks[chunk] = gradients;
+    /// Gives back what was handed over of a gradient chunk; the last holds what the optimizer takes.
+    pub fn put(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) {
+        self.grads.chunks[chunk] = gradients.pop().unwrap_or_default();
+        gradients.into_iter().for_each(|earlier| self.earlier.give_back(chunk, earlier));
+    }
+
+    /// Arenas of gradients beside the one that the optimizer takes: sums of workers, or workers kept apart.
+    pub fn gathered_arenas(&self) -> usize {
+        self.earlier.kept()
     }
 
     /// Takes a gradient chunk out.

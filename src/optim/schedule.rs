@@ -5,8 +5,8 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use spec::number;
 pub use spec::{Base, Kind, ScheduleError, ScheduleSpec, WarmupFrom};
+pub(crate) use spec::{maybe_number, number};
 use std::f64::consts::PI;
 
 /// The rates of one run: `lr(step)` for every step from 0 to `epochs * steps_per_epoch`.

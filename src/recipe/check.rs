@@ -2,6 +2,7 @@
 
 use super::error::{Error, Origin};
 use super::{Known, Recipe, did_you_mean, keys};
+use crate::comm::codec::{self, Entry};
 
 /// Checks a whole recipe; the first fault is the answer.
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {
@@ -23,6 +24,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     if recipe.optimizer.nesterov && recipe.optimizer.momentum == 0.0 {
         return refuse("optimizer.nesterov", "needs optimizer.momentum > 0, as 0.9".into());
     }
+    check_codec(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.data.is_empty() {
         return refuse("data", "empty; name a folder, or give --data DIR".into());
     }
@@ -30,6 +32,53 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
     }
     recipe.schedule.check(recipe.epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
+}
+
+/// Keys of `[reduce]` must have a meaning for the codec, and the codec for the workers.
+fn check_codec(recipe: &Recipe) -> Result<(), (&'static str, String)> {
+    let reduce = &recipe.reduce;
+    let Some(codec) = codec::find(&reduce.codec) else { return Ok(()) };
+    let given: [(&'static str, bool); 5] = [
+        ("reduce.error_feedback", reduce.error_feedback.is_some()),
+        ("reduce.min_elements", reduce.min_elements.is_some()),
+        ("reduce.logits", reduce.logits.is_some()),
+        ("reduce.exempt", reduce.exempt.is_some()),
+        ("reduce.clip", reduce.clip.is_some()),
+    ];
+    for (path, _) in given.iter().filter(|(_, given)| *given) {
+        let key = path.trim_start_matches("reduce.");
+        if !codec.keys.contains(&key) {
+            let takers: Vec<&str> = codec::CATALOGUE.iter().filter(|c| c.keys.contains(&key)).map(|c| c.name).collect();
+            let why = match (key, codec.integer) {
+                ("error_feedback", true) => ", which rounds without bias: nothing is lost that could be fed back",
+                _ => "",
+            };
+            let (takers, name) = (takers.join(" or "), codec.name);
+            return Err((path, format!("belongs to codec {takers}, but reduce.codec = \"{name}\"{why}")));
+        }
+    }
+    if reduce.error_feedback == Some(true) && codec.keys.contains(&"clip") && reduce.clip() == 0.0 {
+        return Err((
+            "reduce.error_feedback",
+            "has no effect with reduce.clip = 0: what is not clipped is unbiased".into(),
+        ));
+    }
+    match recipe.workers {
+        Some(workers) => codec_holds_workers(codec, workers).map_err(|why| ("workers", why)),
+        None => Ok(()),
+    }
+}
+
+/// Sums over all workers must fit.
+pub(super) fn codec_holds_workers(codec: &Entry, workers: usize) -> Result<(), String> {
+    if workers <= codec.most_workers {
+        return Ok(());
+    }
+    let (name, most) = (codec.name, codec.most_workers);
+    Err(format!(
+        "the lanes of reduce.codec = \"{name}\" hold the sums of {most} workers at most, got {workers}; use at most {most} \
+         workers or another codec"
+    ))
 }
 
 /// Every worker must have an image of every full batch.
@@ -73,14 +122,16 @@ fn at_least_one(recipe: &Recipe) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 4] {
+fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 5] {
     let share = |x: f64| (0.0..1.0).contains(&x);
     let (smoothing, momentum) = (recipe.label_smoothing, recipe.optimizer.momentum);
+    let clip = recipe.reduce.clip();
     let (decay, bucket) = (recipe.optimizer.weight_decay, recipe.reduce.bucket_mb);
     [
         ("label_smoothing", smoothing, "in [0, 1)", share(smoothing)),
         ("optimizer.momentum", momentum, "in [0, 1)", share(momentum)),
         ("optimizer.weight_decay", decay, ">= 0", decay >= 0.0),
         ("reduce.bucket_mb", bucket, "> 0", bucket > 0.0),
+        ("reduce.clip", clip, ">= 0", clip >= 0.0),
     ]
 }

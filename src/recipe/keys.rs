@@ -1,6 +1,8 @@
 //! The table of every key a recipe may hold: its path, what it takes, and one line of documentation.
 //! Checking, `--set`, the help text and the tests all read this table, so that none of them can drift.
 
+use crate::comm::codec;
+
 /// What a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -52,7 +54,7 @@ pub const OPTIMIZERS: &[&str] = &["sgd"];
 /// Learning-rate schedules of this build.
 pub const SCHEDULES: &[&str] = &["constant", "step", "cosine", "polynomial", "exponential"];
 /// Gradient codecs of this build.
-pub const CODECS: &[&str] = &["float"];
+pub const CODECS: &[&str] = &codec::NAMES;
 
 /// Every key, in the order in which a recipe is written.
 #[rustfmt::skip]
@@ -87,6 +89,11 @@ pub const KEYS: &[Key] = &[
     key("reduce.codec", Kind::Choice(CODECS), "how gradients travel between ranks (\"float\")"),
     key("reduce.bucket_mb", Kind::Number, "size of one allreduce in MB of gradients (4)"),
     key("reduce.overlap", Kind::AutoSwitch, "reduce while backward still runs (\"auto\": where a core is spare)"),
+    key("reduce.error_feedback", Kind::Switch, "bf16, ternary: add what was cut off to the next step's gradient (false)"),
+    key("reduce.min_elements", Kind::Count, "int8, ternary: smaller tensors go as exact (432)"),
+    key("reduce.logits", Kind::Switch, "int8, ternary: round the last layer's gradients too (false)"),
+    key("reduce.exempt", Kind::Texts, "int8, ternary: parameters that go as exact, as patterns: \"conv1.*\" ([])"),
+    key("reduce.clip", Kind::Number, "ternary: deviations at which a gradient is clipped, 0: never (2.5)"),
     key("loader.threads", Kind::Count, "loader threads a rank (by the number of cores)"),
     key("loader.slots", Kind::Count, "batches in flight a rank (0: threads + 2)"),
     key("log.every", Kind::Count, "steps between step lines in metrics.jsonl (1)"),

@@ -9,8 +9,9 @@ mod nearest;
 #[cfg(test)]
 mod tests;
 
-use crate::optim::schedule::number;
+use crate::comm::codec;
 pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
+use crate::optim::schedule::{maybe_number, number};
 pub use error::Error;
 pub use nearest::{did_you_mean, matches, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -121,6 +122,33 @@ pub struct Reduce {
     pub bucket_mb: f64,
     /// Whether reduction runs beside backward.
     pub overlap: Overlap,
+    /// Biased codecs: what was cut off is added to the next step's gradient; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_feedback: Option<bool>,
+    /// Codecs that round: smaller tensors go as `exact`; see [`Reduce::min_elements`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_elements: Option<usize>,
+    /// Codecs that round: whether they take the last layer too; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logits: Option<bool>,
+    /// `ternary`: deviations at which it clips, 0 not at all; see [`Reduce::clip`].
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "maybe_number")]
+    pub clip: Option<f64>,
+    /// Codecs that round: patterns (see [`matches()`]) of parameters that go as `exact`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exempt: Option<Vec<String>>,
+}
+
+impl Reduce {
+    /// `min_elements`, or its default: ResNet-20's smallest convolution is rounded, its vectors are not.
+    pub fn min_elements(&self) -> usize {
+        self.min_elements.unwrap_or(432)
+    }
+
+    /// `clip`, or TernGrad's 2.5.
+    pub fn clip(&self) -> f64 {
+        self.clip.unwrap_or(2.5)
+    }
 }
 
 /// `reduce.overlap`.
@@ -173,7 +201,16 @@ mod default {
 
 impl Default for Reduce {
     fn default() -> Self {
-        Reduce { codec: "float".into(), bucket_mb: 4.0, overlap: Overlap::Auto }
+        Reduce {
+            codec: "float".into(),
+            bucket_mb: 4.0,
+            overlap: Overlap::Auto,
+            error_feedback: None,
+            min_elements: None,
+            logits: None,
+            clip: None,
+            exempt: None,
+        }
     }
 }
 
@@ -223,6 +260,9 @@ impl Recipe {
                     "{ranks} ranks for {workers} workers; start at most {workers} ranks, or set workers to {ranks} or more"
                 ),
             });
+        }
+        if let Some(codec) = codec::find(&self.reduce.codec) {
+            check::codec_holds_workers(codec, workers).map_err(|why| Error::Value { place: "workers".into(), why })?;
         }
         check::batch_holds_workers(self.batch, workers).map_err(|why| Error::Value { place: "batch".into(), why })
     }

@@ -104,6 +104,11 @@ fn every_field_is_a_documented_key() {
         staircase: Some(true),
         ..recipe.schedule
     };
+    recipe.reduce.error_feedback = Some(true);
+    recipe.reduce.min_elements = Some(1);
+    recipe.reduce.logits = Some(true);
+    recipe.reduce.clip = Some(1.0);
+    recipe.reduce.exempt = Some(vec!["conv1.*".into()]);
     let mut written = BTreeSet::new();
     for (name, value) in recipe.to_toml().unwrap().parse::<toml::Table>().unwrap() {
         match value {
@@ -175,7 +180,12 @@ fn bad_values_are_named() {
         ("schedule.milestones=[123, 82]", "must ascend, but 123 is followed by 82"),
         ("schedule.power=2", "belongs to kind polynomial, but kind = \"step\""),
         ("precision=bf16", "not available in this build, which has \"f32\""),
-        ("reduce.codec=ternary", "not available in this build, which has \"float\""),
+        (
+            "reduce.codec=ternery",
+            "which has \"float\", \"exact\", \"int8\", \"bf16\", \"ternary\"; did you mean \"ternary\"?",
+        ),
+        ("reduce.clip=2", "belongs to codec ternary, but reduce.codec = \"float\""),
+        ("reduce.logits=true", "belongs to codec int8 or ternary, but reduce.codec = \"float\""),
         ("optimizer.momentum=1", "in [0, 1), got 1"),
         ("optimizer.weight_decay=-1", ">= 0"),
         ("label_smoothing=1", "in [0, 1)"),
@@ -189,6 +199,34 @@ fn bad_values_are_named() {
     }
     let text = refusal(&["optimizer.momentum=0", "optimizer.nesterov=true"]);
     assert!(text.contains("--set optimizer.nesterov=true: needs optimizer.momentum > 0"), "{text}");
+}
+
+#[test]
+fn keys_of_codecs_belong_to_codecs() {
+    let ternary = "reduce.codec=ternary";
+    let all = ["reduce.clip=0", "reduce.logits=true", "reduce.min_elements=0", "reduce.exempt=[\"conv1.*\"]"];
+    with(&[&[ternary], all.as_slice()].concat()).unwrap();
+    with(&["reduce.codec=bf16", "reduce.error_feedback=true"]).unwrap();
+    for (sets, words) in [
+        (["reduce.codec=int8", "reduce.clip=2"], "belongs to codec ternary, but reduce.codec = \"int8\""),
+        (["reduce.codec=exact", "reduce.min_elements=9"], "belongs to codec int8 or ternary"),
+        (["reduce.codec=int8", "reduce.error_feedback=true"], "which rounds without bias"),
+        (["reduce.codec=float", "reduce.error_feedback=false"], "belongs to codec bf16 or ternary"),
+        ([ternary, "reduce.clip=-1"], "must be >= 0, got -1"),
+    ] {
+        let text = refusal(&sets);
+        assert!(text.contains(words), "{sets:?}: {text}");
+    }
+    let text = refusal(&[ternary, "reduce.clip=0", "reduce.error_feedback=true"]);
+    assert!(text.contains("what is not clipped is unbiased"), "{text}");
+    for (codec, most) in [("int8", 256), ("ternary", 32_767), ("exact", 65_536)] {
+        let sets =
+            |workers: usize| ["batch=100000".into(), format!("reduce.codec={codec}"), format!("workers={workers}")];
+        let sets = |workers| with(&sets(workers).each_ref().map(String::as_str));
+        sets(most).unwrap();
+        let text = sets(most + 1).unwrap_err().to_string();
+        assert!(text.contains(&format!("{most} workers at most, got {}", most + 1)), "{text}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
 //! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
-//! `exchange` sums it over the ranks, [`evaluate`] scores, [`model`] turns parameters into files.
+//! `exchange` sums it over the ranks by the codec that [`reduction`] planned, [`evaluate`] scores, [`model`] turns parameters into files.
 
 pub mod bench;
 pub mod cores;
@@ -13,6 +13,7 @@ mod exchange;
 pub mod model;
 mod output;
 pub mod prepare;
+pub mod reduction;
 pub mod scoring;
 pub mod session;
 mod step;
@@ -45,7 +46,7 @@ fn train<B: Backend>(
     let order =
         TrainOrder::new(run.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), run.recipe.epochs);
     let mut loader = Loader::start(run.source.train.clone(), run.source.augment.clone(), Box::new(order), run.options)?;
-    let mut stepper = Stepper::new(session, &run, overlap);
+    let mut stepper = Stepper::new(session, &mut run, overlap);
     let mut output = Output::new(session, request, &run);
     let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
     let (mut done, mut trained, mut score) = (0, Duration::ZERO, None);
@@ -101,7 +102,7 @@ fn evaluate<B: Backend>(
     Ok(Some(score))
 }
 
-impl Stepper<'_> {
+impl<B: Backend> Stepper<'_, B> {
     /// The line of an epoch that ended.
     fn epoch(&mut self, epoch: u32, step: u64, lr: f64, steps: u64, time: Duration) -> Epoch {
         let sums = self.take_epoch();

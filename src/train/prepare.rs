@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Error;
 use super::evaluate::Evaluation;
+use super::reduction::Reduction;
 use crate::backend::Backend;
 use crate::backend::op::Shape;
 use crate::models;
@@ -183,6 +184,8 @@ pub struct Run<B: Backend> {
     pub schedule: Schedule,
     /// The network.
     pub graph: Graph<B>,
+    /// How its gradients travel.
+    pub reduction: Reduction,
     /// Its optimizer.
     pub optimizer: SgdMomentum<B>,
     /// The scoring after each epoch.
@@ -216,7 +219,8 @@ impl<B: Backend> Run<B> {
         for size in division.sizes() {
             graph.prepare(size)?;
         }
-        graph.prepare_accumulation(division.mine.clone())?;
+        let reduction = Reduction::new(&recipe, &graph, &division)?;
+        graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
         let options = Options { threads: place.loader_threads, slots: recipe.loader.slots, nice: LOADER_NICE };
         let evaluation = source.eval.clone().map(|split| Evaluation {
             split,
@@ -229,7 +233,7 @@ impl<B: Backend> Run<B> {
         }
         let o = &recipe.optimizer;
         let optimizer = SgdMomentum::new(&graph, o.momentum, o.nesterov, |name| o.decay_of(name))?;
-        Ok(Self { recipe, source, division, schedule, graph, optimizer, evaluation, options })
+        Ok(Self { recipe, source, division, schedule, graph, reduction, optimizer, evaluation, options })
     }
 }
 

@@ -14,9 +14,10 @@ use crate::report::Step;
 use loaders::Loader;
 
 /// Runs steps and keeps count.
-pub struct Stepper<'a> {
+pub struct Stepper<'a, B: Backend> {
     session: &'a Session,
-    overlap: bool,
+    exchange: Exchange<B>,
+    layout: SumsLayout,
     smoothing: f32,
     /// Milliseconds that this rank waited for the others in the step before.
     comm_wait_ms: f64,
@@ -24,11 +25,16 @@ pub struct Stepper<'a> {
     images: u64,
 }
 
-impl<'a> Stepper<'a> {
+impl<'a, B: Backend> Stepper<'a, B> {
     /// For a prepared run.
-    pub fn new<B: Backend>(session: &'a Session, run: &Run<B>, overlap: bool) -> Self {
+    pub fn new(session: &'a Session, run: &mut Run<B>, overlap: bool) -> Self {
         let smoothing = run.recipe.label_smoothing as f32;
-        Self { session, overlap, smoothing, comm_wait_ms: 0.0, epoch: LossSums::default(), images: 0 }
+        let (rank, ranks) = (session.world.rank, session.world.size);
+        let gather = run.reduction.summed_numbers();
+        let layout = SumsLayout::new(&run.graph, ranks, gather);
+        let mine = run.division.mine.clone();
+        let exchange = Exchange::new(session.comm.clone(), (rank, ranks), overlap, mine, &mut run.reduction);
+        Self { session, exchange, layout, smoothing, comm_wait_ms: 0.0, epoch: LossSums::default(), images: 0 }
     }
 
     /// Images that all ranks have trained on.
@@ -42,7 +48,7 @@ impl<'a> Stepper<'a> {
     }
 
     /// Step `step` of `epoch`, after `done` optimizer steps.
-    pub fn step<B: Backend>(
+    pub fn step(
         &mut self,
         run: &mut Run<B>,
         loader: &mut Loader,
@@ -52,14 +58,13 @@ impl<'a> Stepper<'a> {
         lr: f64,
     ) -> Result<Step, Error> {
         let (start, waited) = (Instant::now(), loader.stats().wait);
-        let (rank, ranks) = (self.session.world.rank, self.session.world.size);
-        let mut exchange = Exchange::new(self.session.comm.clone(), ranks, self.overlap);
-        let layout = SumsLayout::new(&run.graph, ranks);
-        let mut sums = self.gradients(run, loader, epoch, step, layout, &mut exchange)?;
+        self.exchange.begin(done);
+        let mut sums = self.gradients(run, loader, epoch, step)?;
         let data_ms = (loader.stats().wait - waited).as_secs_f64() * 1e3;
-        sums.set_waits(rank, data_ms, self.comm_wait_ms);
-        let sums = StepSums::from_values(layout, exchange.finish(&mut run.graph, sums.into_values())?);
-        self.comm_wait_ms = exchange.take_wait().as_secs_f64() * 1e3;
+        sums.set_waits(self.session.world.rank, data_ms, self.comm_wait_ms);
+        let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
+        let sums = StepSums::from_values(self.layout, sums);
+        self.comm_wait_ms = self.exchange.take_wait().as_secs_f64() * 1e3;
         // every rank has the same sums and the same parameters, so all stop here together
         if !sums.loss().is_finite() || !run.optimizer.step(&mut run.graph, lr)? {
             return Err(not_finite(self.session, done, lr));
@@ -69,16 +74,8 @@ impl<'a> Stepper<'a> {
     }
 
     /// Forward and backward of this rank's workers; finished gradients go to the exchange.
-    fn gradients<B: Backend>(
-        &self,
-        run: &mut Run<B>,
-        loader: &mut Loader,
-        epoch: u32,
-        step: u64,
-        layout: SumsLayout,
-        exchange: &mut Exchange<B>,
-    ) -> Result<StepSums, Error> {
-        let mut sums = layout.zero();
+    fn gradients(&mut self, run: &mut Run<B>, loader: &mut Loader, epoch: u32, step: u64) -> Result<StepSums, Error> {
+        let mut sums = self.layout.zero();
         let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.division.images_of(step) as f32 };
         let mine = run.division.mine.clone();
         for worker in mine.clone() {
@@ -92,7 +89,7 @@ impl<'a> Stepper<'a> {
             }
             let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
-            let mut hand_over = |chunk, gradients| exchange.ready(chunk, gradients);
+            let mut hand_over = |chunk, gradients| self.exchange.ready(chunk, gradients);
             let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
             let worker_sums = run.graph.train(one, loss, turn, ready)?;
             sums.add(&run.graph, worker_sums, worker, batch.ids());

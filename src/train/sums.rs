@@ -1,8 +1,9 @@
 //! What a step sums over all ranks beside the gradients: loss and hits, batch-norm statistics, and each rank's waiting times.
-//! All of it travels as one small f64 allreduce.
+//! All of it travels as one small allreduce: of f64, or, beside a codec of whole numbers, of 64-bit integers, for which the
+//! workers' sums are kept apart until then.
 
 use crate::backend::{Backend, LossSums};
-use crate::nn::Graph;
+use crate::nn::{Gather, Graph};
 use loaders::random::philox4x32;
 
 /// Loss, top-1, top-5, count, digest of the samples.
@@ -17,36 +18,47 @@ pub struct SumsLayout {
     norms: usize,
     /// Ranks; each has two places of its own, for its waits.
     ranks: usize,
+    /// Whether workers' sums are added on their rank or kept apart.
+    gather: Gather,
 }
 
 /// One step's sums, first of this rank, after the exchange of all.
 #[derive(Clone, Debug)]
 pub struct StepSums {
     layout: SumsLayout,
-    values: Vec<f64>,
+    /// The sums, or this rank's own numbers and then one vector a worker.
+    shares: Vec<Vec<f64>>,
 }
 
 impl SumsLayout {
     /// For this graph on so many ranks.
-    pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize) -> Self {
-        Self { statistics: graph.running().len(), norms: graph.norms().len(), ranks }
+    pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize, gather: Gather) -> Self {
+        Self { statistics: graph.running().len(), norms: graph.norms().len(), ranks, gather }
     }
 
     /// All zero.
     pub fn zero(&self) -> StepSums {
-        StepSums { layout: *self, values: vec![0.0; SCALARS + self.statistics + self.norms + 2 * self.ranks] }
+        StepSums { layout: *self, shares: vec![self.share()] }
+    }
+
+    fn share(&self) -> Vec<f64> {
+        vec![0.0; SCALARS + self.statistics + self.norms + 2 * self.ranks]
     }
 }
 
 impl StepSums {
     /// Sums back from the exchange.
     pub fn from_values(layout: SumsLayout, values: Vec<f64>) -> Self {
-        Self { layout, values }
+        Self { layout, shares: vec![values] }
     }
 
-    /// The vector to be summed.
-    pub fn into_values(self) -> Vec<f64> {
-        self.values
+    /// The vectors to be summed.
+    pub fn into_shares(self) -> Vec<Vec<f64>> {
+        self.shares
+    }
+
+    fn values(&self) -> &[f64] {
+        &self.shares[0]
     }
 
     /// Adds one worker's share: its loss sums, the batch statistics of its last pass, and which samples it had.
@@ -57,9 +69,13 @@ impl StepSums {
             |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
         let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
         let scalars = [sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64, digest as f64];
-        self.values.iter_mut().zip(scalars).for_each(|(v, s)| *v += s);
+        if self.layout.gather == Gather::Apart {
+            self.shares.push(self.layout.share());
+        }
+        let Some(values) = self.shares.last_mut() else { return };
+        values.iter_mut().zip(scalars).for_each(|(v, s)| *v += s);
         if sums.count > 0 {
-            let (statistics, rest) = self.values[SCALARS..].split_at_mut(self.layout.statistics);
+            let (statistics, rest) = values[SCALARS..].split_at_mut(self.layout.statistics);
             graph.pool_statistics(statistics, &mut rest[..self.layout.norms]);
         }
     }
@@ -67,13 +83,13 @@ impl StepSums {
     /// Notes how long this rank waited, in milliseconds: for its loader, and for the others in the step before.
     pub fn set_waits(&mut self, rank: usize, data_ms: f64, comm_ms: f64) {
         let at = self.waits_at();
-        self.values[at + rank] = data_ms;
-        self.values[at + self.layout.ranks + rank] = comm_ms;
+        self.shares[0][at + rank] = data_ms;
+        self.shares[0][at + self.layout.ranks + rank] = comm_ms;
     }
 
     /// The longest waits over the ranks: for data, and for each other.
     pub fn waits(&self) -> (f64, f64) {
-        let (data, comm) = self.values[self.waits_at()..].split_at(self.layout.ranks);
+        let (data, comm) = self.values()[self.waits_at()..].split_at(self.layout.ranks);
         let longest = |v: &[f64]| v.iter().copied().fold(0.0, f64::max);
         (longest(data), longest(comm))
     }
@@ -84,18 +100,18 @@ impl StepSums {
 
     /// Sum of the losses.
     pub fn loss(&self) -> f64 {
-        self.values[0]
+        self.values()[0]
     }
 
     /// Loss and hits as counts.
     pub fn loss_sums(&self) -> LossSums {
-        let count = |i: usize| self.values[i] as u64;
-        LossSums { loss: self.values[0], top1: count(1), top5: count(2), count: count(3) }
+        let count = |i: usize| self.values()[i] as u64;
+        LossSums { loss: self.values()[0], top1: count(1), top5: count(2), count: count(3) }
     }
 
     /// Digest of which sample went to which place of which worker.
     pub fn samples(&self) -> u64 {
-        self.values[4] as u64
+        self.values()[4] as u64
     }
 
     /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:
@@ -104,7 +120,7 @@ impl StepSums {
     pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) {
         let norms = graph.norms().to_vec();
         let momentum: Vec<f64> = norms.iter().map(|n| momentum(graph, n.node)).collect();
-        let (statistics, rest) = self.values[SCALARS..].split_at(self.layout.statistics);
+        let (statistics, rest) = self.values()[SCALARS..].split_at(self.layout.statistics);
         let running = graph.running_mut();
         for ((place, &n), m) in norms.iter().zip(rest).zip(momentum).filter(|((_, n), _)| **n > 0.0) {
             let (c, at) = (place.channels, place.offset);

@@ -13,13 +13,13 @@ mod norm;
 mod onednn;
 mod pool;
 mod shortcut;
-pub(crate) mod simd;
 mod threads;
 mod update;
 mod winograd;
 
 use std::rc::Rc;
 
+use crate::simd;
 pub use buf::AlignedBuf;
 use onednn::{Engine, Md, arg, reorder};
 use threads::Threads;

@@ -202,7 +202,8 @@ pub(crate) fn number<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Err
     Number(*value).serialize(out)
 }
 
-fn maybe_number<S: Serializer>(value: &Option<f64>, out: S) -> Result<S::Ok, S::Error> {
+/// The same for a number that may be absent.
+pub(crate) fn maybe_number<S: Serializer>(value: &Option<f64>, out: S) -> Result<S::Ok, S::Error> {
     value.map(Number).serialize(out)
 }
 

@@ -41,13 +41,13 @@ macro_rules! simd {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx2,fma")]
             fn avx512 $(<const $b: usize>)? ($($arg: $ty),*) $(-> $ret)? { body $(::<$b>)? ($($arg),*) }
-            match $crate::backend::cpu::simd::level() {
+            match $crate::simd::level() {
                 // SAFETY: the level was detected on this processor.
                 #[cfg(target_arch = "x86_64")]
-                $crate::backend::cpu::simd::Level::Avx512 => unsafe { avx512 $(::<$b>)? ($($arg),*) },
+                $crate::simd::Level::Avx512 => unsafe { avx512 $(::<$b>)? ($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                $crate::backend::cpu::simd::Level::Avx2 => unsafe { avx2 $(::<$b>)? ($($arg),*) },
+                $crate::simd::Level::Avx2 => unsafe { avx2 $(::<$b>)? ($($arg),*) },
                 _ => body $(::<$b>)? ($($arg),*),
             }
         }

@@ -1,0 +1,174 @@
+//! The codec `ternary` (TernGrad, Wen et al. 2017, arXiv 1705.07878, as its authors' code has it): each worker's gradient becomes
+//! s times -1, 0 or +1, where |code| is 1 with probability min(|g| / s, 1). Per tensor, s is the largest over all workers of
+//! c sigma, sigma the deviation of the worker's gradient from its mean; with c = 0 it is the largest |g|. So what lies beyond s
+//! is clipped to it, and the rest has the right mean.
+//!
+//! Workers' gradients arrive divided by the samples of the whole step. To ternarise V times each and average the V would be the
+//! same: V cancels in g / s and in s / V. A code plus 1 travels in a lane that holds 2 V.
+//!
+//! Error feedback keeps what clipping takes off, p - clip(p): the bias. The noise of the rounding has mean zero and is as large
+//! as the gradient itself; fed back, it would add up from step to step.
+
+use std::ops::Range;
+
+use super::exact::{Exact, largest};
+use super::feedback::{self, Feedback};
+use super::lanes::Lanes;
+use super::packed::Packed;
+use super::philox::Stream;
+use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor};
+use crate::comm::{Error, World};
+use crate::simd::simd;
+
+/// In the catalogue.
+pub const ENTRY: Entry = Entry {
+    name: "ternary",
+    about: "-1, 0, +1 at random, one scale a tensor (TernGrad): the same bits on any number of ranks",
+    keys: &["min_elements", "logits", "exempt", "clip", "error_feedback"],
+    most_workers: MOST_WORKERS,
+    integer: true,
+    biased: true,
+    make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
+};
+
+/// Beyond, a lane would have more than 16 bits.
+const MOST_WORKERS: usize = (1 << 15) - 1;
+
+/// Where sigma is below this part of the largest |g|, all elements are equal (or there is one alone) but for rounding.
+const EQUAL: f64 = 1e-6;
+
+simd! {
+    /// Sum and sum of squares, always in the same order: eight sums side by side, then these in turn.
+    fn moments(gradients: &[f32]) -> [f64; 2] {
+        let (mut sums, mut squares) = ([0f64; 8], [0f64; 8]);
+        let (groups, rest) = gradients.as_chunks::<8>();
+        for group in groups {
+            for lane in 0..8 {
+                let g = f64::from(group[lane]);
+                sums[lane] += g;
+                squares[lane] += g * g;
+            }
+        }
+        for (lane, g) in rest.iter().enumerate() {
+            let g = f64::from(*g);
+            sums[lane] += g;
+            squares[lane] += g * g;
+        }
+        [sums.iter().sum(), squares.iter().sum()]
+    }
+}
+
+simd! {
+    /// Replaces random words by codes plus 1.
+    pub(super) fn code(gradients: &[f32], words: &mut [u32], scale: f32) {
+        for (word, g) in words.iter_mut().zip(gradients) {
+            let draw = (*word >> 8) as i32 as f32;
+            let kept = u32::from(draw < g.abs() / scale * (1 << 24) as f32);
+            let sign = 1u32.wrapping_sub(2 * (g.to_bits() >> 31));
+            *word = 1u32.wrapping_add(kept.wrapping_mul(sign));
+        }
+    }
+}
+
+simd! {
+    /// Leaves in `residual` what clipping takes off.
+    fn cut(gradients: &[f32], residual: &mut [f32], scale: f32) {
+        for (r, g) in residual.iter_mut().zip(gradients) {
+            *r = *g - g.clamp(-scale, scale);
+        }
+    }
+}
+
+/// One worker's scale of a tensor, as bits; infinity and NaN show.
+pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32) -> u32 {
+    let most = largest(gradients);
+    if clip == 0.0 || !f32::from_bits(most).is_finite() {
+        return most;
+    }
+    let [sum, squares] = moments(gradients);
+    let mean = sum / tensor.elems as f64;
+    let sigma = (squares / tensor.elems as f64 - mean * mean).max(0.0).sqrt();
+    if sigma <= EQUAL * f64::from(f32::from_bits(most)) {
+        return most;
+    }
+    ((f64::from(clip) * sigma) as f32).min(f32::MAX).to_bits()
+}
+
+struct Ternary {
+    exact: Exact,
+    packed: Packed,
+    feedback: Feedback,
+    workers: usize,
+    clip: f32,
+}
+
+impl Ternary {
+    fn new(bucket: &Bucket, settings: &Settings, mine: Range<usize>) -> Self {
+        let workers = settings.workers;
+        Self {
+            exact: Exact::new(bucket, workers, |t| t.exempt),
+            packed: Packed::new(bucket, Lanes::holding(2 * workers as u64)),
+            feedback: Feedback::new(settings.error_feedback, bucket.len, mine),
+            workers,
+            clip: settings.clip,
+        }
+    }
+}
+
+impl Codec for Ternary {
+    fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
+        for (share, residual) in self.feedback.pairs(shares) {
+            for (_, tensor) in self.packed.tensors(bucket) {
+                feedback::add(&mut share.gradients[tensor.range.clone()], &residual[tensor.range.clone()]);
+            }
+        }
+        self.exact.scales(bucket, shares, scales);
+        for (index, tensor) in self.packed.tensors(bucket) {
+            let own = shares.iter().map(|share| scale(tensor, &share.gradients[tensor.range.clone()], self.clip));
+            scales[index] = own.max().unwrap_or(0);
+        }
+    }
+
+    fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], key: Key) {
+        self.exact.encode(bucket, scales, shares, key);
+        self.packed.clear();
+        let coded: Vec<_> = self.packed.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
+        for (share, residual) in self.feedback.pairs(shares) {
+            for (scale, tensor) in &coded {
+                let range = tensor.range.clone();
+                cut(&share.gradients[range.clone()], &mut residual[range], f32::from_bits(*scale));
+            }
+        }
+        for (number, (scale, tensor)) in coded.into_iter().enumerate().filter(|(_, (scale, _))| *scale > 0) {
+            for share in &*shares {
+                let stream = Stream::new(key, share.worker, tensor.parameter);
+                let gradients = &share.gradients[tensor.range.clone()];
+                self.packed.add(number, gradients, stream, |g, words| code(g, words, f32::from_bits(scale)));
+            }
+        }
+    }
+
+    fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error> {
+        world.sum_u64(self.packed.words_mut())?;
+        self.exact.send(world, shares)
+    }
+
+    fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
+        self.exact.decode(bucket, scales, into);
+        for (number, (index, tensor)) in self.packed.tensors(bucket).enumerate() {
+            let into = &mut into[tensor.range.clone()];
+            match scales[index] {
+                0 => into.fill(0.0),
+                bits => self.packed.decode(number, self.workers as i32, f32::from_bits(bits), into),
+            }
+        }
+    }
+
+    fn memory(&self) -> usize {
+        self.exact.memory() + self.packed.memory() + self.feedback.memory()
+    }
+
+    fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {
+        self.feedback.of(worker)
+    }
+}
