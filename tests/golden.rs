@@ -1,20 +1,19 @@
-//! Whole networks and the optimizer against PyTorch: ten steps of SGD on one batch (`golden/nets.json`), and SGD alone
-//! (`golden/optim.json`). How far each number may stray follows `golden/README.md`.
+//! Whole networks against PyTorch: ten steps of SGD on one batch (`golden/nets.json`). How far each number may stray follows
+//! `golden/README.md`.
 
 #[path = "support/numerics.rs"]
 mod numerics;
 
 use std::collections::BTreeMap;
 
-use numerics::{
-    Example, Formula, assert_close, assert_near, blend, cpu, golden, magnitude, noise, norm, on_every_backend,
-};
+use numerics::{Example, Formula, assert_close, assert_near, blend, cpu, golden, magnitude, norm};
 use serde::Deserialize;
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Arena, Backend, DecayRange, Error, Sgd, TensorDesc};
+use trireme::backend::{Backend, Error};
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::optim::{Optimizer, Policy, sgd::Sgd};
 
 #[derive(Deserialize)]
 struct Nets {
@@ -28,10 +27,10 @@ struct Nets {
 
 #[derive(Deserialize)]
 struct Numbers {
-    lr: f32,
-    momentum: f32,
+    lr: f64,
+    momentum: f64,
     nesterov: bool,
-    weight_decay: f32,
+    weight_decay: f64,
 }
 
 #[derive(Deserialize)]
@@ -81,11 +80,11 @@ impl Net {
     }
 }
 
-/// A graph in training, with its optimizer's state and the one batch.
+/// A graph in training, with its optimizer and the one batch.
 struct Run<'a, B: Backend> {
     what: String,
     graph: Graph<B>,
-    momentum: Arena<B>,
+    optimizer: Optimizer<B>,
     file: &'a Nets,
     images: Vec<f32>,
     ids: Vec<u64>,
@@ -105,9 +104,16 @@ impl<'a, B: Backend> Run<'a, B> {
             assert_eq!(graph.params()[i].spec.shape, p.formula.shape, "{what}: shape of {}", p.name);
             graph.set_param(i, &p.formula.noise()).unwrap();
         }
-        let momentum = Arena::new(graph.backend(), &graph.layout().chunks).unwrap();
+        let Numbers { momentum, nesterov, weight_decay, .. } = file.sgd;
+        let policy = Policy {
+            decay: |_: &str, _: &[usize]| weight_decay,
+            adapt: |_: &str, _: &[usize]| false,
+            clip_norm: None,
+            clip_value: None,
+        };
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum, nesterov }), policy).unwrap();
         let images = file.images.noise_n(file.batch * graph.net().input.elems());
-        Self { what, graph, momentum, file, images, ids: (0..file.batch as u64).collect() }
+        Self { what, graph, optimizer, file, images, ids: (0..file.batch as u64).collect() }
     }
 
     fn batch<'b>(&self, images: &'b [f32], ids: &'b [u64]) -> Batch<'b>
@@ -132,15 +138,7 @@ impl<'a, B: Backend> Run<'a, B> {
 
     /// SGD and the running statistics.
     fn update(&mut self) {
-        let sgd = &self.file.sgd;
-        let numbers = Sgd { lr: sgd.lr, momentum: sgd.momentum, nesterov: sgd.nesterov };
-        let chunks = 0..self.graph.layout().chunks.len();
-        let decay: Vec<_> = chunks.clone().map(|c| self.graph.layout().decay(c, |_| sgd.weight_decay)).collect();
-        let (backend, weights, gradients) = self.graph.arenas();
-        for c in chunks {
-            let (w, g, m) = (&mut weights.chunks[c], &gradients.chunks[c], &mut self.momentum.chunks[c]);
-            backend.sgd(numbers, &decay[c], w, g, m).unwrap();
-        }
+        assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr).unwrap().finite, "{}", self.what);
         let places = self.graph.norms().to_vec();
         let mut sums = vec![0.0; self.graph.running().len()];
         let mut counts = vec![0.0; places.len()];
@@ -233,92 +231,4 @@ fn the_reference_learns_as_in_pytorch() {
     let file: Nets = golden("nets.json");
     let net = file.net("lenet-caffe");
     Run::new(Reference, &file, net).check(net, 2);
-}
-
-#[derive(Deserialize)]
-struct Optim {
-    fill_example: Example,
-    n: usize,
-    start: Formula,
-    gradients: Vec<Formula>,
-    lrs: Vec<f32>,
-    runs: Vec<Steps>,
-}
-
-#[derive(Deserialize)]
-struct Steps {
-    name: String,
-    momentum: f32,
-    nesterov: bool,
-    weight_decay: f32,
-    params_after: Vec<Vec<f64>>,
-    momentum_buffer_after: Option<Vec<f64>>,
-    float32_error: f64,
-}
-
-fn check_sgd<B: Backend>(backend: &B, name: &str, _: &[usize], file: &Optim, run: &Steps) {
-    // the parameters stand twice in a chunk, with a stretch between that no range names
-    let (n, gap) = (file.n, 5);
-    let desc = TensorDesc::plain(1, Shape::vector(2 * n + gap));
-    let twice = |values: Vec<f32>, between: f32| [values.as_slice(), &vec![between; gap], &values].concat();
-    let put = |values: &[f32]| {
-        let mut buffer = backend.alloc(values.len()).unwrap();
-        backend.upload(values, &mut buffer).unwrap();
-        buffer
-    };
-    let weight_decay = run.weight_decay;
-    let ranges = [0..n, n + gap..2 * n + gap].map(|range| DecayRange { range, weight_decay });
-    let mut w = put(&twice(file.start.fill_n(n), 7.0));
-    let mut m = put(&vec![0.0; 2 * n + gap]);
-    let tolerance = 4.0 * run.float32_error + 1e-7;
-    for (step, (gradient, &lr)) in file.gradients.iter().zip(&file.lrs).enumerate() {
-        let numbers = Sgd { lr, momentum: run.momentum, nesterov: run.nesterov };
-        backend.sgd(numbers, &ranges, &mut w, &put(&twice(gradient.fill_n(n), 1.0)), &mut m).unwrap();
-        let got = backend.download(&desc, &w).unwrap();
-        for half in [&got[..n], &got[n + gap..]] {
-            let what = format!("{} on {name}, step {}", run.name, step + 1);
-            assert_close(&what, half, &run.params_after[step], tolerance);
-        }
-        assert_eq!(got[n..n + gap], vec![7.0; gap], "{} on {name}: what lies between the ranges", run.name);
-    }
-    if let Some(want) = &run.momentum_buffer_after {
-        let got = backend.download(&desc, &m).unwrap();
-        assert_close(&format!("momentum of {} on {name}", run.name), &got[..n], want, tolerance);
-    }
-}
-
-#[test]
-fn sgd_steps_as_in_pytorch() {
-    let file: Optim = golden("optim.json");
-    file.fill_example.check(Formula::fill_n);
-    assert!(file.runs.iter().any(|r| r.nesterov) && file.runs.iter().any(|r| r.weight_decay > 0.0));
-    for run in &file.runs {
-        assert_eq!(run.params_after.len(), file.lrs.len(), "{}", run.name);
-        on_every_backend!(check_sgd(&file, run));
-    }
-}
-
-/// One step over more elements than a thread takes at least, with two decays: parameters and momentum.
-fn long_step<B: Backend>(backend: &B) -> [Vec<f32>; 2] {
-    let n = 20_000;
-    let ranges = [(0..9_001, 0.1), (9_016..n, 0.0)].map(|(range, weight_decay)| DecayRange { range, weight_decay });
-    let [mut w, g, mut m] = [1, 2, 3].map(|k| {
-        let mut buffer = backend.alloc(n).unwrap();
-        backend.upload(&noise(n, k, 1.0), &mut buffer).unwrap();
-        buffer
-    });
-    backend.sgd(Sgd { lr: 0.1, momentum: 0.9, nesterov: true }, &ranges, &mut w, &g, &mut m).unwrap();
-    let desc = TensorDesc::plain(1, Shape::vector(n));
-    [w, m].map(|buffer| backend.download(&desc, &buffer).unwrap())
-}
-
-fn check_long_step<B: Backend>(backend: &B, name: &str, _: &[usize]) {
-    for (got, want) in long_step(backend).iter().zip(long_step(&Reference)) {
-        assert_close(name, got, &want, 1e-6);
-    }
-}
-
-#[test]
-fn sgd_over_long_ranges_agrees() {
-    on_every_backend!(check_long_step());
 }

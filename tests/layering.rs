@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn"]),
-    ("recipe", &["comm::codec", "optim::schedule"]),
+    ("recipe", &["comm::codec", "optim::schedule", "optim::spec"]),
     ("train", &["backend", "checkpoint", "comm", "models", "nn", "optim", "recipe", "report"]),
     ("cli", &["recipe", "train"]),
     ("main", &["cli", "comm"]),

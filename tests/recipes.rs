@@ -127,7 +127,7 @@ fn cifarnet_decays_the_two_hidden_layers_alone() {
     let optimizer = &recipes()["cifar10-cifarnet"].optimizer;
     let layers = ["conv1", "conv2", "fc1", "fc2", "fc3"];
     let names = layers.iter().flat_map(|layer| ["weight", "bias"].map(|kind| format!("{layer}.{kind}")));
-    let decayed: Vec<String> = names.filter(|name| optimizer.decay_of(name) > 0.0).collect();
+    let decayed: Vec<String> = names.filter(|name| optimizer.decay_of(name, &[1]) > 0.0).collect();
     assert_eq!(decayed, ["fc1.weight", "fc2.weight"]);
 }
 

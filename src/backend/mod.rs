@@ -7,11 +7,13 @@ mod error;
 pub mod op;
 pub mod reference;
 pub mod tensor;
+mod update;
 
 pub use arena::{Arena, Slot};
 pub use error::Error;
 use op::{Op, Shape};
 pub use tensor::TensorDesc;
+pub use update::{RmsProp, Rule, Stretch, Update};
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
 pub trait Buffer: Send + Default + 'static {
@@ -130,26 +132,6 @@ pub struct Request<'a, B: Backend> {
     pub index: u16,
 }
 
-/// One stretch of a chunk with its own weight decay.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DecayRange {
-    /// First element and one past the last.
-    pub range: std::ops::Range<usize>,
-    /// Multiplies the parameter, added to its gradient.
-    pub weight_decay: f32,
-}
-
-/// SGD's numbers for one step: `g += wd w; b = m b + g; w -= lr (nesterov ? g + m b : b)` (lr outside the buffer, as PyTorch).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
-    /// Learning rate of this step.
-    pub lr: f32,
-    /// Momentum m.
-    pub momentum: f32,
-    /// Nesterov's look-ahead.
-    pub nesterov: bool,
-}
-
 /// What the loss asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<'a> {
@@ -208,15 +190,25 @@ pub trait Backend: Sized + 'static {
     /// `to += from`.
     fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
 
-    /// One step of SGD over the ranges of a chunk; tells whether all parameters are still finite.
-    fn sgd(
+    /// One optimizer step over the stretches of a chunk, whose `slots` are those of the rule, in its order; tells whether all
+    /// parameters are still finite.
+    fn update(
         &self,
-        numbers: Sgd,
-        ranges: &[DecayRange],
+        update: &Update,
+        stretches: &[Stretch],
         w: &mut Self::Buf,
         g: &Self::Buf,
-        m: &mut Self::Buf,
+        slots: &mut [&mut Self::Buf],
     ) -> Result<bool, Error>;
+
+    /// Sum of squares of each range, in f64 and in an order that does not depend on threads.
+    fn squares(&self, x: &Self::Buf, ranges: &[std::ops::Range<usize>]) -> Result<Vec<f64>, Error>;
+
+    /// Moves every value into [-limit, limit]; NaN stays NaN.
+    fn clamp(&self, x: &mut Self::Buf, limit: f32) -> Result<(), Error>;
+
+    /// `to += weight * (from - to)`.
+    fn lerp(&self, to: &mut Self::Buf, from: &Self::Buf, weight: f32) -> Result<(), Error>;
 
     /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`.
     fn cross_entropy(

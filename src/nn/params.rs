@@ -2,7 +2,7 @@
 
 use super::spec::NetSpec;
 use crate::backend::op::ParamSpec;
-use crate::backend::{Backend, DecayRange, Slot};
+use crate::backend::{Backend, Slot};
 
 /// Slots start on multiples of this many elements: one cache line.
 const ALIGN: usize = 16;
@@ -64,18 +64,10 @@ impl<B: Backend> Layout<B> {
         layout
     }
 
-    /// The stretches of a chunk with their weight decay; neighbours with the same one are merged.
-    pub fn decay(&self, chunk: usize, decay: impl Fn(&Param<B>) -> f32) -> Vec<DecayRange> {
+    /// The parameters of a chunk in the order of memory.
+    pub fn of_chunk(&self, chunk: usize) -> Vec<&Param<B>> {
         let mut params: Vec<_> = self.params.iter().filter(|p| p.slot.chunk == chunk).collect();
         params.sort_by_key(|p| p.slot.offset);
-        let mut ranges: Vec<DecayRange> = Vec::new();
-        for p in params {
-            let (range, weight_decay) = (p.slot.range(), decay(p));
-            match ranges.last_mut() {
-                Some(last) if last.weight_decay == weight_decay => last.range.end = range.end,
-                _ => ranges.push(DecayRange { range, weight_decay }),
-            }
-        }
-        ranges
+        params
     }
 }

@@ -39,8 +39,19 @@ impl<B: Backend> Graph<B> {
     }
 
     /// The flat parameters and gradients, for the optimizer.
-    pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &Arena<B>) {
-        (&self.backend, &mut self.weights, &self.grads)
+    pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
+        (&self.backend, &mut self.weights, &mut self.grads)
+    }
+
+    /// The flat parameters.
+    pub fn weights(&self) -> &Arena<B> {
+        &self.weights
+    }
+
+    /// Exchanges all parameters and running statistics for others of the same layout: moving averages, for a while.
+    pub fn swap_weights(&mut self, weights: &mut Arena<B>, running: &mut [f32]) {
+        std::mem::swap(&mut self.weights, weights);
+        self.running.swap_with_slice(running);
     }
 
     /// Gives back what was handed over of a gradient chunk; the last holds what the optimizer takes.
@@ -61,15 +72,16 @@ impl<B: Backend> Graph<B> {
 
     /// A parameter as a plain tensor.
     pub fn param(&self, index: usize) -> Result<Vec<f32>, Error> {
-        self.plain(index, &self.weights)
+        self.unpack(index, &self.weights)
     }
 
     /// A parameter's gradient as a plain tensor.
     pub fn gradient(&self, index: usize) -> Result<Vec<f32>, Error> {
-        self.plain(index, &self.grads)
+        self.unpack(index, &self.grads)
     }
 
-    fn plain(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
+    /// A parameter's values in any arena of the parameters' layout (gradients, an optimizer's slot) as a plain tensor.
+    pub fn unpack(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
         let p = &self.layout.params[index];
         let mut plain = vec![0.0; p.spec.elems()];
         self.backend.unpack(&p.format, arena, p.slot, &mut plain)?;
@@ -78,12 +90,20 @@ impl<B: Backend> Graph<B> {
 
     /// Sets a parameter from a plain tensor.
     pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
+        let mut weights = std::mem::replace(&mut self.weights, Arena { chunks: Vec::new() });
+        let result = self.pack(index, plain, &mut weights);
+        self.weights = weights;
+        result
+    }
+
+    /// Sets a parameter's values in any arena of the parameters' layout from a plain tensor.
+    pub fn pack(&self, index: usize, plain: &[f32], arena: &mut Arena<B>) -> Result<(), Error> {
         let p = &self.layout.params[index];
         if plain.len() != p.spec.elems() {
             let (expected, got) = (format!("{} elements", p.spec.elems()), plain.len().to_string());
             return Err(Error::Size { op: p.name.clone(), expected, got });
         }
-        self.backend.pack(&p.format, plain, &mut self.weights, p.slot)
+        self.backend.pack(&p.format, plain, arena, p.slot)
     }
 
     /// Places of the running statistics.

@@ -1,38 +1,31 @@
 //! SGD with momentum and Nesterov's form. The learning rate stays outside the buffer (w -= lr b), so that a rate that changes
 //! needs no momentum correction (Goyal et al. 2017, arXiv 1706.02677, remark 2).
 
-use crate::backend::{Arena, Backend, DecayRange, Error, Sgd};
-use crate::nn::Graph;
+use super::{Entry, Method};
+use crate::backend::Rule;
 
-/// SGD's settings and its momentum, chunk by chunk as the parameters.
-pub struct SgdMomentum<B: Backend> {
-    momentum: f32,
-    nesterov: bool,
-    decay: Vec<Vec<DecayRange>>,
-    buffers: Arena<B>,
+/// Its line in the catalogue.
+pub(super) const ENTRY: Entry = Entry {
+    name: "sgd",
+    keys: &["momentum", "nesterov"],
+    build: |spec| Box::new(Sgd { momentum: spec.momentum.unwrap_or(0.0), nesterov: spec.nesterov.unwrap_or(false) }),
+};
+
+/// SGD's settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Sgd {
+    /// In [0, 1).
+    pub momentum: f64,
+    /// The look-ahead; needs momentum > 0.
+    pub nesterov: bool,
 }
 
-impl<B: Backend> SgdMomentum<B> {
-    /// Optimizer values per parameter.
-    pub const SLOTS: usize = 1;
-
-    /// For the parameters of `graph`; `decay` gives each one's weight decay by its name.
-    pub fn new(graph: &Graph<B>, momentum: f64, nesterov: bool, decay: impl Fn(&str) -> f64) -> Result<Self, Error> {
-        let layout = graph.layout();
-        let decay = (0..layout.chunks.len()).map(|c| layout.decay(c, |p| decay(&p.name) as f32)).collect();
-        let buffers = Arena::new(graph.backend(), &layout.chunks)?;
-        Ok(Self { momentum: momentum as f32, nesterov, decay, buffers })
+impl Method for Sgd {
+    fn slots(&self) -> &'static [(&'static str, f32)] {
+        &[("momentum_buffer", 0.0)]
     }
 
-    /// One step from the gradients that lie in the graph; tells whether all parameters are still finite.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64) -> Result<bool, Error> {
-        let numbers = Sgd { lr: lr as f32, momentum: self.momentum, nesterov: self.nesterov };
-        let (backend, weights, grads) = graph.arenas();
-        let mut finite = true;
-        for (chunk, decay) in self.decay.iter().enumerate() {
-            let momentum = &mut self.buffers.chunks[chunk];
-            finite &= backend.sgd(numbers, decay, &mut weights.chunks[chunk], &grads.chunks[chunk], momentum)?;
-        }
-        Ok(finite)
+    fn rule(&self, _step: u64) -> Rule {
+        Rule::Sgd { momentum: self.momentum, nesterov: self.nesterov }
     }
 }

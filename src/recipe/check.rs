@@ -21,8 +21,9 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
             return refuse(key, format!("must be {range}, got {got}"));
         }
     }
-    if recipe.optimizer.nesterov && recipe.optimizer.momentum == 0.0 {
-        return refuse("optimizer.nesterov", "needs optimizer.momentum > 0, as 0.9".into());
+    recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
+    if let Some(decay) = recipe.ema.decay.filter(|d| !(*d > 0.0 && *d < 1.0)) {
+        return refuse("ema.decay", format!("must be in (0, 1), as 0.999, got {decay}"));
     }
     check_codec(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.data.is_empty() {
@@ -122,15 +123,11 @@ fn at_least_one(recipe: &Recipe) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 5] {
-    let share = |x: f64| (0.0..1.0).contains(&x);
-    let (smoothing, momentum) = (recipe.label_smoothing, recipe.optimizer.momentum);
+fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 3] {
     let clip = recipe.reduce.clip();
-    let (decay, bucket) = (recipe.optimizer.weight_decay, recipe.reduce.bucket_mb);
+    let (smoothing, bucket) = (recipe.label_smoothing, recipe.reduce.bucket_mb);
     [
-        ("label_smoothing", smoothing, "in [0, 1)", share(smoothing)),
-        ("optimizer.momentum", momentum, "in [0, 1)", share(momentum)),
-        ("optimizer.weight_decay", decay, ">= 0", decay >= 0.0),
+        ("label_smoothing", smoothing, "in [0, 1)", (0.0..1.0).contains(&smoothing)),
         ("reduce.bucket_mb", bucket, "> 0", bucket > 0.0),
         ("reduce.clip", clip, ">= 0", clip >= 0.0),
     ]

@@ -50,7 +50,9 @@ const fn required(path: &'static str, kind: Kind, doc: &'static str) -> Key {
 /// Precisions that this build can train in.
 pub const PRECISIONS: &[&str] = &["f32"];
 /// Optimizers of this build.
-pub const OPTIMIZERS: &[&str] = &["sgd"];
+pub const OPTIMIZERS: &[&str] = &["sgd", "adam", "adamw", "rmsprop", "lars"];
+/// Forms of RMSProp.
+pub const FORMS: &[&str] = &["torch", "tf"];
 /// Learning-rate schedules of this build.
 pub const SCHEDULES: &[&str] = &["constant", "step", "cosine", "polynomial", "exponential"];
 /// Gradient codecs of this build.
@@ -69,10 +71,21 @@ pub const KEYS: &[Key] = &[
     key("label_smoothing", Kind::Number, "share of the target spread evenly over all classes, in [0, 1) (0)"),
     key("eval_split", Kind::Text, "split scored after each epoch (\"test\", else \"validation\")"),
     required("optimizer.kind", Kind::Choice(OPTIMIZERS), "update rule"),
-    key("optimizer.momentum", Kind::Number, "momentum, in [0, 1) (0)"),
-    key("optimizer.nesterov", Kind::Switch, "Nesterov's form of momentum (false)"),
-    key("optimizer.weight_decay", Kind::Number, "L2 coefficient: gradient += weight_decay * weight (0)"),
-    key("optimizer.no_decay", Kind::Texts, "parameters without weight decay, as patterns: \"*.bias\" ([])"),
+    key("optimizer.momentum", Kind::Number, "sgd, rmsprop, lars: momentum, in [0, 1) (0; lars 0.9)"),
+    key("optimizer.nesterov", Kind::Switch, "sgd: Nesterov's form of momentum (false)"),
+    key("optimizer.beta1", Kind::Number, "adam, adamw: decay of the mean gradient, in [0, 1) (0.9)"),
+    key("optimizer.beta2", Kind::Number, "adam, adamw: decay of the mean square, in [0, 1) (0.999)"),
+    key("optimizer.form", Kind::Choice(FORMS), "rmsprop: whose formula, PyTorch's or TensorFlow 1's (\"torch\")"),
+    key("optimizer.alpha", Kind::Number, "rmsprop: decay of the mean square, in [0, 1) (0.99; tf 0.9)"),
+    key("optimizer.eps", Kind::Number, "adam, adamw, rmsprop: keeps the denominator from 0 (1e-8; rmsprop's tf 1e-10)"),
+    key("optimizer.centered", Kind::Switch, "rmsprop: divide by the deviation instead of the root mean square (false)"),
+    key("optimizer.eta", Kind::Number, "lars: trust coefficient (0.001)"),
+    key("optimizer.larc", Kind::Switch, "lars: the tensor's own rate is at most the learning rate (false)"),
+    key("optimizer.no_adapt", Kind::Texts, "lars: parameters that keep the plain rate, as patterns (all of one dimension)"),
+    key("optimizer.weight_decay", Kind::Number, "L2 coefficient: gradient += weight_decay * weight; adamw: decoupled (0)"),
+    key("optimizer.no_decay", Kind::Texts, "parameters without weight decay, as patterns: \"*.bias\" ([]; lars: all of one dimension)"),
+    key("optimizer.clip_norm", Kind::Number, "largest norm of all gradients together (no limit)"),
+    key("optimizer.clip_value", Kind::Number, "largest magnitude of an element of a gradient (no limit)"),
     required("schedule.kind", Kind::Choice(SCHEDULES), "how the learning rate falls after the warm-up"),
     required("schedule.base_lr", Kind::Number, "learning rate for reference_batch images a step"),
     key("schedule.reference_batch", Kind::Count, "scales the learning rate by batch / reference_batch (absent: no scaling)"),
@@ -84,6 +97,7 @@ pub const KEYS: &[Key] = &[
     key("schedule.power", Kind::Number, "polynomial: exponent (1)"),
     key("schedule.decay_epochs", Kind::Number, "exponential: epochs that one factor gamma takes (1)"),
     key("schedule.staircase", Kind::Switch, "exponential: fall in steps of decay_epochs instead of smoothly (false)"),
+    key("ema.decay", Kind::Number, "moving average of the weights: decay min(this, (1 + t) / (10 + t)) at step t (no average)"),
     key("augment.train", Kind::Texts, "transforms of training images, in order ([])"),
     key("augment.eval", Kind::Texts, "transforms of evaluated images, in order ([])"),
     key("reduce.codec", Kind::Choice(CODECS), "how gradients travel between ranks (\"float\")"),

@@ -12,6 +12,7 @@ mod tests;
 use crate::comm::codec;
 pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
 use crate::optim::schedule::{maybe_number, number};
+pub use crate::optim::spec::OptimizerSpec as Optimizer;
 pub use error::Error;
 pub use nearest::{did_you_mean, matches, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -56,6 +57,9 @@ pub struct Recipe {
     pub optimizer: Optimizer,
     /// Learning rate.
     pub schedule: ScheduleSpec,
+    /// Moving averages of the weights.
+    #[serde(default, skip_serializing_if = "Ema::is_off")]
+    pub ema: Ema,
     /// Transforms.
     #[serde(default)]
     pub augment: Augment,
@@ -73,31 +77,39 @@ pub struct Recipe {
     pub checkpoint: Checkpoint,
 }
 
-/// The `[optimizer]` section.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Optimizer {
-    /// Update rule, one of [`keys::OPTIMIZERS`].
-    pub kind: String,
-    /// Momentum, in [0, 1).
-    #[serde(default, serialize_with = "number")]
-    pub momentum: f64,
-    /// Nesterov's form of it.
-    #[serde(default)]
-    pub nesterov: bool,
-    /// L2 coefficient: gradient += weight_decay * weight.
-    #[serde(default, serialize_with = "number")]
-    pub weight_decay: f64,
-    /// Patterns (see [`matches()`]) of the parameters without weight decay.
-    #[serde(default)]
-    pub no_decay: Vec<String>,
+impl Optimizer {
+    /// Weight decay of the parameter of this name and shape: `weight_decay`, or 0 if `no_decay` spares it.
+    pub fn decay_of(&self, parameter: &str, shape: &[usize]) -> f64 {
+        let spared = self.spares(&self.no_decay, parameter, shape);
+        if spared { 0.0 } else { self.weight_decay }
+    }
+
+    /// Whether the parameter may have a learning rate of its own: unless `no_adapt` spares it.
+    pub fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
+        !self.spares(&self.no_adapt, parameter, shape)
+    }
+
+    /// Without patterns LARS spares biases and batch norm, which are the parameters of one dimension.
+    fn spares(&self, patterns: &Option<Vec<String>>, parameter: &str, shape: &[usize]) -> bool {
+        match patterns {
+            Some(patterns) => patterns.iter().any(|pattern| matches(pattern, parameter)),
+            None => self.kind == "lars" && shape.len() == 1,
+        }
+    }
 }
 
-impl Optimizer {
-    /// Weight decay of the parameter of this name: `weight_decay`, or 0 if a pattern of `no_decay` fits.
-    pub fn decay_of(&self, parameter: &str) -> f64 {
-        let spared = self.no_decay.iter().any(|pattern| matches(pattern, parameter));
-        if spared { 0.0 } else { self.weight_decay }
+/// The `[ema]` section.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ema {
+    /// Largest decay of the averages, in (0, 1); absent: no averages.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "maybe_number")]
+    pub decay: Option<f64>,
+}
+
+impl Ema {
+    fn is_off(&self) -> bool {
+        self.decay.is_none()
     }
 }
 

@@ -48,7 +48,7 @@ fn defaults() {
     assert_eq!((recipe.loader.threads, recipe.loader.slots), (None, 0));
     assert_eq!((recipe.log.every, recipe.checkpoint.keep), (1, 3));
     assert_eq!(recipe.schedule.milestones, Some(vec![82.0, 123.0]));
-    assert!(!recipe.optimizer.nesterov);
+    assert_eq!((recipe.optimizer.nesterov, recipe.ema.decay), (None, None));
 }
 
 #[test]
@@ -109,6 +109,25 @@ fn every_field_is_a_documented_key() {
     recipe.reduce.logits = Some(true);
     recipe.reduce.clip = Some(1.0);
     recipe.reduce.exempt = Some(vec!["conv1.*".into()]);
+    recipe.optimizer = Optimizer {
+        kind: "sgd".into(),
+        momentum: Some(0.9),
+        nesterov: Some(true),
+        beta1: Some(0.9),
+        beta2: Some(0.999),
+        form: Some(crate::optim::Form::Tf),
+        alpha: Some(0.9),
+        eps: Some(1.0),
+        centered: Some(true),
+        eta: Some(0.001),
+        larc: Some(true),
+        no_adapt: Some(Vec::new()),
+        weight_decay: 0.0,
+        no_decay: Some(Vec::new()),
+        clip_norm: Some(1.0),
+        clip_value: Some(1.0),
+    };
+    recipe.ema.decay = Some(0.5);
     let mut written = BTreeSet::new();
     for (name, value) in recipe.to_toml().unwrap().parse::<toml::Table>().unwrap() {
         match value {
@@ -255,7 +274,7 @@ fn the_split_to_score() {
 #[test]
 fn weight_decay_spares_by_pattern() {
     let optimizer = with(&[]).unwrap().optimizer;
-    assert_eq!(optimizer.decay_of("layer1.0.conv1.weight"), 1e-4);
-    assert_eq!(optimizer.decay_of("fc.bias"), 0.0);
-    assert_eq!(optimizer.decay_of("layer1.0.bn2.weight"), 0.0);
+    assert_eq!(optimizer.decay_of("layer1.0.conv1.weight", &[16, 16, 3, 3]), 1e-4);
+    assert_eq!(optimizer.decay_of("fc.bias", &[10]), 0.0);
+    assert_eq!(optimizer.decay_of("layer1.0.bn2.weight", &[16]), 0.0);
 }

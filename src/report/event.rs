@@ -74,6 +74,9 @@ pub struct Step {
     pub step_ms: f64,
     /// Digest of which sample went to which place of which worker: equal for every number of ranks.
     pub samples: u64,
+    /// Norm of all gradients together before it was limited; only with `optimizer.clip_norm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
 }
 
 /// One epoch of training.

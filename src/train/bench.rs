@@ -11,7 +11,7 @@ use crate::backend::cpu::Cpu;
 use crate::comm::Comm;
 use crate::models;
 use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
-use crate::optim::SgdMomentum;
+use crate::optim::{Optimizer, Policy, sgd::Sgd};
 use crate::recipe;
 use loaders::{Draws, ImageSpec};
 
@@ -64,7 +64,13 @@ pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error
     let threads = request.threads.unwrap_or_else(|| cores::affinity().len());
     let purpose = Purpose::Train { chunk_bytes: 4_000_000 };
     let mut graph = Graph::new(Cpu::new(threads)?, net, request.batch, purpose, 1)?;
-    let mut optimizer = SgdMomentum::new(&graph, 0.9, false, |_| 1e-4)?;
+    let policy = Policy {
+        decay: |_: &str, _: &[usize]| 1e-4,
+        adapt: |_: &str, _: &[usize]| false,
+        clip_norm: None,
+        clip_value: None,
+    };
+    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: false }), policy)?;
     let mut draws = Draws::new(1, 0, 0, 0);
     let images: Vec<f32> = (0..request.batch * shape.elems()).map(|_| 2.0 * draws.unit() - 1.0).collect();
     let labels: Vec<u32> = (0..request.batch).map(|i| (i % CLASSES) as u32).collect();

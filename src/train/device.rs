@@ -10,7 +10,6 @@ use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::comm::{self, Comm};
 use crate::nn::table;
-use crate::optim::SgdMomentum;
 use crate::recipe::Overlap;
 use crate::report::{Reporter, Start};
 
@@ -147,12 +146,18 @@ fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
         0 => run.options.threads + 2,
         n => n,
     };
-    let others = [("loader's batches", input * slots), ("oneDNN's work space", run.graph.backend().scratch_bytes())];
+    let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
+    let mut others = vec![
+        ("loader's batches", input * slots),
+        ("oneDNN's work space", run.graph.backend().scratch_bytes()),
+        ("moving averages", averages),
+    ];
+    others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
         "{}\n{}\n{}\n{}",
         run.recipe.to_toml()?.trim_end(),
         table::layers(&run.graph),
-        table::memory(&run.graph, run.division.largest(), SgdMomentum::<Cpu>::SLOTS, &others),
+        table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
         run.schedule.describe()
     ))
 }

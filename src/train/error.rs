@@ -31,6 +31,9 @@ pub enum Error {
     /// The learning-rate schedule.
     #[error(transparent)]
     Schedule(#[from] optim::schedule::ScheduleError),
+    /// The optimizer.
+    #[error(transparent)]
+    Optimizer(#[from] optim::spec::OptimizerError),
     /// The data.
     #[error(transparent)]
     Data(#[from] loaders::Error),
@@ -55,7 +58,7 @@ impl Error {
     /// 2 for requests that make no sense, else 1.
     pub fn code(&self) -> u8 {
         match self {
-            Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) => 2,
+            Error::Usage(_) | Error::Recipe(_) | Error::Schedule(_) | Error::Optimizer(_) => 2,
             Error::Agreed { code, .. } | Error::Elsewhere { code } => *code,
             _ => 1,
         }

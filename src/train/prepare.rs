@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::backend::op::Shape;
 use crate::models;
 use crate::nn::{Graph, NetSpec, Purpose};
-use crate::optim::{Schedule, SgdMomentum};
+use crate::optim::{Ema, Optimizer, Policy, Schedule};
 use crate::recipe::{self, Known, Recipe};
 use loaders::order::{rank_workers, worker_positions};
 use loaders::{Dataset, ImageSpec, Manifest, Options, Pipeline, Split};
@@ -187,7 +187,9 @@ pub struct Run<B: Backend> {
     /// How its gradients travel.
     pub reduction: Reduction,
     /// Its optimizer.
-    pub optimizer: SgdMomentum<B>,
+    pub optimizer: Optimizer<B>,
+    /// Moving averages of its weights.
+    pub ema: Option<Ema<B>>,
     /// The scoring after each epoch.
     pub evaluation: Option<Evaluation>,
     /// How the training loader runs.
@@ -232,8 +234,15 @@ impl<B: Backend> Run<B> {
             graph.prepare(size)?;
         }
         let o = &recipe.optimizer;
-        let optimizer = SgdMomentum::new(&graph, o.momentum, o.nesterov, |name| o.decay_of(name))?;
-        Ok(Self { recipe, source, division, schedule, graph, reduction, optimizer, evaluation, options })
+        let policy = Policy {
+            decay: |name: &str, shape: &[usize]| o.decay_of(name, shape),
+            adapt: |name: &str, shape: &[usize]| o.adapts(name, shape),
+            clip_norm: o.clip_norm,
+            clip_value: o.clip_value,
+        };
+        let optimizer = Optimizer::new(&graph, o.method()?, policy)?;
+        let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
+        Ok(Self { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, options })
     }
 }
 

@@ -66,11 +66,18 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let sums = StepSums::from_values(self.layout, sums);
         self.comm_wait_ms = self.exchange.take_wait().as_secs_f64() * 1e3;
         // every rank has the same sums and the same parameters, so all stop here together
-        if !sums.loss().is_finite() || !run.optimizer.step(&mut run.graph, lr)? {
+        if !sums.loss().is_finite() {
+            return Err(not_finite(self.session, done, lr));
+        }
+        let stepped = run.optimizer.step(&mut run.graph, lr)?;
+        if !stepped.finite {
             return Err(not_finite(self.session, done, lr));
         }
         sums.update_running(&mut run.graph);
-        Ok(self.event(sums, epoch, done + 1, lr, start))
+        if let Some(ema) = &mut run.ema {
+            ema.update(&run.graph, done + 1)?;
+        }
+        Ok(Step { grad_norm: stepped.grad_norm, ..self.event(sums, epoch, done + 1, lr, start) })
     }
 
     /// Forward and backward of this rank's workers; finished gradients go to the exchange.
@@ -116,6 +123,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             comm_wait_ms,
             step_ms: seconds * 1e3,
             samples: sums.samples(),
+            grad_norm: None,
         }
     }
 }

@@ -25,7 +25,7 @@ use onednn::{Engine, Md, arg, reorder};
 use threads::Threads;
 
 use super::op::{Op, Shape};
-use super::{Arena, Backend, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc};
+use super::{Arena, Backend, CrossEntropy, Error, LossSums, Planned, Request, Slot, Stretch, TensorDesc, Update};
 
 /// Compute threads of one rank at most: beyond any node's cores.
 const MOST_THREADS: usize = 1024;
@@ -191,15 +191,30 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn sgd(
+    fn update(
         &self,
-        numbers: Sgd,
-        ranges: &[DecayRange],
+        update: &Update,
+        stretches: &[Stretch],
         w: &mut AlignedBuf,
         g: &AlignedBuf,
-        m: &mut AlignedBuf,
+        slots: &mut [&mut AlignedBuf],
     ) -> Result<bool, Error> {
-        Ok(update::sgd(self.threads, numbers, ranges, w.as_mut_slice(), g.as_slice(), m.as_mut_slice()))
+        let slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.as_mut_slice()).collect();
+        Ok(update::update(self.threads, update, stretches, w.as_mut_slice(), g.as_slice(), slots))
+    }
+
+    fn squares(&self, x: &AlignedBuf, ranges: &[std::ops::Range<usize>]) -> Result<Vec<f64>, Error> {
+        Ok(update::squares(self.threads, x.as_slice(), ranges))
+    }
+
+    fn clamp(&self, x: &mut AlignedBuf, limit: f32) -> Result<(), Error> {
+        update::clamp(self.threads, x.as_mut_slice(), limit);
+        Ok(())
+    }
+
+    fn lerp(&self, to: &mut AlignedBuf, from: &AlignedBuf, weight: f32) -> Result<(), Error> {
+        update::lerp(self.threads, to.as_mut_slice(), from.as_slice(), weight);
+        Ok(())
     }
 
     fn cross_entropy(

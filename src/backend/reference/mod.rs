@@ -9,10 +9,11 @@ mod lrn;
 mod norm;
 mod pool;
 mod shortcut;
+mod update;
 
 use super::op::Op;
 use super::{
-    Arena, Backend, Buffer, CrossEntropy, DecayRange, Error, LossSums, Planned, Request, Sgd, Slot, TensorDesc,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Planned, Request, Slot, Stretch, TensorDesc, Update,
 };
 
 /// The plain-loop backend.
@@ -111,17 +112,31 @@ impl Backend for Reference {
         Ok(())
     }
 
-    fn sgd(&self, s: Sgd, ranges: &[DecayRange], w: &mut HostBuf, g: &HostBuf, m: &mut HostBuf) -> Result<bool, Error> {
-        let mut finite = true;
-        for r in ranges {
-            for i in r.range.clone() {
-                let g = g.0[i] + r.weight_decay * w.0[i];
-                m.0[i] = s.momentum * m.0[i] + g;
-                w.0[i] -= s.lr * if s.nesterov { g + s.momentum * m.0[i] } else { m.0[i] };
-                finite &= w.0[i].is_finite();
-            }
-        }
-        Ok(finite)
+    fn update(
+        &self,
+        update: &Update,
+        stretches: &[Stretch],
+        w: &mut HostBuf,
+        g: &HostBuf,
+        slots: &mut [&mut HostBuf],
+    ) -> Result<bool, Error> {
+        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.0.as_mut_slice()).collect();
+        Ok(update::update(update, stretches, &mut w.0, &g.0, &mut slots))
+    }
+
+    fn squares(&self, x: &HostBuf, ranges: &[std::ops::Range<usize>]) -> Result<Vec<f64>, Error> {
+        let sum = |x: &[f32]| x.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        Ok(ranges.iter().map(|range| sum(&x.0[range.clone()])).collect())
+    }
+
+    fn clamp(&self, x: &mut HostBuf, limit: f32) -> Result<(), Error> {
+        x.0.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
+        Ok(())
+    }
+
+    fn lerp(&self, to: &mut HostBuf, from: &HostBuf, weight: f32) -> Result<(), Error> {
+        to.0.iter_mut().zip(&from.0).for_each(|(to, from)| *to += weight * (from - *to));
+        Ok(())
     }
 
     fn cross_entropy(
