@@ -67,6 +67,7 @@ fn model() -> ModelFile {
             layer("fc1", flat, &[("weight", &[5, 24]), ("bias", &[5])]),
             layer("fc2", LayerKind::Linear { flatten: None }, &[("weight", &[3, 5]), ("bias", &[3])]),
         ],
+        ema: vec![layer("fc1", flat, &[("weight", &[7, 24])]), layer("layer1.0.bn1", LayerKind::Norm, &norm)],
     }
 }
 
@@ -85,6 +86,7 @@ fn what_is_written_comes_back() {
     model.scores.clear();
     model.recipe.clear();
     model.layers.clear();
+    model.ema.clear();
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
 }

@@ -3,7 +3,8 @@
 //! Weights stand in Keras's legacy layout: group `model_weights` with the attribute `layer_names`; a group per layer with
 //! `weight_names`; arrays `<layer>/kernel:0` and so on inside it. Beside Keras's, a layer's group has the attributes
 //! `trireme_kind` (`conv`, `linear`, `norm`) and, behind a flatten, `trireme_flatten` (C, H, W). Group `trireme` has
-//! attributes for the rest, and the group `scores` with an attribute a score.
+//! attributes for the rest, and the groups `scores` with an attribute a score and, if the run kept averages, `ema`: their
+//! layers, laid out as `model_weights`.
 //! The file holds no time, host, rank count or speed, and equal models make equal bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,8 @@ pub struct ModelFile {
     pub step: u64,
     /// Layers with weights, in the order Keras wants them (by depth in the graph, the first layer first).
     pub layers: Vec<LayerWeights>,
+    /// The same layers with moving averages of their weights; empty if the run kept none.
+    pub ema: Vec<LayerWeights>,
 }
 
 /// The weights of a layer, with PyTorch's names and layouts.
@@ -90,8 +93,8 @@ impl ModelFile {
     /// [`Error::Layer`] for weights that do not fit their kind, else what the disk refused. On any error nothing is left
     /// behind, and a file that stood there before is untouched.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let weights = self.to_keras()?;
-        let bytes = weights.iter().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
+        let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
+        let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
         atomic::replace(path, bytes, |temporary| {
             let file = H5File::create(temporary)?;
             let written = self.fill(&file.root()?, &weights);
@@ -131,37 +134,17 @@ impl ModelFile {
             epoch: ours.number("epoch")?,
             step: ours.number("step")?,
             layers: read_layers(&root.open("model_weights")?, &content)?,
+            ema: if ours.has("ema") { read_layers(&ours.open("ema")?, &content)? } else { Vec::new() },
         })
     }
 
-    /// Each layer's tensors in Keras's names and layouts; refuses what could not be read back.
-    fn to_keras(&self) -> Result<Vec<Vec<Tensor>>, Error> {
-        let mut seen = BTreeSet::new();
-        let convert = |layer: &LayerWeights| {
-            let name = layer.name.as_str();
-            let refuse = |text| Error::Layer { layer: name.to_string(), text };
-            if name.is_empty() || name == "." || name.contains(['/', '\0']) {
-                return Err(refuse("a name in HDF5 is not empty, not a dot, and has no slash".into()));
-            }
-            if !seen.insert(name.to_string()) {
-                return Err(refuse("two layers have this name".into()));
-            }
-            keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)
-        };
-        self.layers.iter().map(convert).collect()
-    }
-
-    fn fill(&self, root: &Group, weights: &[Vec<Tensor>]) -> Result<(), Error> {
+    fn fill(&self, root: &Group, [weights, ema]: &[Vec<Vec<Tensor>>; 2]) -> Result<(), Error> {
         let group = root.create("model_weights")?;
         for place in [root, &group] {
             place.put_text("backend", "tensorflow")?;
             place.put_text("keras_version", KERAS_VERSION)?;
         }
-        let names: Vec<String> = self.layers.iter().map(|layer| layer.name.clone()).collect();
-        group.put_texts("layer_names", &names)?;
-        for (layer, tensors) in self.layers.iter().zip(weights) {
-            write_layer(&group, layer, tensors)?;
-        }
+        write_layers(&group, &self.layers, weights)?;
         let ours = root.create("trireme")?;
         ours.put_number("version", VERSION)?;
         ours.put_text("network", &self.network)?;
@@ -174,9 +157,35 @@ impl ModelFile {
         ours.put_text("recipe", &self.recipe)?;
         ours.put_number("epoch", self.epoch)?;
         ours.put_number("step", self.step)?;
+        if !ema.is_empty() {
+            write_layers(&ours.create("ema")?, &self.ema, ema)?;
+        }
         let scores = ours.create("scores")?;
         self.scores.iter().try_for_each(|(name, &score)| scores.put_number(name, score))
     }
+}
+
+/// Each layer's tensors in Keras's names and layouts; refuses what could not be read back.
+fn to_keras(layers: &[LayerWeights]) -> Result<Vec<Vec<Tensor>>, Error> {
+    let mut seen = BTreeSet::new();
+    let convert = |layer: &LayerWeights| {
+        let name = layer.name.as_str();
+        let refuse = |text| Error::Layer { layer: name.to_string(), text };
+        if name.is_empty() || name == "." || name.contains(['/', '\0']) {
+            return Err(refuse("a name in HDF5 is not empty, not a dot, and has no slash".into()));
+        }
+        if !seen.insert(name.to_string()) {
+            return Err(refuse("two layers have this name".into()));
+        }
+        keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)
+    };
+    layers.iter().map(convert).collect()
+}
+
+fn write_layers(group: &Group, layers: &[LayerWeights], weights: &[Vec<Tensor>]) -> Result<(), Error> {
+    let names: Vec<String> = layers.iter().map(|layer| layer.name.clone()).collect();
+    group.put_texts("layer_names", &names)?;
+    layers.iter().zip(weights).try_for_each(|(layer, tensors)| write_layer(group, layer, tensors))
 }
 
 fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor]) -> Result<(), Error> {

@@ -24,6 +24,9 @@ pub struct Args {
     /// Split to score [default: test, else validation]
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
+    /// Score the moving averages of the weights (of a recipe with ema.decay)
+    #[arg(long)]
+    pub ema: bool,
     /// Images a batch, on each rank
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
@@ -39,15 +42,15 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let scored = scoring::score(&args.model, &args.data, args.split.as_deref(), args.batch, args.threads)?;
+    let scored = scoring::score(&args.model, args.ema, &args.data, args.split.as_deref(), args.batch, args.threads)?;
     let Scored { score, split, network, root } = scored;
     if !root {
         return Ok(());
     }
     if args.json {
         return print(serde_json::json!({
-            "model": args.model, "network": network, "split": split, "top1": score.top1, "top5": score.top5,
-            "loss": score.loss, "count": score.count,
+            "model": args.model, "network": network, "ema": args.ema, "split": split, "top1": score.top1,
+            "top5": score.top5, "loss": score.loss, "count": score.count,
         }));
     }
     let percent = |share: f64| 100.0 * share;

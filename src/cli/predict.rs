@@ -21,6 +21,9 @@ pub struct Args {
     /// Classes to name for each image, the likeliest first
     #[arg(long, value_name = "K", default_value = "5", value_parser = positive)]
     pub top: usize,
+    /// Use the moving averages of the weights (of a recipe with ema.decay)
+    #[arg(long)]
+    pub ema: bool,
     /// Print one JSON object per image to stdout
     #[arg(long)]
     pub json: bool,
@@ -28,7 +31,7 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut predictor = Predictor::open(&args.model)?;
+    let mut predictor = Predictor::open(&args.model, args.ema)?;
     let mut failures = Vec::new();
     for path in &args.images {
         match predictor.predict(path, args.top) {

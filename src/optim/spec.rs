@@ -104,10 +104,14 @@ impl OptimizerSpec {
         }
         let positive =
             [("eps", self.eps), ("eta", self.eta), ("clip_norm", self.clip_norm), ("clip_value", self.clip_value)];
-        // taken as f32, where less would be 0 or infinite
-        let fine = |x: f64| (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&x);
-        for (key, got) in positive.into_iter().filter_map(|(key, value)| Some((key, value.filter(|v| !fine(*v))?))) {
-            return wrong(key, format!("must be > 0, got {got}"));
+        for (key, got) in positive.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            if got <= 0.0 {
+                return wrong(key, format!("must be > 0, got {got}"));
+            }
+            // a smaller one would be 0 where the update is made
+            if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) {
+                return wrong(key, format!("must be a number that f32 holds, got {got:e}"));
+            }
         }
         if self.weight_decay < 0.0 {
             return wrong("weight_decay", format!("must be >= 0, got {}", self.weight_decay));

@@ -81,6 +81,11 @@ fn a_written_recipe_reads_back_equal() {
         "data='a \"quoted\" \\ path'",
         "reduce.overlap=true",
         "loader.threads=3",
+        "optimizer.kind=lars",
+        "optimizer.eta=0.01",
+        "optimizer.no_adapt=[\"*.bias\"]",
+        "optimizer.clip_norm=2",
+        "ema.decay=0.99",
     ];
     let mut recipe = with(&sets).unwrap();
     recipe.resolve(4).unwrap();
@@ -216,6 +221,24 @@ fn bad_values_are_named() {
         let text = refusal(&[set]);
         assert!(text.contains(words), "{set}: {text}");
     }
+    for (sets, words) in [
+        (&["optimizer.kind=adagrad"][..], "not available in this build, which has \"sgd\", \"adam\""),
+        (&["optimizer.kind=adam"], "small.toml: optimizer.momentum: belongs to kind sgd or rmsprop or lars, but kind"),
+        (&["optimizer.eta=0.1"], "--set optimizer.eta=0.1: belongs to kind lars, but kind = \"sgd\""),
+        (&["optimizer.kind=lars", "optimizer.nesterov=true"], "belongs to kind sgd, but kind = \"lars\""),
+        (&["optimizer.kind=rmsprop", "optimizer.form=keras"], "which has \"torch\", \"tf\""),
+        (&["optimizer.kind=rmsprop", "optimizer.eps=0"], "must be > 0, got 0"),
+        (&["optimizer.kind=rmsprop", "optimizer.alpha=1"], "in [0, 1), got 1"),
+        (&["optimizer.clip_norm=0"], "must be > 0, got 0"),
+        (&["optimizer.clip_value=-1"], "must be > 0, got -1"),
+        (&["optimizer.clip_norm=1e60"], "must be a number that f32 holds, got 1e60"),
+        (&["optimizer.clip_norm=1", "optimizer.clip_value=1"], "stands beside clip_norm; choose one"),
+        (&["ema.decay=1"], "must be in (0, 1), as 0.999, got 1"),
+        (&["ema.decay=0"], "must be in (0, 1), as 0.999, got 0"),
+    ] {
+        let text = refusal(sets);
+        assert!(text.contains(words), "{sets:?}: {text}");
+    }
     let text = refusal(&["optimizer.momentum=0", "optimizer.nesterov=true"]);
     assert!(text.contains("--set optimizer.nesterov=true: needs optimizer.momentum > 0"), "{text}");
 }
@@ -277,4 +300,19 @@ fn weight_decay_spares_by_pattern() {
     assert_eq!(optimizer.decay_of("layer1.0.conv1.weight", &[16, 16, 3, 3]), 1e-4);
     assert_eq!(optimizer.decay_of("fc.bias", &[10]), 0.0);
     assert_eq!(optimizer.decay_of("layer1.0.bn2.weight", &[16]), 0.0);
+    assert!(optimizer.adapts("fc.bias", &[10]), "kinds other than lars ask for nothing of it");
+}
+
+/// Biases and batch norm are spared unless patterns say otherwise.
+#[test]
+fn lars_spares_what_has_one_dimension() {
+    let mut optimizer = Optimizer { kind: "lars".into(), weight_decay: 1e-4, ..Default::default() };
+    for (name, shape, wanted) in [("fc.weight", &[10, 64][..], true), ("fc.bias", &[10], false)] {
+        assert_eq!((optimizer.adapts(name, shape), optimizer.decay_of(name, shape) > 0.0), (wanted, wanted), "{name}");
+    }
+    optimizer.no_adapt = Some(vec!["fc.*".into()]);
+    assert!(!optimizer.adapts("fc.weight", &[10, 64]) && optimizer.adapts("bn1.weight", &[16]));
+    assert_eq!(optimizer.decay_of("bn1.weight", &[16]), 0.0, "no_decay has its own default");
+    optimizer.no_decay = Some(Vec::new());
+    assert_eq!(optimizer.decay_of("bn1.weight", &[16]), 1e-4);
 }

@@ -73,12 +73,12 @@ fn train<B: Backend>(
             start.elapsed(),
         ))?;
         score = evaluate(session, &mut run, epoch + 1, done, &mut report)?;
-        output.checkpoint(&run, epoch + 1, done, score, &mut report)?;
+        output.checkpoint(&mut run, epoch + 1, done, score, &mut report)?;
         if done == last {
             break;
         }
     }
-    output.model(&run, done, score)?;
+    output.model(&mut run, done, score)?;
     let img_per_s = stepper.images() as f64 / trained.as_secs_f64();
     let epoch = done.div_ceil(d.steps_per_epoch) as u32;
     let model = output.model_path();

@@ -38,7 +38,7 @@ impl Output {
     /// A model at the end of an epoch; the oldest beyond `checkpoint.keep` goes.
     pub fn checkpoint<B: Backend>(
         &mut self,
-        run: &Run<B>,
+        run: &mut Run<B>,
         epoch: u32,
         step: u64,
         score: Option<Score>,
@@ -60,7 +60,7 @@ impl Output {
     }
 
     /// The one final model.
-    pub fn model<B: Backend>(&self, run: &Run<B>, step: u64, score: Option<Score>) -> Result<(), Error> {
+    pub fn model<B: Backend>(&self, run: &mut Run<B>, step: u64, score: Option<Score>) -> Result<(), Error> {
         if !self.root {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl Output {
 }
 
 /// All that a model file says; nothing of it depends on ranks, hosts, times or speeds.
-fn file<B: Backend>(run: &Run<B>, epoch: u64, step: u64, score: Option<Score>) -> Result<ModelFile, Error> {
+fn file<B: Backend>(run: &mut Run<B>, epoch: u64, step: u64, score: Option<Score>) -> Result<ModelFile, Error> {
     let input = run.graph.net().input;
     let image = run.source.image;
     let mut scores = BTreeMap::new();
@@ -80,6 +80,8 @@ fn file<B: Backend>(run: &Run<B>, epoch: u64, step: u64, score: Option<Score>) -
             scores.insert(format!("{split}/{name}"), value);
         }
     }
+    let layers = model::layers(&run.graph)?;
+    let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
     let mut recipe = run.recipe.clone();
     // how the run was driven is no part of what was computed
     recipe.loader = Default::default();
@@ -95,6 +97,7 @@ fn file<B: Backend>(run: &Run<B>, epoch: u64, step: u64, score: Option<Score>) -
         scores,
         epoch,
         step,
-        layers: model::layers(&run.graph)?,
+        layers,
+        ema: ema.unwrap_or_default(),
     })
 }

@@ -28,23 +28,41 @@ pub struct Scored {
     pub root: bool,
 }
 
-/// Scores `split` (default: test, else validation) of the data set in `data` over all ranks, in batches of `batch` images.
+/// A model file, its averaged weights in place of the last ones if they are asked for.
+fn read(file: &Path, ema: bool) -> Result<ModelFile, Error> {
+    let mut model = ModelFile::read(file)?;
+    let averages = std::mem::take(&mut model.ema);
+    if ema {
+        if averages.is_empty() {
+            let file = file.display();
+            return Err(Error::Usage(format!(
+                "--ema: {file} holds no averages of its weights; leave --ema out, or train with --set ema.decay=0.999"
+            )));
+        }
+        model.layers = averages;
+    }
+    Ok(model)
+}
+
+/// Scores `split` (default: test, else validation) of the data set in `data` over all ranks, in batches of `batch` images;
+/// `ema`: with the averaged weights.
 pub fn score(
     file: &Path,
+    ema: bool,
     data: &Path,
     split: Option<&str>,
     batch: usize,
     threads: Option<usize>,
 ) -> Result<Scored, Error> {
     let comm = Comm::launch();
-    let opened = open(file, data, split, batch);
+    let opened = open(file, ema, data, split, batch);
     let mut session = Session::join(comm)?;
     let result = score_on(&mut session, opened, threads);
     session.conclude(result)
 }
 
-fn open(file: &Path, data: &Path, split: Option<&str>, batch: usize) -> Result<Opened, Error> {
-    let model = ModelFile::read(file)?;
+fn open(file: &Path, ema: bool, data: &Path, split: Option<&str>, batch: usize) -> Result<Opened, Error> {
+    let model = read(file, ema)?;
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let name = recipe::eval_split(split, &splits)?.ok_or_else(|| {
@@ -90,7 +108,7 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
 fn score_on(session: &mut Session, opened: Result<Opened, Error>, threads: Option<usize>) -> Result<Scored, Error> {
     let Opened { model, mut evaluation, text } = session.agree(opened)?;
     session.same(
-        "the model, the data set, --split or --batch",
+        "the model, the data set, --split, --batch or --ema",
         &text,
         "start all ranks with the same files and options",
     )?;
@@ -150,9 +168,9 @@ pub struct Predictor {
 }
 
 impl Predictor {
-    /// Reads the model file.
-    pub fn open(file: &Path) -> Result<Self, Error> {
-        let model = ModelFile::read(file)?;
+    /// Reads the model file; `ema`: with the averaged weights.
+    pub fn open(file: &Path, ema: bool) -> Result<Self, Error> {
+        let model = read(file, ema)?;
         let pipeline = Pipeline::new(&model.preprocess, spec(model.image), &manifest(&model), 0)?;
         let graph = graph(&model, 1, cores::affinity().len(), &[])?;
         Ok(Self { model, graph, pipeline })
