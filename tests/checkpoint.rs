@@ -202,7 +202,7 @@ fn a_full_disk_leaves_nothing_behind() {
     const PATH: &str = "TRIREME_TEST_MODEL";
     if let Ok(path) = std::env::var(PATH) {
         let text = model().write(Path::new(&path)).unwrap_err().to_string();
-        assert!(text.contains("no space left to write") && text.contains("(1372 bytes and more)"), "{text}");
+        assert!(text.contains("no space left to write") && text.contains("(2108 bytes and more)"), "{text}");
         return;
     }
     let folder = Folder::new("full");

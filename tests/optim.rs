@@ -68,7 +68,7 @@ fn set_gradients<B: Backend>(graph: &mut Graph<B>, values: impl Fn(usize) -> Vec
     for i in 0..graph.params().len() {
         graph.pack(i, &values(i), &mut arena).unwrap();
     }
-    arena.chunks.into_iter().enumerate().for_each(|(c, chunk)| graph.put(c, chunk));
+    arena.chunks.into_iter().enumerate().for_each(|(c, chunk)| graph.put(c, vec![chunk]));
 }
 
 fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {

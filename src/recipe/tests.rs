@@ -44,7 +44,8 @@ fn defaults() {
     let recipe = with(&[]).unwrap();
     assert_eq!((recipe.seed, recipe.workers, recipe.precision.as_str()), (1, None, "f32"));
     assert_eq!((recipe.label_smoothing, recipe.eval_split.as_deref()), (0.0, None));
-    assert_eq!(recipe.reduce, Reduce { codec: "float".into(), bucket_mb: 4.0, overlap: Overlap::Auto });
+    let float = Reduce { codec: "float".into(), bucket_mb: 4.0, overlap: Overlap::Auto, ..Reduce::default() };
+    assert_eq!(recipe.reduce, float);
     assert_eq!((recipe.loader.threads, recipe.loader.slots), (None, 0));
     assert_eq!((recipe.log.every, recipe.checkpoint.keep), (1, 3));
     assert_eq!(recipe.schedule.milestones, Some(vec![82.0, 123.0]));
@@ -120,7 +121,7 @@ fn every_field_is_a_documented_key() {
         nesterov: Some(true),
         beta1: Some(0.9),
         beta2: Some(0.999),
-        form: Some(crate::optim::Form::Tf),
+        form: Some(crate::optim::spec::Form::Tf),
         alpha: Some(0.9),
         eps: Some(1.0),
         centered: Some(true),
