@@ -76,14 +76,14 @@ mod tests {
     #[test]
     fn order_does_not_matter_and_small_errors_are_all() {
         let shares: Vec<Vec<f64>> =
-            [0.1, 1e-7, -3.7, 2e5, 1.0 / 3.0].iter().map(|x| vec![*x, -x * 1e-300, 0.0]).collect();
+            [0.1, 1e-7, -3.7, 2e5, 1.0 / 3.0].iter().map(|x| vec![*x, -x * 1e-200, 0.0]).collect();
         let whole = sum_in(&[&shares]);
         assert_eq!(whole, sum_in(&[&shares[..2], &shares[2..]]));
         let turned: Vec<_> = shares.iter().rev().cloned().collect();
         assert_eq!(whole, sum_in(&[&turned[..1], &turned[1..]]));
         let plain: f64 = shares.iter().map(|s| s[0]).sum();
         assert!((whole[0] - plain).abs() <= plain.abs() * 1e-15, "{} and {plain}", whole[0]);
-        assert!((whole[1] / whole[0] + 1e-300).abs() < 1e-312 && whole[2] == 0.0, "{whole:?}");
+        assert!((whole[1] / whole[0] + 1e-200).abs() < 1e-214 && whole[2] == 0.0, "{whole:?}");
     }
 
     #[test]
