@@ -610,3 +610,39 @@ fn splits_of_different_image_sizes() {
     });
     setting.refused(1, &[], &["images of split train are 28x30x1", "28x28x1"]);
 }
+
+/// Whole numbers cannot stand for them: the parameter is named, once, and all ranks end.
+#[test]
+fn gradients_that_are_not_finite_end_all_ranks_by_name() {
+    for codec in ["exact", "int8", "ternary"] {
+        for ranks in [1, 2] {
+            let (setting, _images) = Setting::new();
+            let codec_set = format!("reduce.codec={codec}");
+            let more = ["--set", &codec_set, "--set", "schedule.base_lr=1e18"];
+            let named = format!("reduce.codec = \"{codec}\"");
+            setting.train(ranks, &more).failed(1, &["the gradient of parameter ", " holds NaN", &named]);
+            setting.assert_no_model();
+        }
+    }
+}
+
+#[test]
+fn more_workers_than_lanes_can_hold() {
+    let (setting, _images) = Setting::new();
+    let more = ["--set", "reduce.codec=int8", "--set", "workers=257", "--set", "batch=257"];
+    setting.refused(2, &more, &["--set workers=257", "256 workers at most, got 257"]);
+}
+
+/// The second rank runs a copy that is one byte longer.
+#[test]
+fn ranks_of_different_builds() {
+    let (setting, _images) = Setting::new();
+    let copy = setting.folder.at("trireme");
+    fs::copy(env!("CARGO_BIN_EXE_trireme"), &copy).unwrap();
+    std::io::Write::write_all(&mut OpenOptions::new().append(true).open(&copy).unwrap(), b"x").unwrap();
+    let mut both = trireme(1, &setting.args(&[]));
+    both.args([":", "-n", "1", &copy]).args(setting.args(&[]));
+    let ended = start(both).wait(PATIENCE);
+    ended.failed(1, &["rank 1: the program differs from rank 0's", "start all ranks with one build"]);
+    assert!(!Path::new(&setting.out).exists());
+}

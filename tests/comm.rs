@@ -90,6 +90,19 @@ fn sums(world: &World) -> Result<(), Error> {
         let mut whole: Vec<i64> = (0..length as i64).map(|i| -(1 << 40) * i * (rank as i64 + 1)).collect();
         world.sum_i64(&mut whole)?;
         assert!(whole.iter().enumerate().all(|(i, &v)| v == -(1 << 40) * i as i64 * ranks_sum as i64));
+        let mut narrow: Vec<i32> = (0..length as i32).map(|i| -1_000 * i * (rank as i32 + 1)).collect();
+        world.sum_i32(&mut narrow)?;
+        assert!(narrow.iter().enumerate().all(|(i, &v)| v == -1_000 * (i * ranks_sum) as i32));
+        let mut lanes: Vec<u64> = (0..length as u64).map(|i| (1 << 60) + i * (rank as u64 + 1)).collect();
+        world.sum_u64(&mut lanes)?;
+        assert!(lanes.iter().enumerate().all(|(i, &v)| v == ((size as u64) << 60) + (i * ranks_sum) as u64));
+        // 1.5 and whole numbers below 2^7 as bf16; sums of four ranks are exact
+        let bf16 = |x: f32| (x.to_bits() >> 16) as u16;
+        let mut halves: Vec<u16> = (0..length).map(|i| bf16((rank + 1) as f32 * [1.5, 3.0, -8.0][i % 3])).collect();
+        let before = world.traffic();
+        world.sum_bf16(&mut halves)?;
+        assert_eq!(world.traffic().bytes - before.bytes, 2 * length as u64);
+        assert!(halves.iter().enumerate().all(|(i, &v)| v == bf16(ranks_sum as f32 * [1.5, 3.0, -8.0][i % 3])));
         // The largest bits of u32 would be negative as an i32.
         let mut largest: Vec<u32> = (0..length).map(|i| u32::MAX - ((rank + i) % size) as u32).collect();
         world.max_u32(&mut largest)?;

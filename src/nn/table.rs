@@ -32,7 +32,7 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
         ("gradients of activations".into(), (total - memory.activation_elems) * 4),
         (format!("parameters, {} chunks", graph.layout().chunks.len()), params * 4),
         ("gradients of parameters".into(), params * 4),
-        ("gradients of several workers".into(), params * 4 * graph.gathered_arenas()),
+        (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
         ("state of layers".into(), graph.state_bytes()),
     ];

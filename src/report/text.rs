@@ -1,6 +1,6 @@
 //! Events in words, shared by the terminal and the plain lines.
 
-use super::{Checkpoint, End, Epoch, Eval, Start, Step};
+use super::{Checkpoint, End, Epoch, Eval, Exchange, Start, Step};
 
 /// The table at the start: what will happen, on what.
 pub(super) fn start(start: &Start) -> String {
@@ -53,6 +53,30 @@ pub(super) fn epoch(epoch: &Epoch) -> String {
         top1 * 100.0,
         rate(*lr),
     )
+}
+
+/// What the exchange costs, what float does, and what to make of it.
+pub(super) fn exchange(exchange: &Exchange) -> String {
+    let Exchange { codec, bytes, float_bytes, encode_ms, wire_ms, decode_ms, float_ms, steps, .. } = exchange;
+    let mb = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
+    let mut text = format!("exchange: {codec}, {} a step", mb(*bytes));
+    if codec == "float" {
+        return text + &format!(": wire {wire_ms:.2} ms, waiting included (mean of {steps} steps)");
+    }
+    let whole = encode_ms + wire_ms + decode_ms;
+    text += &format!(
+        " (float {}): encode {encode_ms:.2} + wire {wire_ms:.2} + decode {decode_ms:.2} = {whole:.2} ms (mean of {steps} steps); ",
+        mb(*float_bytes)
+    );
+    text + &match float_ms {
+        None => "one rank: with float nothing would travel".to_string(),
+        Some(float) if *float <= whole => format!(
+            "float takes {float:.2} ms and is faster by {:.2} ms a step on these ranks: {codec} is worth it for what it \
+             computes or on slower links, else set reduce.codec = \"float\"",
+            whole - float
+        ),
+        Some(float) => format!("float takes {float:.2} ms: {codec} saves {:.2} ms a step", float - whole),
+    }
 }
 
 pub(super) fn eval(eval: &Eval) -> String {

@@ -103,6 +103,7 @@ fn join(
     request: &Request,
     started: Instant,
 ) -> Result<Option<String>, Error> {
+    session.same_program()?;
     let source = session.agree(source)?;
     session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
@@ -148,6 +149,7 @@ fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
     };
     let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
     let mut others = vec![
+        ("codec, residuals included", run.reduction.memory()),
         ("loader's batches", input * slots),
         ("oneDNN's work space", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
@@ -164,14 +166,15 @@ fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
 
 fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool, request: &Request) -> Start {
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let exchange = match (session.world.size, overlap, run.recipe.reduce.overlap) {
+    let when = match (session.world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
-        (_, true, Overlap::Auto) => "float, beside backward (a core is left for MPI)",
-        (_, false, Overlap::Auto) => "float, after backward (no core is left for MPI)",
-        (_, true, _) => "float, beside backward",
-        (_, false, _) => "float, after backward",
+        (_, true, Overlap::Auto) => "beside backward (a core is left for MPI)",
+        (_, false, Overlap::Auto) => "after backward (no core is left for MPI)",
+        (_, true, _) => "beside backward",
+        (_, false, _) => "after backward",
     };
-    let exchange = exchange.to_string();
+    let codec = run.recipe.reduce.codec.as_str();
+    let exchange = if when.starts_with("none") { when.to_string() } else { format!("{codec}, {when}") };
     let facts = [
         ("device", run.graph.backend().describe()),
         (
@@ -185,6 +188,7 @@ fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool,
         ),
         ("mpi", format!("{}, {}", session.world.library, session.world.thread_level)),
         ("exchange", exchange),
+        ("codec", run.reduction.describe()),
         ("schedule", run.schedule.describe()),
         ("shards", format!("{} in {}", run.source.train.shards().len(), run.recipe.data)),
         ("out", request.out.display().to_string()),

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::Error;
+use super::costs::{MEASURED, Measured};
 use super::reduction::Reduction;
 use crate::backend::{Backend, Buffer};
 use crate::comm::codec::{Costs, Key, Reducer, Share, fixed};
 use crate::comm::{self, Comm, Pending};
 use crate::nn::{Gather, Graph};
+use crate::report;
 
-/// Optimizer steps whose exchange is compared with float's, from the first number on, before the second: the first steps of a
-/// run are slower than all others.
-const COMPARED: std::ops::Range<u64> = 3..11;
+/// The codec that others are compared with.
+const FLOAT: &str = "float";
 
 /// The gradients' way to the other ranks and back.
 pub struct Exchange<B: Backend> {
@@ -22,6 +23,7 @@ pub struct Exchange<B: Backend> {
     mine: std::ops::Range<usize>,
     /// V.
     workers: usize,
+    codec: &'static str,
     integer: bool,
     gather: Gather,
     seed: u64,
@@ -34,6 +36,7 @@ pub struct Exchange<B: Backend> {
     pending: Vec<(usize, Pending<Arrived<B>>)>,
     waited: Duration,
     costs: Costs,
+    measured: Measured,
 }
 
 /// What comes back from the thread that owns MPI.
@@ -58,6 +61,7 @@ impl<B: Backend> Exchange<B> {
             root: rank == 0,
             mine,
             workers: plan.settings.workers,
+            codec: plan.entry.name,
             integer: plan.entry.integer,
             gather: plan.gather(),
             seed: plan.seed,
@@ -68,6 +72,7 @@ impl<B: Backend> Exchange<B> {
             pending: Vec::new(),
             waited: Duration::ZERO,
             costs: Costs::default(),
+            measured: Measured::default(),
         }
     }
 
@@ -98,7 +103,7 @@ impl<B: Backend> Exchange<B> {
             .ok_or_else(|| Error::Failed(format!("gradient chunk {chunk} was handed over twice in one step")))?;
         let key = Key { seed: self.seed, step: self.step };
         let first = self.mine.end - gradients.len();
-        let compare = self.integer && self.ranks > 1 && COMPARED.contains(&self.step);
+        let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         let pending = self.comm.start("sum of gradients", move |world| {
             // every backend of this build keeps its memory on the host
             let shares = gradients.iter_mut().enumerate();
@@ -160,9 +165,9 @@ impl<B: Backend> Exchange<B> {
         std::mem::take(&mut self.waited)
     }
 
-    /// What the exchange of this step's gradients has cost this rank.
-    pub fn costs(&self) -> Costs {
-        self.costs
+    /// After the last of the first steps: what the exchange of gradients costs this rank.
+    pub fn take_report(&mut self) -> Option<report::Exchange> {
+        self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }
 }
 

@@ -5,7 +5,9 @@
 
 pub mod bench;
 pub mod cores;
+mod costs;
 pub mod device;
+mod digest;
 pub mod doctor;
 mod error;
 pub mod evaluate;
@@ -57,6 +59,7 @@ fn train<B: Backend>(
             let event = stepper.step(&mut run, &mut loader, epoch, step, done, lr)?;
             done += 1;
             report.event(event)?;
+            stepper.exchange_report().into_iter().try_for_each(|costs| report.event(costs))?;
             if done == 1 {
                 report.note(&format!(
                     "first step done {:.2} s after the start of the program",
@@ -82,7 +85,8 @@ fn train<B: Backend>(
     let img_per_s = stepper.images() as f64 / trained.as_secs_f64();
     let epoch = done.div_ceil(d.steps_per_epoch) as u32;
     let model = output.model_path();
-    report.event(End { step: done, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model })?;
+    let digest = if session.is_root() { digest::state(&run)? } else { String::new() };
+    report.event(End { step: done, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model, digest })?;
     Ok(())
 }
 

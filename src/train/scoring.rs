@@ -106,6 +106,7 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
 }
 
 fn score_on(session: &mut Session, opened: Result<Opened, Error>, threads: Option<usize>) -> Result<Scored, Error> {
+    session.same_program()?;
     let Opened { model, mut evaluation, text } = session.agree(opened)?;
     session.same(
         "the model, the data set, --split, --batch or --ema",

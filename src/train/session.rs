@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Error;
-use super::cores;
+use super::{cores, digest};
 use crate::comm::{self, Comm, Verdict, WorldInfo};
 
 /// All ranks, with MPI up.
@@ -75,6 +75,18 @@ impl Session {
             self.comm.finish()?;
         }
         result
+    }
+
+    /// Fails on all ranks unless each runs the same program.
+    pub fn same_program(&self) -> Result<(), Error> {
+        if self.world.size == 1 {
+            return Ok(());
+        }
+        self.same(
+            "the program",
+            &digest::program(),
+            "start all ranks with one build of trireme (compare `which trireme` on the nodes)",
+        )
     }
 
     /// Fails on all ranks unless each has the same text: the recipe, the data set, memory formats, the program.

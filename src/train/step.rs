@@ -10,7 +10,7 @@ use super::sums::{StepSums, SumsLayout};
 use crate::backend::{Backend, LossSums};
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
-use crate::report::Step;
+use crate::report::{self, Step};
 use loaders::Loader;
 
 /// Runs steps and keeps count.
@@ -40,6 +40,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// Images that all ranks have trained on.
     pub fn images(&self) -> u64 {
         self.images
+    }
+
+    /// After the last of the first steps: what the exchange of gradients costs.
+    pub fn exchange_report(&mut self) -> Option<report::Exchange> {
+        self.exchange.take_report()
     }
 
     /// Loss and hits since the last call.

@@ -88,11 +88,10 @@ impl Codec for Int8 {
         self.exact.decode(bucket, scales, into);
         for (number, (index, tensor)) in self.packed.tensors(bucket).enumerate() {
             let into = &mut into[tensor.range.clone()];
+            let zero = MOST as i32 * self.workers as i32;
             match scales[index] {
                 0 => into.fill(0.0),
-                bits => {
-                    self.packed.decode(number, MOST as i32 * self.workers as i32, f32::from_bits(bits) / MOST, into)
-                }
+                bits => self.packed.decode(number, (zero, MOST), f32::from_bits(bits), into),
             }
         }
     }

@@ -151,3 +151,6 @@ impl Entry {
 pub fn head_room(workers: usize) -> u32 {
     usize::BITS - workers.saturating_sub(1).leading_zeros()
 }
+
+#[cfg(test)]
+mod tests;

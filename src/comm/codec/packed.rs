@@ -29,13 +29,14 @@ simd! {
 }
 
 simd! {
-    /// `into = (lane - zero) step`; the difference is below 2^24 either way.
-    fn unpack(words: &[u64], bits: u32, zero: i32, step: f32, into: &mut [f32]) {
+    /// `into = (lane - zero) / unit * scale`; the difference is below 2^24 either way. In this order nothing is lost where the
+    /// scale is the smallest of all numbers.
+    fn unpack(words: &[u64], bits: u32, zero: i32, unit: f32, scale: f32, into: &mut [f32]) {
         let mask = (1u64 << bits) - 1;
         for (lane, into) in into.chunks_mut(words.len()).enumerate() {
             let shift = lane as u32 * bits;
             for (g, word) in into.iter_mut().zip(words) {
-                *g = (((word >> shift) & mask) as u32 as i32 - zero) as f32 * step;
+                *g = (((word >> shift) & mask) as u32 as i32 - zero) as f32 / unit * scale;
             }
         }
     }
@@ -90,12 +91,12 @@ impl Packed {
         }
     }
 
-    /// The sum of the codes, less `zero`, times `step`.
-    pub fn decode(&self, number: usize, zero: i32, step: f32, into: &mut [f32]) {
+    /// The sum of the codes, less that of zeros, in units of `one`, times `scale`.
+    pub fn decode(&self, number: usize, (zero, one): (i32, f32), scale: f32, into: &mut [f32]) {
         let (lanes, words) = (self.lanes, &self.words[self.places[number].1.clone()]);
         let run = BLOCK * lanes.per_word;
         for (words, into) in words.chunks(BLOCK).zip(into.chunks_mut(run)) {
-            unpack(words, lanes.bits, zero, step, into);
+            unpack(words, lanes.bits, zero, one, scale, into);
         }
     }
 
@@ -129,9 +130,9 @@ mod tests {
                 let stream = Stream::new(Key { seed: 1, step: 2 }, 0, 0);
                 packed.add(1, &values, stream, |g, codes| codes.iter_mut().zip(g).for_each(|(c, g)| *c = *g as u32));
                 let mut out = vec![7.0; len];
-                packed.decode(1, 1, 0.5, &mut out);
+                packed.decode(1, (1, 4.0), 2.0, &mut out);
                 assert!(out.iter().zip(&values).all(|(o, v)| *o == (v - 1.0) * 0.5), "{most}, {len}");
-                packed.decode(0, 0, 1.0, &mut out);
+                packed.decode(0, (0, 1.0), 1.0, &mut out);
                 assert!(out.iter().all(|o| *o == 0.0));
             }
         }

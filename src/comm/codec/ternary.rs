@@ -159,7 +159,7 @@ impl Codec for Ternary {
             let into = &mut into[tensor.range.clone()];
             match scales[index] {
                 0 => into.fill(0.0),
-                bits => self.packed.decode(number, self.workers as i32, f32::from_bits(bits), into),
+                bits => self.packed.decode(number, (self.workers as i32, 1.0), f32::from_bits(bits), into),
             }
         }
     }

@@ -1,0 +1,72 @@
+//! What the exchange of gradients costs, over the first steps of a run, beside what float costs on the same ranks and links.
+
+use std::time::Duration;
+
+use crate::comm::codec::Costs;
+use crate::report;
+
+/// Steps that are measured, by the number of steps done before: the very first are slower than all others.
+pub const MEASURED: std::ops::Range<u64> = 3..11;
+
+/// Sums over the measured steps.
+#[derive(Default)]
+pub struct Measured {
+    steps: u64,
+    sum: Costs,
+}
+
+impl Measured {
+    /// Takes in one step; at the end of the last measured one gives the means of all.
+    pub fn add(&mut self, done: u64, costs: Costs, codec: &str) -> Option<report::Exchange> {
+        if !MEASURED.contains(&done) || costs.float_bytes == 0 {
+            return None;
+        }
+        self.steps += 1;
+        self.sum += costs;
+        (done + 1 == MEASURED.end).then(|| self.event(codec))
+    }
+
+    fn event(&self, codec: &str) -> report::Exchange {
+        let steps = self.steps as f64;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3 / steps;
+        let Costs { encode, wire, decode, float_wire, .. } = self.sum;
+        report::Exchange {
+            step: MEASURED.end,
+            epoch: 0,
+            codec: codec.into(),
+            steps: self.steps,
+            bytes: self.sum.bytes / self.steps,
+            float_bytes: self.sum.float_bytes / self.steps,
+            encode_ms: ms(encode),
+            wire_ms: ms(wire),
+            decode_ms: ms(decode),
+            float_ms: (!float_wire.is_zero()).then(|| ms(float_wire)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_over_the_measured_steps_come_once() {
+        let ms = Duration::from_millis;
+        let costs = |n| Costs {
+            bytes: n,
+            float_bytes: 10 * n,
+            encode: ms(n),
+            wire: ms(2 * n),
+            decode: ms(3 * n),
+            float_wire: ms(4 * n),
+        };
+        let mut measured = Measured::default();
+        let events: Vec<_> = (0..40).filter_map(|done| measured.add(done, costs(done), "exact")).collect();
+        let [event] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((event.step, event.steps, event.bytes, event.float_bytes), (11, 8, 6, 65));
+        let times = [event.encode_ms, event.wire_ms, event.decode_ms, event.float_ms.unwrap()];
+        assert_eq!(times.map(|t| (t * 100.0).round()), [650.0, 1300.0, 1950.0, 2600.0]);
+        let quiet = (0..40).filter_map(|done| Measured::default().add(done, Costs::default(), "float")).count();
+        assert_eq!(quiet, 0, "nothing travels on one rank");
+    }
+}
