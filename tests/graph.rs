@@ -281,7 +281,7 @@ fn finished_chunks_are_handed_over_once_and_in_order() {
 fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(2);
     let mut graph = graph(backend(), separable(), 2, 64);
-    let mut refuse = |chunk: usize, _: B::Buf| {
+    let mut refuse = |chunk: usize, _: Vec<B::Buf>| {
         Err::<(), Error>(Error::Unsupported { op: format!("chunk {chunk}"), why: "the peer is gone".into() })
     };
     let loss = Loss { smoothing: 0.0, scale: 1.0 };
