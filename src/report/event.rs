@@ -168,7 +168,7 @@ pub struct End {
     pub img_per_s: f64,
     /// The final model.
     pub model: PathBuf,
-    /// CRC-32C of the parameters, of the running statistics and of the optimizer's values, in hexadecimal with dashes between:
+    /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, in hexadecimal with dashes between:
     /// equal for runs that computed the same bits.
     pub digest: String,
 }

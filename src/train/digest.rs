@@ -6,17 +6,18 @@ use super::Error;
 use super::prepare::Run;
 use crate::backend::Backend;
 
-/// CRC-32C of the parameters, of the running statistics and of the optimizer's values, each with the names of its tensors and in
+/// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its tensors and in
 /// plain layout.
 pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     let (graph, backend) = (&run.graph, run.graph.backend());
     let (mut parameters, mut optimizer) = (0, 0);
     for (index, p) in graph.params().iter().enumerate() {
         parameters = extend(parameters, &p.name, &graph.param(index)?);
-        for slot in run.optimizer.slots() {
+        let averages = run.ema.iter().map(|ema| ("ema", &ema.weights));
+        for (slot, arena) in run.optimizer.slots().chain(averages) {
             let mut plain = vec![0.0; p.spec.elems()];
-            backend.unpack(&p.format, slot, p.slot, &mut plain)?;
-            optimizer = extend(optimizer, &p.name, &plain);
+            backend.unpack(&p.format, arena, p.slot, &mut plain)?;
+            optimizer = extend(extend(optimizer, slot, &[]), &p.name, &plain);
         }
     }
     let statistics = extend(0, "running", graph.running());
