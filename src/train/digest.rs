@@ -1,13 +1,15 @@
 //! A digest of all that training has made, to compare runs bit for bit: it depends on no memory layout and no file format.
 
-use crc32c::{crc32c, crc32c_append};
+use std::io::{ErrorKind, Read};
+
+use crc32c::crc32c_append;
 
 use super::Error;
 use super::prepare::Run;
 use crate::backend::Backend;
 
-/// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its tensors and in
-/// plain layout.
+/// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its
+/// tensors and in plain layout.
 pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     let (graph, backend) = (&run.graph, run.graph.backend());
     let (mut parameters, mut optimizer) = (0, 0);
@@ -31,8 +33,23 @@ fn extend(crc: u32, name: &str, values: &[f32]) -> u32 {
 
 /// The program that runs, as a line to compare between ranks.
 pub fn program() -> String {
-    let read = std::fs::read("/proc/self/exe");
-    let what =
-        read.map_or_else(|e| format!("unreadable: {e}"), |b| format!("crc32c {:08x}, {} bytes", crc32c(&b), b.len()));
+    let what = match checksum("/proc/self/exe") {
+        Ok((crc, bytes)) => format!("crc32c {crc:08x}, {bytes} bytes"),
+        Err(error) => format!("unreadable: {error}"),
+    };
     format!("trireme {}, {what}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Checksum and length of a file, read in pieces that stay in the cache.
+fn checksum(path: &str) -> std::io::Result<(u32, usize)> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut piece, mut crc, mut bytes) = (vec![0; 1 << 18], 0, 0);
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok((crc, bytes)),
+            Ok(n) => (crc, bytes) = (crc32c_append(crc, &piece[..n]), bytes + n),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
