@@ -27,11 +27,14 @@ fn sweep<const S: usize>(
     let (g_groups, g_rest) = g.as_chunks::<LANES>();
     let mut slots = slots.map(|slot| slot.as_chunks_mut::<LANES>());
     for (i, (w, g)) in groups.iter_mut().zip(g_groups).enumerate() {
-        let mut s = slots.each_mut().map(|slot| &mut slot.0[i]);
+        // on copies, which the compiler knows to be apart: it keeps them in vector registers
+        let (mut new, mut own) = (*w, slots.each_ref().map(|slot| slot.0[i]));
         for lane in 0..LANES {
-            w[lane] = one(w[lane], g[lane], s.each_mut().map(|s| &mut s[lane]));
-            poison[lane] = w[lane].mul_add(0.0, poison[lane]);
+            new[lane] = one(new[lane], g[lane], own.each_mut().map(|s| &mut s[lane]));
+            poison[lane] = new[lane].mul_add(0.0, poison[lane]);
         }
+        *w = new;
+        slots.iter_mut().zip(own).for_each(|(slot, own)| slot.0[i] = own);
     }
     for (lane, (w, &g)) in rest.iter_mut().zip(g_rest).enumerate() {
         *w = one(*w, g, slots.each_mut().map(|slot| &mut slot.1[lane]));
