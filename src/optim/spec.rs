@@ -92,14 +92,16 @@ impl OptimizerSpec {
     /// Checks the kind, which keys it has, and every value.
     pub fn check(&self) -> Result<(), OptimizerError> {
         let entry = self.entry()?;
-        for (key, _) in self.given().into_iter().filter(|(key, given)| *given && !entry.keys.contains(key)) {
+        let strange = |(key, given): &(&'static str, bool)| *given && !entry.keys.contains(key);
+        if let Some((key, _)) = self.given().into_iter().find(strange) {
             let kinds: Vec<&str> = CATALOGUE.iter().filter(|e| e.keys.contains(&key)).map(|e| e.name).collect();
             let (kinds, kind) = (kinds.join(" or "), entry.name);
             return wrong(key, format!("belongs to kind {kinds}, but kind = \"{kind}\""));
         }
         let share = |x: f64| (0.0..1.0).contains(&x);
         let shares = [("momentum", self.momentum), ("beta1", self.beta1), ("beta2", self.beta2), ("alpha", self.alpha)];
-        for (key, got) in shares.into_iter().filter_map(|(key, value)| Some((key, value.filter(|v| !share(*v))?))) {
+        let outside = |(key, value): (&'static str, Option<f64>)| Some((key, value.filter(|v| !share(*v))?));
+        if let Some((key, got)) = shares.into_iter().find_map(outside) {
             return wrong(key, format!("must be in [0, 1), got {got}"));
         }
         let positive =
