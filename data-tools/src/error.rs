@@ -71,6 +71,21 @@ pub enum Error {
     /// An error of the `loaders` crate (`dataset.json`, shards, indexes).
     #[error(transparent)]
     Loaders(#[from] loaders::Error),
+    /// A decoder or encoder could not be set up.
+    #[error("libjpeg-turbo cannot be set up: {0}; is there memory left?")]
+    Codec(String),
+    /// A conversion that stopped; what is finished stays for the next attempt.
+    #[error("{source}\n{} of {} shards are finished and kept in {}: run the same command again to go on, or remove that folder", kept, shards, partial.display())]
+    Stopped {
+        /// Why.
+        source: Box<Error>,
+        /// Shards that are finished.
+        kept: usize,
+        /// Shards in all.
+        shards: usize,
+        /// The folder that holds them.
+        partial: PathBuf,
+    },
     /// A worker thread ended in a panic: a defect of this program.
     #[error("a worker thread panicked: {0}")]
     Panic(String),
@@ -79,7 +94,11 @@ pub enum Error {
 impl Error {
     /// True where the request, not the data, is at fault.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Usage(_) | Error::OutTaken { .. })
+        match self {
+            Error::Usage(_) | Error::OutTaken { .. } => true,
+            Error::Stopped { source, .. } => source.is_usage(),
+            _ => false,
+        }
     }
 
     /// A failed system call on `path`; `action` completes "cannot ...".

@@ -2,11 +2,12 @@
 //! until the very end.
 
 use crate::error::Error;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Sums of bytes and of their squares for each channel. Adding two of them is exact, so any split
 /// of the work gives the same.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Moments {
     /// Pixels seen, per channel.
     pixels: u64,

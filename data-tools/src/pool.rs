@@ -51,7 +51,8 @@ pub(crate) fn run<R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn message(cause: &(dyn std::any::Any + Send)) -> String {
+/// What a panic said.
+pub(crate) fn message(cause: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = cause.downcast_ref::<&str>() {
         text.to_string()
     } else if let Some(text) = cause.downcast_ref::<String>() {

@@ -1,19 +1,32 @@
-//! One progress bar on standard error: on a terminal only, and nothing anywhere else.
+//! Progress on standard error: a bar on a terminal, anywhere else a line now and then.
 
 use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt;
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Samples between two updates: the bar is shared by all threads.
 const STEP: u64 = 256;
+/// Time between two lines where there is no terminal.
+const LINES: Duration = Duration::from_secs(10);
 
-/// A bar over samples, shared by threads.
-pub(crate) struct Progress(ProgressBar);
+/// Progress over samples, shared by threads.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    what: &'static str,
+    samples: Option<u64>,
+    started: Instant,
+    /// When the last line was written, where lines are.
+    last: Option<Mutex<Instant>>,
+}
 
 impl Progress {
     /// A bar named `what` over `samples` samples, if their number is known; silent unless `shown`
     /// and standard error is a terminal.
     pub(crate) fn new(what: &'static str, samples: Option<u64>, shown: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let style = match samples {
             Some(_) => "{msg} [{bar:40}] {human_pos}/{human_len}  {rate}/s  {eta} left",
@@ -23,12 +36,26 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style.with_key("rate", write_rate).progress_chars("=> "));
         }
-        Progress(bar)
+        let started = Instant::now();
+        let last = (shown && !terminal).then(|| Mutex::new(started));
+        Progress { bar, what, samples, started, last }
     }
 
     /// A counter for one thread.
     pub(crate) fn counter(&self) -> Counter<'_> {
-        Counter { bar: &self.0, pending: 0 }
+        Counter { progress: self, pending: 0 }
+    }
+
+    /// So many more samples are done.
+    pub(crate) fn add(&self, samples: u64) {
+        self.bar.inc(samples);
+        let Some(last) = &self.last else { return };
+        // Whoever finds the lock taken leaves the line to the other thread.
+        let Ok(mut last) = last.try_lock() else { return };
+        if last.elapsed() >= LINES {
+            *last = Instant::now();
+            eprintln!("{}", line(self.what, self.bar.position(), self.samples, self.started.elapsed()));
+        }
     }
 }
 
@@ -38,15 +65,29 @@ fn write_rate(state: &ProgressState, out: &mut dyn fmt::Write) {
     let _ = out.write_str(&text::count(state.per_sec() as u64));
 }
 
+/// `converting 12,000 of 48,000, 1,200/s, 30 s left`.
+fn line(what: &str, done: u64, samples: Option<u64>, elapsed: Duration) -> String {
+    let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
+    let done_of = match samples {
+        Some(samples) => format!("{} of {}", text::count(done), text::count(samples)),
+        None => text::count(done),
+    };
+    let left = match samples {
+        Some(samples) if done > 0 => format!(", {} left", text::time(samples.saturating_sub(done) as f64 / rate)),
+        _ => String::new(),
+    };
+    format!("{what} {done_of}, {}/s{left}", text::count(rate as u64))
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
 /// Counts samples and tells the bar now and then.
 pub(crate) struct Counter<'a> {
-    bar: &'a ProgressBar,
+    progress: &'a Progress,
     pending: u64,
 }
 
@@ -60,7 +101,7 @@ impl Counter<'_> {
     }
 
     fn flush(&mut self) {
-        self.bar.inc(self.pending);
+        self.progress.add(self.pending);
         self.pending = 0;
     }
 }
@@ -68,5 +109,17 @@ impl Counter<'_> {
 impl Drop for Counter<'_> {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_rate_and_time_left() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(line("converting", 12_000, Some(48_000), ten), "converting 12,000 of 48,000, 1,200/s, 30 s left");
+        assert_eq!(line("reading", 500, None, ten), "reading 500, 50/s");
     }
 }

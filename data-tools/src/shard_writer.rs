@@ -1,74 +1,68 @@
-//! Writes one shard and its index: samples in, two durable files and their entry for `dataset.json`
-//! out.
+//! Writes one shard and its index: framed records in, two durable files and their entry for `dataset.json` out.
 
 use crate::error::Error;
-use crate::source::Sample;
 use loaders::ShardManifest;
-use loaders::example;
-use loaders::record::RecordWriter;
-use std::fs::File;
-use std::io::BufWriter;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A shard being written.
+/// The ending of a shard that is not finished.
+pub(crate) const UNFINISHED: &str = ".part";
+
+/// A shard being written; it has its name only when it is whole.
 pub(crate) struct ShardWriter {
     path: PathBuf,
+    part: PathBuf,
     /// Estimated bytes of the whole data set, for the message of a full disk.
     needed: u64,
-    records: RecordWriter<BufWriter<File>>,
+    file: BufWriter<File>,
     entries: Vec<(u64, u64)>,
-    payload: Vec<u8>,
+    bytes: u64,
 }
 
 impl ShardWriter {
-    /// Creates the file `path`, which must not exist.
+    /// Begins the shard `path`, which must not exist.
     pub(crate) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
-        let file = File::create_new(path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::StorageFull => Error::write(path, needed, e),
-            _ => Error::io("create", path, e),
+        let mut part = path.as_os_str().to_owned();
+        part.push(UNFINISHED);
+        let part = PathBuf::from(part);
+        let file = File::create_new(&part).map_err(|e| match e.kind() {
+            std::io::ErrorKind::StorageFull => Error::write(&part, needed, e),
+            _ => Error::io("create", &part, e),
         })?;
-        Ok(Self::on(file, path, needed))
+        Ok(Self::on(file, part, path, needed))
     }
 
-    fn on(file: File, path: &Path, needed: u64) -> Self {
-        ShardWriter {
-            path: path.to_path_buf(),
-            needed,
-            records: RecordWriter::new(BufWriter::with_capacity(1 << 20, file)),
-            entries: Vec::new(),
-            payload: Vec::new(),
+    fn on(file: File, part: PathBuf, path: &Path, needed: u64) -> Self {
+        let file = BufWriter::with_capacity(1 << 20, file);
+        ShardWriter { path: path.to_path_buf(), part, needed, file, entries: Vec::new(), bytes: 0 }
+    }
+
+    /// Appends records with their framing, of these sizes.
+    pub(crate) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
+        self.file.write_all(records).map_err(|e| Error::write(&self.part, self.needed, e))?;
+        for &size in sizes {
+            self.entries.push((self.bytes, size));
+            self.bytes += size;
         }
-    }
-
-    /// Appends a sample; `text` is the name of its class.
-    pub(crate) fn push(&mut self, sample: &Sample, text: &str) -> Result<(), Error> {
-        encode(sample, text, &mut self.payload);
-        let entry = self.records.write(&self.payload).map_err(|e| Error::write(&self.path, self.needed, e))?;
-        self.entries.push(entry);
         Ok(())
     }
 
-    /// Makes the shard and its index durable.
+    /// Makes the shard and its index durable under their names.
     pub(crate) fn finish(self) -> Result<ShardManifest, Error> {
-        let (path, needed) = (self.path, self.needed);
-        let failed = |e| Error::write(&path, needed, e);
-        let file = self.records.finish().map_err(failed)?;
-        let file = file.into_inner().map_err(|e| failed(e.into_error()))?;
+        let (part, needed) = (self.part, self.needed);
+        let failed = |e| Error::write(&part, needed, e);
+        let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
         file.sync_all().map_err(failed)?;
-        loaders::shard::write_index(&path, &self.entries).map_err(|e| explain_full(e, needed))?;
-        let name = path.file_name().unwrap_or_default();
+        fs::rename(&part, &self.path).map_err(|e| Error::io("rename to", &self.path, e))?;
+        loaders::shard::write_index(&self.path, &self.entries).map_err(|e| explain_full(e, needed))?;
+        let name = self.path.file_name().unwrap_or_default();
         Ok(ShardManifest {
             file: name.to_string_lossy().into_owned(),
             count: self.entries.len() as u64,
-            bytes: self.entries.last().map_or(0, |(offset, size)| offset + size),
+            bytes: self.bytes,
         })
     }
-}
-
-/// The record of a sample as bytes; `out` is overwritten.
-pub(crate) fn encode(sample: &Sample, text: &str, out: &mut Vec<u8>) {
-    out.clear();
-    example::encode(&sample.example(text), out);
 }
 
 /// An error of `loaders` while writing, with the bytes needed where the disk is full.
@@ -91,11 +85,9 @@ mod tests {
     fn a_full_disk_says_how_much_is_needed() {
         let path = Path::new("/dev/full");
         let file = File::options().write(true).open(path).unwrap();
-        let mut writer = ShardWriter::on(file, path, 5 << 20);
-        let mut sample = Sample::new();
-        sample.encoded = vec![7; 3000];
+        let mut writer = ShardWriter::on(file, path.to_path_buf(), path, 5 << 20);
         let error = loop {
-            if let Err(error) = writer.push(&sample, "seven") {
+            if let Err(error) = writer.append(&[7; 3000], &[3000]) {
                 break error;
             }
         };

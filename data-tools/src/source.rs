@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use loaders::{Example, Format};
+use std::path::PathBuf;
 
 /// One named part of a source, such as `train`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +18,9 @@ pub struct SourceSplit {
 pub struct Sample {
     /// The payload: H, W, C bytes for [`Format::Raw`], else a whole PNG or JPEG file.
     pub encoded: Vec<u8>,
-    /// How `encoded` is to be read.
+    /// How `encoded` is to be read; of a file its first bytes decide.
     pub format: Format,
-    /// Rows.
+    /// Rows; 0 in a sample that holds a file: the conversion reads its header.
     pub height: u32,
     /// Columns.
     pub width: u32,
@@ -45,15 +46,15 @@ impl Sample {
         }
     }
 
-    /// The sample as the record that it becomes; `text` is the name of its class.
-    pub(crate) fn example<'a>(&'a self, text: &'a str) -> Example<'a> {
+    /// The sample as the record that it becomes; `text` is the name of its class, `offset` what labels start at.
+    pub(crate) fn example<'a>(&'a self, text: &'a str, offset: i64) -> Example<'a> {
         Example {
             encoded: &self.encoded,
             format: self.format,
             height: self.height,
             width: self.width,
             channels: self.channels,
-            label: i64::from(self.label),
+            label: i64::from(self.label) + offset,
             text,
             filename: &self.filename,
         }
@@ -73,6 +74,42 @@ pub trait Source: Sync {
 
     /// Class names; the position is the label.
     fn classes(&self) -> &[String];
+
+    /// What records call the class `label`; its name, unless the source knows better.
+    fn text(&self, label: u32) -> &str {
+        self.classes().get(label as usize).map_or("", String::as_str)
+    }
+
+    /// The WordNet id of the class `label`, where classes have one.
+    fn synset(&self, _label: u32) -> Option<&str> {
+        None
+    }
+
+    /// What stored labels start at.
+    fn label_offset(&self) -> i64 {
+        0
+    }
+
+    /// True where PNG files are to be stored as JPEGs.
+    fn png_as_jpeg(&self) -> bool {
+        false
+    }
+
+    /// A number that changes with the files and labels of a source whose conversion takes long: a conversion
+    /// that was killed can then go on. `None` where it is begun anew.
+    fn fingerprint(&self) -> Option<u32> {
+        None
+    }
+
+    /// The file of a sample, for messages; empty where its `filename` says it all.
+    fn place(&self, _split: usize, _index: u64) -> PathBuf {
+        PathBuf::new()
+    }
+
+    /// What was left out of the source and why, a line each.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 
     /// Fills `sample` with number `index` (from 0, in the source's own order) of split number
     /// `split`.

@@ -1,13 +1,13 @@
 //! The folder that an output grows in, beside its final place: renamed when whole, removed when
-//! anything fails.
+//! anything fails, unless what is finished there is worth keeping.
 
 use crate::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A temporary folder `OUT.tmp-<pid>` that becomes OUT on [`Staging::publish`] and vanishes if
-/// dropped before.
+/// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may go on there, that becomes OUT on
+/// [`Staging::publish`] and vanishes if dropped before, unless [`Staging::keep`] says otherwise.
 #[derive(Debug)]
 pub(crate) struct Staging {
     out: PathBuf,
@@ -15,16 +15,49 @@ pub(crate) struct Staging {
     /// Parents of OUT that were made for it, outermost first.
     parents: Vec<PathBuf>,
     published: bool,
+    keep: bool,
 }
 
 impl Staging {
+    /// Refuses an output that is taken.
+    pub(crate) fn check(out: &Path) -> Result<(), Error> {
+        resolve(out).map(drop)
+    }
+
+    /// Makes `OUT.partial`, or takes the one that an earlier attempt has left.
+    ///
+    /// # Errors
+    /// As [`Staging::new`].
+    pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
+        let out = resolve(out)?;
+        let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
+        staging.make_parents()?;
+        let mut name = staging.out.file_name().unwrap_or_default().to_os_string();
+        name.push(".partial");
+        let temp = staging.out.with_file_name(name);
+        match fs::create_dir(&temp) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
+            made => {
+                // What was there already is not ours to remove until its journal has been read.
+                staging.keep = made.is_err();
+                staging.temp = temp;
+                Ok(staging)
+            }
+        }
+    }
+
+    /// Whether the temporary folder stays if it is not published.
+    pub(crate) fn keep(&mut self, keep: bool) {
+        self.keep = keep;
+    }
+
     /// Makes the temporary folder.
     ///
     /// # Errors
     /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
-        let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, out };
+        let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
         staging.make_parents()?;
         staging.make_temp()?;
         Ok(staging)
@@ -98,7 +131,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if self.published {
+        if self.published || self.keep {
             return;
         }
         // Nothing better can be done about a failed clean-up than what the first error already

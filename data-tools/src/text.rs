@@ -35,6 +35,16 @@ pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
 }
 
+/// Seconds as `42 s`, `12 min` or `3 h 5 min`.
+pub(crate) fn time(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    match seconds {
+        s if s < 100.0 => format!("{s:.0} s"),
+        _ if minutes < 100 => format!("{minutes} min"),
+        _ => format!("{} h {} min", minutes / 60, minutes % 60),
+    }
+}
+
 /// Fractions with four decimals: `0.4914 0.4822 0.4465`.
 pub(crate) fn decimals(values: &[f64]) -> String {
     let words: Vec<String> = values.iter().map(|v| format!("{v:.4}")).collect();
@@ -52,6 +62,7 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_281_167), "1,281,167");
+        assert_eq!([time(42.4), time(700.0), time(11_100.0)], ["42 s", "12 min", "3 h 5 min"]);
         assert_eq!(plural(1, "shard"), "1 shard");
         assert_eq!(classes(1), "1 class");
         assert_eq!(classes(10), "10 classes");

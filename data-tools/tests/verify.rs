@@ -186,7 +186,7 @@ fn foreign(dir: &Path, records: &[Foreign]) {
         label_offset: 0,
         mean: vec![],
         std: vec![],
-        splits: [("train".to_string(), loaders::SplitManifest { count, shards: vec![shard] })].into(),
+        splits: [("train".to_string(), loaders::SplitManifest { count, shards: vec![shard], ..Default::default() })].into(),
     };
     manifest.write(dir).unwrap();
 }

@@ -49,6 +49,15 @@ pub struct SplitManifest {
     pub count: u64,
     /// The shards, in the order that defines the samples' ids.
     pub shards: Vec<ShardManifest>,
+    /// Height and width, where all images are known to have one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<[u32; 2]>,
+    /// Least height and width, greatest height and width, where the images are known to differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<[[u32; 2]; 2]>,
+    /// Number of images that `mean` and `std` were measured on, where not on all of the split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<u64>,
 }
 
 /// A shard in `dataset.json`.

@@ -238,7 +238,12 @@ fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
 /// Appends the message to `out`: keys in sorted order, integer lists packed, every key always
 /// present, so equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
-    let entries = [
+    encode_with(e, &[], out);
+}
+
+/// Like [`encode`], with further byte strings (key, value) among the rest, such as `image/class/synset`.
+pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
+    let own = [
         (CHANNELS, Item::Int(i64::from(e.channels))),
         (LABEL, Item::Int(e.label)),
         (TEXT, Item::Bytes(e.text.as_bytes())),
@@ -248,6 +253,9 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
         (HEIGHT, Item::Int(i64::from(e.height))),
         (WIDTH, Item::Int(i64::from(e.width))),
     ];
+    let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
+    let mut entries: Vec<(&str, Item<'_>)> = own.into_iter().chain(more).collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
     let features = entries.iter().map(|(key, item)| nested(entry_length(key, item))).sum();
     put_header(1, features, out);
     for (key, item) in &entries {

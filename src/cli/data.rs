@@ -2,10 +2,10 @@
 
 use super::exit::Failure;
 use super::output::print;
-use super::value::positive;
+use super::value::{fraction, percent, pixels, positive};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use data_tools::ConvertOptions;
+use data_tools::{ConvertOptions, OnBad};
 use serde_json::Value;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -49,8 +49,11 @@ pub enum What {
 Example:
   trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist data/fashion-mnist --shards 16
   trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10 --jobs 4
+  trireme data convert folder photos data/photos --resize 256 --validation-fraction 0.1
+  trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet --resize 256 --shards 256
 
-The same bytes come out for any number of jobs. OUT appears whole or not at all.")]
+The same bytes come out for any number of jobs. OUT appears whole or not at all. A conversion of image files that was
+stopped goes on where it was when the same command is given again.")]
 pub struct Convert {
     /// Format of SRC
     #[arg(value_name = "KIND", value_parser = kinds())]
@@ -62,6 +65,27 @@ pub struct Convert {
     /// Shards of the training split; other splits get a quarter of it
     #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
     pub shards: usize,
+    /// Scale images down so that the short side has PX pixels; smaller ones stay as they are
+    #[arg(long, value_name = "PX", value_parser = pixels)]
+    pub resize: Option<u32>,
+    /// Quality of the JPEGs made, 1 to 100; also makes JPEGs of images that could stay as they are [default: 90]
+    #[arg(long, value_name = "Q", value_parser = percent, conflicts_with = "raw")]
+    pub quality: Option<u8>,
+    /// Store pixels instead of JPEG or PNG files: larger, but nothing to decode in training
+    #[arg(long)]
+    pub raw: bool,
+    /// File with a class on each line: these classes, in this order, and no others
+    #[arg(long, value_name = "FILE")]
+    pub classes: Option<PathBuf>,
+    /// Move this share of each class of train to the split validation
+    #[arg(long, value_name = "F", value_parser = fraction)]
+    pub validation_fraction: Option<f64>,
+    /// Key of the shuffle and of the draw for --validation-fraction
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+    /// What to do with an image that cannot be used: stop, or leave it out and list it
+    #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
+    pub on_bad: String,
     /// Threads [default: one a core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
@@ -136,7 +160,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn convert(args: &Convert) -> Result<(), Failure> {
-    let options = ConvertOptions { shards: args.shards, jobs: jobs(args.jobs), ..ConvertOptions::default() };
+    let options = ConvertOptions {
+        shards: args.shards,
+        jobs: jobs(args.jobs),
+        seed: args.seed,
+        progress: true,
+        resize: args.resize,
+        quality: args.quality,
+        raw: args.raw,
+        classes: args.classes.clone(),
+        validation_fraction: args.validation_fraction,
+        on_bad: if args.on_bad == "skip" { OnBad::Skip } else { OnBad::Fail },
+    };
     let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options).map_err(failure)?;
     show(args.json, converted.to_json(), converted)
 }

@@ -21,6 +21,30 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A side of an image.
+pub(super) fn pixels(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(n @ 1..=65_535) => Ok(n),
+        _ => Err("expected a number of pixels from 1 to 65535".into()),
+    }
+}
+
+/// 1 to 100.
+pub(super) fn percent(text: &str) -> Result<u8, String> {
+    match text.parse() {
+        Ok(n @ 1..=100) => Ok(n),
+        _ => Err("expected an integer from 1 to 100".into()),
+    }
+}
+
+/// A number between 0 and 1, both excluded.
+pub(super) fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err("expected a number above 0 and below 1".into()),
+    }
+}
+
 /// A finite number > 0.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -60,6 +84,9 @@ mod tests {
     fn numbers() {
         assert_eq!(positive("3"), Ok(3));
         assert!(positive("0").is_err() && positive("-1").is_err() && positive("x").is_err());
+        assert_eq!((pixels("256"), percent("90"), fraction("0.1")), (Ok(256), Ok(90), Ok(0.1)));
+        assert!(pixels("0").is_err() && pixels("65536").is_err() && percent("0").is_err() && percent("101").is_err());
+        assert!(fraction("0").is_err() && fraction("1").is_err() && fraction("nan").is_err());
         assert_eq!(duration("0.5"), Ok(0.5));
         assert!(duration("0").is_err() && duration("nan").is_err() && duration("inf").is_err());
     }

@@ -97,7 +97,7 @@ impl Images {
 }
 
 fn split(dir: &Path, name: &str, count: u64, shards: u64, record: impl Fn(u64) -> Record) -> SplitManifest {
-    let mut manifest = SplitManifest { count, shards: Vec::new() };
+    let mut manifest = SplitManifest { count, ..SplitManifest::default() };
     for number in 0..shards {
         let file = format!("{name}-{number:05}-of-{shards:05}.tfrecord");
         let path = dir.join(&file);

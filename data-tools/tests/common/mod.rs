@@ -2,6 +2,8 @@
 //! shards.
 #![allow(dead_code)] // Each test program uses a part of it.
 
+pub mod pictures;
+
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use loaders::record::RecordWriter;

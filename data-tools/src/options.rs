@@ -1,0 +1,127 @@
+//! How to convert: what a user may ask for, and which of it makes sense.
+
+use crate::error::Error;
+use std::path::PathBuf;
+
+/// The most shards that the five digits of a shard's name can count.
+const MAX_SHARDS: usize = 99_999;
+
+/// What to do with an image that cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnBad {
+    /// End the conversion with an error that names it.
+    #[default]
+    Fail,
+    /// Leave it out, and say so at the end.
+    Skip,
+}
+
+/// How to convert.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvertOptions {
+    /// Shards of the split `train` (every other split gets a quarter of it, at least one). Never
+    /// more than samples.
+    pub shards: usize,
+    /// Threads; 0 means one for each core. Does not change a byte.
+    pub jobs: usize,
+    /// Key of the shuffle that mixes the classes over the shards, and of the draw of a validation
+    /// split.
+    pub seed: u64,
+    /// Show a progress bar, or a line now and then where standard error is no terminal.
+    pub progress: bool,
+    /// Pixels of the short side; larger images are scaled down to it, smaller ones stay.
+    pub resize: Option<u32>,
+    /// Quality of JPEGs that are written, 1 to 100; given, every image becomes such a JPEG.
+    pub quality: Option<u8>,
+    /// Store pixels instead of files.
+    pub raw: bool,
+    /// File with one class a line: these classes, in this order, and no others.
+    pub classes: Option<PathBuf>,
+    /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
+    pub validation_fraction: Option<f64>,
+    /// What to do with an image that cannot be used.
+    pub on_bad: OnBad,
+}
+
+impl Default for ConvertOptions {
+    fn default() -> Self {
+        ConvertOptions {
+            shards: 16,
+            jobs: 0,
+            seed: 0,
+            progress: true,
+            resize: None,
+            quality: None,
+            raw: false,
+            classes: None,
+            validation_fraction: None,
+            on_bad: OnBad::Fail,
+        }
+    }
+}
+
+impl ConvertOptions {
+    /// Refuses what makes no sense whatever the source.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let usage = |what: String| Err(Error::Usage(what));
+        if !(1..=MAX_SHARDS).contains(&self.shards) {
+            return usage(format!("{} shards asked for; expected 1 to {MAX_SHARDS}", self.shards));
+        }
+        if self.resize == Some(0) {
+            return usage("resize to 0 pixels asked for; expected at least 1".into());
+        }
+        match self.quality {
+            Some(quality) if !(1..=100).contains(&quality) => {
+                return usage(format!("quality {quality} asked for; expected 1 to 100"));
+            }
+            Some(_) if self.raw => return usage("quality is of JPEGs, and raw stores none: ask for one of them".into()),
+            _ => {}
+        }
+        match self.validation_fraction {
+            Some(share) if !(share > 0.0 && share < 1.0) => {
+                usage(format!("validation fraction {share} asked for; expected a number above 0 and below 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what only sources of image files can be asked for; `kind` is not one.
+    pub(crate) fn check_fixed(&self, kind: &str) -> Result<(), Error> {
+        let asked = [
+            ("resize", self.resize.is_some()),
+            ("quality", self.quality.is_some()),
+            ("raw", self.raw),
+            ("classes", self.classes.is_some()),
+            ("validation-fraction", self.validation_fraction.is_some()),
+        ];
+        match asked.iter().find(|(_, asked)| *asked) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::Usage(format!(
+                "--{name} is for sources of image files; the images, classes and splits of {kind} are fixed"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused() {
+        let good = ConvertOptions::default();
+        assert!(good.check().is_ok() && good.check_fixed("mnist").is_ok());
+        for (bad, part) in [
+            (ConvertOptions { resize: Some(0), ..good.clone() }, "0 pixels"),
+            (ConvertOptions { quality: Some(101), ..good.clone() }, "quality 101"),
+            (ConvertOptions { quality: Some(90), raw: true, ..good.clone() }, "raw stores none"),
+            (ConvertOptions { validation_fraction: Some(1.0), ..good.clone() }, "validation fraction 1"),
+            (ConvertOptions { validation_fraction: Some(f64::NAN), ..good.clone() }, "validation fraction NaN"),
+        ] {
+            let error = bad.check().unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(part), "{error}");
+        }
+        let error = ConvertOptions { raw: true, ..good }.check_fixed("mnist").unwrap_err().to_string();
+        assert!(error.contains("--raw is for sources of image files"), "{error}");
+    }
+}

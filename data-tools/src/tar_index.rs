@@ -1,0 +1,90 @@
+//! Where the members of a tar archive lie: one pass over its headers, so that they can then be read in any order
+//! without unpacking. The archive may itself be a range of a larger file.
+
+use crate::error::Error;
+use crate::text;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Headers and contents of a tar archive stand at multiples of this.
+const BLOCK: u64 = 512;
+
+/// A file in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Its name, without folders.
+    pub name: String,
+    /// Where its bytes lie in the file that holds the archive.
+    pub range: Range<u64>,
+}
+
+/// All files of the archive in `range` of `file`; `path` is for messages.
+///
+/// # Errors
+/// What is no tar archive, or is cut short, be it in the middle of a member or between two.
+pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Member>, Error> {
+    let length = range.end - range.start;
+    let cut = |what: String| {
+        Error::input(path, format!("cut short: {what}, the archive ends after {length} bytes; fetch it again"))
+    };
+    let mut end = 0;
+    let failed = |e: io::Error, at: u64| match e.kind() {
+        io::ErrorKind::UnexpectedEof => cut(format!("a header begins at byte {at}")),
+        _ => Error::input(path, format!("not a tar archive at byte {at} ({e}); damaged, compressed, or something else")),
+    };
+    let mut archive = tar::Archive::new(Window { file, range: range.clone(), at: 0 });
+    let mut found = Vec::new();
+    for entry in archive.entries_with_seek().map_err(|e| failed(e, 0))? {
+        let entry = entry.map_err(|e| failed(e, end))?;
+        let (start, size) = (entry.raw_file_position(), entry.size());
+        let name = entry.path().map_err(|e| failed(e, end))?;
+        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        end = start.saturating_add(size);
+        if end > length {
+            return Err(cut(format!("{name} takes {} at byte {start}", text::plural(size, "byte"))));
+        }
+        if entry.header().entry_type().is_file() {
+            found.push(Member { name, range: range.start + start..range.start + end });
+        }
+    }
+    // An archive that was cut between two members has no empty block behind the last one.
+    let mut mark = [1u8; BLOCK as usize];
+    let at = end.next_multiple_of(BLOCK);
+    let whole = at + BLOCK <= length && file.read_exact_at(&mut mark, range.start + at).is_ok();
+    if !whole || mark.iter().any(|&b| b != 0) {
+        return Err(cut(format!("no end mark behind the last of {}", text::plural(found.len() as u64, "file"))));
+    }
+    Ok(found)
+}
+
+/// A range of a file as a stream of its own.
+struct Window<'a> {
+    file: &'a File,
+    range: Range<u64>,
+    at: u64,
+}
+
+impl Read for Window<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let left = (self.range.end - self.range.start).saturating_sub(self.at);
+        let most = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let got = self.file.read_at(&mut out[..most], self.range.start + self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}
+
+impl Seek for Window<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => (self.range.end - self.range.start).checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
+}
