@@ -27,7 +27,9 @@ pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
             Some(other) => {
                 return Err(Error::input(
                     path,
-                    format!("the classes `{other}` and `{name}` differ in upper and lower case only; rename or merge them"),
+                    format!(
+                        "the classes `{other}` and `{name}` differ in upper and lower case only; rename or merge them"
+                    ),
                 ));
             }
             None => {}

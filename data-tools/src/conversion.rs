@@ -187,8 +187,7 @@ impl Line for Conversion<'_> {
 
     fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Part, Error> {
         let task = &self.tasks[shard];
-        let mut part =
-            Part { records: RecordWriter::new(Vec::new()), sizes: Vec::new(), tally: Tally::default() };
+        let mut part = Part { records: RecordWriter::new(Vec::new()), sizes: Vec::new(), tally: Tally::default() };
         let count = samples.end - samples.start;
         for position in samples.map(|s| task.positions.start + s) {
             match self.convert(worker, task.split, position, &mut part) {

@@ -99,6 +99,9 @@ fn resume(
     let result = pipeline::run(&work, &work.lengths(), options.jobs);
     let (needed, done) = (work.needed(), work.into_done());
     staging.keep(!done.is_empty());
+    if result.is_err() {
+        Journal::discard_unfinished(&dir);
+    }
     let finished = done.len();
     let stopped = |source: Error| match finished {
         0 => source,

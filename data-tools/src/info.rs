@@ -36,6 +36,8 @@ pub struct SplitInfo {
     pub bytes: u64,
     /// The first image, if there is one.
     pub first: Option<FirstImage>,
+    /// Least height and width, greatest height and width, where `dataset.json` says so.
+    pub sizes: Option<[[u32; 2]; 2]>,
 }
 
 /// Format and shape of an image.
@@ -65,6 +67,7 @@ pub fn info(dir: &Path) -> Result<Info, Error> {
             shards: split.shards.len() as u64,
             bytes: split.shards.iter().map(|s| s.bytes).sum(),
             first,
+            sizes: split.sizes.or(split.size.map(|size| [size; 2])),
         });
     }
     splits.sort_by_key(|s| (s.name != "train", std::cmp::Reverse(s.count)));
@@ -104,6 +107,7 @@ impl Info {
                     "shards": s.shards,
                     "bytes": s.bytes,
                     "first": first,
+                    "sizes": s.sizes,
                 });
                 (s.name.clone(), split)
             })
@@ -143,7 +147,12 @@ impl fmt::Display for Info {
                 text::bytes(s.bytes)
             )?;
             match &s.first {
-                Some(first) => writeln!(f, "; the first is {} {}", first.format, first.spec)?,
+                Some(first) => write!(f, "; the first is {} {}", first.format, first.spec)?,
+                None => {}
+            }
+            match s.sizes {
+                Some([least, greatest]) if least == greatest => writeln!(f, ", all have its size")?,
+                Some([[h0, w0], [h1, w1]]) => writeln!(f, "; heights {h0} to {h1}, widths {w0} to {w1}")?,
                 None => writeln!(f)?,
             }
         }

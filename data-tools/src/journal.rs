@@ -5,6 +5,7 @@
 //! durable; a line that a crash cut is not believed. The folder is locked while a conversion is at work.
 
 use crate::error::Error;
+use crate::shard_writer::UNFINISHED;
 use crate::tally::Tally;
 use loaders::ShardManifest;
 use loaders::dataset::MANIFEST;
@@ -47,7 +48,8 @@ impl Done {
     /// for `verify`.
     fn is_there(&self, dir: &Path) -> bool {
         let path = dir.join(&self.shard.file);
-        size(&path).is_ok_and(|n| n == self.shard.bytes) && size(&index_path(&path)).is_ok_and(|n| n == self.index_bytes)
+        size(&path).is_ok_and(|n| n == self.shard.bytes)
+            && size(&index_path(&path)).is_ok_and(|n| n == self.index_bytes)
     }
 }
 
@@ -120,6 +122,15 @@ impl Journal {
         written.map_err(|e| Error::write(&self.path, bytes.len() as u64, e))
     }
 
+    /// Removes the shards in `dir` that are not finished: they would only take room. What cannot be removed is at the
+    /// next start.
+    pub(crate) fn discard_unfinished(dir: &Path) {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        for path in entries.map(|e| e.path()).filter(|p| p.to_string_lossy().ends_with(UNFINISHED)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
     /// Removes what a finished data set in `dir` does not need.
     pub(crate) fn remove(dir: &Path) -> Result<(), Error> {
         for name in [PLAN, FINISHED] {
@@ -177,7 +188,10 @@ fn refuse_strangers(dir: &Path) -> Result<(), Error> {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
         let ours = [PLAN, FINISHED, MANIFEST, SKIPPED].iter().any(|known| name.trim_end_matches(".tmp") == *known);
         if !ours && !name.contains(".tfrecord") {
-            return Err(Error::OutTaken { path: dir.to_path_buf(), what: format!("it is needed for the conversion but holds {name}") });
+            return Err(Error::OutTaken {
+                path: dir.to_path_buf(),
+                what: format!("it is needed for the conversion but holds {name}"),
+            });
         }
     }
     Ok(())

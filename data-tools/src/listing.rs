@@ -130,7 +130,10 @@ impl Listing {
             }
         };
         if length > MAX_FILE {
-            return Err(Error::input(&self.path(index), format!("more than {MAX_FILE} bytes, the limit of an image file")));
+            return Err(Error::input(
+                &self.path(index),
+                format!("more than {MAX_FILE} bytes, the limit of an image file"),
+            ));
         }
         Ok(())
     }

@@ -178,3 +178,29 @@ fn numbers((kind, data): (u32, &[u8])) -> Result<Vec<f64>, String> {
         other => return Err(format!("numbers of the unknown type {other}")),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written by SciPy, see `tests/data/meta.py`.
+    const FILE: &[u8] = include_bytes!("../tests/data/meta.mat");
+
+    #[test]
+    fn a_file_of_another_program() {
+        let records = read_structs(FILE, "synsets").unwrap();
+        let get = |i: usize, name: &str| records[i].iter().find(|(field, _)| field == name).unwrap().1.clone();
+        let text = |text: &str| Value::Text(text.to_string());
+        assert_eq!(records.len(), 3);
+        assert_eq!((get(0, "WNID"), get(1, "words")), (text("n02119789"), text("tench, Tinca tinca")));
+        assert_eq!(
+            (get(2, "ILSVRC2012_ID"), get(1, "num_children")),
+            (Value::Numbers(vec![1234.0]), Value::Numbers(vec![0.0]))
+        );
+        assert_eq!((get(0, "gloss"), get(2, "children")), (text("glöss"), Value::Numbers(vec![0.0; 3])));
+        assert!(read_structs(FILE, "synset").unwrap_err().contains("no struct array `synset`"));
+        for cut in 0..FILE.len() {
+            assert!(read_structs(&FILE[..cut], "synsets").is_err(), "cut at {cut}");
+        }
+    }
+}

@@ -74,7 +74,9 @@ impl ConvertOptions {
             Some(quality) if !(1..=100).contains(&quality) => {
                 return usage(format!("quality {quality} asked for; expected 1 to 100"));
             }
-            Some(_) if self.raw => return usage("quality is of JPEGs, and raw stores none: ask for one of them".into()),
+            Some(_) if self.raw => {
+                return usage("quality is of JPEGs, and raw stores none: ask for one of them".into());
+            }
             _ => {}
         }
         match self.validation_fraction {

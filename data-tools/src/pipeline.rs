@@ -90,7 +90,10 @@ fn step<L: Line>(
     if last {
         lane.end = Some(number + 1);
     }
-    while let Some(part) = { let next = lane.next; lane.waiting.remove(&next) } {
+    while let Some(part) = {
+        let next = lane.next;
+        lane.waiting.remove(&next)
+    } {
         if lane.shard.is_none() {
             lane.shard = Some(line.open(shard)?);
         }
@@ -166,7 +169,10 @@ impl Gate {
         match result {
             Ok(()) => {
                 state.done.insert(chunk);
-                while { let oldest = state.oldest; state.done.remove(&oldest) } {
+                while {
+                    let oldest = state.oldest;
+                    state.done.remove(&oldest)
+                } {
                     state.oldest += 1;
                 }
             }

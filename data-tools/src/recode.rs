@@ -193,6 +193,10 @@ impl Recoder {
 
     fn jpeg_header(&mut self, file: &[u8]) -> Result<DecompressHeader, String> {
         let header = self.decoder.read_header(file).map_err(words)?;
+        // libjpeg accepts files of tables alone, and says nothing of a size then.
+        if !file.windows(2).any(|marker| marker == [0xff, 0xda]) {
+            return Err("the JPEG file holds no image (cut short?)".into());
+        }
         check_size(header.height as u64, header.width as u64)?;
         if !ends_with(file, &[0xff, 0xd9]) {
             return Err("the JPEG file is cut short: it has no end marker".into());
@@ -326,9 +330,14 @@ fn has_adobe_marker(file: &[u8]) -> bool {
 /// Warnings of libjpeg after which all pixels are there: stray bytes between segments, odd header fields.
 fn is_harmless(error: &turbojpeg::Error) -> bool {
     let text = error.to_string();
-    ["extraneous bytes before marker", "Invalid SOS parameters", "unknown JFIF revision", "Unknown Adobe color transform"]
-        .iter()
-        .any(|warning| text.contains(warning))
+    [
+        "extraneous bytes before marker",
+        "Invalid SOS parameters",
+        "unknown JFIF revision",
+        "Unknown Adobe color transform",
+    ]
+    .iter()
+    .any(|warning| text.contains(warning))
 }
 
 fn words(error: turbojpeg::Error) -> String {

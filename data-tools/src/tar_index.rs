@@ -32,8 +32,10 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Me
     };
     let mut end = 0;
     let failed = |e: io::Error, at: u64| match e.kind() {
-        io::ErrorKind::UnexpectedEof => cut(format!("a header begins at byte {at}")),
-        _ => Error::input(path, format!("not a tar archive at byte {at} ({e}); damaged, compressed, or something else")),
+        _ if at.next_multiple_of(BLOCK) + BLOCK > length => cut(format!("a header begins at byte {at}")),
+        _ => {
+            Error::input(path, format!("not a tar archive at byte {at} ({e}); damaged, compressed, or something else"))
+        }
     };
     let mut archive = tar::Archive::new(Window { file, range: range.clone(), at: 0 });
     let mut found = Vec::new();

@@ -63,6 +63,8 @@ fn files_stay_as_they_are() {
     assert_eq!(train["dog/deep/er/2.png"].3, 32);
     assert_eq!(made.manifest.splits["train"].sizes, Some([[20, 30], [40, 36]]));
     assert!(verify(&out, 2).unwrap().is_ok());
+    let text = data_tools::info(&out).unwrap().to_string();
+    assert!(text.contains("heights 20 to 40, widths 30 to 36"), "{text}");
     // Small enough to be measured whole.
     assert_eq!(made.manifest.splits["train"].measured, None);
     let stats = data_tools::stats(&out, "train", 1).unwrap();
@@ -112,7 +114,7 @@ fn resized_images_look_like_the_originals() {
         let expected = original.resize_exact(*width, *height, image::imageops::FilterType::Triangle).into_rgb8();
         let stored = image::load_from_memory(&files[name].4).unwrap();
         assert_eq!(stored.color().has_color(), name != "a/grey.jpg");
-        for (what, got, limit) in [("RAW", bytes, 2.0), ("JPEG", &stored.into_rgb8().into_raw(), 8.0)] {
+        for (what, got, limit) in [("RAW", bytes, 2.0), ("JPEG", &stored.into_rgb8().into_raw(), 16.0)] {
             let sum: u64 = got.iter().zip(expected.as_raw()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
             let mean = sum as f64 / got.len() as f64;
             assert!(mean < limit, "{what} {name}: mean difference {mean}");
@@ -191,7 +193,9 @@ fn classes_that_cannot_be() {
     fs::create_dir_all(src.join("train/empty")).unwrap();
     refused("no image (.jpg, .jpeg, .png) of the class `empty`");
     let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
-    assert!(made.manifest.classes == ["cat", "dog"] && made.to_string().contains("left out: 1 class without images: empty"));
+    assert!(
+        made.manifest.classes == ["cat", "dog"] && made.to_string().contains("left out: 1 class without images: empty")
+    );
     fs::remove_dir_all(temp.path("skip")).unwrap();
     fs::remove_dir(src.join("train/empty")).unwrap();
 
@@ -201,7 +205,7 @@ fn classes_that_cannot_be() {
 
     write(&src.join("val/cat/1.jpg"), &jpeg(9, 9, 1));
     write(&src.join("val/yak/1.jpg"), &jpeg(9, 9, 1));
-    refused("holds class that train does not have: yak (1 image)");
+    refused("holds a class that train does not have: yak (1 image)");
     let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
     assert!(made.manifest.splits["validation"].count == 1 && made.to_string().contains("not among the classes: yak"));
     fs::remove_dir_all(temp.path("skip")).unwrap();
@@ -215,12 +219,18 @@ fn classes_that_cannot_be() {
 fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let (jpeg, png) = (jpeg(60, 60, 9), png(60, 60, 9));
     vec![
-        ("html.jpg", b"<!DOCTYPE html><html>".to_vec(), "neither a PNG nor a JPEG file: it starts with \"<!DOCTYPE html>"),
+        (
+            "html.jpg",
+            b"<!DOCTYPE html><html>".to_vec(),
+            "neither a PNG nor a JPEG file: it starts with \"<!DOCTYPE html>",
+        ),
         ("zero.jpg", Vec::new(), "the file is empty (0 bytes)"),
         ("bomb.png", bomb(), "30000 x 30000 pixels takes 2700000000 bytes; the limit is 536870912"),
-        ("cut.jpg", jpeg[..jpeg.len() / 2].to_vec(), "cut short: it has no end marker"),
+        ("cut.jpg", jpeg[..jpeg.len() - 20].to_vec(), "cut short: it has no end marker"),
         ("cut.png", png[..png.len() / 2].to_vec(), "cut short: it has no end chunk"),
-        ("head.jpg", jpeg[..4].to_vec(), "libjpeg-turbo says"),
+        ("head.jpg", jpeg[..4].to_vec(), "cut short"),
+        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "the JPEG file holds no image"),
+        ("huffman.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "libjpeg-turbo says"),
     ]
 }
 

@@ -30,7 +30,7 @@ fn stopped(temp: &Temp) -> std::path::PathBuf {
     let text = error.to_string();
     assert!(matches!(error, Error::Stopped { kept: 3, shards: 6, .. }), "{text}");
     assert!(text.contains("the file is empty") && text.contains("run the same command again"), "{text}");
-    assert!(!temp.path("out").exists());
+    assert!(!temp.path("out").exists() && !names(&temp.path("out.partial")).iter().any(|n| n.ends_with(".part")));
     fs::write(&bad, good).unwrap();
     bad
 }

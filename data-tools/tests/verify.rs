@@ -186,7 +186,8 @@ fn foreign(dir: &Path, records: &[Foreign]) {
         label_offset: 0,
         mean: vec![],
         std: vec![],
-        splits: [("train".to_string(), loaders::SplitManifest { count, shards: vec![shard], ..Default::default() })].into(),
+        splits: [("train".to_string(), loaders::SplitManifest { count, shards: vec![shard], ..Default::default() })]
+            .into(),
     };
     manifest.write(dir).unwrap();
 }
@@ -218,6 +219,25 @@ fn records_that_are_whole_but_wrong() {
 
     let error = stats(&temp.path("d"), "train", 0).unwrap_err().to_string();
     assert!(error.contains("record 4 at byte"), "{error}");
+}
+
+/// A key of another name of the same length: the record is whole, its image is gone.
+#[test]
+fn a_record_without_an_image() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let (offset, size) = entries(&shard)[4];
+    let mut bytes = fs::read(&shard).unwrap();
+    let record = &mut bytes[offset..offset + size];
+    let key = b"image/encoded";
+    let at = record.windows(key.len()).position(|w| w == key).unwrap();
+    record[at..at + key.len()].copy_from_slice(b"image/encodes");
+    let crc = loaders::record::masked_crc32c(&record[12..size - 4]).to_le_bytes();
+    record[size - 4..].copy_from_slice(&crc);
+    fs::write(&shard, bytes).unwrap();
+    let report = verify(&out, 1).unwrap();
+    assert!(only(&report).record == Some(4) && only(&report).what.contains("has no `image/encoded`"), "{report}");
+    assert_eq!(report.checked, 64);
 }
 
 #[test]
@@ -267,7 +287,7 @@ fn info_sums_up() {
         "64 images, 10 classes",
         "train  53 images in 2 shards",
         "test   11 images in 1 shard,",
-        "the first is RAW 5x4x1",
+        "the first is RAW 5x4x1, all have its size",
         "classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n",
         "of pixel/255, train",
     ] {

@@ -210,7 +210,8 @@ impl Finder<'_> {
                 self.notes.push(format!("{} left out, not among the classes: {}", root.display(), strange.join(", ")));
             }
             n => {
-                let what = format!("holds {} that train does not have: {}", classes_word(n), strange.join(", "));
+                let word = if n == 1 { "a class" } else { "classes" };
+                let what = format!("holds {word} that train does not have: {}", strange.join(", "));
                 return Err(Error::input(&root, what + "; `--on-bad skip` leaves them out"));
             }
         }

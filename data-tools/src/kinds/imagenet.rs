@@ -5,7 +5,7 @@
 //! files become RGB JPEGs, and records hold synset and words.
 
 use super::devkit::{self, Devkit, Synset};
-use super::folder::{Files, images_below, entries};
+use super::folder::{Files, entries, images_below};
 use crate::classes;
 use crate::error::Error;
 use crate::listing::{Listing, Place};
@@ -100,12 +100,7 @@ fn stem(name: &str) -> String {
 }
 
 /// The classes: as listed by the user, else all of the kit, else those of the training images.
-fn choose(
-    src: &Path,
-    options: &ConvertOptions,
-    kit: Option<&Devkit>,
-    groups: &[Group],
-) -> Result<Vec<Synset>, Error> {
+fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[Group]) -> Result<Vec<Synset>, Error> {
     let mut known: Vec<Synset> = match kit {
         Some(kit) => kit.synsets.clone(),
         None => {
