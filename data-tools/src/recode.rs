@@ -79,8 +79,7 @@ struct Decoded {
 impl Recoder {
     pub(crate) fn new(target: Target) -> Result<Self, Error> {
         let failed = |e: turbojpeg::Error| Error::Codec(e.to_string());
-        let mut decoder = Decompressor::new().map_err(failed)?;
-        decoder.set_scan_limit(MAX_SCANS).map_err(failed)?;
+        let decoder = decoder().map_err(failed)?;
         Ok(Recoder {
             target,
             decoder,
@@ -192,7 +191,14 @@ impl Recoder {
     }
 
     fn jpeg_header(&mut self, file: &[u8]) -> Result<DecompressHeader, String> {
-        let header = self.decoder.read_header(file).map_err(words)?;
+        let header = match self.decoder.read_header(file) {
+            Ok(header) => header,
+            Err(error) => {
+                // A decoder that has failed in a header tells the next file's size wrong.
+                self.decoder = decoder().map_err(words)?;
+                return Err(words(error));
+            }
+        };
         // libjpeg accepts files of tables alone, and says nothing of a size then.
         if !file.windows(2).any(|marker| marker == [0xff, 0xda]) {
             return Err("the JPEG file holds no image (cut short?)".into());
@@ -236,6 +242,12 @@ impl Recoder {
         self.full = image.into_rgb8().into_raw();
         Ok(Decoded { height: height as usize, width: width as usize, grey })
     }
+}
+
+fn decoder() -> turbojpeg::Result<Decompressor> {
+    let mut decoder = Decompressor::new()?;
+    decoder.set_scan_limit(MAX_SCANS)?;
+    Ok(decoder)
 }
 
 fn encode(

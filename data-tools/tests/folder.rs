@@ -251,7 +251,8 @@ fn bad_files_fail_or_are_left_out() {
         assert!(made.skipped[0].contains(part) && made.to_string().contains("1 image left out"), "{made}");
         let list = fs::read_to_string(temp.path("out/skipped.txt")).unwrap();
         assert_eq!(list.lines().collect::<Vec<_>>(), made.skipped);
-        assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
+        let report = verify(&temp.path("out"), 1).unwrap();
+        assert!(report.is_ok(), "{name}: {report}");
     }
 }
 
