@@ -38,7 +38,7 @@ pub fn run(
 ) -> Result<Rate, Error> {
     let dataset = Dataset::open(dir)?;
     let split = Arc::new(dataset.split(split)?);
-    let pipeline = Pipeline::new(transforms, split.image_spec()?, &dataset.manifest, 1)?;
+    let pipeline = Pipeline::new(transforms, split.images()?, &dataset.manifest, 1)?;
     let epochs = epochs.max(1);
     let order = TrainOrder::new(1, split.len(), batch.max(1), 1, 0..1, (0, 0), epochs);
     let images = split.len() as f64;

@@ -14,13 +14,16 @@ use crate::error::{Error, Fault};
 use crate::example::{self, Example};
 use crate::replace::replace;
 use crate::shard::Shard;
-use crate::spec::ImageSpec;
+use crate::spec::{ImageSpec, Images};
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "dataset.json";
 
 /// The version of `dataset.json` that is written and read.
 pub const VERSION: u32 = 1;
+
+/// Most samples that tell what the images of a split are like.
+const LOOKS: u64 = 64;
 
 /// What `dataset.json` holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -282,10 +285,26 @@ impl Split {
         }
     }
 
-    /// The shape of the first sample's image, which a pipeline then asks of all.
-    pub fn image_spec(&self) -> Result<ImageSpec, Error> {
-        let (example, _) = self.record(0)?;
-        decode::spec(&example).map_err(|fault| self.fault(0, fault))
+    /// What the images are like, by a look at no more than 64 of them, spread evenly: one size, or various ones.
+    ///
+    /// That is for plans and early errors; whoever needs one size checks each image. Unreadable samples are passed over
+    /// unless all of those looked at are.
+    pub fn images(&self) -> Result<Images, Error> {
+        let looks = self.len().clamp(1, LOOKS);
+        let mut found = self.look(0).map(Images::Fixed);
+        for look in 1..looks {
+            let id = (u128::from(look) * u128::from(self.len()) / u128::from(looks)) as u64;
+            if let Ok(spec) = self.look(id) {
+                found = Ok(found.map_or(Images::Fixed(spec), |images| common(images, spec)));
+            }
+        }
+        found
+    }
+
+    /// The shape of one image, by its header.
+    fn look(&self, id: u64) -> Result<ImageSpec, Error> {
+        let (example, _) = self.record(id)?;
+        decode::spec(&example).map_err(|fault| self.fault(id, fault))
     }
 
     fn label(&self, stored: i64) -> Result<u32, Fault> {
@@ -296,5 +315,17 @@ impl Split {
             label,
             last: self.classes.len() as i64 - 1,
         })
+    }
+}
+
+/// What images are like that were like `images` so far, with one of shape `spec` among them.
+fn common(images: Images, spec: ImageSpec) -> Images {
+    // Grey images stand among coloured ones, and count as such.
+    let channels = images.channels().max(spec.channels);
+    match images {
+        Images::Fixed(first) if (first.height, first.width) == (spec.height, spec.width) => {
+            Images::Fixed(ImageSpec { channels, ..spec })
+        }
+        _ => Images::Varied { channels },
     }
 }

@@ -4,9 +4,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::ImageSpec;
+use crate::decode::MOST_PIXELS;
 use crate::example::ExampleFault;
 use crate::record::RecordFault;
+use crate::{ImageSpec, Images};
 
 /// What can be wrong with a data set, a pipeline or a loader.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +116,15 @@ pub enum Error {
         /// What is wrong and what to try.
         problem: String,
     },
+    /// A list that leaves images of various sizes.
+    #[error(
+        "the transforms leave images of {images} in various sizes, and a batch needs one; begin the list with \
+         random_resized_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)"
+    )]
+    Unsettled {
+        /// What goes in.
+        images: Images,
+    },
     /// More shards are open at once than the fault handler can name.
     #[error(
         "{path}: {limit} shards are open already; use fewer and larger shards \
@@ -204,12 +214,26 @@ pub enum Fault {
     },
     /// The image has another shape than the pipeline was built for.
     #[error(
-        "image of {got} (height x width x channels), expected {expected}; \
-         all images of a data set must have one size: resize them before they are converted"
+        "image of {got} (height x width x channels), expected {expected}; images may only vary in size under a list of \
+         transforms that begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
     )]
     ImageSize {
         /// The pipeline's input.
         expected: ImageSpec,
+        /// The image.
+        got: ImageSpec,
+    },
+    /// The image has other channels than the pipeline was built for.
+    #[error("image of {got} (height x width x channels), expected {expected} channels")]
+    Channels {
+        /// The pipeline's.
+        expected: u32,
+        /// The image.
+        got: ImageSpec,
+    },
+    /// An image that would take too much memory, or that has no pixels.
+    #[error("image of {got} (height x width x channels): expected 1 to {} pixels", MOST_PIXELS)]
+    TooLarge {
         /// The image.
         got: ImageSpec,
     },

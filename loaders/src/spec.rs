@@ -1,4 +1,4 @@
-//! The shape of an image.
+//! The shape of an image, and what is known of the images of a data set.
 
 use std::fmt;
 
@@ -34,5 +34,42 @@ impl ImageSpec {
 impl fmt::Display for ImageSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}x{}", self.height, self.width, self.channels)
+    }
+}
+
+/// What is known of images before they are read: of a split, or of what a pipeline takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Images {
+    /// All are of this shape.
+    Fixed(ImageSpec),
+    /// Height and width vary.
+    Varied {
+        /// 1 or 3; grey images are repeated where it is 3.
+        channels: u32,
+    },
+}
+
+impl Images {
+    /// Channels that all have, or are given.
+    pub const fn channels(self) -> u32 {
+        match self {
+            Self::Fixed(spec) => spec.channels,
+            Self::Varied { channels } => channels,
+        }
+    }
+}
+
+impl From<ImageSpec> for Images {
+    fn from(spec: ImageSpec) -> Self {
+        Self::Fixed(spec)
+    }
+}
+
+impl fmt::Display for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(spec) => spec.fmt(f),
+            Self::Varied { channels } => write!(f, "various sizes and {channels} channels"),
+        }
     }
 }

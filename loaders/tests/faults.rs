@@ -251,7 +251,7 @@ fn image_that_cannot_be_decoded() {
 fn sizes_that_cannot_be() {
     for spec in [ImageSpec::new(0, 0, 0), ImageSpec::new(u32::MAX, u32::MAX, u32::MAX)] {
         let data = TestData::of(&[raw(0, &[], spec)], 1, 3);
-        let message = data.split().unwrap().image_spec().unwrap_err().to_string();
+        let message = data.split().unwrap().images().unwrap_err().to_string();
         assert_contains(&message, &["record 0 at byte 0: RAW image of", "got 0"]);
     }
 }

@@ -27,7 +27,7 @@ pub struct ModelFile {
     pub network: String,
     /// Shape of an input: channels, height, width.
     pub input: [usize; 3],
-    /// Shape of the data set's images before any transform: channels, height, width.
+    /// Shape of the data set's images before any transform: channels, height, width; 0 and 0 if they may have any size.
     pub image: [usize; 3],
     /// Class names, in order of their labels.
     pub classes: Vec<String>,

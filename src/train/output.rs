@@ -10,6 +10,7 @@ use super::{Error, model};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::report::{Checkpoint, Reporter};
+use loaders::Images;
 
 /// Writes models under the output folder; on ranks other than 0 it does nothing.
 pub struct Output {
@@ -72,7 +73,10 @@ impl Output {
 /// All that a model file says; nothing of it depends on ranks, hosts, times or speeds.
 fn file<B: Backend>(run: &mut Run<B>, epoch: u64, step: u64, score: Option<Score>) -> Result<ModelFile, Error> {
     let input = run.graph.net().input;
-    let image = run.source.image;
+    let image = match run.source.preprocess.input() {
+        Images::Fixed(spec) => [spec.channels, spec.height, spec.width],
+        Images::Varied { channels } => [channels, 0, 0],
+    };
     let mut scores = BTreeMap::new();
     if let (Some(score), Some(evaluation)) = (score, &run.evaluation) {
         let split = evaluation.split.name();
@@ -88,7 +92,7 @@ fn file<B: Backend>(run: &mut Run<B>, epoch: u64, step: u64, score: Option<Score
     Ok(ModelFile {
         network: recipe.model.clone(),
         input: [input.c, input.h, input.w],
-        image: [image.channels as usize, image.height as usize, image.width as usize],
+        image: image.map(|n| n as usize),
         classes: run.source.train.class_names().to_vec(),
         preprocess: run.source.preprocess.ops(),
         mean: run.source.manifest.mean.clone(),

@@ -13,7 +13,7 @@ use crate::nn::{Graph, NetSpec, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
 use crate::recipe::{self, Known, Recipe};
 use loaders::order::{rank_workers, worker_positions};
-use loaders::{Dataset, ImageSpec, Manifest, Options, Pipeline, Split};
+use loaders::{Dataset, ImageSpec, Images, Manifest, Options, Pipeline, Split};
 
 /// What `trireme train` was asked to do.
 #[derive(Clone, Debug)]
@@ -48,8 +48,6 @@ pub struct Source {
     pub train: Arc<Split>,
     /// Scored after each epoch, if the data set has such a split.
     pub eval: Option<Arc<Split>>,
-    /// Images as they are stored.
-    pub image: ImageSpec,
     /// From a record to an input, for training.
     pub augment: Pipeline,
     /// The same for scoring.
@@ -75,22 +73,23 @@ impl Source {
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
-        let image = train.image_spec()?;
-        if let Some(split) = &eval
-            && split.image_spec()? != image
-        {
-            let (name, other) = (split.name(), split.image_spec()?);
-            return Err(Error::Failed(format!(
-                "data set {}: images of split train are {image}, those of {name} {other}; they must have one size",
-                recipe.data
-            )));
-        }
+        let images = train.images()?;
         let pipeline = |list: &str, ops: &[String]| {
-            Pipeline::new(ops, image, &dataset.manifest, recipe.seed)
-                .map_err(|e| Error::Usage(format!("augment.{list}, images of {image}: {e}")))
+            Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
+                .map_err(|e| Error::Usage(format!("augment.{list}, images of {images}: {e}")))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
         let preprocess = pipeline("eval", &recipe.augment.eval)?;
+        if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
+            && split.images()? != images
+        {
+            let (name, other) = (split.name(), split.images()?);
+            return Err(Error::Failed(format!(
+                "data set {}: images of split train are {images}, those of {name} {other}; they must have one size, or \
+                 augment.eval must begin with resize(size) and center_crop(size)",
+                recipe.data
+            )));
+        }
         if augment.output() != preprocess.output() {
             return Err(Error::Usage(format!(
                 "augment.train makes images of {} and augment.eval of {}; end both with the same size",
@@ -98,7 +97,7 @@ impl Source {
                 preprocess.output()
             )));
         }
-        Ok(Self { recipe, manifest: dataset.manifest, train, eval, image, augment, preprocess })
+        Ok(Self { recipe, manifest: dataset.manifest, train, eval, augment, preprocess })
     }
 
     /// The network for these images and classes.

@@ -14,7 +14,7 @@ use crate::comm::Comm;
 use crate::nn::{Graph, Purpose};
 use crate::recipe;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, ImageSpec, Manifest, Options, Pipeline, picture};
+use loaders::{Dataset, ImageSpec, Images, Manifest, Options, Pipeline, picture};
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -69,10 +69,15 @@ fn open(file: &Path, ema: bool, data: &Path, split: Option<&str>, batch: usize) 
         Error::Usage(format!("{} has no split test or validation; name one with --split", data.display()))
     })?;
     let split = dataset.split(&name)?;
-    let (image, expected) = (split.image_spec()?, spec(model.image));
-    if image != expected || split.classes() != model.classes.len() {
+    let (given, expected) = (split.images()?, images(model.image));
+    let fits = match expected {
+        Images::Fixed(_) => given == expected,
+        // each image is looked at again; grey ones count as coloured
+        Images::Varied { channels } => given.channels() == channels || (given.channels(), channels) == (1, 3),
+    };
+    if !fits || split.classes() != model.classes.len() {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected} in {} classes, {} has images of {image} in {} classes; give the data set \
+            "{} was trained on images of {expected} in {} classes, {} has images of {given} in {} classes; give the data set \
              that it was trained on",
             file.display(),
             model.classes.len(),
@@ -80,7 +85,7 @@ fn open(file: &Path, ema: bool, data: &Path, split: Option<&str>, batch: usize) 
             split.classes()
         )));
     }
-    let pipeline = Pipeline::new(&model.preprocess, image, &manifest(&model), 0)?;
+    let pipeline = Pipeline::new(&model.preprocess, expected, &manifest(&model), 0)?;
     // a batch larger than the split would be planned for images that do not exist
     let batch = batch.min(split.len().max(1) as usize);
     let evaluation = Evaluation { split: Arc::new(split), pipeline, batch, options: Options::default() };
@@ -137,8 +142,12 @@ fn graph(model: &ModelFile, batch: usize, threads: usize, sizes: &[usize]) -> Re
     Ok(graph)
 }
 
-fn spec([c, h, w]: [usize; 3]) -> ImageSpec {
-    ImageSpec::new(h as u32, w as u32, c as u32)
+/// What a model file says of the images that it was trained on.
+fn images([c, h, w]: [usize; 3]) -> Images {
+    match (h, w) {
+        (0, 0) => Images::Varied { channels: c as u32 },
+        _ => Images::Fixed(ImageSpec::new(h as u32, w as u32, c as u32)),
+    }
 }
 
 /// What transforms may need of the data set that the model was trained on.
@@ -157,7 +166,7 @@ fn manifest(model: &ModelFile) -> Manifest {
 pub struct Prediction {
     /// Class index, name and probability, the likeliest first.
     pub classes: Vec<(usize, String, f64)>,
-    /// Height and width in the file, if the picture was resized to what the network was trained on.
+    /// Height and width in the file, if the picture was forced into the one size that the data set's images had.
     pub resized_from: Option<(u32, u32)>,
 }
 
@@ -172,16 +181,15 @@ impl Predictor {
     /// Reads the model file; `ema`: with the averaged weights.
     pub fn open(file: &Path, ema: bool) -> Result<Self, Error> {
         let model = read(file, ema)?;
-        let pipeline = Pipeline::new(&model.preprocess, spec(model.image), &manifest(&model), 0)?;
+        let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
         let graph = graph(&model, 1, cores::affinity().len(), &[])?;
         Ok(Self { model, graph, pipeline })
     }
 
     /// The `top` likeliest classes of a PNG or JPEG file.
     pub fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
-        let picture = picture::read(path, self.pipeline.input())?;
         let mut input = vec![0.0; self.pipeline.output().values()];
-        self.pipeline.apply(&picture.pixels, 0, 0, &mut Default::default(), &mut input);
+        let resized_from = picture::transform(path, &self.pipeline, &mut input)?;
         let scores = self.graph.scores(&input, 1)?;
         let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
@@ -190,6 +198,6 @@ impl Predictor {
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
         let class = |i: usize| (i, self.model.classes[i].clone(), weights[i] / total);
         let classes = order.into_iter().take(top).map(class).collect();
-        Ok(Prediction { classes, resized_from: picture.resized_from })
+        Ok(Prediction { classes, resized_from })
     }
 }

@@ -1,81 +1,69 @@
 //! The image on its way through the transforms. While only geometry has happened it is a view of the
-//! stored bytes (a window, a flip); the first op on values makes planar floats of it, in one pass.
+//! stored bytes (a part resized, a window, a flip); the first op on values makes planar floats of it, in one pass.
 
+use super::paint::{IDENTITY, Row, Scale};
+use super::view::{Need, Part, Region, Resize, Window, stretch};
+use crate::resample::{Cut, Planes, Resampler, Rows};
 use crate::spec::ImageSpec;
 
-/// A table from byte to float.
-pub(super) type Table = [f32; 256];
-
-/// Bytes as floats 0 to 255.
-static IDENTITY: [Table; 1] = [{
-    let mut table = [0.0; 256];
-    let mut i = 0;
-    while i < 256 {
-        table[i] = i as f32;
-        i += 1;
-    }
-    table
-}];
-
-/// Rows and columns of the stored image, ends excluded; may reach outside of it.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    top: i64,
-    left: i64,
-    bottom: i64,
-    right: i64,
-}
-
-impl Window {
-    fn meet(self, other: Self) -> Self {
-        Self {
-            top: self.top.max(other.top),
-            left: self.left.max(other.left),
-            bottom: self.bottom.min(other.bottom),
-            right: self.right.min(other.right),
-        }
-    }
-
-    fn height(&self) -> usize {
-        (self.bottom - self.top) as usize
-    }
-
-    fn width(&self) -> usize {
-        (self.right - self.left) as usize
-    }
-}
+/// Most channels of an image that is resized.
+pub(crate) const MOST_RESIZED: usize = 4;
 
 /// One image: stored bytes (H, W, C) and a view of them, or planar floats (C, H, W).
+///
+/// While it is a view, the bytes need not be there: geometry is settled by sizes alone, and only what it leaves in sight is
+/// decoded afterwards.
 #[derive(Debug)]
 pub struct Canvas<'a> {
-    bytes: &'a [u8],
-    /// Columns of the stored image.
-    stride: usize,
+    part: Part<'a>,
     channels: usize,
-    /// What of the stored image is seen.
+    resize: Option<Resize>,
+    /// What is seen of the image, resized or as stored.
     window: Window,
     /// Outside of this, the window shows zeros.
     visible: Window,
     flipped: bool,
     values: &'a mut [f32],
     is_float: bool,
+    resampler: &'a mut Resampler,
 }
 
 impl<'a> Canvas<'a> {
-    /// A view of the whole image `bytes` (H*W*C of `spec`); `values` takes the floats of the largest
-    /// shape that is ever made into floats.
-    pub(super) fn new(bytes: &'a [u8], spec: ImageSpec, values: &'a mut [f32]) -> Self {
-        let whole = Window { top: 0, left: 0, bottom: i64::from(spec.height), right: i64::from(spec.width) };
+    /// A view of a whole image of shape `spec`, whose bytes are yet to come; `values` takes the floats of the largest shape
+    /// that is ever made into floats.
+    pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], resampler: &'a mut Resampler) -> Self {
+        let whole = Window::whole(spec.height, spec.width);
         Self {
-            bytes,
-            stride: spec.width as usize,
+            part: Part { bytes: &[], columns: 0, origin: (0, 0), reduction: 1 },
             channels: spec.channels as usize,
+            resize: None,
             window: whole,
             visible: whole,
             flipped: false,
             values,
             is_float: false,
+            resampler,
         }
+    }
+
+    /// Which part of the stored image the view shows, one pixel at least.
+    pub(super) fn need(&self) -> Need {
+        let seen = self.window.meet(self.visible);
+        let some = |from: i64, to: i64| (from.max(0) as usize, to.max(from.max(0) + 1) as usize);
+        let ((top, bottom), (left, right)) = (some(seen.top, seen.bottom), some(seen.left, seen.right));
+        let Some(Resize { region, height, width }) = self.resize else {
+            return Need { region: Region { top, left, bottom, right }, shrink: 1.0 };
+        };
+        let (rows, columns) = (stretch(region.top, region.bottom, 1), stretch(region.left, region.right, 1));
+        let (top, bottom) = rows.support(height as usize, top, bottom);
+        let (left, right) = columns.support(width as usize, left, right);
+        let shrink = (rows.length / f64::from(height)).min(columns.length / f64::from(width));
+        Need { region: Region { top, left, bottom, right }, shrink }
+    }
+
+    /// Gives the view its bytes, which must hold what [`Canvas::need`] asked for.
+    pub(super) fn load(&mut self, part: Part<'a>) {
+        self.part = part;
     }
 
     /// The shape as seen now.
@@ -99,6 +87,16 @@ impl<'a> Canvas<'a> {
             self.window.left += left;
             self.window.right = self.window.left + width;
         }
+    }
+
+    /// Makes `height` x `width` of the part that lies `height` x `width` from row `top` and column `left` on: bilinear,
+    /// antialiased. Only the first op of a list may do this, while the view is the whole image.
+    pub(super) fn resize(&mut self, (top, left): (u32, u32), (rows, columns): (u32, u32), height: u32, width: u32) {
+        let (top, left) = (top as usize, left as usize);
+        let region = Region { top, left, bottom: top + rows as usize, right: left + columns as usize };
+        self.resize = Some(Resize { region, height, width });
+        self.window = Window::whole(height, width);
+        self.visible = self.window;
     }
 
     /// Moves the window by `down` rows and `right` columns over the image, which is zero outside
@@ -138,11 +136,11 @@ impl<'a> Canvas<'a> {
         &mut self.values[..n]
     }
 
-    /// Takes each value through `tables` (one for all channels, or one each) if the image is still
+    /// Takes each value through `scales` (one for all channels, or one each) if the image is still
     /// bytes, else through `on_float(channel, value)`.
-    pub(super) fn map(&mut self, tables: &[Table], on_float: impl Fn(usize, f32) -> f32) {
+    pub(super) fn map(&mut self, scales: &[Scale], on_float: impl Fn(usize, f32) -> f32) {
         if !self.is_float {
-            self.paint(tables);
+            self.paint(scales);
             return;
         }
         let pixels = self.spec().pixels().max(1);
@@ -153,8 +151,59 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Bytes to floats: window, flip, tables and the turn from interleaved to planar in one pass.
-    fn paint(&mut self, tables: &[Table]) {
+    /// Bytes to floats: resizing, window, flip, scales and the turn from interleaved to planar in one pass.
+    fn paint(&mut self, scales: &[Scale]) {
+        match self.resize {
+            Some(resize) => self.paint_resized(resize, scales),
+            None => self.paint_stored(scales),
+        }
+        self.is_float = true;
+    }
+
+    fn paint_resized(&mut self, resize: Resize, scales: &[Scale]) {
+        let (height, width) = (self.window.height(), self.window.width());
+        let seen = self.window.meet(self.visible);
+        let whole = seen.top == self.window.top
+            && seen.bottom == self.window.bottom
+            && seen.left == self.window.left
+            && seen.right == self.window.right;
+        let pixels = height * width;
+        if !whole {
+            for (channel, plane) in self.values.chunks_exact_mut(pixels.max(1)).take(self.channels).enumerate() {
+                plane.fill(scales[channel % scales.len()].table[0]);
+            }
+        }
+        if seen.top >= seen.bottom || seen.left >= seen.right {
+            return;
+        }
+        let mut pairs = [(0.0, 0.0); MOST_RESIZED];
+        for (pair, scale) in pairs.iter_mut().zip(scales) {
+            *pair = (scale.factor, scale.offset);
+        }
+        let Part { bytes, columns, origin, reduction } = self.part;
+        let Resize { region, height: full_height, width: full_width } = resize;
+        let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
+        self.resampler.run(
+            Rows { bytes, stride: columns * self.channels, channels: self.channels, origin },
+            Cut {
+                stretch: stretch(region.top, region.bottom, reduction),
+                outputs: full_height as usize,
+                wanted: (seen.top as usize, seen.bottom as usize),
+                to: (seen.top - self.window.top) as usize,
+            },
+            Cut {
+                stretch: stretch(region.left, region.right, reduction),
+                outputs: full_width as usize,
+                wanted: (seen.left as usize, seen.right as usize),
+                to: ahead as usize,
+            },
+            self.flipped,
+            &pairs[..scales.len()],
+            &mut Planes { values: self.values, height, width },
+        );
+    }
+
+    fn paint_stored(&mut self, scales: &[Scale]) {
         let (height, width) = (self.window.height(), self.window.width());
         let seen = self.window.meet(self.visible);
         let columns = (seen.right - seen.left).max(0) as usize;
@@ -167,8 +216,9 @@ impl<'a> Canvas<'a> {
         for row in 0..height {
             let from = self.window.top + row as i64;
             let pixels = if columns > 0 && (seen.top..seen.bottom).contains(&from) {
-                let start = (from as usize * self.stride + seen.left as usize) * self.channels;
-                &self.bytes[start..start + columns * self.channels]
+                let (row, column) = (from as usize - self.part.origin.0, seen.left as usize - self.part.origin.1);
+                let start = (row * self.part.columns + column) * self.channels;
+                &self.part.bytes[start..start + columns * self.channels]
             } else {
                 &[]
             };
@@ -180,11 +230,10 @@ impl<'a> Canvas<'a> {
                 flipped: self.flipped,
             };
             match self.channels {
-                3 => target.paint_rgb(pixels, tables, self.values),
-                n => target.paint_any(n, pixels, tables, self.values),
+                3 => target.paint_rgb(pixels, scales, self.values),
+                n => target.paint_any(n, pixels, scales, self.values),
             }
         }
-        self.is_float = true;
     }
 
     fn crop_floats(&mut self, top: usize, left: usize, height: usize, width: usize) {
@@ -220,72 +269,6 @@ impl<'a> Canvas<'a> {
                 plane[to + begin + kept.len()..to + width].fill(0.0);
             }
         }
-    }
-}
-
-/// Where a row of the view goes among the planes.
-struct Row {
-    start: usize,
-    width: usize,
-    plane: usize,
-    /// Columns of padding ahead of the pixels; the whole width if there are none.
-    ahead: usize,
-    flipped: bool,
-}
-
-impl Row {
-    /// The target's row in one plane: padding filled in, the part for `columns` pixels returned.
-    fn part<'p>(&self, plane: &'p mut [f32], columns: usize, padding: f32) -> &'p mut [f32] {
-        let row = &mut plane[self.start..self.start + self.width];
-        let (ahead, rest) = row.split_at_mut(self.ahead);
-        let (part, behind) = rest.split_at_mut(columns);
-        ahead.fill(padding);
-        behind.fill(padding);
-        part
-    }
-
-    fn paint_rgb(&self, pixels: &[u8], tables: &[Table], values: &mut [f32]) {
-        let table = |channel: usize| &tables[channel % tables.len()];
-        let (red_table, green_table, blue_table) = (table(0), table(1), table(2));
-        let (pixels, _) = pixels.as_chunks::<3>();
-        let (red, rest) = values.split_at_mut(self.plane);
-        let (green, blue) = rest.split_at_mut(self.plane);
-        let red = self.part(red, pixels.len(), red_table[0]);
-        let green = self.part(green, pixels.len(), green_table[0]);
-        let blue = self.part(blue, pixels.len(), blue_table[0]);
-        let targets = red.iter_mut().zip(green).zip(blue);
-        let paint = |(((r, g), b), pixel): (((&mut f32, &mut f32), &mut f32), &[u8; 3])| {
-            *r = red_table[usize::from(pixel[0])];
-            *g = green_table[usize::from(pixel[1])];
-            *b = blue_table[usize::from(pixel[2])];
-        };
-        if self.flipped {
-            targets.zip(pixels.iter().rev()).for_each(paint);
-        } else {
-            targets.zip(pixels).for_each(paint);
-        }
-    }
-
-    fn paint_any(&self, channels: usize, pixels: &[u8], tables: &[Table], values: &mut [f32]) {
-        let columns = pixels.len() / channels;
-        for channel in 0..channels {
-            let table = &tables[channel % tables.len()];
-            let plane = &mut values[channel * self.plane..][..self.plane];
-            let part = self.part(plane, columns, table[0]);
-            let bytes = pixels.get(channel..).unwrap_or(&[]);
-            match (channels, self.flipped) {
-                (1, false) => paint(part, bytes.iter(), table),
-                (1, true) => paint(part, bytes.iter().rev(), table),
-                (_, false) => paint(part, bytes.iter().step_by(channels), table),
-                (_, true) => paint(part.iter_mut().rev(), bytes.iter().step_by(channels), table),
-            }
-        }
-    }
-}
-
-fn paint<'v, 'b>(values: impl IntoIterator<Item = &'v mut f32>, bytes: impl Iterator<Item = &'b u8>, table: &Table) {
-    for (value, byte) in values.into_iter().zip(bytes) {
-        *value = table[usize::from(*byte)];
     }
 }
 
@@ -337,7 +320,9 @@ mod tests {
             let spec = ImageSpec::new(1 + d.below(9), 1 + d.below(9), 1 + d.below(4));
             let bytes: Vec<u8> = (0..spec.values()).map(|_| d.next_u32() as u8).collect();
             let mut values = vec![f32::NAN; spec.values()];
-            let mut canvas = Canvas::new(&bytes, spec, &mut values);
+            let mut resampler = Resampler::default();
+            let mut canvas = Canvas::new(spec, &mut values, &mut resampler);
+            canvas.load(Part { bytes: &bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
             let mut oracle = Oracle::new(&bytes, spec);
             for _ in 0..5 {
                 let now = canvas.spec();

@@ -1,9 +1,9 @@
-//! `center_crop(n)`: the n x n window in the middle, its offset floor((H - n) / 2), as
-//! `tf.image.resize_with_crop_or_pad` has it. It does not pad: n must fit.
+//! `center_crop(n)`: the n x n window in the middle, its offset (H - n) / 2 with halves rounded to the even neighbour, as
+//! torchvision has it. It does not pad: n must fit.
 
 use std::fmt;
 
-use super::{Canvas, Context, Transform, cropped, one_size};
+use super::{Canvas, Context, Sizes, Transform, Varied, cropped, cropped_of_varied, one_size};
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 
@@ -22,14 +22,23 @@ impl Transform for CenterCrop {
         cropped(self.size, input)
     }
 
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        cropped_of_varied(self.size, input)
+    }
+
     fn is_geometric(&self) -> bool {
         true
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
-        image.crop((height - self.size) / 2, (width - self.size) / 2, self.size, self.size);
+        image.crop(offset(height - self.size), offset(width - self.size), self.size, self.size);
     }
+}
+
+/// Python's `int(round(margin / 2.0))`.
+fn offset(margin: u32) -> u32 {
+    (f64::from(margin) / 2.0).round_ties_even() as u32
 }
 
 impl fmt::Display for CenterCrop {
@@ -44,10 +53,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_margins_round_towards_the_top_left() {
+    fn odd_margins_round_to_the_even_offset() {
         let spec = ImageSpec::new(4, 5, 1);
         let bytes: Vec<u8> = (0..20).collect();
-        // Offsets floor(1/2) = 0 and floor(2/2) = 1.
+        assert_eq!([1, 2, 3, 5, 7, 31].map(offset), [0, 1, 2, 2, 4, 16]);
+        // Margins 1 and 2: offsets 0 and 1.
         assert_eq!(run("center_crop(3)", spec, &bytes, 0), [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]);
     }
 }

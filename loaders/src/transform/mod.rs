@@ -14,14 +14,19 @@ mod flip;
 mod moments;
 mod normalize;
 mod pad_crop;
+mod paint;
 mod pipeline;
 mod random_crop;
+mod random_resized_crop;
+mod resize;
 mod standardize;
+mod view;
 
 use std::fmt;
 
 pub use canvas::Canvas;
 pub use pipeline::{Pipeline, Scratch};
+pub(crate) use view::{Need, Part};
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
@@ -32,6 +37,16 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
     /// The shape that comes of `input`, or why there is none.
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String>;
 
+    /// What comes of images of various sizes, or why nothing does: most ops want one size.
+    fn output_of_varied(&self, _input: Varied) -> Result<Sizes, String> {
+        Err(format!("the images are of various sizes; begin the list with {SETTLE}"))
+    }
+
+    /// Whether it resizes the image ([`Canvas`] can do that once, and first of all).
+    fn resizes(&self) -> bool {
+        false
+    }
+
     /// Whether it only moves pixels about, which is free until values are asked for.
     fn is_geometric(&self) -> bool;
 
@@ -39,10 +54,31 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
 }
 
+/// What is known of images while their sizes vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Varied {
+    /// Channels of all.
+    pub channels: u32,
+    /// The length of the shorter side, once an op has settled that.
+    pub short_side: Option<u32>,
+}
+
+/// The shapes of images on their way through a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizes {
+    /// All of one shape.
+    Equal(ImageSpec),
+    /// Of many.
+    Varied(Varied),
+}
+
+/// What makes images of one size of images of any.
+const SETTLE: &str = "random_resized_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
+
 /// What an op may need to know beside its arguments.
 #[derive(Debug, Clone, Copy)]
 struct Context<'a> {
-    /// The shape that the op will get.
+    /// The shape that the op will get; 0 x 0 while sizes vary.
     input: ImageSpec,
     /// Of pixel / 255 over the training split, per channel.
     mean: &'a [f64],
@@ -64,6 +100,13 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ),
     ("pad_crop", "pad_crop(padding)", pad_crop::build),
     ("random_crop", "random_crop(size)", random_crop::build),
+    (
+        "random_resized_crop",
+        "random_resized_crop(size), (size, min_area), (size, min_area, max_area) or \
+         (size, min_area, max_area, min_aspect, max_aspect)",
+        random_resized_crop::build,
+    ),
+    ("resize", "resize(short_side)", resize::build),
     ("standardize", "standardize", standardize::build),
 ];
 
@@ -114,6 +157,15 @@ fn cropped(size: u32, input: ImageSpec) -> Result<ImageSpec, String> {
     Ok(ImageSpec::new(size, size, input.channels))
 }
 
+/// The shape of a square crop from images whose short side alone is known.
+fn cropped_of_varied(size: u32, input: Varied) -> Result<Sizes, String> {
+    match input.short_side {
+        Some(side) if size <= side => Ok(Sizes::Equal(ImageSpec::new(size, size, input.channels))),
+        Some(side) => Err(format!("a crop of {size}x{size} does not fit into images whose short side is {side}")),
+        None => Err(format!("the images are of various sizes; begin the list with {SETTLE}")),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod testing {
     //! Runs one op on a small image.
@@ -128,7 +180,7 @@ pub(crate) mod testing {
         .unwrap();
         let pipeline = Pipeline::new(&[text.to_owned()], spec, &manifest, 1).unwrap();
         let mut out = vec![f32::NAN; pipeline.output().values()];
-        pipeline.apply(bytes, id, 0, &mut Scratch::default(), &mut out);
+        pipeline.apply(bytes, spec, id, 0, &mut Scratch::default(), &mut out).unwrap();
         out
     }
 

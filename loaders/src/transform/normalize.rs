@@ -3,17 +3,17 @@
 
 use std::fmt;
 
-use super::canvas::Table;
+use super::paint::Scale;
 use super::{Canvas, Context, Transform};
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 
 #[derive(Debug)]
 struct Normalize {
-    /// One for all channels, or one each; as many as there are tables.
+    /// One for all channels, or one each; as many as there are scales.
     mean: Vec<f64>,
     std: Vec<f64>,
-    tables: Vec<Table>,
+    scales: Vec<Scale>,
 }
 
 pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
@@ -35,9 +35,13 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
     if let Some(bad) = std.iter().find(|std| **std <= 0.0) {
         return Err(format!("expected a std above 0, got {bad}"));
     }
-    let tables =
-        mean.iter().zip(std).map(|(&mean, &std)| std::array::from_fn(|byte| scaled(byte as f64, mean, std))).collect();
-    Ok(Box::new(Normalize { mean: mean.to_vec(), std: std.to_vec(), tables }))
+    let scale = |(&mean, &std): (&f64, &f64)| Scale {
+        table: std::array::from_fn(|byte| scaled(byte as f64, mean, std)),
+        factor: (1.0 / (255.0 * std)) as f32,
+        offset: (-mean / std) as f32,
+    };
+    let scales = mean.iter().zip(std).map(scale).collect();
+    Ok(Box::new(Normalize { mean: mean.to_vec(), std: std.to_vec(), scales }))
 }
 
 /// In f64, rounded once: table and arithmetic agree to the bit.
@@ -56,7 +60,7 @@ impl Transform for Normalize {
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let n = self.mean.len();
-        image.map(&self.tables, |channel, value| {
+        image.map(&self.scales, |channel, value| {
             scaled(f64::from(value), self.mean[channel % n], self.std[channel % n])
         });
     }

@@ -1,23 +1,28 @@
-//! A list of transforms made ready for images of one shape: shapes settled and memory planned before
-//! the first image.
+//! A list of transforms made ready for images of one shape, or of any if its first ops settle that: shapes settled and memory
+//! planned before the first image.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Canvas, Context, Transform, parse};
+use super::canvas::MOST_RESIZED;
+use super::{Canvas, Context, Sizes, Transform, Varied, parse};
 use crate::dataset::Manifest;
-use crate::decode::decode;
+use crate::decode::Decoder;
 use crate::error::{Error, Fault};
-use crate::example::Example;
+use crate::example::{Example, Format};
 use crate::random::{Draws, ORDER_OP};
-use crate::spec::ImageSpec;
+use crate::resample::Resampler;
+use crate::spec::{ImageSpec, Images};
 
-/// Transforms in order, from images of one shape to images of one shape. Cheap to clone.
+/// Transforms in order, from images to images of one shape. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     seed: u64,
-    input: ImageSpec,
+    input: Images,
     output: ImageSpec,
     ops: Arc<[Box<dyn Transform>]>,
+    /// How many ops from the first on are geometry: after them the image is decoded.
+    views: usize,
     /// Floats of the largest shape that occurs once bytes have become floats.
     work: usize,
 }
@@ -25,36 +30,62 @@ pub struct Pipeline {
 /// A thread's working memory, reused from image to image.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    decoder: Decoder,
     pixels: Vec<u8>,
     floats: Vec<f32>,
+    resampler: Resampler,
 }
 
 impl Pipeline {
-    /// Parses `ops` for images of shape `input`; `manifest` lends `normalize` its mean and std.
-    pub fn new(ops: &[String], input: ImageSpec, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
-        let mut built = Vec::with_capacity(ops.len());
-        let mut now = input;
+    /// Parses `ops` for images like `input`; `manifest` lends `normalize` its mean and std.
+    ///
+    /// If the first ops make images of one size of any (`random_resized_crop`, or `resize` and a crop), images of any size are
+    /// taken, even where `input` is of one; else `input` must be of one size, and each image is held to it.
+    pub fn new(ops: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
+        let input = input.into();
+        let any = Images::Varied { channels: input.channels() };
+        match Self::plan(ops, any, manifest, seed) {
+            Err(_) if input != any => Self::plan(ops, input, manifest, seed),
+            planned => planned,
+        }
+    }
+
+    fn plan(ops: &[String], input: Images, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
+        let mut built: Vec<Box<dyn Transform>> = Vec::with_capacity(ops.len());
+        let mut now = match input {
+            Images::Fixed(spec) => Sizes::Equal(spec),
+            Images::Varied { channels } => Sizes::Varied(Varied { channels, short_side: None }),
+        };
         let mut work = None;
         for (index, text) in ops.iter().enumerate() {
-            let context = Context { input: now, mean: &manifest.mean, std: &manifest.std };
-            let made = if index < usize::from(ORDER_OP) {
-                parse(text, context)
-            } else {
-                Err(format!("a list has at most {ORDER_OP} transforms"))
+            let spec = match now {
+                Sizes::Equal(spec) => spec,
+                Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
             };
-            let made = made.and_then(|op| Ok((op.output(now)?, op)));
-            let (output, op) = made.map_err(|problem| Error::Transform { index, text: text.clone(), problem })?;
+            let context = Context { input: spec, mean: &manifest.mean, std: &manifest.std };
+            let (op, output) = step(index, text, context, now).map_err(|problem| Error::Transform {
+                index,
+                text: text.clone(),
+                problem,
+            })?;
             now = output;
-            if work.is_some() || !op.is_geometric() {
-                work = work.max(Some(now.values()));
+            if let Sizes::Equal(spec) = now
+                && (work.is_some() || !op.is_geometric())
+            {
+                work = work.max(Some(spec.values()));
             }
             built.push(op);
         }
-        Ok(Self { seed, input, output: now, ops: built.into(), work: work.unwrap_or(0).max(now.values()) })
+        let Sizes::Equal(output) = now else {
+            return Err(Error::Unsettled { images: input });
+        };
+        let views = built.iter().take_while(|op| op.is_geometric()).count();
+        let work = work.unwrap_or(0).max(output.values());
+        Ok(Self { seed, input, output, ops: built.into(), views, work })
     }
 
-    /// The shape of the images that go in.
-    pub fn input(&self) -> ImageSpec {
+    /// The images that go in.
+    pub fn input(&self) -> Images {
         self.input
     }
 
@@ -79,39 +110,87 @@ impl Pipeline {
         scratch: &mut Scratch,
         out: &mut [f32],
     ) -> Result<(), Fault> {
-        let pixels = decode(example, self.input, &mut scratch.pixels)?;
-        self.transform(pixels, id, epoch, &mut scratch.floats, out);
-        Ok(())
+        let n = self.output.values();
+        let mut floats = std::mem::take(&mut scratch.floats);
+        let done = if self.work == n {
+            self.paint(example, id, epoch, scratch, out)
+        } else {
+            floats.resize(self.work, 0.0);
+            let done = self.paint(example, id, epoch, scratch, &mut floats);
+            out[..n].copy_from_slice(&floats[..n]);
+            done
+        };
+        scratch.floats = floats;
+        done
     }
 
     /// Transforms an image given as rows of interleaved bytes.
     ///
+    /// # Errors
+    /// If its shape `spec` is not one of `input()`, or not that of `pixels`.
+    ///
     /// # Panics
-    /// If `pixels` or `out` are shorter than `input()` or `output()` asks.
-    pub fn apply(&self, pixels: &[u8], id: u64, epoch: u32, scratch: &mut Scratch, out: &mut [f32]) {
-        self.transform(pixels, id, epoch, &mut scratch.floats, out);
+    /// If `out` is shorter than `output()` asks.
+    pub fn apply(
+        &self,
+        pixels: &[u8],
+        spec: ImageSpec,
+        id: u64,
+        epoch: u32,
+        scratch: &mut Scratch,
+        out: &mut [f32],
+    ) -> Result<(), Fault> {
+        let ImageSpec { height, width, channels } = spec;
+        let (format, text, filename) = (Format::Raw, "", "");
+        let example = Example { encoded: pixels, format, height, width, channels, label: 0, text, filename };
+        self.run(&example, id, epoch, scratch, out)
     }
 
-    fn transform(&self, pixels: &[u8], id: u64, epoch: u32, floats: &mut Vec<f32>, out: &mut [f32]) {
-        let n = self.output.values();
-        if self.work == n {
-            self.paint(pixels, id, epoch, out);
-        } else {
-            floats.resize(self.work, 0.0);
-            self.paint(pixels, id, epoch, floats);
-            out[..n].copy_from_slice(&floats[..n]);
-        }
-    }
-
-    fn paint(&self, pixels: &[u8], id: u64, epoch: u32, values: &mut [f32]) {
-        let mut canvas = Canvas::new(pixels, self.input, values);
-        for (index, op) in self.ops.iter().enumerate() {
-            let mut draws = Draws::new(self.seed, id, epoch, index as u16);
-            op.apply(&mut canvas, &mut draws);
-        }
+    fn paint(
+        &self,
+        example: &Example<'_>,
+        id: u64,
+        epoch: u32,
+        scratch: &mut Scratch,
+        values: &mut [f32],
+    ) -> Result<(), Fault> {
+        let Scratch { decoder, pixels, resampler, .. } = scratch;
+        let stored = decoder.open(example)?;
+        let spec = stored.accept(self.input)?;
+        let mut canvas = Canvas::new(spec, values, resampler);
+        let apply = |canvas: &mut Canvas<'_>, range: Range<usize>| {
+            for index in range {
+                let mut draws = Draws::new(self.seed, id, epoch, index as u16);
+                self.ops[index].apply(canvas, &mut draws);
+            }
+        };
+        apply(&mut canvas, 0..self.views);
+        canvas.load(decoder.part(stored, example, canvas.need(), spec.channels, pixels)?);
+        apply(&mut canvas, self.views..self.ops.len());
         // A list of nothing but geometry leaves bytes; a batch is floats.
         canvas.floats();
+        Ok(())
     }
+}
+
+/// Makes the op at `index` of a list, and says what comes of images like `now`.
+fn step(index: usize, text: &str, context: Context<'_>, now: Sizes) -> Result<(Box<dyn Transform>, Sizes), String> {
+    if index >= usize::from(ORDER_OP) {
+        return Err(format!("a list has at most {ORDER_OP} transforms"));
+    }
+    let op = parse(text, context)?;
+    if op.resizes() && index > 0 {
+        return Err("it resizes, so it must stand first in the list".into());
+    }
+    if op.resizes() && context.input.channels as usize > MOST_RESIZED {
+        let channels = context.input.channels;
+        return Err(format!("images of {channels} channels cannot be resized; expected at most {MOST_RESIZED}"));
+    }
+    let output = match now {
+        Sizes::Equal(spec) => Sizes::Equal(op.output(spec)?),
+        Sizes::Varied(varied) => op.output_of_varied(varied)?,
+    };
+    Ok((op, output))
 }
 
 #[cfg(test)]
@@ -130,7 +209,7 @@ mod tests {
     #[test]
     fn shapes_follow_the_ops() {
         let p = pipeline(&["random_crop(5)", "flip", "center_crop(3)", "normalize"], GREY).unwrap();
-        assert_eq!((p.input(), p.output()), (GREY, ImageSpec::new(3, 3, 1)));
+        assert_eq!((p.input(), p.output()), (Images::Fixed(GREY), ImageSpec::new(3, 3, 1)));
         assert_eq!(p.ops(), ["random_crop(5)", "flip", "center_crop(3)", "normalize(0.5, 0.25)"]);
         let again: Vec<_> = p.ops();
         let again: Vec<_> = again.iter().map(String::as_str).collect();
@@ -163,7 +242,8 @@ mod tests {
 
     fn apply(p: &Pipeline, pixels: &[u8], id: u64, epoch: u32) -> Vec<f32> {
         let mut out = vec![f32::NAN; p.output().values()];
-        p.apply(pixels, id, epoch, &mut Scratch::default(), &mut out);
+        let Images::Fixed(spec) = p.input() else { panic!("images of any size") };
+        p.apply(pixels, spec, id, epoch, &mut Scratch::default(), &mut out).unwrap();
         out
     }
 

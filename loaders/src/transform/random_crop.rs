@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Canvas, Context, Transform, cropped, one_size};
+use super::{Canvas, Context, Sizes, Transform, Varied, cropped, cropped_of_varied, one_size};
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 
@@ -20,6 +20,10 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 impl Transform for RandomCrop {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
         cropped(self.size, input)
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        cropped_of_varied(self.size, input)
     }
 
     fn is_geometric(&self) -> bool {

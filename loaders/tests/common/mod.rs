@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
-use loaders::{Dataset, Draws, ImageSpec, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard};
+use loaders::{Dataset, Draws, ImageSpec, Images, Manifest, Pipeline, ShardManifest, Split, SplitManifest, shard};
 
 pub const SPEC: ImageSpec = ImageSpec::new(8, 8, 3);
 
@@ -103,9 +103,9 @@ impl TestData {
         Arc::new(self.split().unwrap())
     }
 
-    pub fn pipeline(&self, ops: &[&str], spec: ImageSpec) -> Pipeline {
+    pub fn pipeline(&self, ops: &[&str], images: impl Into<Images>) -> Pipeline {
         let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
-        Pipeline::new(&ops, spec, &self.manifest, 3).unwrap()
+        Pipeline::new(&ops, images, &self.manifest, 3).unwrap()
     }
 
     /// The message of opening the split, or of reading its first bad record.

@@ -1,0 +1,192 @@
+//! Resizing of bytes to planar floats with the triangle filter, antialiased: what PIL calls BILINEAR and torchvision
+//! `interpolate(..., antialias=True)`. Rows first, then columns, then a factor and an offset per channel, row by row, so that
+//! nothing but one row is ever held in between.
+//!
+//! PIL rounds to bytes after each of its two passes; here the values stay fractions, so they are within 1 of PIL's (of 255).
+//! Weights of rows are fixed point of 14 bits that sum to one exactly, and sums are integers; columns are summed in f32 in a
+//! fixed order without fused multiply-adds: the bits are the same on every processor.
+
+/// One in the fixed point of [`Axis::fixed`].
+const ONE: i32 = 1 << 14;
+
+/// What each output position along one axis takes from the input.
+#[derive(Debug, Default)]
+pub(crate) struct Axis {
+    /// Inputs that each output takes, those of weight 0 included.
+    taps: usize,
+    /// First input of each output.
+    first: Vec<usize>,
+    /// `taps` weights an output.
+    weights: Vec<f32>,
+    fixed: Vec<i16>,
+}
+
+/// The stretch of the input that is resized, in pixels; its ends may be fractions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    /// Where it begins.
+    pub start: f64,
+    /// How long it is.
+    pub length: f64,
+}
+
+impl Stretch {
+    /// The inputs `from..to` on which outputs `first..last` of `outputs` depend.
+    pub fn support(self, outputs: usize, first: usize, last: usize) -> (usize, usize) {
+        if first >= last {
+            let start = self.start.floor() as usize;
+            return (start, start + 1);
+        }
+        (self.reach(outputs, first).0, self.reach(outputs, last - 1).1)
+    }
+
+    /// The inputs on which one output depends; at least one.
+    fn reach(self, outputs: usize, output: usize) -> (usize, usize) {
+        let scale = self.length / outputs as f64;
+        let support = scale.max(1.0);
+        let centre = self.start + (output as f64 + 0.5) * scale;
+        let least = self.start.floor().max(0.0) as usize;
+        let most = (self.start + self.length).ceil() as usize;
+        let from = ((centre - support + 0.5).max(0.0) as usize).max(least);
+        let to = ((centre + support + 0.5) as usize).min(most);
+        (from.min(most - 1), to.max(from + 1).min(most))
+    }
+}
+
+impl Axis {
+    /// Plans outputs `first..last` of the `outputs` that `stretch` becomes; `reversed`: the last one first. Inputs count
+    /// from `origin`.
+    fn plan(&mut self, stretch: Stretch, outputs: usize, (first, last): (usize, usize), reversed: bool, origin: usize) {
+        self.first.clear();
+        self.weights.clear();
+        self.fixed.clear();
+        let (least, most) = stretch.support(outputs, first, last);
+        let position = |i: usize| if reversed { last - 1 - i } else { first + i };
+        let reach = |i: usize| stretch.reach(outputs, position(i));
+        self.taps = (0..last - first).map(|i| reach(i).1 - reach(i).0).max().unwrap_or(1);
+        let scale = stretch.length / outputs as f64;
+        let narrow = 1.0 / scale.max(1.0);
+        for i in 0..last - first {
+            let (from, to) = reach(i);
+            // All taps lie inside, even where this output needs fewer of them.
+            let start = from.min(most - self.taps).max(least);
+            let centre = stretch.start + (position(i) as f64 + 0.5) * scale;
+            let weight = |at: usize| match (from..to).contains(&at) {
+                true => (1.0 - ((at as f64 + 0.5 - centre) * narrow).abs()).max(0.0),
+                false => 0.0,
+            };
+            let sum: f64 = (from..to).map(weight).sum();
+            let weight = |at: usize| if sum > 0.0 { weight(at) / sum } else { f64::from(u8::from(at == from)) };
+            self.first.push(start - origin);
+            self.weights.extend((start..start + self.taps).map(|at| weight(at) as f32));
+            self.fix((start..start + self.taps).map(weight));
+        }
+    }
+
+    /// Adds the weights of one output in fixed point; what rounding leaves over goes to the largest.
+    fn fix(&mut self, weights: impl Iterator<Item = f64>) {
+        let begin = self.fixed.len();
+        self.fixed.extend(weights.map(|weight| (weight * f64::from(ONE)).round() as i16));
+        let fixed = &mut self.fixed[begin..];
+        let left = ONE - fixed.iter().map(|&w| i32::from(w)).sum::<i32>();
+        if let Some(largest) = fixed.iter_mut().max() {
+            *largest = (i32::from(*largest) + left) as i16;
+        }
+    }
+}
+
+/// Rows of interleaved bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    /// The bytes, from the first pixel on.
+    pub bytes: &'a [u8],
+    /// Bytes from row to row.
+    pub stride: usize,
+    /// Bytes a pixel.
+    pub channels: usize,
+    /// The row and the column that come first, in the coordinates of the stretches.
+    pub origin: (usize, usize),
+}
+
+/// Which outputs are wanted along one axis, and of what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The input.
+    pub stretch: Stretch,
+    /// Outputs that it becomes.
+    pub outputs: usize,
+    /// Those wanted, the second excluded.
+    pub wanted: (usize, usize),
+    /// Where the first of them goes in the target.
+    pub to: usize,
+}
+
+/// Working memory, reused from image to image.
+#[derive(Debug, Default)]
+pub(crate) struct Resampler {
+    rows: Axis,
+    columns: Axis,
+    line: Vec<f32>,
+}
+
+/// Where outputs go: planes of `height` x `width`.
+#[derive(Debug)]
+pub(crate) struct Planes<'a> {
+    /// Channel after channel.
+    pub values: &'a mut [f32],
+    /// Rows of a plane.
+    pub height: usize,
+    /// Columns of a plane.
+    pub width: usize,
+}
+
+impl Resampler {
+    /// Resizes `source`, mirrors it if `flipped`, and writes value * factor + offset (a pair for all channels or one each).
+    pub fn run(
+        &mut self,
+        source: Rows<'_>,
+        rows: Cut,
+        columns: Cut,
+        flipped: bool,
+        scales: &[(f32, f32)],
+        target: &mut Planes<'_>,
+    ) {
+        let channels = source.channels;
+        let (left, right) = columns.stretch.support(columns.outputs, columns.wanted.0, columns.wanted.1);
+        self.rows.plan(rows.stretch, rows.outputs, rows.wanted, false, source.origin.0);
+        self.columns.plan(columns.stretch, columns.outputs, columns.wanted, flipped, left);
+        let (begin, count) = ((left - source.origin.1) * channels, (right - left) * channels);
+        self.line.resize(count, 0.0);
+        let taps = self.rows.taps;
+        for (i, (&first, weights)) in self.rows.first.iter().zip(self.rows.fixed.chunks_exact(taps)).enumerate() {
+            let from = &source.bytes[first * source.stride + begin..];
+            mix_rows(from, source.stride, weights, &mut self.line);
+            for channel in 0..channels {
+                let (factor, offset) = scales[channel % scales.len()];
+                let start = channel * target.height * target.width + (rows.to + i) * target.width + columns.to;
+                let out = &mut target.values[start..][..self.columns.first.len()];
+                mix_columns(&self.line[channel..], channels, &self.columns, factor / ONE as f32, offset, out);
+            }
+        }
+    }
+}
+
+/// The weighted sum of rows, times [`ONE`].
+fn mix_rows(bytes: &[u8], stride: usize, weights: &[i16], line: &mut [f32]) {
+    for (i, value) in line.iter_mut().enumerate() {
+        let sum: i32 =
+            weights.iter().enumerate().map(|(k, &weight)| i32::from(bytes[k * stride + i]) * i32::from(weight)).sum();
+        *value = sum as f32;
+    }
+}
+
+/// The weighted sums of columns of one channel.
+fn mix_columns(line: &[f32], channels: usize, axis: &Axis, factor: f32, offset: f32, out: &mut [f32]) {
+    for ((value, &first), weights) in out.iter_mut().zip(&axis.first).zip(axis.weights.chunks_exact(axis.taps)) {
+        let mut sum = 0.0;
+        for (k, &weight) in weights.iter().enumerate() {
+            sum += weight * line[(first + k) * channels];
+        }
+        *value = sum * factor + offset;
+    }
+}

@@ -1,0 +1,126 @@
+//! Images of various sizes and formats: what is decoded in part equals what is decoded whole.
+
+mod common;
+
+use common::{TestData, assert_contains, raw};
+use loaders::decode::{decode, spec};
+use loaders::example::{self, Example, Format};
+use loaders::transform::Scratch;
+use loaders::{Draws, ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
+use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
+
+/// Smooth shapes with some noise: `height` x `width` x 3 bytes.
+fn photo(height: usize, width: usize, seed: u64) -> Vec<u8> {
+    let mut draws = Draws::new(seed, 0, 0, 0);
+    let mut waves = || [draws.range(0.01, 0.4), draws.range(0.01, 0.4), draws.range(0.0, 6.0)];
+    let waves = [waves(), waves(), waves()];
+    let mut bytes = Vec::with_capacity(height * width * 3);
+    for y in 0..height {
+        for x in 0..width {
+            for [a, b, c] in waves {
+                let value = 128.0 + 100.0 * (a * x as f32 + b * y as f32 + c).sin();
+                bytes.push((value + draws.range(-20.0, 20.0)) as u8);
+            }
+        }
+    }
+    bytes
+}
+
+fn jpeg(pixels: &[u8], height: usize, width: usize, change: impl FnOnce(&mut Compressor)) -> Vec<u8> {
+    let mut compressor = Compressor::new().unwrap();
+    compressor.set_quality(85).unwrap();
+    change(&mut compressor);
+    let image = Image { pixels, width, pitch: width * 3, height, format: PixelFormat::RGB };
+    compressor.compress_to_vec(image).unwrap()
+}
+
+fn example(encoded: &[u8]) -> Example<'_> {
+    Example { encoded, format: Format::Jpeg, height: 0, width: 0, channels: 0, label: 3, text: "", filename: "" }
+}
+
+fn pipeline(ops: &[&str], images: impl Into<Images>) -> Pipeline {
+    TestData::noise(1, 1, ImageSpec::new(1, 1, 3)).pipeline(ops, images)
+}
+
+const VARIED: Images = Images::Varied { channels: 3 };
+
+/// The bytes of the part that is decoded are those of the whole image, for each way of storing chroma. No image here shrinks to
+/// half its size, where decoding would too.
+#[test]
+fn a_part_of_a_jpeg_equals_the_part_of_the_whole() {
+    let samplings = [Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub1x2, Subsamp::Sub4x1, Subsamp::Gray];
+    let mut scratch = Scratch::default();
+    for (number, sampling) in samplings.into_iter().enumerate() {
+        for (size, progressive) in [((97, 131), false), ((64, 80), false), ((50, 49), true)] {
+            let (height, width) = size;
+            let file = jpeg(&photo(height, width, number as u64), height, width, |compressor| {
+                compressor.set_subsamp(sampling).unwrap();
+                compressor.set_progressive(progressive).unwrap();
+            });
+            let shape = ImageSpec { channels: 3, ..spec(&example(&file)).unwrap() };
+            let mut whole = Vec::new();
+            let whole = decode(&example(&file), shape, &mut whole).unwrap();
+            for ops in [&["random_resized_crop(66, 0.01)", "flip", "normalize"][..], &["resize(49)", "random_crop(30)"]]
+            {
+                let pipeline = pipeline(ops, VARIED);
+                let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
+                for id in 0..100 {
+                    pipeline.run(&example(&file), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                    pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                    assert!(outs[0] == outs[1], "{sampling:?}, {shape}, {ops:?}, sample {id}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loader_takes_images_of_various_sizes_and_formats() {
+    let payloads: Vec<_> = (0..40u64)
+        .map(|id| {
+            let (height, width) = (30 + id as usize, 70 - id as usize);
+            let pixels = photo(height, width, id);
+            if id % 3 == 0 {
+                return raw(id, &pixels, ImageSpec::new(height as u32, width as u32, 3));
+            }
+            let mut payload = Vec::new();
+            example::encode(&example(&jpeg(&pixels, height, width, |_| {})), &mut payload);
+            payload
+        })
+        .collect();
+    let data = TestData::of(&payloads, 2, 3);
+    let split = data.shared();
+    assert_eq!(split.images().unwrap(), VARIED);
+    let pipeline = data.pipeline(&["resize(24)", "center_crop(16)", "normalize"], VARIED);
+    assert_eq!((pipeline.input(), pipeline.output()), (VARIED, ImageSpec::new(16, 16, 3)));
+    let order = TrainOrder::new(1, 40, 8, 1, 0..1, (0, 0), 1);
+    let mut loader = Loader::start(split, pipeline, Box::new(order), Options::default()).unwrap();
+    let mut seen = 0;
+    while let Some(batch) = loader.next().unwrap() {
+        assert!(batch.images().iter().all(|v| v.is_finite() && v.abs() <= 2.01));
+        seen += batch.len();
+    }
+    assert_eq!(seen, 40);
+}
+
+#[test]
+fn lists_that_leave_various_sizes_are_refused_in_the_words_of_a_recipe() {
+    let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
+    for (ops, parts) in [
+        (&["flip", "normalize"][..], &["transform 0 `flip`", "various sizes", "random_resized_crop(size)"][..]),
+        (&["normalize"], &["transform 0 `normalize`", "resize(size)"]),
+        (&["center_crop(4)"], &["transform 0 `center_crop(4)`", "various sizes"]),
+        (&[], &["various sizes", "begin the list with random_resized_crop(size)"]),
+        (&["resize(8)"], &["various sizes"]),
+        (&["resize(8)", "center_crop(9)"], &["transform 1", "does not fit into images whose short side is 8"]),
+        (&["resize(8)", "random_resized_crop(4)"], &["transform 1", "must stand first"]),
+        (&["random_resized_crop(8, 0)"], &["0 < min_area"]),
+        (&["random_resized_crop(8, 0.5, 0.4)"], &["max_area"]),
+        (&["random_resized_crop(8, 0.5, 1, 2, 1)"], &["max_aspect"]),
+        (&["random_resized_crop(8, 0.5, 1, 2)"], &["expected 1, 2, 3 or 5 arguments"]),
+    ] {
+        let ops: Vec<_> = ops.iter().map(|op| op.to_string()).collect();
+        let error = Pipeline::new(&ops, VARIED, &data.manifest, 1).unwrap_err();
+        assert_contains(&error.to_string(), parts);
+    }
+}
