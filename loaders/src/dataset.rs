@@ -290,15 +290,35 @@ impl Split {
     /// That is for plans and early errors; whoever needs one size checks each image. Unreadable samples are passed over
     /// unless all of those looked at are.
     pub fn images(&self) -> Result<Images, Error> {
-        let looks = self.len().clamp(1, LOOKS);
         let mut found = self.look(0).map(Images::Fixed);
-        for look in 1..looks {
-            let id = (u128::from(look) * u128::from(self.len()) / u128::from(looks)) as u64;
+        for id in self.looks() {
             if let Ok(spec) = self.look(id) {
                 found = Ok(found.map_or(Images::Fixed(spec), |images| common(images, spec)));
             }
         }
         found
+    }
+
+    /// The shape of all images, by the same look.
+    ///
+    /// # Errors
+    /// Names the first that differs from those before it.
+    pub fn one_size(&self) -> Result<ImageSpec, Error> {
+        let expected = self.look(0)?;
+        for id in self.looks() {
+            let got = self.look(id)?;
+            if (got.height, got.width) != (expected.height, expected.width) {
+                return Err(self.fault(id, Fault::ImageSize { expected, got }));
+            }
+        }
+        Ok(expected)
+    }
+
+    /// The samples looked at, beside the first.
+    fn looks(&self) -> impl Iterator<Item = u64> {
+        let len = self.len();
+        let looks = len.min(LOOKS);
+        (1..looks).map(move |look| (u128::from(look) * u128::from(len) / u128::from(looks)) as u64)
     }
 
     /// The shape of one image, by its header.

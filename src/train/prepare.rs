@@ -76,7 +76,7 @@ impl Source {
         let images = train.images()?;
         let pipeline = |list: &str, ops: &[String]| {
             Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
-                .map_err(|e| Error::Usage(format!("augment.{list}, images of {images}: {e}")))
+                .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
         let preprocess = pipeline("eval", &recipe.augment.eval)?;
@@ -110,6 +110,14 @@ impl Source {
         let recipe = self.recipe.to_toml()?;
         let manifest = digest(&self.manifest)?;
         Ok(format!("{recipe}\nmax-steps {:?}\ndry-run {}\n{manifest}", request.max_steps, request.dry_run))
+    }
+}
+
+/// A list of transforms that does not fit the images: where these vary, one that does is named.
+fn unfit(problem: String, images: Images, split: &Split) -> Error {
+    match (images, split.one_size()) {
+        (Images::Varied { .. }, Err(odd)) => Error::Failed(format!("{problem}\n{odd}")),
+        _ => Error::Usage(problem),
     }
 }
 
