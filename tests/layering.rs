@@ -45,6 +45,7 @@ const UNSAFE: &[&str] = &[
     "loaders/src/jpeg.rs",
     "loaders/src/mapping.rs",
     "loaders/src/nice.rs",
+    "loaders/src/resample/mix.rs",
     "loaders/src/sigbus.rs",
     "src/backend/cpu/",
     "src/comm/sys.rs",

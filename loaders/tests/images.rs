@@ -1,4 +1,4 @@
-//! PNG and JPEG payloads decode to the pixels that went in.
+//! PNG and JPEG payloads decode to the pixels that went in, of every kind that occurs; what cannot be decoded is a fault.
 
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
@@ -6,6 +6,7 @@ use image::{ExtendedColorType, ImageEncoder};
 use loaders::decode::{decode, spec};
 use loaders::error::Fault;
 use loaders::{Example, Format, ImageSpec};
+use turbojpeg::{Image, PixelFormat, Subsamp};
 
 fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<u8> {
     let mut out = Vec::new();
@@ -69,4 +70,98 @@ fn jpeg_is_close_to_what_went_in() {
     assert!(worst.unwrap() < 16, "{worst:?}");
     let swapped = pixels_of(&file, ImageSpec::new(width, height, 3)).unwrap_err();
     assert!(swapped.to_string().contains("image of 8x16x3"), "{swapped}");
+}
+
+#[test]
+fn sixteen_bits_are_rounded_to_eight() {
+    let spec_grey = ImageSpec::new(1, 4, 1);
+    let values: [u16; 4] = [0, 0x1234, 0x80ff, 0xffff];
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
+    let file = png(&bytes, 4, 1, ExtendedColorType::L16);
+    let rounded = values.map(|v| (f64::from(v) / 257.0).round() as u8);
+    assert_eq!(pixels_of(&file, spec_grey).unwrap(), rounded);
+    let tripled: Vec<u8> = rounded.iter().flat_map(|&g| [g; 3]).collect();
+    assert_eq!(pixels_of(&file, ImageSpec::new(1, 4, 3)).unwrap(), tripled);
+}
+
+/// CMYK bytes as a JPEG, of the best quality.
+fn inks(pixels: &[[u8; 4]; 64]) -> Vec<u8> {
+    let image = Image { pixels: pixels.as_flattened(), width: 8, pitch: 32, height: 8, format: PixelFormat::CMYK };
+    turbojpeg::compress(image, 100, Subsamp::None).unwrap().to_vec()
+}
+
+/// With Adobe's marker 255 is no ink, without it 0 is.
+#[test]
+fn cmyk_with_and_without_adobes_marker() {
+    let inverted = [200, 100, 50, 255];
+    let file = inks(&[inverted; 64]);
+    let marker = file.windows(7).position(|w| w == b"\xff\xee\x00\x0eAdo").unwrap();
+    let spec_rgb = ImageSpec::new(8, 8, 3);
+    let near = |file: &[u8], expected: [u8; 3]| {
+        let got = pixels_of(file, spec_rgb).unwrap();
+        let far = got.iter().zip(expected.iter().cycle()).find(|(a, b)| a.abs_diff(**b) > 3);
+        assert!(far.is_none(), "{:?}, expected {expected:?}", &got[..3]);
+    };
+    // As written by turbojpeg it is YCCK, which only Adobe writes.
+    near(&file, [200, 100, 50]);
+    // Transform 0 in the marker: the same planes taken as inks.
+    let plain = |file: &[u8], marked: bool| {
+        let mut file = file.to_vec();
+        file[marker + 15] = 0;
+        if !marked {
+            file.drain(marker..marker + 16);
+        }
+        file
+    };
+    let grey = inks(&[[128, 128, 128, 255]; 64]);
+    // Inks that are alike have luma 255 - 128 (the library inverts), and chroma 128: C = 127, M = Y = 128.
+    let planes = pixels_of(&plain(&grey, true), spec_rgb).unwrap();
+    let unmarked = pixels_of(&plain(&grey, false), spec_rgb).unwrap();
+    assert!(planes[0].abs_diff(127) <= 3 && planes[1].abs_diff(128) <= 3, "{:?}", &planes[..3]);
+    assert!(unmarked.iter().all(|&v| v <= 3), "{:?}", &unmarked[..3]);
+}
+
+#[test]
+fn hostile_headers_cost_no_memory() {
+    // A PNG of 30,000 x 30,000, and a JPEG whose header was changed to 65,500 x 65,500.
+    let mut file = png(&[0; 3], 1, 1, ExtendedColorType::Rgb8);
+    file[16..20].copy_from_slice(&30_000u32.to_be_bytes());
+    file[20..24].copy_from_slice(&30_000u32.to_be_bytes());
+    let sum = crc(&file[12..29]).to_be_bytes();
+    file[29..33].copy_from_slice(&sum);
+    let fault = spec(&example(&file, Format::Png)).unwrap_err().to_string();
+    assert_eq!(fault, "image of 30000x30000x3 (height x width x channels): expected 1 to 100000000 pixels");
+
+    let pixels = [9; 192];
+    let image = Image { pixels: &pixels[..], width: 8, pitch: 24, height: 8, format: PixelFormat::RGB };
+    let mut file = turbojpeg::compress(image, 90, Subsamp::None).unwrap();
+    let frame = file.windows(4).position(|w| w == [0xff, 0xc0, 0, 17]).unwrap();
+    file[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
+    let fault = spec(&example(&file, Format::Jpeg)).unwrap_err().to_string();
+    assert!(fault.contains("65500x65500x3") && fault.contains("100000000"), "{fault}");
+}
+
+/// The checksum of PNG chunks (CRC-32 of zlib), bit by bit.
+fn crc(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
+}
+
+#[test]
+fn a_jpeg_that_ends_early_is_a_fault() {
+    let mut draws = loaders::Draws::new(1, 0, 0, 0);
+    let pixels: Vec<u8> = (0..64 * 64 * 3).map(|_| draws.next_u32() as u8).collect();
+    let image = Image { pixels: &pixels[..], width: 64, pitch: 192, height: 64, format: PixelFormat::RGB };
+    let file = turbojpeg::compress(image, 90, Subsamp::Sub2x2).unwrap();
+    let whole = ImageSpec::new(64, 64, 3);
+    pixels_of(&file, whole).unwrap();
+    for length in [2, 20, 300, file.len() / 2, file.len() - 40] {
+        let fault = pixels_of(&file[..length], whole).unwrap_err().to_string();
+        assert!(fault.starts_with("cannot decode the JPEG image: "), "{length} bytes: {fault}");
+    }
+    // Bytes too many ahead of the end are let pass.
+    let mut padded = file.to_vec();
+    let end = padded.len() - 2;
+    padded.splice(end..end, [0, 0, 0]);
+    assert_eq!(pixels_of(&padded, whole).unwrap(), pixels_of(&file, whole).unwrap());
 }

@@ -115,3 +115,23 @@ impl fmt::Display for RandomResizedCrop {
         write!(f, "random_resized_crop({size}, {}, {}, {}, {})", area.0, area.1, aspect.0, aspect.1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::draws;
+    use super::*;
+
+    /// What torchvision picks with the same draws: `tests/golden/crops.py`.
+    #[test]
+    fn parts_are_those_of_torchvision() {
+        type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
+        let rows: Vec<Row> = serde_json::from_str(include_str!("../../tests/golden/crops.json")).unwrap();
+        assert_eq!(rows.len(), 800);
+        for (least, image_height, image_width, sample, top, left, height, width) in rows {
+            let op = RandomResizedCrop { size: 8, area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0) };
+            let part = op.draw(image_height, image_width, &mut draws(sample));
+            let expected = Part { top, left, height, width };
+            assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");
+        }
+    }
+}

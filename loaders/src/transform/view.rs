@@ -84,6 +84,6 @@ pub(super) struct Resize {
 
 /// A stretch of the stored image, in an image of 1/`reduction` of its size.
 pub(super) fn stretch(from: usize, to: usize, reduction: u32) -> Stretch {
-    let reduction = f64::from(reduction);
-    Stretch { start: from as f64 / reduction, length: (to - from) as f64 / reduction }
+    let by = f64::from(reduction);
+    Stretch { start: from as f64 / by, length: (to - from) as f64 / by }
 }

@@ -6,6 +6,10 @@
 //! Weights of rows are fixed point of 14 bits that sum to one exactly, and sums are integers; columns are summed in f32 in a
 //! fixed order without fused multiply-adds: the bits are the same on every processor.
 
+mod mix;
+
+use mix::PADDING;
+
 /// One in the fixed point of [`Axis::fixed`].
 const ONE: i32 = 1 << 14;
 
@@ -151,42 +155,41 @@ impl Resampler {
         scales: &[(f32, f32)],
         target: &mut Planes<'_>,
     ) {
-        let channels = source.channels;
+        match source.channels {
+            1 => self.run_channels::<1>(source, rows, columns, flipped, scales, target),
+            2 => self.run_channels::<2>(source, rows, columns, flipped, scales, target),
+            3 => self.run_channels::<3>(source, rows, columns, flipped, scales, target),
+            _ => self.run_channels::<4>(source, rows, columns, flipped, scales, target),
+        }
+    }
+
+    fn run_channels<const C: usize>(
+        &mut self,
+        source: Rows<'_>,
+        rows: Cut,
+        columns: Cut,
+        flipped: bool,
+        scales: &[(f32, f32)],
+        target: &mut Planes<'_>,
+    ) {
         let (left, right) = columns.stretch.support(columns.outputs, columns.wanted.0, columns.wanted.1);
         self.rows.plan(rows.stretch, rows.outputs, rows.wanted, false, source.origin.0);
         self.columns.plan(columns.stretch, columns.outputs, columns.wanted, flipped, left);
-        let (begin, count) = ((left - source.origin.1) * channels, (right - left) * channels);
-        self.line.resize(count, 0.0);
-        let taps = self.rows.taps;
-        for (i, (&first, weights)) in self.rows.first.iter().zip(self.rows.fixed.chunks_exact(taps)).enumerate() {
+        let begin = (left - source.origin.1) * C;
+        self.line.resize((right - left) * C + PADDING, 0.0);
+        let scales = std::array::from_fn(|c| scales[c % scales.len()]);
+        let (width, plane) = (self.columns.first.len(), target.height * target.width);
+        for (i, (&first, weights)) in
+            self.rows.first.iter().zip(self.rows.fixed.chunks_exact(self.rows.taps)).enumerate()
+        {
             let from = &source.bytes[first * source.stride + begin..];
-            mix_rows(from, source.stride, weights, &mut self.line);
-            for channel in 0..channels {
-                let (factor, offset) = scales[channel % scales.len()];
-                let start = channel * target.height * target.width + (rows.to + i) * target.width + columns.to;
-                let out = &mut target.values[start..][..self.columns.first.len()];
-                mix_columns(&self.line[channel..], channels, &self.columns, factor / ONE as f32, offset, out);
-            }
+            let start = (rows.to + i) * target.width + columns.to;
+            let mut planes = target.values.chunks_mut(plane.max(1));
+            let out: [&mut [f32]; C] = std::array::from_fn(|_| match planes.next() {
+                Some(plane) => &mut plane[start..start + width],
+                None => &mut [],
+            });
+            mix::row((from, source.stride), weights, &mut self.line, &self.columns, scales, out);
         }
-    }
-}
-
-/// The weighted sum of rows, times [`ONE`].
-fn mix_rows(bytes: &[u8], stride: usize, weights: &[i16], line: &mut [f32]) {
-    for (i, value) in line.iter_mut().enumerate() {
-        let sum: i32 =
-            weights.iter().enumerate().map(|(k, &weight)| i32::from(bytes[k * stride + i]) * i32::from(weight)).sum();
-        *value = sum as f32;
-    }
-}
-
-/// The weighted sums of columns of one channel.
-fn mix_columns(line: &[f32], channels: usize, axis: &Axis, factor: f32, offset: f32, out: &mut [f32]) {
-    for ((value, &first), weights) in out.iter_mut().zip(&axis.first).zip(axis.weights.chunks_exact(axis.taps)) {
-        let mut sum = 0.0;
-        for (k, &weight) in weights.iter().enumerate() {
-            sum += weight * line[(first + k) * channels];
-        }
-        *value = sum * factor + offset;
     }
 }
