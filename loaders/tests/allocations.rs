@@ -65,7 +65,7 @@ fn various() -> TestData {
         let (height, width) = (20 + id as u32 % 17, 40 - id as u32 % 13);
         let spec = ImageSpec::new(height, width, 3);
         let pixels = pixels(id, spec);
-        if id % 5 == 0 {
+        if id.is_multiple_of(5) {
             return raw(id, &pixels, spec);
         }
         let (width, height) = (width as usize, height as usize);

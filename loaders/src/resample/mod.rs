@@ -8,7 +8,7 @@
 
 mod mix;
 
-use mix::PADDING;
+use mix::{GROUP, PADDING};
 
 /// One in the fixed point of [`Axis::fixed`].
 const ONE: i32 = 1 << 14;
@@ -22,7 +22,12 @@ pub(crate) struct Axis {
     first: Vec<usize>,
     /// `taps` weights an output.
     weights: Vec<f32>,
+    /// The weights of whole groups of outputs once more: first weights of [`GROUP`] outputs, second weights, and so on.
+    grouped: Vec<f32>,
+    /// The weights in fixed point.
     fixed: Vec<i16>,
+    /// Of one output.
+    exact: Vec<f64>,
 }
 
 /// The stretch of the input that is resized, in pixels; its ends may be fractions.
@@ -75,22 +80,33 @@ impl Axis {
             // All taps lie inside, even where this output needs fewer of them.
             let start = from.min(most - self.taps).max(least);
             let centre = stretch.start + (position(i) as f64 + 0.5) * scale;
-            let weight = |at: usize| match (from..to).contains(&at) {
+            self.exact.clear();
+            self.exact.extend((start..start + self.taps).map(|at| match (from..to).contains(&at) {
                 true => (1.0 - ((at as f64 + 0.5 - centre) * narrow).abs()).max(0.0),
                 false => 0.0,
-            };
-            let sum: f64 = (from..to).map(weight).sum();
-            let weight = |at: usize| if sum > 0.0 { weight(at) / sum } else { f64::from(u8::from(at == from)) };
+            }));
+            let sum: f64 = self.exact.iter().sum();
+            self.exact.iter_mut().for_each(|weight| *weight /= sum);
             self.first.push(start - origin);
-            self.weights.extend((start..start + self.taps).map(|at| weight(at) as f32));
-            self.fix((start..start + self.taps).map(weight));
+            self.weights.extend(self.exact.iter().map(|&weight| weight as f32));
+            self.fix();
+        }
+    }
+
+    /// Lays the weights out for whole groups of outputs.
+    fn group(&mut self) {
+        self.grouped.clear();
+        for weights in self.weights.chunks_exact(GROUP * self.taps) {
+            for k in 0..self.taps {
+                self.grouped.extend(weights.iter().skip(k).step_by(self.taps));
+            }
         }
     }
 
     /// Adds the weights of one output in fixed point; what rounding leaves over goes to the largest.
-    fn fix(&mut self, weights: impl Iterator<Item = f64>) {
+    fn fix(&mut self) {
         let begin = self.fixed.len();
-        self.fixed.extend(weights.map(|weight| (weight * f64::from(ONE)).round() as i16));
+        self.fixed.extend(self.exact.iter().map(|weight| (weight * f64::from(ONE)).round_ties_even() as i16));
         let fixed = &mut self.fixed[begin..];
         let left = ONE - fixed.iter().map(|&w| i32::from(w)).sum::<i32>();
         if let Some(largest) = fixed.iter_mut().max() {
@@ -175,6 +191,7 @@ impl Resampler {
         let (left, right) = columns.stretch.support(columns.outputs, columns.wanted.0, columns.wanted.1);
         self.rows.plan(rows.stretch, rows.outputs, rows.wanted, false, source.origin.0);
         self.columns.plan(columns.stretch, columns.outputs, columns.wanted, flipped, left);
+        self.columns.group();
         let begin = (left - source.origin.1) * C;
         self.line.resize((right - left) * C + PADDING, 0.0);
         let scales = std::array::from_fn(|c| scales[c % scales.len()]);
