@@ -116,7 +116,7 @@ impl Source {
 /// A list of transforms that does not fit the images: where these vary, one that does is named.
 fn unfit(problem: String, images: Images, split: &Split) -> Error {
     match (images, split.one_size()) {
-        (Images::Varied { .. }, Err(odd)) => Error::Failed(format!("{problem}\n{odd}")),
+        (Images::Varied { .. }, Err(odd)) => Error::Failed(format!("{problem}; {odd}")),
         _ => Error::Usage(problem),
     }
 }
