@@ -160,3 +160,45 @@ fn sum_columns<const C: usize>(
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::super::{Cut, Planes, Resampler, Rows, Stretch};
+    use super::*;
+    use crate::random::Draws;
+
+    /// Both ways of summing, over widths with and without a rest, stretched, shrunk and mirrored.
+    #[test]
+    fn avx2_gives_the_bits_of_plain_loops() {
+        if !is_x86_feature_detected!("avx2") {
+            return;
+        }
+        for case in 0..400 {
+            let mut draws = Draws::new(8, case, 0, 0);
+            let (height, width) = (1 + draws.below(20) as usize, 1 + draws.below(50) as usize);
+            let bytes: Vec<u8> = (0..height * width * 3).map(|_| draws.next_u32() as u8).collect();
+            let stretch = |length: usize| Stretch { start: 0.0, length: length as f64 };
+            let cut = |length, outputs| Cut { stretch: stretch(length), outputs, wanted: (0, outputs), to: 0 };
+            let (rows, columns) = (1 + draws.below(9) as usize, 1 + draws.below(40) as usize);
+            let source = Rows { bytes: &bytes, stride: width * 3, channels: 3, origin: (0, 0) };
+            let mut values = vec![f32::NAN; rows * columns * 3];
+            let mut target = Planes { values: &mut values, height: rows, width: columns };
+            let mut resampler = Resampler::default();
+            let scales = [(1.5, -0.25), (0.75, 1.0), (-2.0, 0.5)];
+            let flipped = draws.below(2) == 1;
+            resampler.run(source, cut(height, rows), cut(width, columns), flipped, &scales, &mut target);
+
+            let mut plain = vec![f32::NAN; values.len()];
+            let Resampler { rows: down, columns: across, line } = &mut resampler;
+            let scales = scales.map(|(factor, offset)| (factor / ONE as f32, offset));
+            for row in 0..rows {
+                let weights = &down.fixed[row * down.taps..][..down.taps];
+                sum_lines((&bytes[down.first[row] * width * 3..], width * 3), weights, line);
+                let mut planes = plain.chunks_mut(rows * columns).map(|plane| &mut plane[row * columns..][..columns]);
+                let out: [&mut [f32]; 3] = std::array::from_fn(|_| planes.next().unwrap());
+                sum_columns(line, across, 0, scales, out);
+            }
+            assert!(values == plain, "case {case}: {height} x {width} to {rows} x {columns}");
+        }
+    }
+}
