@@ -29,13 +29,14 @@ pub mod shard;
 pub mod sigbus;
 pub mod spec;
 pub mod transform;
+pub mod window;
 mod worker;
 
 pub use dataset::{Dataset, Manifest, ShardManifest, Split, SplitManifest};
 pub use error::Error;
 pub use example::{Example, Format};
 pub use loader::{Batch, Loader, LoaderStats, Options};
-pub use order::{EvalOrder, Job, Order, Permutation, TrainOrder};
+pub use order::{EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
 pub use random::Draws;
 pub use shard::Shard;
 pub use spec::{ImageSpec, Images};

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::random::{ORDER_OP, key, philox4x32};
+use crate::window::Windows;
 
 const ROUNDS: u32 = 6;
 
@@ -14,6 +15,8 @@ const ROUNDS: u32 = 6;
 pub struct Permutation {
     key: [u32; 2],
     epoch: u32,
+    /// Tells apart the permutations of one epoch; 0 for that of a whole split.
+    domain: u32,
     n: u64,
     /// Bits of the high and the low half; they differ by one where the sum is odd.
     high_bits: u32,
@@ -23,8 +26,13 @@ pub struct Permutation {
 impl Permutation {
     /// The permutation of `0..n` for an epoch of the run with this seed.
     pub fn new(seed: u64, epoch: u32, n: u64) -> Self {
+        Self::of_domain(seed, epoch, 0, n)
+    }
+
+    /// One of several independent permutations of an epoch.
+    pub(crate) fn of_domain(seed: u64, epoch: u32, domain: u32, n: u64) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
-        Self { key: key(seed), epoch, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
+        Self { key: key(seed), epoch, domain, n, high_bits: bits.div_ceil(2), low_bits: bits / 2 }
     }
 
     /// Where position `i` goes; `i` must be below `n`.
@@ -57,7 +65,8 @@ impl Permutation {
 
     fn scramble(&self, half: u64, round: u32) -> u64 {
         let op = u32::from(ORDER_OP) << 16 | round;
-        let block = philox4x32([half as u32, (half >> 32) as u32, self.epoch, op], self.key);
+        // a half has at most 32 bits
+        let block = philox4x32([half as u32, self.domain, self.epoch, op], self.key);
         u64::from(block[0])
     }
 }
@@ -89,12 +98,38 @@ pub struct Job {
     pub worker: usize,
     /// The samples, in order; empty where a short last step has none for this worker.
     pub ids: Vec<u64>,
+    /// Shards that soon come up for the first time, by number, so that they can be fetched ahead. Empty as a rule.
+    pub ahead: Vec<usize>,
 }
 
 /// A sequence of jobs.
 pub trait Order: Send {
     /// Puts the next job in place of `job`, reusing its memory; `false` when there is none left.
     fn fill(&mut self, job: &mut Job) -> bool;
+}
+
+/// How the samples of an epoch are mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shuffle {
+    /// One permutation of the whole split: any sample may follow any other.
+    #[default]
+    Full,
+    /// Each worker mixes this many shards at a time, see [`window`](crate::window).
+    Window(usize),
+}
+
+impl std::str::FromStr for Shuffle {
+    type Err = String;
+
+    /// From `full` or `window(k)`, k at least 1.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let inner = text.strip_prefix("window(").and_then(|rest| rest.strip_suffix(')'));
+        match inner.map(|k| k.trim().parse()) {
+            Some(Ok(k)) if k > 0 => Ok(Self::Window(k)),
+            None if text == "full" => Ok(Self::Full),
+            _ => Err(format!("expected \"full\" or \"window(k)\" with k >= 1 shards, as \"window(8)\", got \"{text}\"")),
+        }
+    }
 }
 
 /// The training order: every sample once per epoch, in that epoch's permutation; per step a job for
@@ -110,7 +145,13 @@ pub struct TrainOrder {
     epoch: u32,
     step: u64,
     worker: usize,
-    permutation: Permutation,
+    mixing: Mixing,
+}
+
+#[derive(Debug, Clone)]
+enum Mixing {
+    Full(Permutation),
+    Window(Windows),
 }
 
 impl TrainOrder {
@@ -141,8 +182,24 @@ impl TrainOrder {
             step,
             worker: mine.start,
             mine,
-            permutation: Permutation::new(seed, epoch, n),
+            mixing: Mixing::Full(Permutation::new(seed, epoch, n)),
         }
+    }
+
+    /// The same with another way of mixing; `counts` are the samples of each shard, in order, which sum to `n`.
+    ///
+    /// # Panics
+    /// If the counts sum to something else, or for windows of no shard.
+    pub fn shuffled(mut self, shuffle: Shuffle, counts: &[u64]) -> Self {
+        assert_eq!(counts.iter().sum::<u64>(), self.n, "samples of all shards");
+        self.mixing = match shuffle {
+            Shuffle::Full => Mixing::Full(Permutation::new(self.seed, self.epoch, self.n)),
+            Shuffle::Window(k) => {
+                let epochs = self.epoch..self.epochs;
+                Mixing::Window(Windows::new(self.seed, k, counts, (self.batch, self.workers), self.mine.clone(), epochs))
+            }
+        };
+        self
     }
 
     /// Steps in an epoch, a short last one included.
@@ -163,7 +220,10 @@ impl Order for TrainOrder {
         if self.step >= self.steps_per_epoch() && self.epoch < self.epochs {
             self.step = 0;
             self.epoch += 1;
-            self.permutation = Permutation::new(self.seed, self.epoch, self.n);
+            match &mut self.mixing {
+                Mixing::Full(permutation) => *permutation = Permutation::new(self.seed, self.epoch, self.n),
+                Mixing::Window(windows) => windows.enter(self.epoch),
+            }
         }
         if self.epoch >= self.epochs {
             return false;
@@ -173,7 +233,11 @@ impl Order for TrainOrder {
         let positions = worker_positions(samples, self.worker, self.workers);
         (job.epoch, job.step, job.worker) = (self.epoch, self.step, self.worker);
         job.ids.clear();
-        job.ids.extend(positions.map(|p| self.permutation.get(first + p as u64)));
+        job.ahead.clear();
+        match &mut self.mixing {
+            Mixing::Full(permutation) => job.ids.extend(positions.map(|p| permutation.get(first + p as u64))),
+            Mixing::Window(windows) => windows.fill(self.step, positions.len(), job),
+        }
         self.worker += 1;
         true
     }
@@ -209,6 +273,7 @@ impl Order for EvalOrder {
         }
         (job.epoch, job.step, job.worker) = (0, self.next, 0);
         job.ids.clear();
+        job.ahead.clear();
         job.ids.extend(first..self.n.min(first.saturating_add(self.batch)));
         self.next += self.ranks;
         true
