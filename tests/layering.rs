@@ -42,6 +42,7 @@ const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &[
+    "loaders/src/filesystem.rs",
     "loaders/src/jpeg.rs",
     "loaders/src/mapping.rs",
     "loaders/src/nice.rs",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::decode;
 use crate::error::{Error, Fault};
 use crate::example::{self, Example};
 use crate::replace::replace;
-use crate::shard::Shard;
+use crate::shard::{Access, Shard};
 use crate::spec::{ImageSpec, Images};
 
 /// The manifest's file name.
@@ -170,23 +170,27 @@ impl Dataset {
 
     /// Opens and maps all shards of a split and checks sizes, indexes and counts against the manifest.
     pub fn split(&self, name: &str) -> Result<Split, Error> {
+        let split = self.split_lazily(name)?;
+        (0..split.shards().len()).try_for_each(|place| split.shard(place).map(|_| ()))?;
+        Ok(split)
+    }
+
+    /// The same, but each shard is opened and checked when first used: for orders in which a rank needs few.
+    pub fn split_lazily(&self, name: &str) -> Result<Split, Error> {
         let manifest = self.manifest.splits.get(name).ok_or_else(|| Error::UnknownSplit {
             dir: self.dir.clone(),
             name: name.to_owned(),
             known: self.known_splits(),
         })?;
-        let mut shards = Vec::with_capacity(manifest.shards.len());
         let mut starts = vec![0];
-        for expected in &manifest.shards {
-            let shard = open_shard(&self.dir.join(&expected.file), expected)?;
-            starts.push(starts[starts.len() - 1] + shard.len());
-            shards.push(shard);
-        }
+        manifest.shards.iter().for_each(|shard| starts.push(starts[starts.len() - 1] + shard.count));
         Ok(Split {
             name: name.to_owned(),
+            dir: self.dir.clone(),
             classes: self.manifest.classes.clone().into(),
             label_offset: self.manifest.label_offset,
-            shards,
+            opened: manifest.shards.iter().map(|_| OnceLock::new()).collect(),
+            shards: manifest.shards.clone(),
             starts,
         })
     }
@@ -197,27 +201,30 @@ impl Dataset {
     }
 }
 
-fn open_shard(path: &Path, expected: &ShardManifest) -> Result<Shard, Error> {
+fn open_shard(path: &Path, expected: &ShardManifest, access: Access) -> Result<Shard, Error> {
     let differs = |what, expected, got| Error::Shard { path: path.to_owned(), what, expected, got };
     // Before the index is read: of a shard cut short, the size is the better news.
     let bytes = fs::metadata(path).map_err(|source| Error::Io { action: "open", path: path.to_owned(), source })?.len();
     if bytes != expected.bytes {
         return Err(differs("bytes", expected.bytes, bytes));
     }
-    let shard = Shard::open(path)?;
+    let shard = Shard::open_for(path, access)?;
     if shard.len() != expected.count {
         return Err(differs("records", expected.count, shard.len()));
     }
     Ok(shard)
 }
 
-/// All samples of one split, mapped.
+/// All samples of one split.
 #[derive(Debug)]
 pub struct Split {
     name: String,
+    dir: PathBuf,
     classes: Arc<[String]>,
     label_offset: i64,
-    shards: Vec<Shard>,
+    shards: Vec<ShardManifest>,
+    /// Those mapped so far, for good.
+    opened: Vec<OnceLock<Shard>>,
     /// Id of each shard's first sample, then the number of samples.
     starts: Vec<u64>,
 }
@@ -238,9 +245,35 @@ impl Split {
         self.len() == 0
     }
 
-    /// The shards, in order of ids.
-    pub fn shards(&self) -> &[Shard] {
+    /// What the manifest says of the shards, in order of ids.
+    pub fn shards(&self) -> &[ShardManifest] {
         &self.shards
+    }
+
+    /// The folder of the shards.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A shard by its number, mapped and checked when first asked for.
+    ///
+    /// # Panics
+    /// If there are not so many shards.
+    pub fn shard(&self, place: usize) -> Result<&Shard, Error> {
+        match self.opened[place].get() {
+            Some(shard) => Ok(shard),
+            None => {
+                let shard = self.open(place, Access::Map)?;
+                // where two threads open a shard at once, the first one's stays
+                Ok(self.opened[place].get_or_init(|| shard))
+            }
+        }
+    }
+
+    /// Opens a shard for the caller alone.
+    pub(crate) fn open(&self, place: usize, access: Access) -> Result<Shard, Error> {
+        let expected = &self.shards[place];
+        open_shard(&self.dir.join(&expected.file), expected, access)
     }
 
     /// Number of classes.
@@ -253,19 +286,20 @@ impl Split {
         &self.classes
     }
 
-    /// The shard that holds a sample, and the record's number in it.
-    pub fn locate(&self, id: u64) -> Result<(&Shard, u64), Error> {
+    /// The number of the shard that holds a sample, and the record's number in it.
+    pub fn locate(&self, id: u64) -> Result<(usize, u64), Error> {
         if id >= self.len() {
             return Err(Error::NoSample { split: self.name.clone(), id, len: self.len() });
         }
         // The last start that is not above `id`: shards without records are passed over.
         let place = self.starts.partition_point(|&start| start <= id) - 1;
-        Ok((&self.shards[place], id - self.starts[place]))
+        Ok((place, id - self.starts[place]))
     }
 
     /// A sample and its label, with the offset taken off: 0 to `classes() - 1`. Checksums verified.
     pub fn record(&self, id: u64) -> Result<(Example<'_>, u32), Error> {
-        let (shard, number) = self.locate(id)?;
+        let (place, number) = self.locate(id)?;
+        let shard = self.shard(place)?;
         self.read(shard, number, shard.record(number)?)
     }
 
@@ -279,7 +313,7 @@ impl Split {
 
     /// The error that says what is wrong with sample `id`.
     pub fn fault(&self, id: u64, fault: Fault) -> Error {
-        match self.locate(id) {
+        match self.locate(id).and_then(|(place, number)| Ok((self.shard(place)?, number))) {
             Ok((shard, number)) => shard.fault(number, fault),
             Err(error) => error,
         }
@@ -321,10 +355,19 @@ impl Split {
         (1..looks).map(move |look| (u128::from(look) * u128::from(len) / u128::from(looks)) as u64)
     }
 
-    /// The shape of one image, by its header.
+    /// The shape of one image, by its header. A shard that is not open yet does not stay open for that.
     fn look(&self, id: u64) -> Result<ImageSpec, Error> {
-        let (example, _) = self.record(id)?;
-        decode::spec(&example).map_err(|fault| self.fault(id, fault))
+        let (place, number) = self.locate(id)?;
+        let own;
+        let shard = match self.opened[place].get() {
+            Some(shard) => shard,
+            None => {
+                own = self.open(place, Access::Map)?;
+                &own
+            }
+        };
+        let (example, _) = self.read(shard, number, shard.record(number)?)?;
+        decode::spec(&example).map_err(|fault| shard.fault(number, fault))
     }
 
     fn label(&self, stored: i64) -> Result<u32, Fault> {

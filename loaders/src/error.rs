@@ -22,6 +22,21 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// A file ends before bytes that it had when it was opened.
+    #[error(
+        "{path}: cannot read {expected} bytes at byte offset {offset}: the file ends after {got} of them; it was cut short \
+         while in use: restore it and check with `trireme data verify`"
+    )]
+    ShortRead {
+        /// The file.
+        path: PathBuf,
+        /// Where the read started.
+        offset: u64,
+        /// Bytes asked for.
+        expected: u64,
+        /// Bytes that were there.
+        got: u64,
+    },
     /// The folder is no data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \

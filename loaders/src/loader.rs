@@ -7,48 +7,51 @@
 //! the batch that the consumer waits for always has one.
 
 use std::fmt;
-use std::io;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use crate::dataset::Split;
 use crate::error::Error;
+use crate::io::{Io, Plan, Storage, Want, attend};
 use crate::order::Order;
 use crate::spec::ImageSpec;
+use crate::stats::LoaderStats;
 use crate::transform::Pipeline;
 use crate::worker::{Filled, Shared, Slot, Token, work};
 
-/// How a loader runs; none of it changes what comes out.
+/// How a loader runs; nothing but `skip` changes what comes out.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Threads that fill batches; 0 counts as 1.
     pub threads: usize,
-    /// Batches in memory at once, those held by the consumer included; 0 = threads + 2.
+    /// Batches in memory at once, those held by the consumer included; 0 = threads + 2, and as many as threads more where
+    /// each thread has the next batch's records fetched while it fills one.
     pub slots: usize,
     /// Nice value of the threads, 0 (leave as it is) to 19 (last).
     pub nice: i32,
+    /// How records are read.
+    pub io: Io,
+    /// Shards that the order has in use at once; 0: all of them.
+    pub open: usize,
+    /// Bytes that shards read into memory may take.
+    pub buffer: usize,
+    /// Whether a record that cannot be used is left out of its batch, instead of ending the loader.
+    pub skip: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threads: 1, slots: 0, nice: 0 }
+        Self { threads: 1, slots: 0, nice: 0, io: Io::Auto, open: 0, buffer: BUFFER, skip: false }
     }
 }
 
-/// What has passed through a loader so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LoaderStats {
-    /// How long the consumer waited for batches.
-    pub wait: Duration,
-    /// Images handed out.
-    pub images: u64,
-    /// Bytes of their records, framing included.
-    pub bytes: u64,
-}
+/// Default of [`Options::buffer`].
+pub const BUFFER: usize = 256 << 20;
 
 /// Yields the batches of an order, prefetched. Dropping it ends and joins its threads.
 pub struct Loader {
@@ -58,6 +61,8 @@ pub struct Loader {
     free: Sender<Token>,
     ready: Receiver<Filled>,
     threads: Vec<JoinHandle<()>>,
+    /// Threads that wait for the storage, so that those above need not.
+    readers: Vec<JoinHandle<()>>,
     /// Filled out of turn, kept until their turn.
     early: Vec<Filled>,
     /// Number of the batch that is due.
@@ -78,14 +83,12 @@ impl Loader {
     ) -> Result<Self, Error> {
         let nice = options.nice;
         if !(0..=19).contains(&nice) {
-            let source = io::ErrorKind::InvalidInput.into();
+            let source = ErrorKind::InvalidInput.into();
             return Err(Error::Nice { nice, source });
         }
+        let plan = Plan::new(&split, &options)?;
         let count = options.threads.max(1);
-        let slots = match options.slots {
-            0 => count + 2,
-            slots => slots,
-        };
+        let slots = plan.slots(&options);
         // Room for every slot and for one word more from or to each thread: no send ever waits.
         let (free, free_out) = bounded(slots + count);
         let (ready_in, ready) = bounded(slots + count);
@@ -94,28 +97,32 @@ impl Loader {
             let _ = free.send(Token::Slot(Slot::default()));
         }
         let output = pipeline.output();
+        let (wants, wanted) = unbounded();
+        let storage = Arc::new(Storage::new(split, plan));
         let mut loader = Self {
-            shared: Arc::new(Shared::new(split, pipeline, order)),
+            shared: Arc::new(Shared::new(Arc::clone(&storage), wants, pipeline, order, options.skip)),
             output,
             slots,
             free,
             ready,
             threads: Vec::with_capacity(count),
+            readers: Vec::new(),
             early: Vec::with_capacity(slots + count),
             due: 0,
             stopped: false,
             held: Arc::new(AtomicUsize::new(0)),
             stats: LoaderStats::default(),
         };
+        for number in 0..storage.plan().readers() {
+            let (storage, wanted) = (Arc::clone(&storage), wanted.clone());
+            loader.readers.push(spawn(format!("reader-{number}"), move || attend(&storage, nice, &wanted))?);
+        }
         for number in 0..count {
             let shared = Arc::clone(&loader.shared);
             let (free_in, free_out) = (loader.free.clone(), free_out.clone());
             let ready = ready_in.clone();
-            let thread = thread::Builder::new()
-                .name(format!("loader-{number}"))
-                .spawn(move || work(&shared, number, nice, &free_in, &free_out, &ready))
-                .map_err(|source| Error::Thread { source })?;
-            loader.threads.push(thread);
+            let work = move || work(&shared, number, nice, &free_in, &free_out, &ready);
+            loader.threads.push(spawn(format!("loader-{number}"), work)?);
         }
         Ok(loader)
     }
@@ -129,13 +136,16 @@ impl Loader {
         if self.stopped {
             return Err(Error::Stopped);
         }
+        self.stats.queue += (self.ready.len() + self.early.len()) as u64;
         let result = self.await_due();
         if result.is_err() && !matches!(result, Err(Error::SlotsHeld { .. })) {
             self.stop();
         }
         Ok(result?.map(|slot| {
             self.due += 1;
+            self.stats.batches += 1;
             self.stats.images += slot.job.ids.len() as u64;
+            self.stats.skipped += slot.skipped.len() as u64;
             self.stats.bytes += slot.bytes;
             self.held.fetch_add(1, Ordering::Relaxed);
             Batch { slot, output: self.output, free: self.free.clone(), held: Arc::clone(&self.held) }
@@ -144,7 +154,12 @@ impl Loader {
 
     /// What has passed so far.
     pub fn stats(&self) -> LoaderStats {
-        self.stats
+        LoaderStats { stages: self.shared.stages(), ..self.stats }
+    }
+
+    /// How records are read, and why so, in words.
+    pub fn access(&self) -> &str {
+        self.shared.storage().plan().describe()
     }
 
     /// The shape of each image in the batches.
@@ -196,7 +211,12 @@ impl Loader {
             // A failure means that the threads are gone already.
             let _ = self.free.try_send(Token::Stop);
         }
+        self.shared.storage().stop();
     }
+}
+
+fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    thread::Builder::new().name(name).spawn(work).map_err(|source| Error::Thread { source })
 }
 
 impl Drop for Loader {
@@ -204,10 +224,11 @@ impl Drop for Loader {
         if !self.stopped {
             self.stop();
         }
-        for thread in self.threads.drain(..) {
-            // Panics were caught and reported within the thread.
-            let _ = thread.join();
-        }
+        // Panics were caught and reported within the threads.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        // Not before: a thread may wait for what it has asked of them.
+        self.readers.iter().for_each(|_| self.shared.want(Want::Stop));
+        self.readers.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -269,6 +290,11 @@ impl Batch {
     /// The labels, one a sample, below the number of classes.
     pub fn labels(&self) -> &[u32] {
         &self.slot.labels
+    }
+
+    /// What was wrong with the samples that were left out, see [`Options::skip`].
+    pub fn skipped(&self) -> &[Error] {
+        &self.slot.skipped
     }
 
     /// The samples' ids.

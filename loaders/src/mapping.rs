@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Advice, Mmap};
 
 use crate::Error;
 use crate::sigbus::Registration;
@@ -32,5 +32,24 @@ impl Mapping {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Asks the kernel to read these bytes, which will be wanted soon; returns before they are there. Only a hint: a
+    /// refusal costs speed, and the reading itself will say what is wrong.
+    pub(crate) fn will_need(&self, offset: u64, length: u64) {
+        let _ = self.advise(Advice::WillNeed, offset, length);
+    }
+
+    /// Reads these bytes and puts their pages at this process's hand (Linux 5.14; before, nothing happens). Also a hint.
+    pub(crate) fn populate(&self, offset: u64, length: u64) {
+        let _ = self.advise(Advice::PopulateRead, offset, length);
+    }
+
+    fn advise(&self, advice: Advice, offset: u64, length: u64) -> std::io::Result<()> {
+        let offset = (offset as usize).min(self.map.len());
+        match (length as usize).min(self.map.len() - offset) {
+            0 => Ok(()),
+            length => self.map.advise_range(advice, offset, length),
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 pub const OVERHEAD: u64 = 16;
 
 /// Bytes before the payload: the length and its checksum.
-const HEADER: usize = 12;
+pub(crate) const HEADER: usize = 12;
 
 const MASK_DELTA: u32 = 0xa282_ead8;
 
@@ -81,6 +81,20 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
+/// The size, framing included, of the record whose header stands at the start of `bytes`; its checksum is verified.
+pub(crate) fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(RecordFault::Truncated { need: OVERHEAD, have: bytes.len() as u64 });
+    };
+    let [l0, l1, l2, l3, l4, l5, l6, l7, c0, c1, c2, c3] = *header;
+    let length = [l0, l1, l2, l3, l4, l5, l6, l7];
+    let (stored, computed) = (u32::from_le_bytes([c0, c1, c2, c3]), masked_crc32c(&length));
+    if stored != computed {
+        return Err(RecordFault::LengthChecksum { stored, computed });
+    }
+    Ok(u64::from_le_bytes(length).saturating_add(OVERHEAD))
+}
+
 /// Reads the record at `offset` of a whole file's bytes; both checksums are verified.
 ///
 /// Returns the payload and the offset of the next record. A hostile length cannot reach past
@@ -88,18 +102,9 @@ impl<W: Write> RecordWriter<W> {
 pub fn read_record(file: &[u8], offset: u64) -> Result<(&[u8], u64), RecordFault> {
     let rest = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or(&[]);
     let have = rest.len() as u64;
-    let Some((header, body)) = rest.split_first_chunk::<HEADER>() else {
-        return Err(RecordFault::Truncated { need: OVERHEAD, have });
-    };
-    let [l0, l1, l2, l3, l4, l5, l6, l7, c0, c1, c2, c3] = *header;
-    let length_bytes = [l0, l1, l2, l3, l4, l5, l6, l7];
-    let stored = u32::from_le_bytes([c0, c1, c2, c3]);
-    let computed = masked_crc32c(&length_bytes);
-    if stored != computed {
-        return Err(RecordFault::LengthChecksum { stored, computed });
-    }
-    let length = u64::from_le_bytes(length_bytes);
-    let truncated = RecordFault::Truncated { need: length.saturating_add(OVERHEAD), have };
+    let size = record_size(rest)?;
+    let truncated = RecordFault::Truncated { need: size, have };
+    let (length, body) = (size.saturating_sub(OVERHEAD), &rest[HEADER..]);
     let Some((payload, tail)) = usize::try_from(length).ok().and_then(|n| body.split_at_checked(n)) else {
         return Err(truncated);
     };

@@ -1,42 +1,121 @@
-//! One TFRecord file, mapped, with its index: the file `<shard>.idx` of lines `offset size` (the
+//! One TFRecord file, mapped or read, with its index: the file `<shard>.idx` of lines `offset size` (the
 //! layout that DALI's `tfrecord2idx` writes; size counts the framing). What the records mean is
 //! `dataset`'s and `example`'s matter.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Fault};
 use crate::mapping::Mapping;
-use crate::record::{OVERHEAD, read_record};
+use crate::record::{HEADER, OVERHEAD, read_record, record_size};
 use crate::replace::{replace, suffixed};
 
-/// A mapped shard and where its records lie.
+/// Distance of two reads ahead within a file, and length of a read of a whole file.
+pub(crate) const STRETCH: usize = 8 << 20;
+
+/// A shard's bytes.
+#[derive(Debug)]
+enum Data {
+    Mapped(Mapping),
+    Loaded(Vec<u8>),
+    /// Records are read one by one, see [`Shard::read_at`].
+    Open(File),
+}
+
+/// Records whose headers are compared with an index that is older than its shard.
+const LOOKS: u64 = 64;
+
+/// Why an index and its shard do not belong together.
+enum Stale {
+    Index(String),
+    Other(Error),
+}
+
+/// How a shard gives access to its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Through a mapping.
+    Map,
+    /// Out of memory, into which the whole file is read.
+    Load,
+    /// By reads of single records.
+    Records,
+}
+
+/// An open shard and where its records lie.
 #[derive(Debug)]
 pub struct Shard {
     path: PathBuf,
-    mapping: Mapping,
+    data: Data,
     /// Start of each record, then the file's length: one more than there are records.
     offsets: Vec<u64>,
 }
 
 impl Shard {
-    /// Maps the file and reads its index, which must cover the file from end to end without gaps.
-    /// Records themselves are not touched.
+    /// Maps the file and reads its index, which must cover the file from end to end without gaps and agree with a few of the
+    /// records' headers.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mapping = Mapping::open(path)?;
+        Self::open_for(path, Access::Map)
+    }
+
+    pub(crate) fn open_for(path: &Path, access: Access) -> Result<Self, Error> {
+        let data = match access {
+            Access::Map => Data::Mapped(Mapping::open(path)?),
+            Access::Load => Data::Loaded(load(path)?),
+            Access::Records => Data::Open(open(path)?),
+        };
+        let length = match &data {
+            Data::Mapped(mapping) => mapping.bytes().len() as u64,
+            Data::Loaded(bytes) => bytes.len() as u64,
+            Data::Open(file) => file.metadata().map_err(failed("read the size of", path))?.len(),
+        };
         let index = index_path(path);
         let text = fs::read_to_string(&index).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder(path) },
             _ => Error::Io { action: "read", path: index.clone(), source },
         })?;
-        let offsets = parse_index(&text, mapping.bytes().len() as u64).map_err(|problem| Error::Index {
-            index,
-            dir: folder(path),
-            problem,
+        let problem = |problem| Error::Index { index: index.clone(), dir: folder(path), problem };
+        let offsets = parse_index(&text, length).map_err(|text| match older(&index, path) {
+            true => problem(format!("{text}; it is older than the shard")),
+            false => problem(text),
         })?;
-        Ok(Self { path: path.to_owned(), mapping, offsets })
+        let shard = Self { path: path.to_owned(), data, offsets };
+        shard.check_headers().map_err(|stale| match stale {
+            Stale::Other(error) => error,
+            Stale::Index(text) if older(&index, path) => problem(format!("{text}; it is older than the shard")),
+            Stale::Index(text) => problem(text),
+        })?;
+        Ok(shard)
+    }
+
+    /// Whether the index's sizes are those in the records' own headers, by a look at a few: the first and the last, more if
+    /// the index is older than the shard. (Times alone prove nothing: copying changes them.) A single header that fails its
+    /// checksum is a damaged record, for its reader to report or to skip; several are an index of another shard.
+    fn check_headers(&self) -> Result<(), Stale> {
+        let looks = if older(&index_path(&self.path), &self.path) { LOOKS } else { 2 }.min(self.len());
+        let (mut buffer, mut damaged) = ([0; HEADER], 0);
+        for look in 0..looks {
+            let number = u128::from(look) * u128::from(self.len() - 1) / u128::from((looks - 1).max(1));
+            let (offset, end) = (self.offsets[number as usize], self.offsets[number as usize + 1]);
+            self.read_at(&mut buffer, offset).map_err(Stale::Other)?;
+            let size = end - offset;
+            match record_size(&buffer) {
+                Ok(actual) if actual == size => {}
+                Ok(actual) => {
+                    return Err(Stale::Index(format!(
+                        "record {number} at byte {offset}: the index says {size} bytes, the record is {actual}"
+                    )));
+                }
+                Err(_) => damaged += 1,
+            }
+        }
+        if damaged > 1 && damaged * 2 > looks {
+            return Err(Stale::Index(format!("{damaged} of {looks} records looked at do not start where the index says")));
+        }
+        Ok(())
     }
 
     /// The shard's file.
@@ -54,9 +133,13 @@ impl Shard {
         self.len() == 0
     }
 
-    /// The whole file.
+    /// The whole file; nothing of a shard that is read record by record.
     pub fn bytes(&self) -> &[u8] {
-        self.mapping.bytes()
+        match &self.data {
+            Data::Mapped(mapping) => mapping.bytes(),
+            Data::Loaded(bytes) => bytes,
+            Data::Open(_) => &[],
+        }
     }
 
     /// Where record `number` starts, in bytes; the file's length for the number after the last.
@@ -69,11 +152,50 @@ impl Shard {
     /// the record's own length. A number not below `len` is a truncated record.
     pub fn record(&self, number: u64) -> Result<&[u8], Error> {
         let offset = self.offset(number).unwrap_or_else(|| self.bytes().len() as u64);
-        let failed = |fault| self.fault(number, fault);
-        let (payload, next) = read_record(self.bytes(), offset).map_err(|e| failed(e.into()))?;
+        self.payload(number, usize::try_from(offset).ok().and_then(|at| self.bytes().get(at..)).unwrap_or(&[]))
+    }
+
+    /// The payload of record `number`, whose bytes, framing included, stand at the start of `bytes`; checked as by `record`.
+    pub(crate) fn payload<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
+        let (payload, actual) = read_record(bytes, 0).map_err(|e| self.fault(number, e.into()))?;
+        let offset = self.offset(number).unwrap_or(0);
         match self.offset(number + 1) {
-            Some(end) if end == next => Ok(payload),
-            end => Err(failed(Fault::Size { indexed: end.unwrap_or(offset) - offset, actual: next - offset })),
+            Some(end) if end - offset == actual => Ok(payload),
+            end => Err(self.fault(number, Fault::Size { indexed: end.unwrap_or(offset) - offset, actual })),
+        }
+    }
+
+    /// Reads `buffer.len()` bytes at `offset` of the file.
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        match &self.data {
+            Data::Open(file) => read_exact_at(file, &self.path, buffer, offset),
+            _ => {
+                let from = self.bytes().get(offset as usize..).and_then(|rest| rest.get(..buffer.len()));
+                from.map(|from| buffer.copy_from_slice(from)).ok_or_else(|| short(&self.path, offset, buffer.len(), 0))
+            }
+        }
+    }
+
+    /// Tells the kernel that records `number` will be wanted soon; only mapped shards have use for it.
+    pub(crate) fn will_need(&self, number: u64) {
+        if let (Data::Mapped(mapping), Some(from), Some(to)) =
+            (&self.data, self.offset(number), self.offset(number + 1))
+        {
+            mapping.will_need(from, to - from);
+        }
+    }
+
+    /// Brings a mapped shard into memory from start to end, always a stretch ahead; `stop` ends it early.
+    pub(crate) fn read_ahead(&self, stop: impl Fn() -> bool) {
+        let Data::Mapped(mapping) = &self.data else { return };
+        let stretch = STRETCH as u64;
+        mapping.will_need(0, stretch);
+        for start in (0..mapping.bytes().len() as u64).step_by(STRETCH) {
+            if stop() {
+                return;
+            }
+            mapping.will_need(start + stretch, stretch);
+            mapping.populate(start, stretch);
         }
     }
 
@@ -86,6 +208,53 @@ impl Shard {
             fault,
         }
     }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(failed("open", path))
+}
+
+/// The whole file, by long reads.
+fn load(path: &Path) -> Result<Vec<u8>, Error> {
+    let file = open(path)?;
+    let length = file.metadata().map_err(failed("read the size of", path))?.len() as usize;
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| failed("find memory for", path)(io::ErrorKind::OutOfMemory.into()))?;
+    bytes.resize(length, 0);
+    for (number, part) in bytes.chunks_mut(STRETCH).enumerate() {
+        read_exact_at(&file, path, part, (number * STRETCH) as u64)?;
+    }
+    Ok(bytes)
+}
+
+fn read_exact_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => return Err(short(path, offset, buffer.len(), done)),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(failed("read", path)(e)),
+        }
+    }
+    Ok(())
+}
+
+fn short(path: &Path, offset: u64, expected: usize, got: usize) -> Error {
+    Error::ShortRead { path: path.to_owned(), offset, expected: expected as u64, got: got as u64 }
+}
+
+/// Whether the index was written before the shard's last change; no if either has no time.
+fn older(index: &Path, shard: &Path) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+    time(index).zip(time(shard)).is_some_and(|(index, shard)| index < shard)
 }
 
 /// Where the index of a shard lies: `.idx` appended to the shard's file name.

@@ -5,14 +5,17 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::dataset::Split;
 use crate::error::Error;
+use crate::fetch::Fetch;
+use crate::io::{Held, Storage, Want};
 use crate::nice;
 use crate::order::{Job, Order};
 use crate::record::OVERHEAD;
+use crate::stats::{SAMPLED, Stages, Tally, Totals};
 use crate::transform::{Pipeline, Scratch};
 
 /// One batch's memory. It grows to the largest batch and then stays.
@@ -24,6 +27,8 @@ pub(crate) struct Slot {
     pub labels: Vec<u32>,
     /// Bytes of the records read.
     pub bytes: u64,
+    /// What was wrong with the samples that were left out.
+    pub skipped: Vec<Error>,
 }
 
 /// What comes to the threads.
@@ -42,10 +47,13 @@ pub(crate) struct Filled {
 
 /// What all threads of a loader share.
 pub(crate) struct Shared {
-    split: Arc<Split>,
+    storage: Arc<Storage>,
+    wants: Sender<Want>,
     pipeline: Pipeline,
     jobs: Mutex<Jobs>,
     stop: AtomicBool,
+    skip: bool,
+    totals: Totals,
 }
 
 struct Jobs {
@@ -62,14 +70,53 @@ enum Outcome {
     Over,
 }
 
+/// A slot with its job, the records asked for if they are fetched.
+struct Turn {
+    slot: Slot,
+    number: u64,
+    fetch: Option<Fetch>,
+}
+
+/// What a thread keeps from batch to batch.
+#[derive(Default)]
+struct Tools {
+    scratch: Scratch,
+    held: Held,
+    tally: Tally,
+    spare: Vec<Fetch>,
+}
+
 impl Shared {
-    pub fn new(split: Arc<Split>, pipeline: Pipeline, order: Box<dyn Order>) -> Self {
-        Self { split, pipeline, jobs: Mutex::new(Jobs { order, count: 0, ended: false }), stop: AtomicBool::new(false) }
+    pub fn new(
+        storage: Arc<Storage>,
+        wants: Sender<Want>,
+        pipeline: Pipeline,
+        order: Box<dyn Order>,
+        skip: bool,
+    ) -> Self {
+        let jobs = Mutex::new(Jobs { order, count: 0, ended: false });
+        Self { storage, wants, pipeline, jobs, stop: AtomicBool::new(false), skip, totals: Totals::default() }
     }
 
     /// Tells threads to end at the next sample.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Where the records come from.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// What the threads did so far.
+    pub fn stages(&self) -> Stages {
+        self.totals.stages()
+    }
+
+    /// Asks a reader.
+    pub fn want(&self, want: Want) {
+        // a failure means that there are none, or none left
+        let _ = self.wants.send(want);
     }
 
     /// The number of jobs, once the order has ended.
@@ -88,36 +135,97 @@ impl Shared {
             return None;
         }
         jobs.count += 1;
-        Some(jobs.count - 1)
+        let number = jobs.count - 1;
+        drop(jobs);
+        job.ahead.drain(..).for_each(|shard| self.want(Want::Shard(shard)));
+        Some(number)
     }
 
-    fn fill(&self, slot: &mut Slot, scratch: &mut Scratch, number: &mut Option<u64>) -> Result<Outcome, Error> {
-        *number = self.take_job(&mut slot.job);
-        if number.is_none() {
-            return Ok(Outcome::Over);
+    /// Asks for the records of a turn that is not to be filled at once.
+    fn look_ahead(&self, turn: &mut Turn, tools: &mut Tools) -> Result<(), Error> {
+        if self.storage.plan().advises() {
+            for &id in &turn.slot.job.ids {
+                let (place, record) = self.storage.split().locate(id)?;
+                self.storage.shard(place, &mut tools.held)?.will_need(record);
+            }
         }
+        self.ask(turn, tools)
+    }
+
+    /// Asks the readers for a turn's records, where readers bring them.
+    fn ask(&self, turn: &mut Turn, tools: &mut Tools) -> Result<(), Error> {
+        if self.storage.plan().fetches() && turn.fetch.is_none() {
+            let fetch = turn.fetch.insert(tools.spare.pop().unwrap_or_else(Fetch::new));
+            fetch.begin(&self.storage, &turn.slot.job.ids, |want| self.want(want))?;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, turn: &mut Turn, tools: &mut Tools) -> Result<Outcome, Error> {
+        self.ask(turn, tools)?;
+        let Turn { slot, fetch, .. } = turn;
         let values = self.pipeline.output().values();
         let needed = slot.job.ids.len() * values;
         if slot.images.len() < needed {
             slot.images.resize(needed, 0.0);
         }
         slot.labels.clear();
+        slot.skipped.clear();
         slot.bytes = 0;
-        for (i, &id) in slot.job.ids.iter().enumerate() {
+        if let Some(fetch) = fetch {
+            let start = Instant::now();
+            fetch.finish();
+            tools.tally.waited += start.elapsed();
+        }
+        for i in 0..slot.job.ids.len() {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Outcome::Over);
             }
-            let (shard, record) = self.split.locate(id)?;
-            let payload = shard.record(record)?;
-            let (example, label) = self.split.read(shard, record, payload)?;
-            let image = &mut slot.images[i * values..][..values];
-            self.pipeline
-                .run(&example, id, slot.job.epoch, scratch, image)
-                .map_err(|fault| shard.fault(record, fault))?;
-            slot.labels.push(label);
-            slot.bytes += payload.len() as u64 + OVERHEAD;
+            let (id, kept) = (slot.job.ids[i], slot.labels.len());
+            let image = &mut slot.images[kept * values..][..values];
+            match self.sample((id, slot.job.epoch), fetch.as_mut().map(|fetch| (fetch, i)), tools, image) {
+                Ok((label, bytes)) => {
+                    slot.labels.push(label);
+                    slot.bytes += bytes;
+                    slot.job.ids[kept] = id;
+                }
+                Err(error @ Error::Record { .. }) if self.skip => slot.skipped.push(error),
+                Err(error) => return Err(error),
+            }
         }
+        slot.job.ids.truncate(slot.labels.len());
+        tools.held.clear();
+        self.totals.add(&mut tools.tally);
         Ok(Outcome::Filled)
+    }
+
+    /// Makes one sample's image; its label, and the bytes of its record.
+    fn sample(
+        &self,
+        (id, epoch): (u64, u32),
+        fetched: Option<(&mut Fetch, usize)>,
+        tools: &mut Tools,
+        image: &mut [f32],
+    ) -> Result<(u32, u64), Error> {
+        let Tools { scratch, held, tally, .. } = tools;
+        let start = tally.images.is_multiple_of(SAMPLED).then(Instant::now);
+        tally.images += 1;
+        let (place, record) = self.storage.split().locate(id)?;
+        let shard = self.storage.shard(place, held)?;
+        let payload = match fetched {
+            Some((fetch, i)) => shard.payload(record, fetch.record(i)?)?,
+            None => shard.record(record)?,
+        };
+        let (example, label) = self.storage.split().read(shard, record, payload)?;
+        let read = start.map(|_| Instant::now());
+        scratch.time_decoding(start.is_some());
+        self.pipeline.run(&example, id, epoch, scratch, image).map_err(|fault| shard.fault(record, fault))?;
+        if let (Some(start), Some(read)) = (start, read) {
+            let end = Instant::now();
+            let decoded = scratch.decoded().unwrap_or(read);
+            tally.add(read - start, decoded - read, end - decoded);
+        }
+        Ok((label, payload.len() as u64 + OVERHEAD))
     }
 }
 
@@ -139,25 +247,83 @@ pub(crate) fn work(
         let _ = ready.send(Filled { number: None, result });
         return;
     }
-    let mut scratch = Scratch::default();
-    while let Ok(Token::Slot(mut slot)) = free_out.recv() {
-        let mut number = None;
-        let outcome = catch_unwind(AssertUnwindSafe(|| shared.fill(&mut slot, &mut scratch, &mut number)));
-        let result = match outcome {
-            Ok(Ok(Outcome::Filled)) => Ok(slot),
-            Ok(Ok(Outcome::Over)) => {
-                // So that a thread which waits for a slot learns of the end, too.
-                let _ = free_in.try_send(Token::Slot(slot));
-                return;
+    let mut tools = Tools::default();
+    let mut ahead = None;
+    loop {
+        let turn = match ahead.take() {
+            Some(turn) => Ok(Some(turn)),
+            None => {
+                let start = Instant::now();
+                let Ok(Token::Slot(slot)) = free_out.recv() else { return };
+                shared.totals.add_slots(start.elapsed());
+                take(shared, thread, slot, free_in)
             }
-            Ok(Err(error)) => Err(error),
-            Err(panic) => Err(Error::Panic { thread, message: message(&*panic) }),
         };
-        let failed = result.is_err();
-        if ready.send(Filled { number, result }).is_err() || failed {
+        let filled = match turn {
+            Ok(Some(mut turn)) => {
+                let next = if shared.storage.plan().looks_ahead() { free_out.try_recv().ok() } else { None };
+                fill(shared, thread, &mut turn, &mut ahead, next, &mut tools, free_in).map(|result| {
+                    tools.spare.extend(turn.fetch.take());
+                    Filled { number: Some(turn.number), result: result.map(|()| turn.slot) }
+                })
+            }
+            // So that a thread which waits for a slot learns of the end, too: `take` has given it back.
+            Ok(None) => None,
+            Err(error) => Some(Filled { number: None, result: Err(error) }),
+        };
+        let Some(filled) = filled else { return };
+        let failed = filled.result.is_err();
+        if ready.send(filled).is_err() || failed {
             return;
         }
     }
+}
+
+/// Takes a job for a slot; gives the slot back if there is none left.
+fn take(shared: &Shared, thread: usize, mut slot: Slot, free_in: &Sender<Token>) -> Result<Option<Turn>, Error> {
+    let number = caught(thread, || Ok(shared.take_job(&mut slot.job)))?;
+    match number {
+        Some(number) => Ok(Some(Turn { slot, number, fetch: None })),
+        None => {
+            let _ = free_in.try_send(Token::Slot(slot));
+            Ok(None)
+        }
+    }
+}
+
+/// Fills a turn, after asking for the records of the next if there is a slot for it; `None` where the loader stops.
+fn fill(
+    shared: &Shared,
+    thread: usize,
+    turn: &mut Turn,
+    ahead: &mut Option<Turn>,
+    next: Option<Token>,
+    tools: &mut Tools,
+    free_in: &Sender<Token>,
+) -> Option<Result<(), Error>> {
+    let outcome = caught(thread, || {
+        shared.ask(turn, tools)?;
+        match next {
+            Some(Token::Slot(slot)) => {
+                *ahead = take(shared, thread, slot, free_in)?;
+                ahead.as_mut().map_or(Ok(()), |next| shared.look_ahead(next, tools))?;
+            }
+            // for this thread or another, at its next wait
+            Some(stop) => drop(free_in.try_send(stop)),
+            None => {}
+        }
+        shared.fill(turn, tools)
+    });
+    match outcome {
+        Ok(Outcome::Filled) => Some(Ok(())),
+        Ok(Outcome::Over) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn caught<T>(thread: usize, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|panic| Err(Error::Panic { thread, message: message(&*panic) }))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -40,7 +40,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// Allocations of a loader in its steady state, over 26 of 30 epochs of 500 samples.
 fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
-    let options = Options { threads: 2, slots: 4, nice: 0 };
+    let options = Options { threads: 2, slots: 4, nice: 0, ..Options::default() };
     let order = TrainOrder::new(1, 500, 32, 2, 0..2, (0, 0), 30);
     let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
     // Two epochs for each slot and thread to meet the largest batch.

@@ -167,7 +167,7 @@ fn an_error_comes_in_its_turn() {
 #[test]
 fn a_slow_consumer_stops_the_threads_and_a_greedy_one_is_told() {
     let data = TestData::noise(60, 2, SPEC);
-    let options = Options { threads: 2, slots: 3, nice: 5 };
+    let options = Options { threads: 2, slots: 3, nice: 5, ..Options::default() };
     let order = Box::new(EvalOrder::new(60, 2, 0, 1));
     let pipeline = data.pipeline(OPS, SPEC);
     let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::canvas::MOST_RESIZED;
 use super::{Canvas, Context, Sizes, Transform, Varied, parse};
@@ -34,6 +35,35 @@ pub struct Scratch {
     pixels: Vec<u8>,
     floats: Vec<f32>,
     resampler: Resampler,
+    clock: Clock,
+}
+
+/// When an image had been decoded, if anybody asks.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    wanted: bool,
+    decoded: Option<Instant>,
+}
+
+impl Clock {
+    /// Notes that the image is decoded.
+    pub(crate) fn decoded(&mut self) {
+        if self.wanted {
+            self.decoded = Some(Instant::now());
+        }
+    }
+}
+
+impl Scratch {
+    /// Says whether the end of decoding the next image is to be noted.
+    pub(crate) fn time_decoding(&mut self, wanted: bool) {
+        self.clock = Clock { wanted, decoded: None };
+    }
+
+    /// When the last image had been decoded.
+    pub(crate) fn decoded(&self) -> Option<Instant> {
+        self.clock.decoded
+    }
 }
 
 impl Pipeline {
@@ -154,7 +184,7 @@ impl Pipeline {
         scratch: &mut Scratch,
         values: &mut [f32],
     ) -> Result<(), Fault> {
-        let Scratch { decoder, pixels, resampler, .. } = scratch;
+        let Scratch { decoder, pixels, resampler, clock, .. } = scratch;
         let stored = decoder.open(example)?;
         let spec = stored.accept(self.input)?;
         let mut canvas = Canvas::new(spec, values, resampler);
@@ -166,6 +196,7 @@ impl Pipeline {
         };
         apply(&mut canvas, 0..self.views);
         canvas.load(decoder.part(stored, example, canvas.need(), spec.channels, pixels)?);
+        clock.decoded();
         apply(&mut canvas, self.views..self.ops.len());
         // A list of nothing but geometry leaves bytes; a batch is floats.
         canvas.floats();

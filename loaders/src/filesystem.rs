@@ -1,0 +1,124 @@
+//! What the operating system says of the file system below a path, and how much memory and how many files it grants.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Types of statfs(2) whose files lie behind a network: pages are fetched one small read at a time there, and a mapping's
+/// faults cannot be told to hurry.
+const REMOTE: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x00c3_6400, "CephFS"),
+    (0x6573_5546, "FUSE"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0xaad7_aaea, "PanFS"),
+    (0x2003_0528, "OrangeFS"),
+    (0x5346_414f, "AFS"),
+    (0x0102_1997, "9P"),
+];
+
+/// Types of disks and memory of this machine.
+const LOCAL: &[(u32, &str)] = &[
+    (0xef53, "ext4"),
+    (0x5846_5342, "XFS"),
+    (0x9123_683e, "Btrfs"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x794c_7630, "overlayfs"),
+    (0x2fc1_2fc1, "ZFS"),
+    (0xf2f5_2010, "F2FS"),
+    (0x7371_7368, "SquashFS"),
+];
+
+/// A file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSystem {
+    /// "NFS", "ext4", or the type's number.
+    pub name: String,
+    /// Whether it is known to lie behind a network.
+    pub remote: bool,
+    /// Bytes that this user may still write.
+    pub free: u64,
+}
+
+impl FileSystem {
+    /// The one that holds `path`, which must exist.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: statfs is a C struct for which all zeros is a valid value; the path ends in a zero byte, and both live
+        // through the call.
+        let (status, answer) = unsafe {
+            let mut answer: libc::statfs = std::mem::zeroed();
+            (libc::statfs(text.as_ptr(), &mut answer), answer)
+        };
+        if status != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // the field's width and sign differ between C libraries; the magic numbers have 32 bits
+        let kind = answer.f_type as u32;
+        Ok(Self::from_type(kind, answer.f_bavail.saturating_mul(answer.f_bsize as u64)))
+    }
+
+    fn from_type(kind: u32, free: u64) -> Self {
+        let find = |table: &[(u32, &'static str)]| table.iter().find(|(k, _)| *k == kind).map(|(_, name)| *name);
+        let (name, remote) = match (find(REMOTE), find(LOCAL)) {
+            (Some(name), _) => (name.to_owned(), true),
+            (None, Some(name)) => (name.to_owned(), false),
+            (None, None) => (format!("type {kind:#x}"), false),
+        };
+        Self { name, remote, free }
+    }
+}
+
+/// Bytes that the page cache may still take: what the kernel calls available, and no more than the cgroup's limit.
+pub(crate) fn available_memory() -> u64 {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let available = line.and_then(|rest| rest.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = limits.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+    available.map_or(0, |kib| kib.saturating_mul(1024)).min(limit.unwrap_or(u64::MAX))
+}
+
+/// Files that this process may have open at once.
+pub(crate) fn open_files() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_by_their_numbers() {
+        let of = |kind| {
+            let found = FileSystem::from_type(kind, 7);
+            (found.name, found.remote)
+        };
+        for (kind, name) in [(0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0x4750_4653, "GPFS"), (0x6573_5546, "FUSE")] {
+            assert_eq!(of(kind), (name.to_owned(), true));
+        }
+        assert_eq!(of(0xef53), ("ext4".to_owned(), false));
+        assert_eq!(of(0x1234), ("type 0x1234".to_owned(), false));
+    }
+
+    /// As `stat -f` and `df` say it.
+    #[test]
+    fn this_machine_answers() {
+        let found = FileSystem::of(Path::new("/proc")).unwrap();
+        assert_eq!(found.name, "type 0x9fa0");
+        let temporary = FileSystem::of(&std::env::temp_dir()).unwrap();
+        assert!(temporary.free > 0, "{temporary:?}");
+        assert!(FileSystem::of(Path::new("/no/such/folder")).is_err());
+        assert!(available_memory() > 1 << 20);
+        assert!(open_files() >= 64);
+    }
+}
