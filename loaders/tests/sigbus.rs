@@ -6,8 +6,10 @@ mod common;
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use common::{SPEC, TestData, assert_contains};
+use loaders::{Dataset, Io, Loader, Options, Shuffle, TrainOrder};
 
 const CASE: &str = "LOADERS_SIGBUS_CASE";
 
@@ -29,6 +31,7 @@ fn child(case: &str) -> Output {
 fn child_process() {
     match std::env::var(CASE).as_deref() {
         Ok("ours") => read_a_shard_cut_short(),
+        Ok("loader") => load_a_shard_cut_short(),
         Ok("foreign") => {
             loaders::sigbus::install().unwrap();
             read_a_foreign_mapping_cut_short();
@@ -53,6 +56,20 @@ fn read_a_shard_cut_short() {
     file.set_len(4096).unwrap();
     println!("record 0: {}", split.record(0).is_ok());
     let _ = split.record(39);
+    println!("still here");
+}
+
+/// The shard is mapped by a loader's thread, when the order comes to it.
+fn load_a_shard_cut_short() {
+    loaders::sigbus::install().unwrap();
+    let data = TestData::noise(4000, 1, SPEC);
+    let split = Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap());
+    let order = TrainOrder::new(1, 4000, 8, 1, 0..1, (0, 0), 3).shuffled(Shuffle::Window(1), &[4000]);
+    let options = Options { slots: 2, open: 3, io: Io::Mmap, ..Options::default() };
+    let mut loader = Loader::start(split, data.pipeline(&["normalize"], SPEC), Box::new(order), options).unwrap();
+    println!("batch 0: {}", loader.next().unwrap().is_some());
+    OpenOptions::new().write(true).open(data.shard(0)).unwrap().set_len(4096).unwrap();
+    while let Ok(Some(_)) = loader.next() {}
     println!("still here");
 }
 
@@ -91,6 +108,16 @@ fn a_shard_cut_short_is_named() {
         &err,
         &["rank 3: shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"],
     );
+}
+
+#[test]
+fn a_shard_that_a_loader_mapped_is_named() {
+    let output = child("loader");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert_contains(&out, &["batch 0: true"]);
+    assert!(!out.contains("still here"));
+    assert_contains(&err, &["shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"]);
 }
 
 #[test]

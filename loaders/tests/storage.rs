@@ -1,0 +1,200 @@
+//! Ways of reading change how long it takes, never what comes: mappings, whole shards, single records; and what happens when
+//! files are not what they were.
+
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{SPEC, TestData, assert_contains, edit};
+use loaders::{Dataset, Io, Loader, Options, Shuffle, Split, TrainOrder, shard};
+
+const OPS: &[&str] = &["pad_crop(2)", "flip", "normalize"];
+
+fn start(data: &TestData, split: Arc<Split>, shuffle: Shuffle, options: Options) -> Loader {
+    let counts: Vec<u64> = split.shards().iter().map(|shard| shard.count).collect();
+    let order = TrainOrder::new(1, split.len(), 32, 2, 0..2, (0, 0), 2).shuffled(shuffle, &counts);
+    let open = match shuffle {
+        Shuffle::Full => 0,
+        Shuffle::Window(k) => 2 * (2 * k + 1),
+    };
+    Loader::start(split, data.pipeline(OPS, SPEC), Box::new(order), Options { open, ..options }).unwrap()
+}
+
+fn lazily(data: &TestData) -> Arc<Split> {
+    Arc::new(Dataset::open(&data.dir).unwrap().split_lazily("train").unwrap())
+}
+
+type Content = Vec<(u32, u64, usize, Vec<u64>, Vec<u32>, Vec<f32>)>;
+
+fn content(mut loader: Loader) -> Content {
+    let mut all = Vec::new();
+    while let Some(b) = loader.next().unwrap() {
+        all.push((b.epoch(), b.step(), b.worker(), b.ids().to_vec(), b.labels().to_vec(), b.images().to_vec()));
+    }
+    all
+}
+
+#[test]
+fn every_way_gives_the_same_batches() {
+    let data = TestData::noise(403, 13, SPEC);
+    for shuffle in [Shuffle::Full, Shuffle::Window(1), Shuffle::Window(3)] {
+        let expected = content(start(&data, data.shared(), shuffle, Options::default()));
+        assert_eq!(expected.len(), 2 * 2 * 13);
+        // a buffer of nothing: records are read one by one, in windows, too
+        for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 256 << 20), (Io::Read, 0)] {
+            for threads in [1, 3] {
+                let options = Options { io, buffer, threads, ..Options::default() };
+                let loader = start(&data, lazily(&data), shuffle, options);
+                let access = loader.access().to_owned();
+                assert_eq!(content(loader), expected, "{access}, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_way_is_named() {
+    let data = TestData::noise(64, 4, SPEC);
+    let access = |io, shuffle, buffer| {
+        let options = Options { io, buffer, ..Options::default() };
+        start(&data, lazily(&data), shuffle, options).access().to_owned()
+    };
+    assert!(access(Io::Mmap, Shuffle::Full, 0).starts_with("mmap, all of it read ahead (as asked, on "));
+    assert!(access(Io::Mmap, Shuffle::Window(2), 0).starts_with("mmap, shards read ahead ("));
+    assert!(access(Io::Read, Shuffle::Window(2), 1 << 20).starts_with("read, whole shards ahead of use, 1 MiB ("));
+    assert!(access(Io::Read, Shuffle::Window(2), 0).starts_with("read, record by record ("));
+}
+
+/// Names of the data set's files in a list of the kernel's.
+fn listed(data: &TestData, list: &str) -> usize {
+    let dir = data.dir.display().to_string();
+    list.lines().filter(|line| line.contains(&dir)).count()
+}
+
+#[test]
+fn few_shards_are_open_at_once() {
+    let data = TestData::noise(400, 40, SPEC);
+    for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 0)] {
+        let options = Options { io, buffer, slots: 3, ..Options::default() };
+        let mut loader = start(&data, lazily(&data), Shuffle::Window(2), options);
+        let mut most = 0;
+        while loader.next().unwrap().is_some() {
+            let maps = fs::read_to_string("/proc/self/maps").unwrap();
+            let files = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+            let files: String = files.map(|path| format!("{}\n", path.display())).collect();
+            most = most.max(listed(&data, &maps) + listed(&data, &files));
+        }
+        // 10 in the list of open ones (16 of single records), those that a batch under way holds, and one being opened
+        assert!((1..=24).contains(&most), "{io:?}: {most} of 40 shards are open");
+    }
+}
+
+#[test]
+fn a_shard_that_is_missing_ends_the_loader_by_name() {
+    let data = TestData::noise(400, 8, SPEC);
+    for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 1 << 20), (Io::Read, 0)] {
+        let split = lazily(&data);
+        let hidden = data.dir.join("hidden");
+        fs::rename(data.shard(5), &hidden).unwrap();
+        let mut loader = start(&data, split, Shuffle::Window(1), Options { io, buffer, ..Options::default() });
+        let error = loop {
+            match loader.next() {
+                Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert_contains(&error, &["cannot open", "train-00005-of-00008.tfrecord", "No such file"]);
+        fs::rename(hidden, data.shard(5)).unwrap();
+    }
+}
+
+/// A shard cut short after it was opened: reads say so, where a mapping would end in SIGBUS.
+#[test]
+fn short_reads_are_errors() {
+    let data = TestData::noise(4000, 1, SPEC);
+    let options = Options { io: Io::Read, slots: 2, ..Options::default() };
+    let mut loader = start(&data, lazily(&data), Shuffle::Full, options);
+    assert!(loader.next().unwrap().is_some());
+    OpenOptions::new().write(true).open(data.shard(0)).unwrap().set_len(4096).unwrap();
+    let error = loop {
+        match loader.next() {
+            Ok(batch) => assert!(batch.is_some(), "an end instead of an error"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_contains(&error, &["train-00000-of-00001.tfrecord: cannot read ", "the file ends after ", "cut short"]);
+}
+
+#[test]
+fn bad_records_are_left_out_and_named() {
+    let data = TestData::noise(96, 3, SPEC);
+    let good = content(start(&data, data.shared(), Shuffle::Full, Options::default()));
+    let (offset, _) = shard::scan_index(&data.shard(1)).unwrap()[7];
+    edit(&data.shard(1), |bytes| bytes[offset as usize + 60] ^= 1);
+    let mut loader = start(&data, data.shared(), Shuffle::Full, Options::default());
+    while let Ok(Some(_)) = loader.next() {}
+    assert!(matches!(loader.next(), Err(loaders::Error::Stopped)), "without `skip` the record ends the loader");
+    for (io, threads) in [(Io::Mmap, 1), (Io::Read, 2)] {
+        let options = Options { io, threads, skip: true, ..Options::default() };
+        let mut loader = start(&data, data.shared(), Shuffle::Full, options);
+        let (mut said, mut at) = (Vec::new(), 0);
+        while let Some(batch) = loader.next().unwrap() {
+            let (.., ids, labels, images) = &good[at];
+            let kept: Vec<usize> = (0..ids.len()).filter(|&i| ids[i] != 32 + 7).collect();
+            assert_eq!(batch.ids(), kept.iter().map(|&i| ids[i]).collect::<Vec<_>>());
+            assert_eq!(batch.labels(), kept.iter().map(|&i| labels[i]).collect::<Vec<_>>());
+            let values = SPEC.values();
+            let expected: Vec<f32> = kept.iter().flat_map(|&i| images[i * values..][..values].to_vec()).collect();
+            assert_eq!(batch.images(), expected);
+            said.extend(batch.skipped().iter().map(|error| error.to_string()));
+            at += 1;
+        }
+        assert_eq!((at, said.len(), loader.stats().skipped, loader.stats().images), (good.len(), 2, 2, 190));
+        assert_contains(&said[0], &["train-00001-of-00003.tfrecord, record 7 at byte", "checksum of the payload"]);
+    }
+}
+
+/// The same length and number of records, cut elsewhere: the times alone would not tell.
+#[test]
+fn an_index_older_than_its_shard_is_found_out() {
+    let data = TestData::noise(9, 1, SPEC);
+    let (path, index) = (data.shard(0), shard::index_path(&data.shard(0)));
+    let entries = shard::scan_index(&path).unwrap();
+    // records 3 and 4 exchange a byte
+    let mut other = entries.clone();
+    other[3].1 += 1;
+    other[4] = (other[4].0 + 1, other[4].1 - 1);
+    shard::write_index(&path, &other).unwrap();
+    let modified = |path, age: u64| {
+        let time = std::time::SystemTime::now() - Duration::from_secs(age);
+        OpenOptions::new().write(true).open(path).unwrap().set_modified(time).unwrap();
+    };
+    modified(&index, 100);
+    modified(&path, 0);
+    let message = data.split().unwrap_err().to_string();
+    let cure = format!("run `trireme data index {}`", data.dir.display());
+    assert_contains(&message, &[".idx: record 3 at byte", "older than the shard", &cure]);
+    // one that is older and right is no fault, nor is a single damaged header, which its reader reports
+    shard::write_index(&path, &entries).unwrap();
+    modified(&index, 100);
+    assert_eq!(data.split().unwrap().len(), 9);
+    edit(&path, |bytes| bytes[entries[5].0 as usize + 9] ^= 1);
+    modified(&index, 100);
+    let split = data.split().unwrap();
+    assert!(split.record(4).is_ok());
+    assert_contains(&split.record(5).unwrap_err().to_string(), &["record 5", "checksum of the length"]);
+}
+
+#[test]
+fn times_and_counts_add_up() {
+    let data = TestData::noise(640, 4, SPEC);
+    let mut loader = start(&data, data.shared(), Shuffle::Full, Options::default());
+    while loader.next().unwrap().is_some() {}
+    let stats = loader.stats();
+    assert_eq!((stats.images, stats.batches, stats.skipped), (1280, 2 * 20 * 2, 0));
+    assert!(stats.stages.read > Duration::ZERO && stats.stages.transform > Duration::ZERO, "{stats:?}");
+    let rest = stats - stats;
+    assert_eq!((rest.images, rest.stages.read), (0, Duration::ZERO));
+}
