@@ -1,20 +1,41 @@
 //! How fast a loader is by itself: what `trireme bench loader` reports.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::dataset::Dataset;
 use crate::error::Error;
+use crate::io::Footprint;
 use crate::loader::{Loader, Options};
-use crate::order::TrainOrder;
+use crate::order::{Shuffle, TrainOrder};
 use crate::record::masked_crc32c;
+use crate::stats::LoaderStats;
 use crate::transform::Pipeline;
 
+/// What to load, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Folder of the data set.
+    pub dir: PathBuf,
+    /// The split.
+    pub split: String,
+    /// Transforms, as in a recipe.
+    pub transforms: Vec<String>,
+    /// Images a batch.
+    pub batch: usize,
+    /// Passes over the split, at least 1.
+    pub epochs: u32,
+    /// The order.
+    pub shuffle: Shuffle,
+    /// Threads, and how records are read.
+    pub options: Options,
+}
+
 /// The loader's rates over whole epochs.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rate {
     /// Images per second: the median of all epochs after the first (of the only one, if so).
     pub img_per_s: f64,
@@ -24,25 +45,59 @@ pub struct Rate {
     pub bytes_per_s: f64,
     /// Seconds that the consumer, which does nothing else, waited over all epochs.
     pub wait_s: f64,
+    /// Microseconds of one thread per image, by stage.
+    pub stages: StageTimes,
+    /// Batches that stood ready when one was asked for, on average.
+    pub queue_depth: f64,
+    /// How records were read.
+    pub io: String,
+    /// What the loader holds in memory by its own account.
+    pub memory_mb: f64,
+    /// What would make it faster.
+    pub advice: String,
 }
 
-/// Loads `epochs` (at least 1) epochs of a split in batches of `batch` by `threads` threads, and drops
-/// each batch as it comes.
-pub fn run(
-    dir: &Path,
-    split: &str,
-    transforms: &[String],
-    batch: usize,
-    threads: usize,
-    epochs: u32,
-) -> Result<Rate, Error> {
-    let dataset = Dataset::open(dir)?;
-    let split = Arc::new(dataset.split(split)?);
-    let pipeline = Pipeline::new(transforms, split.images()?, &dataset.manifest, 1)?;
-    let epochs = epochs.max(1);
-    let order = TrainOrder::new(1, split.len(), batch.max(1), 1, 0..1, (0, 0), epochs);
+/// Microseconds of one thread per image.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StageTimes {
+    /// Finding, reading and checking the record.
+    pub read_us: f64,
+    /// Decoding.
+    pub decode_us: f64,
+    /// Transforms.
+    pub transform_us: f64,
+    /// Waiting for a free slot.
+    pub slot_wait_us: f64,
+}
+
+impl StageTimes {
+    /// The means over what passed.
+    pub fn new(stats: &LoaderStats) -> Self {
+        let mean = |time: Duration| time.as_secs_f64() * 1e6 / stats.images.max(1) as f64;
+        let s = stats.stages;
+        Self {
+            read_us: mean(s.read),
+            decode_us: mean(s.decode),
+            transform_us: mean(s.transform),
+            slot_wait_us: mean(s.slots),
+        }
+    }
+}
+
+/// Loads epochs of a split and drops each batch as it comes.
+pub fn run(request: &Request) -> Result<Rate, Error> {
+    let dataset = Dataset::open(&request.dir)?;
+    let split = Arc::new(match request.shuffle {
+        Shuffle::Full => dataset.split(&request.split)?,
+        Shuffle::Window(_) => dataset.split_lazily(&request.split)?,
+    });
+    let pipeline = Pipeline::new(&request.transforms, split.images()?, &dataset.manifest, 1)?;
+    let (epochs, batch) = (request.epochs.max(1), request.batch.max(1));
+    let counts: Vec<u64> = split.shards().iter().map(|shard| shard.count).collect();
+    let order = TrainOrder::new(1, split.len(), batch, 1, 0..1, (0, 0), epochs).shuffled(request.shuffle, &counts);
     let images = split.len() as f64;
-    let options = Options { threads, ..Options::default() };
+    let options = Options { open: request.shuffle.open(1), ..request.options };
+    let footprint = Footprint::new(&split, &options, batch, pipeline.output().values())?;
     let start = Instant::now();
     let mut loader = Loader::start(split, pipeline, Box::new(order), options)?;
     let mut rates = Vec::with_capacity(epochs as usize);
@@ -54,12 +109,17 @@ pub fn run(
         }
     }
     rates.push(images / since.elapsed().as_secs_f64());
-    let stats = loader.stats();
+    let (stats, time) = (loader.stats(), start.elapsed());
     Ok(Rate {
-        img_per_s: median(&mut rates[1.min(epochs as usize - 1)..]),
+        img_per_s: median(&mut rates[1.min(epochs as usize - 1)..].to_vec()),
         img_per_s_first: rates[0],
-        bytes_per_s: stats.bytes as f64 / start.elapsed().as_secs_f64(),
+        bytes_per_s: stats.bytes as f64 / time.as_secs_f64(),
         wait_s: stats.wait.as_secs_f64(),
+        stages: StageTimes::new(&stats),
+        queue_depth: stats.depth(),
+        io: loader.access().to_owned(),
+        memory_mb: footprint.bytes() as f64 / 1e6,
+        advice: stats.advice(time, options.threads),
     })
 }
 

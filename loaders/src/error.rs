@@ -37,6 +37,19 @@ pub enum Error {
         /// Bytes that were there.
         got: u64,
     },
+    /// A copy would not fit.
+    #[error(
+        "{dir}: the copy needs {:.1} GB, {:.1} GB are free; choose another --stage folder, or none", *needed as f64 / 1e9,
+        *free as f64 / 1e9
+    )]
+    Space {
+        /// Where the copy should go.
+        dir: PathBuf,
+        /// Bytes to copy.
+        needed: u64,
+        /// Bytes that may be written there.
+        free: u64,
+    },
     /// The folder is no data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \

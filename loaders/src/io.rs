@@ -76,13 +76,7 @@ impl Plan {
         Ok(Self::choose(&system, (bytes, largest), available_memory(), open_files() / 2, options))
     }
 
-    fn choose(
-        system: &FileSystem,
-        (bytes, largest): (u64, u64),
-        memory: u64,
-        files: usize,
-        options: &Options,
-    ) -> Self {
+    fn choose(system: &FileSystem, (bytes, largest): (u64, u64), memory: u64, files: usize, options: &Options) -> Self {
         let read = match options.io {
             Io::Auto => system.remote,
             Io::Mmap => false,
@@ -96,7 +90,8 @@ impl Plan {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let window = (options.open > 0).then_some(options.open);
         let loaded = window.map_or(u64::MAX, |open| largest.saturating_mul(open as u64));
-        let plan = Self { access: Access::Map, open: window, whole: false, advise: false, loaded: 0, text: String::new() };
+        let plan =
+            Self { access: Access::Map, open: window, whole: false, advise: false, loaded: 0, text: String::new() };
         if read && loaded <= options.buffer as u64 {
             let text = format!("read, whole shards ahead of use, {} MiB ({why})", mib(loaded));
             return Self { access: Access::Load, loaded, text, ..plan };
@@ -107,7 +102,12 @@ impl Plan {
                 Some(_) => format!("a window's shards take {} MiB, more than the buffer", mib(loaded)),
                 None => "a window order would make the reads longer".to_owned(),
             };
-            return Self { access: Access::Records, open, text: format!("read, record by record ({why}; {hint})"), ..plan };
+            return Self {
+                access: Access::Records,
+                open,
+                text: format!("read, record by record ({why}; {hint})"),
+                ..plan
+            };
         }
         if window.is_some() {
             return Self { text: format!("mmap, shards read ahead ({why})"), ..plan };
@@ -158,8 +158,10 @@ impl Plan {
 }
 
 /// Bytes of a loader that grow with neither the data set nor the number of epochs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Footprint {
+    /// How records are read, and why so, in words.
+    pub access: String,
     /// Batches in flight.
     pub batches: u64,
     /// Shards or records read into memory; of records the mean size counts.
@@ -173,16 +175,23 @@ impl Footprint {
         let batches = (plan.slots(options) * batch * (values * size_of::<f32>() + size_of::<u32>())) as u64;
         let bytes: u64 = split.shards().iter().map(|shard| shard.bytes).sum();
         let fetched = (2 * options.threads.max(1) * batch) as u64 * bytes.div_ceil(split.len().max(1));
-        Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded } })
+        Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })
+    }
+}
+
+impl Footprint {
+    /// All of it.
+    pub fn bytes(&self) -> u64 {
+        self.batches + self.records
     }
 }
 
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        write!(f, "{:.1} MiB: batches {:.1}", mib(self.batches + self.records), mib(self.batches))?;
+        write!(f, "{}; {:.1} MiB", self.access, mib(self.bytes()))?;
         if self.records > 0 {
-            write!(f, ", records {:.1}", mib(self.records))?;
+            write!(f, ", {:.1} of them records", mib(self.records))?;
         }
         Ok(())
     }

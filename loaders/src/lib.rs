@@ -31,6 +31,7 @@ mod resample;
 pub mod shard;
 pub mod sigbus;
 pub mod spec;
+pub mod stage;
 pub mod stats;
 pub mod transform;
 pub mod window;

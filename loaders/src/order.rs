@@ -118,6 +118,17 @@ pub enum Shuffle {
     Window(usize),
 }
 
+impl Shuffle {
+    /// Shards that a rank with so many workers has in use at once, for [`Options::open`](crate::Options::open): of each
+    /// worker those of its window and of the next, and one that a batch between two windows still needs. 0: all.
+    pub fn open(&self, workers: usize) -> usize {
+        match self {
+            Self::Full => 0,
+            Self::Window(k) => workers.saturating_mul(k.saturating_mul(2).saturating_add(1)),
+        }
+    }
+}
+
 impl std::str::FromStr for Shuffle {
     type Err = String;
 
@@ -127,7 +138,9 @@ impl std::str::FromStr for Shuffle {
         match inner.map(|k| k.trim().parse()) {
             Some(Ok(k)) if k > 0 => Ok(Self::Window(k)),
             None if text == "full" => Ok(Self::Full),
-            _ => Err(format!("expected \"full\" or \"window(k)\" with k >= 1 shards, as \"window(8)\", got \"{text}\"")),
+            _ => {
+                Err(format!("expected \"full\" or \"window(k)\" with k >= 1 shards, as \"window(8)\", got \"{text}\""))
+            }
         }
     }
 }
@@ -196,7 +209,14 @@ impl TrainOrder {
             Shuffle::Full => Mixing::Full(Permutation::new(self.seed, self.epoch, self.n)),
             Shuffle::Window(k) => {
                 let epochs = self.epoch..self.epochs;
-                Mixing::Window(Windows::new(self.seed, k, counts, (self.batch, self.workers), self.mine.clone(), epochs))
+                Mixing::Window(Windows::new(
+                    self.seed,
+                    k,
+                    counts,
+                    (self.batch, self.workers),
+                    self.mine.clone(),
+                    epochs,
+                ))
             }
         };
         self

@@ -113,7 +113,9 @@ impl Shard {
             }
         }
         if damaged > 1 && damaged * 2 > looks {
-            return Err(Stale::Index(format!("{damaged} of {looks} records looked at do not start where the index says")));
+            return Err(Stale::Index(format!(
+                "{damaged} of {looks} records looked at do not start where the index says"
+            )));
         }
         Ok(())
     }
@@ -224,9 +226,7 @@ fn load(path: &Path) -> Result<Vec<u8>, Error> {
     let file = open(path)?;
     let length = file.metadata().map_err(failed("read the size of", path))?.len() as usize;
     let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(length)
-        .map_err(|_| failed("find memory for", path)(io::ErrorKind::OutOfMemory.into()))?;
+    bytes.try_reserve_exact(length).map_err(|_| failed("find memory for", path)(io::ErrorKind::OutOfMemory.into()))?;
     bytes.resize(length, 0);
     for (number, part) in bytes.chunks_mut(STRETCH).enumerate() {
         read_exact_at(&file, path, part, (number * STRETCH) as u64)?;

@@ -91,7 +91,9 @@ impl LoaderStats {
             ("decode", format!("convert with --resize 256 (or --raw) or give {threads}"))
         } else if read >= transform {
             let rate = self.bytes as f64 / time / 1e6;
-            let cure = format!("{rate:.0} MB/s came; use shuffle = \"window(8)\", copy to a local disk with --stage, or give {threads}");
+            let cure = format!(
+                "{rate:.0} MB/s came; use shuffle = \"window(8)\", copy to a local disk with --stage, or give {threads}"
+            );
             ("read", cure)
         } else {
             ("transform", format!("give {threads}"))
@@ -185,7 +187,8 @@ mod tests {
 
     fn stats(images: u64, wait: f64, read: f64, decode: f64, transform: f64) -> LoaderStats {
         let seconds = Duration::from_secs_f64;
-        let stages = Stages { read: seconds(read), decode: seconds(decode), transform: seconds(transform), ..Stages::default() };
+        let stages =
+            Stages { read: seconds(read), decode: seconds(decode), transform: seconds(transform), ..Stages::default() };
         LoaderStats { wait: seconds(wait), images, bytes: images * 100_000, stages, ..LoaderStats::default() }
     }
 

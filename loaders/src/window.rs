@@ -194,7 +194,14 @@ mod tests {
 
     const SEED: u64 = 11;
 
-    fn order(counts: &[u64], k: usize, batch: usize, workers: usize, mine: Range<usize>, start: (u32, u64)) -> TrainOrder {
+    fn order(
+        counts: &[u64],
+        k: usize,
+        batch: usize,
+        workers: usize,
+        mine: Range<usize>,
+        start: (u32, u64),
+    ) -> TrainOrder {
         let n = counts.iter().sum();
         TrainOrder::new(SEED, n, batch, workers, mine, start, 3).shuffled(Shuffle::Window(k), counts)
     }
@@ -255,7 +262,9 @@ mod tests {
             let whole = content(&jobs(order(&counts, k, batch, workers, 0..workers, (0, 0))));
             for ranks in 1..=workers {
                 let mut parts: Vec<_> = (0..ranks)
-                    .flat_map(|r| content(&jobs(order(&counts, k, batch, workers, rank_workers(r, ranks, workers), (0, 0)))))
+                    .flat_map(|r| {
+                        content(&jobs(order(&counts, k, batch, workers, rank_workers(r, ranks, workers), (0, 0))))
+                    })
                     .collect();
                 parts.sort();
                 assert_eq!(parts, whole, "{ranks} ranks: {counts:?}, {k}, {batch}, {workers}");

@@ -322,8 +322,7 @@ fn fill(
 }
 
 fn caught<T>(thread: usize, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(f))
-        .unwrap_or_else(|panic| Err(Error::Panic { thread, message: message(&*panic) }))
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(Error::Panic { thread, message: message(&*panic) }))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

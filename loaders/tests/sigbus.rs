@@ -117,7 +117,10 @@ fn a_shard_that_a_loader_mapped_is_named() {
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
     assert_contains(&out, &["batch 0: true"]);
     assert!(!out.contains("still here"));
-    assert_contains(&err, &["shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"]);
+    assert_contains(
+        &err,
+        &["shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"],
+    );
 }
 
 #[test]

@@ -15,11 +15,8 @@ const OPS: &[&str] = &["pad_crop(2)", "flip", "normalize"];
 fn start(data: &TestData, split: Arc<Split>, shuffle: Shuffle, options: Options) -> Loader {
     let counts: Vec<u64> = split.shards().iter().map(|shard| shard.count).collect();
     let order = TrainOrder::new(1, split.len(), 32, 2, 0..2, (0, 0), 2).shuffled(shuffle, &counts);
-    let open = match shuffle {
-        Shuffle::Full => 0,
-        Shuffle::Window(k) => 2 * (2 * k + 1),
-    };
-    Loader::start(split, data.pipeline(OPS, SPEC), Box::new(order), Options { open, ..options }).unwrap()
+    let options = Options { open: shuffle.open(2), ..options };
+    Loader::start(split, data.pipeline(OPS, SPEC), Box::new(order), options).unwrap()
 }
 
 fn lazily(data: &TestData) -> Arc<Split> {

@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{bytes, duration, positive};
+use super::value::{bytes, duration, positive, transforms};
 use crate::train::bench;
 use clap::Subcommand;
 use std::path::PathBuf;
@@ -62,25 +62,32 @@ pub struct Step {
 #[command(after_help = "\
 Example:
   trireme bench loader data/cifar10 --threads 1
-  trireme bench loader data/cifar10 --split test --transform normalize --epochs 10")]
+  trireme bench loader data/cifar10 --split test --transform 'normalize' --epochs 10
+  trireme bench loader data/cifar10 --transform 'random_crop(28),flip,normalize' --io read --shuffle 'window(2)'")]
 pub struct Loader {
     /// Data set
     pub dir: PathBuf,
     /// Split to read
     #[arg(long, value_name = "NAME", default_value = "train")]
     pub split: String,
-    /// Transform, in the words of a recipe; repeat it for a list
-    #[arg(long, value_name = "T", default_values = ["pad_crop(4)", "flip", "normalize"])]
+    /// Transforms, in the words of a recipe, with commas between them; may be repeated
+    #[arg(long, value_name = "LIST", default_value = "pad_crop(4),flip,normalize")]
     pub transform: Vec<String>,
     /// Images a batch
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Loader threads
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
-    pub threads: usize,
+    /// Loader threads [default: this process's cores]
+    #[arg(long, alias = "loader-threads", value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
     /// Passes over the split
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: u32,
+    /// How records are read: auto, mmap or read
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub io: loaders::Io,
+    /// Order of the samples: full or window(k)
+    #[arg(long, value_name = "ORDER", default_value = "full")]
+    pub shuffle: loaders::Shuffle,
 }
 
 /// Arguments of `trireme bench allreduce`.
@@ -119,13 +126,23 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         }
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
-            let rate = loaders::bench::run(&l.dir, &l.split, &l.transform, l.batch, l.threads, l.epochs)
-                .map_err(Failure::failed)?;
+            let threads = l.threads.unwrap_or_else(|| crate::train::cores::affinity().len());
+            let request = loaders::bench::Request {
+                dir: l.dir.clone(),
+                split: l.split.clone(),
+                transforms: l.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),
+                batch: l.batch,
+                epochs: l.epochs,
+                shuffle: l.shuffle,
+                options: loaders::Options { threads, io: l.io, ..loaders::Options::default() },
+            };
+            let rate = loaders::bench::run(&request).map_err(Failure::failed)?;
             print(serde_json::json!({
-                "bench": "loader", "data": l.dir, "split": l.split, "transform": l.transform, "batch": l.batch,
-                "threads": l.threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
+                "bench": "loader", "data": l.dir, "split": l.split, "transform": request.transforms, "batch": l.batch,
+                "threads": threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
                 "img_per_s_first": rate.img_per_s_first, "bytes_per_s": rate.bytes_per_s, "wait_s": rate.wait_s,
-                "rss_mb": bench::memory_mb(), "cpu": bench::processor(),
+                "stages": rate.stages, "queue_depth": rate.queue_depth, "io": rate.io, "advice": rate.advice,
+                "memory_mb": rate.memory_mb, "rss_mb": bench::memory_mb(), "cpu": bench::processor(),
             }))
         }
         What::Allreduce(a) => bench::allreduce(&a.sizes)?.into_iter().try_for_each(|r| {
@@ -152,11 +169,12 @@ mod tests {
 
     #[test]
     fn transforms_keep_their_commas_and_sizes_split_at_theirs() {
-        let What::Loader(loader) = parse("trireme bench loader d --transform contrast(0.2,1.8) --transform flip")
+        let What::Loader(loader) = parse("trireme bench loader d --transform contrast(0.2,1.8),flip --transform flip")
         else {
             panic!("not a loader bench");
         };
-        assert_eq!(loader.transform, ["contrast(0.2,1.8)", "flip"]);
+        let all: Vec<&str> = loader.transform.iter().flat_map(|list| transforms(list)).collect();
+        assert_eq!(all, ["contrast(0.2,1.8)", "flip", "flip"]);
         let What::Allreduce(allreduce) = parse("trireme bench allreduce --sizes 512,64K") else {
             panic!("not an allreduce bench");
         };

@@ -36,13 +36,32 @@ pub struct Args {
     /// Compute threads a rank [default: by the rank's cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+    /// Loader threads a rank [default: by the cores that compute leaves]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub loader_threads: Option<usize>,
+    /// How records are read: auto, mmap or read
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub io: loaders::Io,
+    /// Copy the split to this folder on each node's own disk first, as "$TMPDIR"; a copy that is there is used again
+    #[arg(long, value_name = "DIR")]
+    pub stage: Option<PathBuf>,
 }
 
 /// Scores, and prints on rank 0.
 pub fn run(args: &Args) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let scored = scoring::score(&args.model, args.ema, &args.data, args.split.as_deref(), args.batch, args.threads)?;
+    let scored = scoring::score(&scoring::Request {
+        file: args.model.clone(),
+        ema: args.ema,
+        data: args.data.clone(),
+        split: args.split.clone(),
+        batch: args.batch,
+        threads: args.threads,
+        loader_threads: args.loader_threads,
+        io: args.io,
+        stage: args.stage.clone(),
+    })?;
     let Scored { score, split, network, root } = scored;
     if !root {
         return Ok(());

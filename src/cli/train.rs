@@ -47,6 +47,12 @@ pub struct Args {
     /// Compute threads a rank [default: by the rank's cores]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+    /// Loader threads a rank; the same as --set loader.threads=N [default: by the cores that compute leaves]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub loader_threads: Option<usize>,
+    /// Copy the data set to this folder on each node's own disk first, as "$TMPDIR"; a copy that is there is used again
+    #[arg(long, value_name = "DIR")]
+    pub stage: Option<PathBuf>,
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_steps: Option<u64>,
@@ -71,12 +77,13 @@ impl From<&str> for Resume {
 }
 
 impl Args {
-    /// Every change to the recipe, `--data` included, for [`crate::recipe::Recipe::load`].
+    /// Every change to the recipe, `--data` and `--loader-threads` included, for [`crate::recipe::Recipe::load`].
     pub fn sets(&self) -> Vec<String> {
         // Quoted as TOML, so that no folder name is taken for anything but a string.
         let quoted = |dir: &Path| toml::Value::String(dir.display().to_string());
         let data = self.data.iter().map(|dir| format!("data={}", quoted(dir)));
-        self.set.iter().cloned().chain(data).collect()
+        let threads = self.loader_threads.iter().map(|n| format!("loader.threads={n}"));
+        self.set.iter().cloned().chain(data).chain(threads).collect()
     }
 
     /// The output folder: `--out`, else `runs/` and the recipe's file name without its ending.
@@ -103,6 +110,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         threads: args.threads,
         max_steps: args.max_steps,
         dry_run: args.dry_run,
+        stage: args.stage.clone(),
     };
     match device::run(&request, started)? {
         Some(plan) => print(plan),

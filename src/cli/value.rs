@@ -67,6 +67,24 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     number.checked_mul(1 << shift).ok_or_else(expected)
 }
 
+/// The entries of a list of transforms, `pad_crop(4),contrast(0.2, 1.8),flip`: commas in parentheses part arguments.
+pub(super) fn transforms(list: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut found) = (0i32, 0, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ',' if depth <= 0 => {
+                found.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&list[start..]);
+    found.into_iter().map(str::trim).filter(|entry| !entry.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +96,14 @@ mod tests {
         assert_eq!(bytes("4m"), Ok(4 << 20));
         assert!(bytes("0").is_err() && bytes("K").is_err() && bytes("").is_err() && bytes("4X").is_err());
         assert!(bytes("99999999999999999999G").is_err() && bytes("9999999999999999G").is_err());
+    }
+
+    #[test]
+    fn lists_part_at_commas_outside_of_parentheses() {
+        assert_eq!(transforms("a(1, 2),b , c(3)"), ["a(1, 2)", "b", "c(3)"]);
+        assert_eq!(transforms("flip"), ["flip"]);
+        assert_eq!(transforms(""), [""; 0]);
+        assert_eq!(transforms("normalize(0.5, 0.25"), ["normalize(0.5, 0.25"]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         return refuse("ema.decay", format!("must be in (0, 1), as 0.999, got {decay}"));
     }
     check_codec(recipe).or_else(|(key, why)| refuse(key, why))?;
+    recipe.shuffle.parse::<loaders::Shuffle>().map(drop).or_else(|why| refuse("shuffle", why))?;
     if recipe.data.is_empty() {
         return refuse("data", "empty; name a folder, or give --data DIR".into());
     }
@@ -123,12 +124,13 @@ fn at_least_one(recipe: &Recipe) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 3] {
+fn ranges(recipe: &Recipe) -> [(&'static str, f64, &'static str, bool); 4] {
     let clip = recipe.reduce.clip();
     let (smoothing, bucket) = (recipe.label_smoothing, recipe.reduce.bucket_mb);
     [
         ("label_smoothing", smoothing, "in [0, 1)", (0.0..1.0).contains(&smoothing)),
         ("reduce.bucket_mb", bucket, "> 0", bucket > 0.0),
         ("reduce.clip", clip, ">= 0", clip >= 0.0),
+        ("loader.buffer_mb", recipe.loader.buffer_mb, "> 0", recipe.loader.buffer_mb > 0.0),
     ]
 }

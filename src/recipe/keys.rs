@@ -55,6 +55,10 @@ pub const OPTIMIZERS: &[&str] = &["sgd", "adam", "adamw", "rmsprop", "lars"];
 pub const FORMS: &[&str] = &["torch", "tf"];
 /// Learning-rate schedules of this build.
 pub const SCHEDULES: &[&str] = &["constant", "step", "cosine", "polynomial", "exponential"];
+/// Ways of reading records.
+pub const IOS: &[&str] = &["auto", "mmap", "read"];
+/// What may become of records that cannot be used.
+pub const ON_CORRUPT: &[&str] = &["fail", "skip"];
 /// Gradient codecs of this build.
 pub const CODECS: &[&str] = &codec::NAMES;
 
@@ -67,6 +71,7 @@ pub const KEYS: &[Key] = &[
     key("seed", Kind::Count, "root of every random draw (1)"),
     required("batch", Kind::Count, "images a step, over all ranks"),
     key("workers", Kind::Count, "logical shares of each batch, >= ranks; a silent recipe takes the ranks of its first start"),
+    key("shuffle", Kind::Text, "order of the samples: \"full\", or \"window(k)\" = each worker mixes k shards at a time (\"full\")"),
     key("precision", Kind::Choice(PRECISIONS), "number format of the arithmetic (\"f32\")"),
     key("label_smoothing", Kind::Number, "share of the target spread evenly over all classes, in [0, 1) (0)"),
     key("eval_split", Kind::Text, "split scored after each epoch (\"test\", else \"validation\")"),
@@ -110,6 +115,9 @@ pub const KEYS: &[Key] = &[
     key("reduce.clip", Kind::Number, "ternary: deviations at which a gradient is clipped, 0: never (2.5)"),
     key("loader.threads", Kind::Count, "loader threads a rank (by the number of cores)"),
     key("loader.slots", Kind::Count, "batches in flight a rank (0: threads + 2)"),
+    key("loader.io", Kind::Choice(IOS), "how records are read (\"auto\": mmap on local disks, long reads behind a network)"),
+    key("loader.buffer_mb", Kind::Number, "memory in MB for shards that are read whole (256)"),
+    key("loader.on_corrupt", Kind::Choice(ON_CORRUPT), "training records that cannot be used end the run, or are left out and counted (\"fail\")"),
     key("log.every", Kind::Count, "steps between step lines in metrics.jsonl (1)"),
     key("checkpoint.keep", Kind::Count, "files kept under checkpoints/, the newest (3)"),
 ];

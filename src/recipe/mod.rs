@@ -14,6 +14,7 @@ pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
 use crate::optim::schedule::{maybe_number, number};
 pub use crate::optim::spec::OptimizerSpec as Optimizer;
 pub use error::Error;
+use loaders::Shuffle;
 pub use nearest::{did_you_mean, matches, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -44,6 +45,9 @@ pub struct Recipe {
     /// Logical shares of each batch; set by [`Recipe::resolve`] where the file is silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
+    /// How the samples of an epoch are mixed: `full` or `window(k)`, see [`Recipe::mixing`].
+    #[serde(default = "default::shuffle")]
+    pub shuffle: String,
     /// Number format, one of [`keys::PRECISIONS`].
     #[serde(default = "default::precision")]
     pub precision: String,
@@ -175,7 +179,7 @@ pub enum Overlap {
 }
 
 /// The `[loader]` section.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Loader {
     /// Loader threads a rank, >= 1; absent: by the number of cores.
@@ -183,6 +187,13 @@ pub struct Loader {
     pub threads: Option<usize>,
     /// Batches in flight; 0: threads + 2.
     pub slots: usize,
+    /// How records are read, one of [`keys::IOS`].
+    pub io: String,
+    /// Memory in MB (10^6 bytes) for shards that are read whole, > 0.
+    #[serde(serialize_with = "number")]
+    pub buffer_mb: f64,
+    /// What becomes of a training record that cannot be used, one of [`keys::ON_CORRUPT`].
+    pub on_corrupt: String,
 }
 
 /// The `[log]` section.
@@ -209,6 +220,10 @@ mod default {
     pub fn precision() -> String {
         "f32".into()
     }
+
+    pub fn shuffle() -> String {
+        "full".into()
+    }
 }
 
 impl Default for Reduce {
@@ -223,6 +238,12 @@ impl Default for Reduce {
             clip: None,
             exempt: None,
         }
+    }
+}
+
+impl Default for Loader {
+    fn default() -> Self {
+        Loader { threads: None, slots: 0, io: "auto".into(), buffer_mb: 256.0, on_corrupt: "fail".into() }
     }
 }
 
@@ -277,6 +298,11 @@ impl Recipe {
             check::codec_holds_workers(codec, workers).map_err(|why| Error::Value { place: "workers".into(), why })?;
         }
         check::batch_holds_workers(self.batch, workers).map_err(|why| Error::Value { place: "batch".into(), why })
+    }
+
+    /// How the samples of an epoch are mixed; checked when the recipe was read.
+    pub fn mixing(&self) -> Shuffle {
+        self.shuffle.parse().unwrap_or_default()
     }
 
     /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.

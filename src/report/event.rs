@@ -98,6 +98,29 @@ pub struct Epoch {
     pub img_per_s: f64,
     /// Seconds, evaluation excluded.
     pub seconds: f64,
+    /// What the loaders did.
+    pub loader: Loading,
+}
+
+/// What the ranks' loaders did in an epoch; all but `skipped` of the rank that waited longest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Loading {
+    /// Samples that could not be used and were left out, over all ranks.
+    pub skipped: u64,
+    /// Seconds that compute waited for data.
+    pub data_wait_s: f64,
+    /// Batches that stood ready when one was asked for, on average.
+    pub queue_depth: f64,
+    /// Bytes of the records.
+    pub bytes: u64,
+    /// Microseconds of one thread per image: finding, reading and checking records.
+    pub read_us: f64,
+    /// The same: decoding.
+    pub decode_us: f64,
+    /// The same: transforms.
+    pub transform_us: f64,
+    /// The same: waiting for a free slot.
+    pub slot_wait_us: f64,
 }
 
 /// What the exchange of gradients costs rank 0 a step: means over the first steps of a run.

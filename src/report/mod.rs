@@ -8,7 +8,7 @@ mod terminal;
 mod text;
 mod window;
 
-pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step};
+pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Loading, Start, Step};
 pub use jsonl::Jsonl;
 pub use plain::Plain;
 use std::io::IsTerminal;

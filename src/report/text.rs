@@ -47,8 +47,12 @@ pub(super) fn times(step: &Step) -> String {
 
 pub(super) fn epoch(epoch: &Epoch) -> String {
     let Epoch { loss, top1, lr, img_per_s, seconds, .. } = epoch;
+    let skipped = match epoch.loader.skipped {
+        0 => String::new(),
+        n => format!("  {} left out", plural(n, "bad record")),
+    };
     format!(
-        "epoch {} done: loss {loss:.4}  top-1 {:.2} %  lr {}  {img_per_s:.0} img/s  {seconds:.1} s",
+        "epoch {} done: loss {loss:.4}  top-1 {:.2} %  lr {}  {img_per_s:.0} img/s  {seconds:.1} s{skipped}",
         epoch.epoch + 1,
         top1 * 100.0,
         rate(*lr),

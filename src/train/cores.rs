@@ -52,12 +52,41 @@ fn parse_list(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Whole CPUs that a cgroup's bandwidth limit grants (cgroup v2's `cpu.max`).
+/// Whole CPUs that the cgroups' bandwidth limits grant, the tightest of this process's group and those above it.
 fn quota() -> Option<usize> {
-    let text = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
-    Some((quota / period).floor() as usize)
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    tightest(&groups, |path| std::fs::read_to_string(path).ok())
+}
+
+/// The same from the text of /proc/self/cgroup: version 2's `cpu.max`, version 1's `cpu.cfs_quota_us`. Inside a container the
+/// group's own path may not be there, but the root's files are its own.
+fn tightest(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let root = match controllers {
+            "" => "/sys/fs/cgroup",
+            list if list.split(',').any(|c| c == "cpu") => "/sys/fs/cgroup/cpu",
+            _ => return None,
+        };
+        let above = std::path::Path::new(path).ancestors().filter_map(|p| p.to_str());
+        above.filter_map(|path| limit(root, path.trim_end_matches('/'), &read)).min_by(f64::total_cmp)
+    });
+    limits.min_by(f64::total_cmp).map(|cpus| cpus.floor() as usize)
+}
+
+/// CPUs that one group grants; none without a limit.
+fn limit(root: &str, path: &str, read: &impl Fn(&str) -> Option<String>) -> Option<f64> {
+    let number = |name: &str| read(&format!("{root}{path}/{name}"))?.trim().parse::<f64>().ok();
+    let (quota, period) = match read(&format!("{root}{path}/cpu.max")) {
+        Some(text) => {
+            let (quota, period) = text.trim().split_once(' ')?;
+            (quota.parse().ok()?, period.parse().ok()?)
+        }
+        None => (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?),
+    };
+    // version 1 writes -1 where there is no limit
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
 /// A core that k ranks may use counts 1/k for each of them.
@@ -135,6 +164,28 @@ mod tests {
         assert_eq!(share(&m, 1).own, 1);
         let text = warning(&m).unwrap();
         assert!(text.contains("rank 1 shares its core(s) [2] on a") && text.contains("--bind-to none"), "{text}");
+    }
+
+    #[test]
+    fn the_tightest_cgroup_counts() {
+        let files = |files: &'static [(&'static str, &'static str)]| {
+            move |path: &str| files.iter().find(|f| f.0 == path).map(|f| f.1.to_string())
+        };
+        let v2 = files(&[
+            ("/sys/fs/cgroup/job/cpu.max", "400000 100000\n"),
+            ("/sys/fs/cgroup/job/step/cpu.max", "max 100000\n"),
+            ("/sys/fs/cgroup/cpu.max", "850000 100000\n"),
+        ]);
+        assert_eq!(tightest("0::/job/step\n", &v2), Some(4));
+        assert_eq!(tightest("0::/elsewhere\n", &v2), Some(8));
+        let v1 = files(&[
+            ("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "250000\n"),
+            ("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"),
+            ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
+            ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        assert_eq!(tightest("9:memory:/job\n4:cpu,cpuacct:/job\n", &v1), Some(2));
+        assert_eq!(tightest("4:cpu,cpuacct:/\n", &v1), None);
     }
 
     #[test]

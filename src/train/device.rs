@@ -1,17 +1,19 @@
 //! From the request to a running session: device, threads, ranks, agreement. The one place that names a concrete backend.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::prepare::{Place, Request, Run, Source, claim_output};
 use super::session::Session;
-use super::{Error, cores};
+use super::{Error, cores, staging};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::comm::{self, Comm};
 use crate::nn::table;
-use crate::recipe::Overlap;
+use crate::recipe::{self, Overlap};
 use crate::report::{Reporter, Start};
+use loaders::Shuffle;
 
 /// What `--device cuda` meets in this build.
 fn no_cuda() -> Error {
@@ -52,15 +54,34 @@ impl Budget {
     }
 }
 
-/// Opens what the request names, for the device that it names.
-fn open(request: &Request) -> Result<Source, Error> {
+/// Opens what the request names, for the device that it names. With `--stage` the data set is copied first, which all ranks of
+/// a `session` do together; without one this is the only rank.
+fn open(request: &Request, session: Option<&Session>) -> Result<Source, Error> {
     if let Some(file) = &request.resume_from {
         let file = file.display();
         return Err(Error::Usage(format!(
             "--resume {file}: this version cannot go on from a file yet; leave --resume out"
         )));
     }
-    if request.cuda { Err(no_cuda()) } else { Source::open(request) }
+    if request.cuda {
+        return Err(no_cuda());
+    }
+    let recipe = Source::recipe(request);
+    let Some(under) = &request.stage else {
+        let recipe = recipe?;
+        let data = PathBuf::from(&recipe.data);
+        return Source::open(recipe, &data);
+    };
+    let recipe = match session {
+        Some(session) => session.agree(recipe)?,
+        None => recipe?,
+    };
+    let splits = |names: &[&str]| {
+        let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
+        Ok(["train".to_string()].into_iter().chain(scored).collect())
+    };
+    let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
+    Source::open(recipe, &dir)
 }
 
 /// Plans the run on this rank.
@@ -74,24 +95,30 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
     let comm = Comm::launch();
-    let source = open(request);
+    // what all ranks do together waits for MPI
+    let source = (alone || request.stage.is_none()).then(|| open(request, None));
     let mut early = None;
     let mut late = None;
     if alone {
         let cores = cores::Cores { own: cores::affinity().len() };
-        early = Some(source.and_then(|source| {
-            let budget = Budget::new(cores, request, source.recipe.loader.threads, 1);
-            Ok((plan(source, budget, 0, 1)?, budget))
-        }));
+        early = source.map(|source| {
+            source.and_then(|source| {
+                let budget = Budget::new(cores, request, source.recipe.loader.threads, 1);
+                Ok((plan(source, budget, 0, 1)?, budget))
+            })
+        });
     } else {
-        late = Some(source);
+        late = source;
     }
     let mut session = Session::join(comm)?;
     let result = match early {
         Some(planned) if session.world.size == 1 => {
             planned.and_then(|(run, b)| begin(&mut session, run, b, request, started))
         }
-        _ => join(&mut session, late.unwrap_or_else(|| open(request)), request, started),
+        _ => {
+            let source = late.unwrap_or_else(|| open(request, Some(&session)));
+            join(&mut session, source, request, started)
+        }
     };
     session.conclude(result)
 }
@@ -135,22 +162,20 @@ fn begin(
     let mut report = session.agree(report)?;
     let overlap = budget.overlap(run.recipe.reduce.overlap);
     session.notes.iter().for_each(|note| report.note(note));
-    report.event(start_event(session, &run, budget, overlap, request))?;
+    let start = session.agree(start_event(session, &run, budget, overlap, request))?;
+    report.event(start)?;
     super::train(session, run, request, overlap, started, report)?;
     Ok(None)
 }
 
 /// Recipe, layers and memory, as `--dry-run` prints them.
 fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
-    let input: usize = run.graph.net().input.elems() * run.division.largest() * 4;
-    let slots = match run.options.slots {
-        0 => run.options.threads + 2,
-        n => n,
-    };
+    let (training, scoring) = run.footprints()?;
+    let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
     let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
     let mut others = vec![
         ("codec, residuals included", run.reduction.memory()),
-        ("loader's batches", input * slots),
+        ("loader", loaders as usize),
         ("oneDNN's work space", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
     ];
@@ -164,7 +189,33 @@ fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
     ))
 }
 
-fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool, request: &Request) -> Start {
+/// How samples are mixed, and over how many.
+fn order(run: &Run<Cpu>) -> String {
+    let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
+    match run.recipe.mixing() {
+        Shuffle::Full => "full: all samples mixed".into(),
+        Shuffle::Window(k) => {
+            let window = (images * k as u64 / shards).min(images / run.division.workers as u64);
+            format!("window({k}): each worker mixes about {window} samples at a time")
+        }
+    }
+}
+
+/// How the loaders read, and the memory that they take.
+fn loader(run: &Run<Cpu>) -> Result<String, Error> {
+    let (training, scoring) = run.footprints()?;
+    let more =
+        scoring.map_or(String::new(), |s| format!("; scoring {:.1} MiB more", s.bytes() as f64 / f64::from(1 << 20)));
+    Ok(format!("{training}{more}"))
+}
+
+fn start_event(
+    session: &Session,
+    run: &Run<Cpu>,
+    budget: Budget,
+    overlap: bool,
+    request: &Request,
+) -> Result<Start, Error> {
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let when = match (session.world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
@@ -190,10 +241,12 @@ fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool,
         ("exchange", exchange),
         ("codec", run.reduction.describe()),
         ("schedule", run.schedule.describe()),
-        ("shards", format!("{} in {}", run.source.train.shards().len(), run.recipe.data)),
+        ("shards", format!("{} in {}", run.source.train.shards().len(), run.source.train.dir().display())),
+        ("order", order(run)),
+        ("loader", loader(run)?),
         ("out", request.out.display().to_string()),
     ];
-    Start {
+    Ok(Start {
         step: 0,
         epoch: 0,
         epochs: run.recipe.epochs,
@@ -206,5 +259,5 @@ fn start_event(session: &Session, run: &Run<Cpu>, budget: Budget, overlap: bool,
         workers: run.division.workers,
         ranks: session.world.size,
         facts: facts.into_iter().map(|(k, v)| (k.to_string(), v)).collect::<BTreeMap<_, _>>(),
-    }
+    })
 }

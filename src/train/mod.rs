@@ -12,12 +12,14 @@ pub mod doctor;
 mod error;
 pub mod evaluate;
 mod exchange;
+mod loading;
 pub mod model;
 mod output;
 pub mod prepare;
 pub mod reduction;
 pub mod scoring;
 pub mod session;
+mod staging;
 mod step;
 mod sums;
 
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 use crate::backend::Backend;
 use crate::report::{End, Epoch, Eval, Reporter};
 use evaluate::Score;
-use loaders::{Loader, TrainOrder};
+use loaders::Loader;
 use output::Output;
 use prepare::Run;
 use session::Session;
@@ -45,15 +47,14 @@ fn train<B: Backend>(
     mut report: Reporter,
 ) -> Result<(), Error> {
     let d = run.division.clone();
-    let order =
-        TrainOrder::new(run.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), run.recipe.epochs);
-    let mut loader = Loader::start(run.source.train.clone(), run.source.augment.clone(), Box::new(order), run.options)?;
+    let (train, augment) = (run.source.train.clone(), run.source.augment.clone());
+    let mut loader = Loader::start(train, augment, Box::new(run.order()), run.options)?;
     let mut stepper = Stepper::new(session, &mut run, overlap);
     let mut output = Output::new(session, request, &run);
     let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
     let (mut done, mut trained, mut score) = (0, Duration::ZERO, None);
     for epoch in 0..run.recipe.epochs {
-        let (start, first) = (Instant::now(), done);
+        let (start, first, loaded) = (Instant::now(), done, loader.stats());
         for step in 0..d.steps_per_epoch.min(last - done) {
             let lr = run.schedule.lr(done);
             let event = stepper.step(&mut run, &mut loader, epoch, step, done, lr)?;
@@ -67,14 +68,12 @@ fn train<B: Backend>(
                 ));
             }
         }
-        trained += start.elapsed();
-        report.event(stepper.epoch(
-            epoch,
-            done,
-            run.schedule.lr(done.saturating_sub(1)),
-            done - first,
-            start.elapsed(),
-        ))?;
+        let time = start.elapsed();
+        trained += time;
+        let (loading, advice) = loading::gather(session, loader.stats() - loaded, time, run.options.threads)?;
+        let lr = run.schedule.lr(done.saturating_sub(1));
+        report.event(Epoch { loader: loading, ..stepper.epoch(epoch, done, lr, done - first, time) })?;
+        report.note(&advice);
         score = evaluate(session, &mut run, epoch + 1, done, &mut report)?;
         output.checkpoint(&mut run, epoch + 1, done, score, &mut report)?;
         if done == last {
@@ -113,6 +112,15 @@ impl<B: Backend> Stepper<'_, B> {
         let count = sums.count.max(1) as f64;
         let seconds = time.as_secs_f64();
         let img_per_s = if steps == 0 { 0.0 } else { sums.count as f64 / seconds };
-        Epoch { step, epoch, loss: sums.loss / count, top1: sums.top1 as f64 / count, lr, img_per_s, seconds }
+        Epoch {
+            step,
+            epoch,
+            loss: sums.loss / count,
+            top1: sums.top1 as f64 / count,
+            lr,
+            img_per_s,
+            seconds,
+            loader: Default::default(),
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::session::Session;
 use super::{Error, model};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
+use crate::recipe;
 use crate::report::{Checkpoint, Reporter};
 use loaders::Images;
 
@@ -88,7 +89,7 @@ fn file<B: Backend>(run: &mut Run<B>, epoch: u64, step: u64, score: Option<Score
     let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
     let mut recipe = run.recipe.clone();
     // how the run was driven is no part of what was computed
-    recipe.loader = Default::default();
+    recipe.loader = recipe::Loader { on_corrupt: recipe.loader.on_corrupt, ..Default::default() };
     Ok(ModelFile {
         network: recipe.model.clone(),
         input: [input.c, input.h, input.w],

@@ -12,8 +12,9 @@ use crate::models;
 use crate::nn::{Graph, NetSpec, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
 use crate::recipe::{self, Known, Recipe};
-use loaders::order::{rank_workers, worker_positions};
-use loaders::{Dataset, ImageSpec, Images, Manifest, Options, Pipeline, Split};
+use loaders::io::Footprint;
+use loaders::order::{TrainOrder, rank_workers, worker_positions};
+use loaders::{Dataset, ImageSpec, Images, Manifest, Options, Pipeline, Shuffle, Split};
 
 /// What `trireme train` was asked to do.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Request {
     pub max_steps: Option<u64>,
     /// Print the plan and stop.
     pub dry_run: bool,
+    /// Folder on each node's own disk for a copy of the data set.
+    pub stage: Option<PathBuf>,
 }
 
 /// The recipe and the data that it names; the same on every rank.
@@ -60,13 +63,20 @@ pub fn transform_names() -> Vec<&'static str> {
 }
 
 impl Source {
-    /// Reads the recipe and opens the data set.
-    pub fn open(request: &Request) -> Result<Self, Error> {
+    /// Reads the recipe.
+    pub fn recipe(request: &Request) -> Result<Recipe, Error> {
         let (models, transforms) = (models::names(), transform_names());
         let known = Known { models: &models, transforms: &transforms };
-        let recipe = Recipe::load(&request.recipe, &request.sets, &known)?;
-        let dataset = Dataset::open(&recipe.data)?;
-        let train = Arc::new(dataset.split("train")?);
+        Ok(Recipe::load(&request.recipe, &request.sets, &known)?)
+    }
+
+    /// Opens the recipe's data set in `dir`, which may be a copy of it.
+    pub fn open(recipe: Recipe, dir: &Path) -> Result<Self, Error> {
+        let dataset = Dataset::open(dir)?;
+        let train = Arc::new(match recipe.mixing() {
+            Shuffle::Full => dataset.split("train")?,
+            Shuffle::Window(_) => dataset.split_lazily("train")?,
+        });
         if train.is_empty() {
             return Err(Error::Failed(format!("data set {}: its train split has no images", recipe.data)));
         }
@@ -230,12 +240,22 @@ impl<B: Backend> Run<B> {
         }
         let reduction = Reduction::new(&recipe, &graph, &division)?;
         graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
-        let options = Options { threads: place.loader_threads, slots: recipe.loader.slots, nice: LOADER_NICE };
+        let options = Options {
+            threads: place.loader_threads,
+            slots: recipe.loader.slots,
+            nice: LOADER_NICE,
+            // checked when the recipe was read
+            io: recipe.loader.io.parse().unwrap_or_default(),
+            open: recipe.mixing().open(division.mine.len()),
+            buffer: (recipe.loader.buffer_mb * 1e6) as usize,
+            skip: recipe.loader.on_corrupt == "skip",
+        };
         let evaluation = source.eval.clone().map(|split| Evaluation {
             split,
             pipeline: source.preprocess.clone(),
             batch: division.largest(),
-            options,
+            // a score of fewer images is another score: a bad record ends it
+            options: Options { open: 0, skip: false, ..options },
         });
         for size in evaluation.iter().flat_map(Evaluation::sizes) {
             graph.prepare(size)?;
@@ -250,6 +270,24 @@ impl<B: Backend> Run<B> {
         let optimizer = Optimizer::new(&graph, o.method()?, policy)?;
         let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
         Ok(Self { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, options })
+    }
+}
+
+impl<B: Backend> Run<B> {
+    /// The training order of this rank, from its start.
+    pub fn order(&self) -> TrainOrder {
+        let d = &self.division;
+        let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
+        TrainOrder::new(self.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), self.recipe.epochs)
+            .shuffled(self.recipe.mixing(), &counts)
+    }
+
+    /// What the loaders of training and of scoring hold in memory.
+    pub fn footprints(&self) -> Result<(Footprint, Option<Footprint>), Error> {
+        let (values, batch) = (self.source.augment.output().values(), self.division.largest());
+        let of = |split: &Split, options: &Options| Footprint::new(split, options, batch, values);
+        let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.options)).transpose()?;
+        Ok((of(&self.source.train, &self.options)?, scoring))
     }
 }
 

@@ -1,20 +1,20 @@
 //! Using a model file: scoring a data set on all ranks, and naming what is on pictures.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::evaluate::{Evaluation, Score};
 use super::model;
 use super::prepare::network;
 use super::session::Session;
-use super::{Error, cores};
+use super::{Error, cores, staging};
 use crate::backend::cpu::Cpu;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::nn::{Graph, Purpose};
 use crate::recipe;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, ImageSpec, Images, Manifest, Options, Pipeline, picture};
+use loaders::{Dataset, ImageSpec, Images, Io, Manifest, Options, Pipeline, picture};
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -44,31 +44,62 @@ fn read(file: &Path, ema: bool) -> Result<ModelFile, Error> {
     Ok(model)
 }
 
-/// Scores `split` (default: test, else validation) of the data set in `data` over all ranks, in batches of `batch` images;
-/// `ema`: with the averaged weights.
-pub fn score(
-    file: &Path,
-    ema: bool,
-    data: &Path,
-    split: Option<&str>,
-    batch: usize,
-    threads: Option<usize>,
-) -> Result<Scored, Error> {
+/// What `trireme eval` was asked to do.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The model file.
+    pub file: PathBuf,
+    /// Whether the averaged weights are meant.
+    pub ema: bool,
+    /// Folder of the data set.
+    pub data: PathBuf,
+    /// The split; `None`: test, else validation.
+    pub split: Option<String>,
+    /// Images a batch.
+    pub batch: usize,
+    /// Compute threads; `None` = this rank's cores.
+    pub threads: Option<usize>,
+    /// Loader threads; `None` = the cores that are left.
+    pub loader_threads: Option<usize>,
+    /// How records are read.
+    pub io: Io,
+    /// Folder on each node's own disk for a copy of the split.
+    pub stage: Option<PathBuf>,
+}
+
+/// Scores a split over all ranks.
+pub fn score(request: &Request) -> Result<Scored, Error> {
     let comm = Comm::launch();
-    let opened = open(file, ema, data, split, batch);
+    // what all ranks do together waits for MPI
+    let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
-    let result = score_on(&mut session, opened, threads);
+    let opened = opened.unwrap_or_else(|| staged(&session, request));
+    let result = score_on(&mut session, opened, request);
     session.conclude(result)
 }
 
-fn open(file: &Path, ema: bool, data: &Path, split: Option<&str>, batch: usize) -> Result<Opened, Error> {
-    let model = read(file, ema)?;
+/// Opens a copy of the split on this node's disk.
+fn staged(session: &Session, request: &Request) -> Result<Opened, Error> {
+    let Request { data, stage, .. } = request;
+    let under = stage.as_deref().unwrap_or(data);
+    let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
+    open(request, &staging::stage(Some(session), data, under, splits)?)
+}
+
+/// The split that is asked for, of those that there are.
+fn split_name(request: &Request, names: &[&str]) -> Result<String, Error> {
+    recipe::eval_split(request.split.as_deref(), names)?.ok_or_else(|| {
+        let data = request.data.display();
+        Error::Usage(format!("{data} has no split test or validation; name one with --split"))
+    })
+}
+
+fn open(request: &Request, data: &Path) -> Result<Opened, Error> {
+    let (file, batch) = (&request.file, request.batch);
+    let model = read(file, request.ema)?;
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
-    let name = recipe::eval_split(split, &splits)?.ok_or_else(|| {
-        Error::Usage(format!("{} has no split test or validation; name one with --split", data.display()))
-    })?;
-    let split = dataset.split(&name)?;
+    let split = dataset.split(&split_name(request, &splits)?)?;
     let (given, expected) = (split.images()?, images(model.image));
     let fits = match expected {
         Images::Fixed(_) => given == expected,
@@ -88,7 +119,12 @@ fn open(file: &Path, ema: bool, data: &Path, split: Option<&str>, batch: usize) 
     let pipeline = Pipeline::new(&model.preprocess, expected, &manifest(&model), 0)?;
     // a batch larger than the split would be planned for images that do not exist
     let batch = batch.min(split.len().max(1) as usize);
-    let evaluation = Evaluation { split: Arc::new(split), pipeline, batch, options: Options::default() };
+    let evaluation = Evaluation {
+        split: Arc::new(split),
+        pipeline,
+        batch,
+        options: Options { io: request.io, ..Options::default() },
+    };
     Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation })
 }
 
@@ -110,7 +146,7 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
     Ok(text)
 }
 
-fn score_on(session: &mut Session, opened: Result<Opened, Error>, threads: Option<usize>) -> Result<Scored, Error> {
+fn score_on(session: &mut Session, opened: Result<Opened, Error>, request: &Request) -> Result<Scored, Error> {
     session.same_program()?;
     let Opened { model, mut evaluation, text } = session.agree(opened)?;
     session.same(
@@ -119,8 +155,8 @@ fn score_on(session: &mut Session, opened: Result<Opened, Error>, threads: Optio
         "start all ranks with the same files and options",
     )?;
     let cores = session.cores()?;
-    let threads = threads.unwrap_or(cores.own);
-    evaluation.options.threads = cores.own.saturating_sub(threads).max(1);
+    let threads = request.threads.unwrap_or(cores.own);
+    evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
     if session.is_root() {
         session.notes.iter().for_each(|note| eprintln!("{note}"));
     }

@@ -38,7 +38,8 @@ impl Session {
     /// All ranks learn whether all succeeded. If not, rank 0 gets the first failing rank's error, the others
     /// [`Error::Elsewhere`], so that one message is printed and every rank ends.
     pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
-        if self.world.size == 1 {
+        if self.world.size == 1 || matches!(local, Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
+            // nobody else, or an error on which all have agreed before
             return local;
         }
         let report = match &local {
