@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::mapping::Mapping;
 use crate::record::{HEADER, OVERHEAD, read_record, record_size};
 use crate::replace::{replace, suffixed};
 
-/// Distance of two reads ahead within a file, and length of a read of a whole file.
+/// Distance of two reads ahead within a file.
 pub(crate) const STRETCH: usize = 8 << 20;
 
 /// A shard's bytes.
@@ -221,17 +221,18 @@ fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(failed("open", path))
 }
 
-/// The whole file, by long reads.
+/// The whole file.
 fn load(path: &Path) -> Result<Vec<u8>, Error> {
     let file = open(path)?;
     let length = file.metadata().map_err(failed("read the size of", path))?.len() as usize;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| failed("find memory for", path)(io::ErrorKind::OutOfMemory.into()))?;
-    bytes.resize(length, 0);
-    for (number, part) in bytes.chunks_mut(STRETCH).enumerate() {
-        read_exact_at(&file, path, part, (number * STRETCH) as u64)?;
+    // into the reserved memory as it is, in reads as long as the system makes them
+    (&file).take(length as u64).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    match bytes.len() {
+        got if got < length => Err(short(path, 0, length, got)),
+        _ => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 fn read_exact_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), Error> {

@@ -65,6 +65,10 @@ impl Sub for LoaderStats {
 
 /// Less of the time than this spent waiting is nothing to advise on.
 const NEGLIGIBLE: f64 = 0.02;
+/// A consumer that waits for more of the time than this does nothing else.
+const IDLE: f64 = 0.95;
+/// Bytes per second and thread that no disk delivers.
+const MEMORY: f64 = 1e9;
 
 impl LoaderStats {
     /// Batches that stood ready, on average.
@@ -83,30 +87,36 @@ impl LoaderStats {
             let share = 100.0 * busy / (time * threads.max(1) as f64);
             return format!("the loader keeps up; its threads were busy {:.0} % of the time", share.min(100.0));
         }
-        let (got, wanted) = (rate(time), rate(time - wait));
-        // threads that would keep up, were each as fast as these
-        let more = ((busy / (time - wait).max(1e-9)).ceil() as usize).saturating_sub(threads).clamp(1, 999);
-        let threads = format!("{more} more loader thread{}", if more == 1 { "" } else { "s" });
+        let idle = wait > IDLE * time;
+        let speed = match idle {
+            true => format!("{} img/s", grouped(rate(time))),
+            false => format!("{} of {} img/s wanted", grouped(rate(time)), grouped(rate(time - wait))),
+        };
+        // threads that would keep up, were each as fast as these; a consumer that does nothing has no pace to keep up with
+        let more = ((busy / (time - wait).max(1e-9)).ceil() as usize).saturating_sub(threads).max(1);
+        let threads = match (idle, more) {
+            (true, _) => "more loader threads".to_owned(),
+            (false, 1) => "1 more loader thread".to_owned(),
+            (false, more) => format!("{more} more loader threads"),
+        };
+        let from_storage = self.bytes as f64 / read.max(1e-9);
         let (stage, cure) = if decode >= read && decode >= transform {
             ("decode", format!("convert with --resize 256 (or --raw) or give {threads}"))
-        } else if read >= transform {
-            let rate = self.bytes as f64 / time / 1e6;
-            let cure = format!(
-                "{rate:.0} MB/s came; use shuffle = \"window(8)\", copy to a local disk with --stage, or give {threads}"
-            );
-            ("read", cure)
-        } else {
+        } else if transform > read {
             ("transform", format!("give {threads}"))
+        } else if from_storage > MEMORY {
+            ("read", format!("the records come from memory, their checksums take the time; give {threads}"))
+        } else {
+            let rate = from_storage / 1e6;
+            let cure = "copy to a local disk with --stage, use shuffle = \"window(8)\"";
+            ("read", format!("a thread gets {rate:.0} MB/s; {cure}, or give {threads}"))
         };
-        format!("{stage}-bound: {} of {} img/s wanted; {cure}", grouped(got), grouped(wanted))
+        format!("{stage}-bound: {speed}; {cure}")
     }
 }
 
-/// `1234.5` as `1,234`; what nobody can reach, as "any number of".
+/// `1234.5` as `1,234`.
 fn grouped(rate: f64) -> String {
-    if rate > 1e8 {
-        return "as many as possible".into();
-    }
     let digits = format!("{rate:.0}");
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -202,10 +212,14 @@ mod tests {
             "decode-bound: 640 of 1,100 img/s wanted; convert with --resize 256 (or --raw) or give 2 more loader threads"
         );
         let text = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1);
-        assert!(text.starts_with("read-bound: 640 of 1,280 img/s wanted; 64 MB/s came;"), "{text}");
+        assert!(text.starts_with("read-bound: 640 of 1,280 img/s wanted; a thread gets 71 MB/s; "), "{text}");
         assert!(text.contains("--stage") && text.ends_with("give 1 more loader thread"), "{text}");
         let text = stats(6400, 5.0, 1.0, 1.0, 8.0).advice(ten, 1);
         assert_eq!(text, "transform-bound: 640 of 1,280 img/s wanted; give 1 more loader thread");
+        let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1);
+        assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("give more loader threads"), "{text}");
+        let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1);
+        assert!(text.contains("come from memory"), "{text}");
         let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1);
         assert_eq!(text, "the loader keeps up; its threads were busy 50 % of the time");
     }
