@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use loaders::example::{self, Example, Format};
 use loaders::record::RecordWriter;
-use loaders::{Draws, ImageSpec, Manifest, ShardManifest, SplitManifest, bench, shard};
+use loaders::{Draws, ImageSpec, Manifest, Options, ShardManifest, Shuffle, SplitManifest, bench, shard};
 
 const BATCH: usize = 128;
 const EPOCHS: u32 = 6;
@@ -49,7 +49,15 @@ fn measure(
     transforms: &[String],
     threads: usize,
 ) -> Result<serde_json::Value, loaders::Error> {
-    let rate = bench::run(dir, split, transforms, BATCH, threads, EPOCHS)?;
+    let rate = bench::run(&bench::Request {
+        dir: dir.to_owned(),
+        split: split.to_owned(),
+        transforms: transforms.to_vec(),
+        batch: BATCH,
+        epochs: EPOCHS,
+        shuffle: Shuffle::Full,
+        options: Options { threads, ..Options::default() },
+    })?;
     let checksum_ns = bench::checksum_ns(dir, split)?;
     let image_ns = 1e9 / rate.img_per_s * threads.max(1) as f64;
     Ok(serde_json::json!({

@@ -190,6 +190,9 @@ pub trait Backend: Sized + 'static {
     /// `to += from`.
     fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
 
+    /// `to *= factor`.
+    fn scale(&self, to: &mut Self::Buf, factor: f32) -> Result<(), Error>;
+
     /// One optimizer step over the stretches of a chunk, whose `slots` are those of the rule, in its order; tells whether all
     /// parameters are still finite.
     fn update(

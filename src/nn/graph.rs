@@ -232,6 +232,11 @@ impl<B: Backend> Graph<B> {
         Ok(sums)
     }
 
+    /// Multiplies the gradients of the step, which must all be back.
+    pub fn scale_gradients(&mut self, factor: f32) -> Result<(), Error> {
+        self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
+    }
+
     /// Leaves this batch's gradients in `grads`; at the last turn with those of earlier workers, chunk by chunk.
     fn gradients<E: From<Error>>(
         &mut self,

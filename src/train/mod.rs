@@ -19,6 +19,7 @@ pub mod prepare;
 pub mod reduction;
 pub mod scoring;
 pub mod session;
+mod skips;
 mod staging;
 mod step;
 mod sums;
@@ -61,6 +62,9 @@ fn train<B: Backend>(
             done += 1;
             report.event(event)?;
             stepper.exchange_report().into_iter().try_for_each(|costs| report.event(costs))?;
+            // other ranks' reporters are silent, and what they have to say is theirs alone
+            let say = |line: String| if session.is_root() { report.note(&line) } else { eprintln!("{line}") };
+            stepper.skips.take().into_iter().for_each(say);
             if done == 1 {
                 report.note(&format!(
                     "first step done {:.2} s after the start of the program",

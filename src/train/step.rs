@@ -6,6 +6,7 @@ use super::Error;
 use super::exchange::Exchange;
 use super::prepare::Run;
 use super::session::Session;
+use super::skips::Skips;
 use super::sums::{StepSums, SumsLayout};
 use crate::backend::{Backend, LossSums};
 use crate::nn::graph::Ready;
@@ -23,6 +24,8 @@ pub struct Stepper<'a, B: Backend> {
     comm_wait_ms: f64,
     epoch: LossSums,
     images: u64,
+    /// What is to be said of records that were left out.
+    pub skips: Skips,
 }
 
 impl<'a, B: Backend> Stepper<'a, B> {
@@ -34,7 +37,16 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let layout = SumsLayout::new(&run.graph, ranks, gather);
         let mine = run.division.mine.clone();
         let exchange = Exchange::new(session.comm.clone(), (rank, ranks), overlap, mine, &mut run.reduction);
-        Self { session, exchange, layout, smoothing, comm_wait_ms: 0.0, epoch: LossSums::default(), images: 0 }
+        Self {
+            session,
+            exchange,
+            layout,
+            smoothing,
+            comm_wait_ms: 0.0,
+            epoch: LossSums::default(),
+            images: 0,
+            skips: Skips::default(),
+        }
     }
 
     /// Images that all ranks have trained on.
@@ -70,6 +82,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
         let sums = StepSums::from_values(self.layout, sums);
         self.comm_wait_ms = self.exchange.take_wait().as_secs_f64() * 1e3;
+        // records may have been left out, which only now all ranks know
+        let (planned, count) = (run.division.images_of(step) as u64, sums.loss_sums().count);
+        if count != planned && count > 0 {
+            run.graph.scale_gradients((planned as f64 / count as f64) as f32)?;
+        }
         // every rank has the same sums and the same parameters, so all stop here together
         if !sums.loss().is_finite() {
             return Err(not_finite(self.session, done, lr));
@@ -99,6 +116,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
                     "expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}"
                 )));
             }
+            let world = &self.session.world;
+            self.skips.note(batch.skipped(), (world.rank, world.size));
+            // nothing to do unless records were left out
+            run.graph.prepare(batch.len())?;
             let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
             let mut hand_over = |chunk, gradients| self.exchange.ready(chunk, gradients);

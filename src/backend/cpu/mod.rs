@@ -191,6 +191,12 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn scale(&self, to: &mut AlignedBuf, factor: f32) -> Result<(), Error> {
+        // asked for in a few steps of a run, if at all: not worth waking the threads
+        to.as_mut_slice().iter_mut().for_each(|x| *x *= factor);
+        Ok(())
+    }
+
     fn update(
         &self,
         update: &Update,

@@ -112,6 +112,11 @@ impl Backend for Reference {
         Ok(())
     }
 
+    fn scale(&self, to: &mut HostBuf, factor: f32) -> Result<(), Error> {
+        to.0.iter_mut().for_each(|a| *a *= factor);
+        Ok(())
+    }
+
     fn update(
         &self,
         update: &Update,
