@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench lint doc clean
+.PHONY: help setup build demo test bench bench-loader lint doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -30,7 +30,7 @@ mpi_flags = $$($(MPIRUN) --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE' && 
 help: ## this list
 	@echo 'trireme: trains image classifiers data-parallel over MPI'
 	@echo
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: ## install the Debian packages that are missing (root or sudo)
 	@missing=''; for package in $(PACKAGES); do \
@@ -87,6 +87,21 @@ bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes
 	elif [ -f $(DATA)/dataset.json ]; then $(BIN) bench loader $(DATA) --threads 1; \
 	else echo 'no data/cifar10 for `bench loader`; make it with: trireme data convert cifar10 SRC data/cifar10' >&2; fi
 	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) bench allreduce
+
+# Sets that are there: real photos as they are and as `convert --resize 256 --raw` made them, and CIFAR-10.
+JPEG ?= data/jpeg10
+RAW256 ?= data/jpeg10-raw256
+CIFAR10 ?= data/cifar10
+CROPS := random_resized_crop(224),flip,normalize
+
+bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far as they are there, 1 and 2 threads
+	@measure() { [ -f "$$1/dataset.json" ] || { echo "no $$1: left out" >&2; return 0; }; \
+	for threads in 1 2; do \
+		$(BIN) bench loader "$$1" --transform "$$2" --batch "$$3" --threads $$threads --epochs "$$4"; \
+	done; }; \
+	measure '$(JPEG)' '$(CROPS)' 64 5; \
+	measure '$(RAW256)' '$(CROPS)' 64 9; \
+	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9
 
 lint: ## rustfmt and clippy, warnings are errors
 	@$(CARGO) fmt --all --check
