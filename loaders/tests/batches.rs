@@ -225,7 +225,16 @@ fn empty_shares_are_batches_too() {
 fn the_bench_measures_whole_epochs() {
     let data = TestData::noise(64, 2, SPEC);
     let ops = ["flip".to_owned(), "normalize".to_owned()];
-    let rate = loaders::bench::run(&data.dir, "train", &ops, 16, 2, 3).unwrap();
+    let rate = loaders::bench::run(&loaders::bench::Request {
+        dir: data.dir.clone(),
+        split: "train".into(),
+        transforms: ops.to_vec(),
+        batch: 16,
+        epochs: 3,
+        shuffle: loaders::Shuffle::Window(2),
+        options: Options { threads: 2, ..Options::default() },
+    })
+    .unwrap();
     assert!(rate.img_per_s > 0.0 && rate.img_per_s_first > 0.0 && rate.bytes_per_s > 0.0);
 }
 

@@ -176,16 +176,16 @@ mod tests {
             ("/sys/fs/cgroup/job/step/cpu.max", "max 100000\n"),
             ("/sys/fs/cgroup/cpu.max", "850000 100000\n"),
         ]);
-        assert_eq!(tightest("0::/job/step\n", &v2), Some(4));
-        assert_eq!(tightest("0::/elsewhere\n", &v2), Some(8));
+        assert_eq!(tightest("0::/job/step\n", v2), Some(4));
+        assert_eq!(tightest("0::/elsewhere\n", v2), Some(8));
         let v1 = files(&[
             ("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "250000\n"),
             ("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"),
             ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
             ("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
         ]);
-        assert_eq!(tightest("9:memory:/job\n4:cpu,cpuacct:/job\n", &v1), Some(2));
-        assert_eq!(tightest("4:cpu,cpuacct:/\n", &v1), None);
+        assert_eq!(tightest("9:memory:/job\n4:cpu,cpuacct:/job\n", v1), Some(2));
+        assert_eq!(tightest("4:cpu,cpuacct:/\n", v1), None);
     }
 
     #[test]
