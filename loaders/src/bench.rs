@@ -10,8 +10,9 @@ use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::io::Footprint;
 use crate::loader::{Loader, Options};
-use crate::order::{Shuffle, TrainOrder};
+use crate::order::TrainOrder;
 use crate::record::masked_crc32c;
+use crate::shuffle::Shuffle;
 use crate::stats::LoaderStats;
 use crate::transform::Pipeline;
 

@@ -1,6 +1,6 @@
 //! Reads TFRecord shards through mmap and fills training batches.
 //!
-//! The way of a sample is a straight line: [`shard`] (mmap, index) -> [`order`] (which samples, in
+//! The way of a sample is a straight line: [`shard`] (mapped or read, see [`io`]) -> [`order`] (which samples, in
 //! which batch) -> [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`]
 //! -> a slot of the ring in [`loader`] -> [`Batch`]. Nothing here knows of ranks' communication or
 //! of devices: a rank is only a pair of numbers given to an [`order`].
@@ -29,6 +29,7 @@ pub mod record;
 pub mod replace;
 mod resample;
 pub mod shard;
+pub mod shuffle;
 pub mod sigbus;
 pub mod spec;
 pub mod stage;
@@ -42,9 +43,10 @@ pub use error::Error;
 pub use example::{Example, Format};
 pub use io::Io;
 pub use loader::{Batch, Loader, Options};
-pub use order::{EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
+pub use order::{EvalOrder, Job, Order, Permutation, TrainOrder};
 pub use random::Draws;
 pub use shard::Shard;
+pub use shuffle::Shuffle;
 pub use spec::{ImageSpec, Images};
 pub use stats::LoaderStats;
 pub use transform::Pipeline;

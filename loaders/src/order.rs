@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use crate::random::{ORDER_OP, key, philox4x32};
+use crate::shuffle::Shuffle;
 use crate::window::Windows;
 
 const ROUNDS: u32 = 6;
@@ -106,43 +107,6 @@ pub struct Job {
 pub trait Order: Send {
     /// Puts the next job in place of `job`, reusing its memory; `false` when there is none left.
     fn fill(&mut self, job: &mut Job) -> bool;
-}
-
-/// How the samples of an epoch are mixed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Shuffle {
-    /// One permutation of the whole split: any sample may follow any other.
-    #[default]
-    Full,
-    /// Each worker mixes this many shards at a time, see [`window`](crate::window).
-    Window(usize),
-}
-
-impl Shuffle {
-    /// Shards that a rank with so many workers has in use at once, for [`Options::open`](crate::Options::open): of each
-    /// worker those of its window and of the next, and one that a batch between two windows still needs. 0: all.
-    pub fn open(&self, workers: usize) -> usize {
-        match self {
-            Self::Full => 0,
-            Self::Window(k) => workers.saturating_mul(k.saturating_mul(2).saturating_add(1)),
-        }
-    }
-}
-
-impl std::str::FromStr for Shuffle {
-    type Err = String;
-
-    /// From `full` or `window(k)`, k at least 1.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let inner = text.strip_prefix("window(").and_then(|rest| rest.strip_suffix(')'));
-        match inner.map(|k| k.trim().parse()) {
-            Some(Ok(k)) if k > 0 => Ok(Self::Window(k)),
-            None if text == "full" => Ok(Self::Full),
-            _ => {
-                Err(format!("expected \"full\" or \"window(k)\" with k >= 1 shards, as \"window(8)\", got \"{text}\""))
-            }
-        }
-    }
 }
 
 /// The training order: every sample once per epoch, in that epoch's permutation; per step a job for

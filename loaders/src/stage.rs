@@ -60,11 +60,13 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
         }
     }
     let free = FileSystem::of(&dir).map_err(failed("ask for the free space of", &dir))?.free;
-    if staged.copied > free {
-        return Err(Error::Space { dir, needed: staged.copied, free });
-    }
+    fits(&dir, staged.copied, free)?;
     missing.into_iter().try_for_each(|(file, source)| copy(&from.join(file), &dir.join(file), &source))?;
     Ok(staged)
+}
+
+fn fits(dir: &Path, needed: u64, free: u64) -> Result<(), Error> {
+    if needed > free { Err(Error::Space { dir: dir.to_owned(), needed, free }) } else { Ok(()) }
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -104,5 +106,37 @@ fn remove_leftovers(dir: &Path) {
             // of no use to anybody; one that stays costs space only
             let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_does_not_fit_is_refused_with_the_numbers() {
+        assert!(fits(Path::new("/d"), 5, 5).is_ok());
+        let text = fits(Path::new("/d"), 150_000_000_000, 90_000_000_000).unwrap_err().to_string();
+        assert_eq!(text, "/d: the copy needs 150.0 GB, 90.0 GB are free; choose another --stage folder, or none");
+    }
+
+    #[test]
+    fn only_leftovers_of_processes_that_are_gone_go() {
+        let dir = std::env::temp_dir().join(format!("loaders-stage-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        // process numbers end at 2^22
+        let (gone, alive) = (dir.join(".a.part-4194305"), dir.join(format!(".a.part-{}", std::process::id())));
+        let other = dir.join("a.tfrecord");
+        [&gone, &alive, &other].iter().for_each(|path| fs::write(path, b"").unwrap());
+        remove_leftovers(&dir);
+        assert_eq!([&gone, &alive, &other].map(|path| path.exists()), [false, true, true]);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn sets_of_one_name_have_places_of_their_own() {
+        let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
+        assert_ne!(a, b);
+        assert!(a.display().to_string().starts_with("/t/cifar10-"));
     }
 }

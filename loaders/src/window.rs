@@ -190,7 +190,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::order::{Order, Shuffle, TrainOrder, rank_workers};
+    use crate::order::{Order, TrainOrder, rank_workers};
+    use crate::shuffle::Shuffle;
 
     const SEED: u64 = 11;
 
@@ -365,15 +366,5 @@ mod tests {
         // the shards that a worker gets differ, too
         let first = |ids: &[u64]| ids.iter().take(10).map(|&id| shard_of(&counts, id)).collect::<BTreeSet<_>>();
         assert_ne!(first(&one), first(&ids(1, 1)));
-    }
-
-    #[test]
-    fn words_of_the_recipe() {
-        assert_eq!("full".parse(), Ok(Shuffle::Full));
-        assert_eq!("window(8)".parse(), Ok(Shuffle::Window(8)));
-        for wrong in ["window", "window(0)", "window(-1)", "window(x)", "Full", "", "window(8"] {
-            let error = wrong.parse::<Shuffle>().unwrap_err();
-            assert!(error.contains("window(k)") && error.ends_with(&format!("got \"{wrong}\"")), "{error}");
-        }
     }
 }
