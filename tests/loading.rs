@@ -70,12 +70,13 @@ impl Setting {
     }
 }
 
-/// What a run computed: samples and losses of its steps, and its scores.
+/// What a run computed: samples and losses of its steps, its scores, and a digest of its parameters.
 fn computed(out: &str) -> Vec<Value> {
     let pick = |line: &Value, keys: &[&str]| -> Value { keys.iter().map(|key| line[*key].clone()).collect() };
     let steps = events(out, "step").into_iter().map(|line| pick(&line, &["step", "samples", "loss", "top1"]));
     let evals = events(out, "eval").into_iter().map(|line| pick(&line, &["top1", "top5", "loss", "count"]));
-    steps.chain(evals).collect()
+    let end = events(out, "end").into_iter().map(|line| pick(&line, &["digest"]));
+    steps.chain(evals).chain(end).collect()
 }
 
 #[test]
@@ -88,7 +89,8 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     assert!(said.contains("mmap, shards read ahead ("), "{said}");
     assert!(said.contains("loader: "), "no advice in\n{said}");
     let expected = computed(&one.0);
-    assert_eq!(expected.len(), 18 + 2);
+    assert_eq!(expected.len(), 18 + 2 + 1);
+    assert!(expected[20][0].is_string(), "no digest");
     for (ranks, io) in [(2, "mmap"), (3, "read"), (1, "read")] {
         let way = format!("loader.io={io}");
         let more = [&window[..], &["--set", &way, "--loader-threads", "2"]].concat();
