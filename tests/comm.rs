@@ -30,6 +30,11 @@ fn worker() {
         "errors" => errors(&comm),
         "progress" => progress(&comm, world.rank),
         "panic" => wait_for_the_end_after(&comm, world.rank, |_| panic!("oar broken")),
+        "order" => order(&comm),
+        "queued panic" if world.rank == 1 => {
+            let waited = comm.start("the last stroke", |_| -> Result<(), Error> { panic!("oar broken") }).wait();
+            unreachable!("nobody ended this rank: {waited:?}");
+        }
         "die" => wait_for_the_end_after(&comm, world.rank, |_| comm::die(42, "shard 3 is cut short")),
         "thread" if world.rank == 1 => {
             let thread = std::thread::Builder::new().name("loader-0".into());
@@ -37,7 +42,7 @@ fn worker() {
         }
         "many" => many_die(),
         "killed" if world.rank == 1 => std::process::abort(),
-        "thread" | "killed" => wait_for_the_end_after(&comm, usize::MAX, |_| Ok(())),
+        "thread" | "killed" | "queued panic" => wait_for_the_end_after(&comm, usize::MAX, |_| Ok(())),
         _ => {}
     }
     if let Err(error) = comm.finish() {
@@ -153,7 +158,30 @@ fn progress(comm: &Comm, rank: usize) {
     assert!(!comm.progress().running);
 }
 
-/// Rank 1 plays `f` on its MPI thread; the others wait in a collective that it never joins.
+/// What is run waits for what was started before, on every rank alike; else buffers of different lengths would meet.
+fn order(comm: &Comm) {
+    for round in 0..200usize {
+        let started: Vec<_> = (0..3)
+            .map(|i| {
+                comm.start("started sum", move |world| {
+                    let mut values = vec![1f32; 1 + i * 1_000];
+                    world.sum_f32(&mut values)?;
+                    Ok(values)
+                })
+            })
+            .collect();
+        let mut own = vec![round as f64; 77];
+        comm.run("own sum", |world| world.sum_f64(&mut own)).unwrap();
+        let size = comm.world().unwrap().size;
+        assert_eq!(own, vec![(round * size) as f64; 77]);
+        for (i, pending) in started.into_iter().enumerate() {
+            assert_eq!(pending.wait(), Ok(vec![size as f32; 1 + i * 1_000]));
+        }
+    }
+    println!("in order");
+}
+
+/// Rank 1 plays `f`; the others wait in a collective that it never joins.
 fn wait_for_the_end_after(comm: &Comm, rank: usize, f: fn(&World) -> Result<(), Error>) {
     let waited = match rank {
         1 => comm.run("the last stroke", f),
@@ -280,8 +308,21 @@ fn refusals_come_back_as_errors() {
 
 #[test]
 fn a_panic_on_the_mpi_thread_ends_all_ranks_by_name() {
-    let text = fail("panic", 3, 1, "rank 1: panic in thread mpi at ");
+    let text = fail("queued panic", 3, 1, "rank 1: panic in thread mpi at ");
     assert!(text.contains("oar broken"), "{text}");
+}
+
+#[test]
+fn a_panic_in_an_operation_of_the_caller_ends_all_ranks() {
+    let text = fail("panic", 3, 1, "rank 1: panic in thread ");
+    assert!(text.contains("oar broken") && !text.contains("thread mpi"), "{text}");
+}
+
+#[test]
+fn what_is_run_waits_for_what_was_started() {
+    for ranks in [1, 2, 3] {
+        assert_eq!(succeed("order", ranks).matches("in order").count(), ranks);
+    }
 }
 
 #[test]

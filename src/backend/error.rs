@@ -33,6 +33,12 @@ pub enum Error {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// Ranks that could not be summed over in the middle of a pass.
+    #[error("batch normalisation over all ranks: {why}")]
+    Across {
+        /// The communication's own words.
+        why: String,
+    },
     /// Sizes that contradict the plan.
     #[error("{op}: expected {expected}, got {got}")]
     Size {

@@ -1,6 +1,7 @@
 //! What a device must be able to do, and nothing about any device: memory, planned operations, the few passes over flat
 //! arenas. [`mod@reference`] is the oracle in plain loops, [`cpu`] runs on oneDNN. `nn` decides what runs when.
 
+mod across;
 pub mod arena;
 pub mod cpu;
 mod error;
@@ -9,6 +10,7 @@ pub mod reference;
 pub mod tensor;
 mod update;
 
+pub use across::Across;
 pub use arena::{Arena, Slot};
 pub use error::Error;
 use op::{Op, Shape};
@@ -57,6 +59,8 @@ pub struct Pass<'a, B: Backend> {
     pub training: bool,
     /// Keys of the random draws.
     pub key: DrawKey<'a>,
+    /// The other ranks that hold a part of the batch, where batch normalisation spans them.
+    pub across: Option<&'a dyn Across>,
 }
 
 /// The tensors of a backward pass.

@@ -99,6 +99,9 @@ pub struct Allreduce {
     /// Bytes a sum, as 4096, 64K or 4M; a list has commas
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]
     pub sizes: Vec<usize>,
+    /// Bytes of one of the sums that a buffer is cut into, as reduce.bucket_mb does with gradients
+    #[arg(long, value_name = "BYTES", default_value = "4000000", value_parser = bytes)]
+    pub bucket: usize,
 }
 
 /// Measures, and prints one JSON line per figure.
@@ -145,13 +148,21 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 "memory_mb": rate.memory_mb, "rss_mb": bench::memory_mb(), "cpu": bench::processor(),
             }))
         }
-        What::Allreduce(a) => bench::allreduce(&a.sizes)?.into_iter().try_for_each(|r| {
-            print(serde_json::json!({
-                "bench": "allreduce", "codec": "float", "bytes": r.bytes, "ranks": r.ranks, "ms": r.ms, "ms_best": r.ms_best,
-                "gb_per_s": r.bytes as f64 / r.ms / 1e6, "mpi": r.library,
-            }))
-        }),
+        What::Allreduce(a) => allreduce(a),
     }
+}
+
+fn allreduce(args: &Allreduce) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    bench::allreduce::run(&args.sizes, args.bucket)?.into_iter().try_for_each(|r| {
+        let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
+        print(serde_json::json!({
+            "bench": "allreduce", "codec": "float", "bytes": r.bytes, "bucket": r.bucket, "ranks": r.ranks, "ms": r.ms,
+            "ms_best": r.ms_best, "gb_per_s": rate(r.ms), "queued_gb_per_s": rate(r.queued_ms),
+            "plain_ms": r.plain_ms, "plain_ms_best": r.plain_ms_best, "plain_gb_per_s": rate(r.plain_ms),
+            "of_plain": r.plain_ms / r.ms, "queued_of_plain": r.plain_ms / r.queued_ms, "mpi": r.library,
+        }))
+    })
 }
 
 #[cfg(test)]

@@ -56,6 +56,12 @@ pub struct Args {
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_steps: Option<u64>,
+    /// Write what every rank does when to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Steps, from the start, of which the trace shows every part
+    #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
+    pub trace_steps: u64,
     /// Print the resolved recipe, the layers and the memory plan, and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -111,6 +117,8 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         max_steps: args.max_steps,
         dry_run: args.dry_run,
         stage: args.stage.clone(),
+        trace: args.trace.clone(),
+        trace_steps: args.trace_steps,
     };
     match device::run(&request, started)? {
         Some(plan) => print(plan),

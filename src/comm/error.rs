@@ -92,7 +92,7 @@ pub enum Error {
         what: &'static str,
     },
     /// An operation that waits for itself.
-    #[error("{what} was waited for on the MPI thread itself, which would wait forever")]
+    #[error("{what} was waited for inside another MPI operation, which would wait forever")]
     Inside {
         /// The operation's name.
         what: &'static str,

@@ -1,7 +1,7 @@
 //! Communication between ranks: the only part of trireme that names MPI.
 //!
-//! One thread owns MPI and makes every call ([`thread`]); others send it work through a [`Comm`] and wait on the
-//! [`Pending`] answer. The one exception is [`die()`], which may abort from any thread.
+//! One thread owns MPI ([`thread`]); through a [`Comm`] others do operations in their turn, or send the owner work and wait on the
+//! [`Pending`] answer. The one exception to the order is [`die()`], which may abort from any thread.
 //!
 //! - `sys`: the raw calls, each checked; [`mod@world`]: the typed collectives on top;
 //! - [`mod@codec`]: how gradients become numbers that travel, and back;

@@ -48,13 +48,16 @@ pub(super) enum Op {
     Own(OwnOp),
 }
 
-/// A reduction that MPI was taught. Stays on the thread that made it, and is freed by [`OwnOp::free`].
+/// A reduction that MPI was taught, freed by [`OwnOp::free`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnOp {
     raw: ffi::MPI_Op,
     /// As in [`Communicator`].
-    stays: PhantomData<*const ()>,
+    alone: PhantomData<*const ()>,
 }
+
+// SAFETY: as for [`Communicator`], beside which it lives behind the same lock.
+unsafe impl Send for OwnOp {}
 
 impl OwnOp {
     /// The sum of bf16 numbers that travel as `u16`: each pair is added in f32 and rounded to bf16.
@@ -63,7 +66,7 @@ impl OwnOp {
         let mut raw = unsafe { ffi::RSMPI_SUM };
         // SAFETY: the function lives as long as the program, and addition commutes.
         check("MPI_Op_create", unsafe { ffi::MPI_Op_create(Some(add_bf16), 1, &mut raw) })?;
-        Ok(Self { raw, stays: PhantomData })
+        Ok(Self { raw, alone: PhantomData })
     }
 
     /// Frees the operation.
@@ -229,14 +232,18 @@ pub(super) fn processor_name() -> Result<String, Error> {
     outcome.map(|()| text.unwrap_or_default())
 }
 
-/// A communicator of our own. Stays on the thread that made it, and is freed by [`Communicator::free`].
+/// A communicator of our own, freed by [`Communicator::free`].
 pub(super) struct Communicator {
     raw: ffi::MPI_Comm,
     pub(super) rank: usize,
     pub(super) size: usize,
-    /// Some MPI libraries have integers for handles, which would be `Send`.
-    stays: PhantomData<*const ()>,
+    /// Some MPI libraries have integers for handles, which would be `Sync`.
+    alone: PhantomData<*const ()>,
 }
+
+// SAFETY: `initialize` is followed by a check that MPI grants MPI_THREAD_SERIALIZED at least: any thread may call, one at a time.
+// That it is one at a time is seen to by the type's not being `Sync`, and by `thread`, which has one world behind one lock.
+unsafe impl Send for Communicator {}
 
 impl Communicator {
     /// A duplicate of `MPI_COMM_WORLD`, with errors that return.
@@ -269,7 +276,7 @@ impl Communicator {
             check("MPI_Comm_rank", ffi::MPI_Comm_rank(raw, &mut rank))?;
             check("MPI_Comm_size", ffi::MPI_Comm_size(raw, &mut size))?;
         }
-        Ok(Self { raw, rank: rank as usize, size: size as usize, stays: PhantomData })
+        Ok(Self { raw, rank: rank as usize, size: size as usize, alone: PhantomData })
     }
 
     /// Frees the communicator; collective.

@@ -1,11 +1,13 @@
-//! The one thread that owns MPI, the queue of work before it, and the handle that others hold.
+//! The thread that owns MPI, the one order of all operations, and the handle that others hold.
 //!
-//! While idle the thread blocks on the queue: it neither spins nor polls MPI.
+//! The owner initialises and finalises MPI and does what was queued with [`Comm::start`]; what [`Comm::run`] waits for is done
+//! by the caller itself, which has the data in its cache and needs nobody to wake up. MPI_THREAD_SERIALIZED suffices: every
+//! operation draws a ticket, and tickets are served one by one. While idle the owner neither spins nor polls MPI.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -13,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use super::die::{self, Phase};
 use super::{Error, World, WorldInfo, die::die, known_answer, launcher};
 
-/// Handle to the thread that owns MPI. Clones are handles to the same thread.
+/// Handle to MPI and to the thread that owns it. Clones are handles to the same.
 ///
 /// Dropping all handles ends the thread but not MPI, which would wait for the other ranks: a run that goes well ends with
 /// [`Comm::finish`], one that does not with [`die()`].
@@ -24,11 +26,25 @@ pub struct Comm {
 }
 
 struct Shared {
-    world: OnceLock<Result<WorldInfo, Error>>,
+    /// Who this rank is, or why MPI is not there.
+    info: OnceLock<Result<WorldInfo, Error>>,
+    /// Taken by the operation whose ticket is served.
+    world: Mutex<Option<World>>,
+    tickets: Mutex<Tickets>,
+    served: Condvar,
     progress: Mutex<Progress>,
 }
 
-/// The last operation that the MPI thread took up.
+/// The order of operations. Ticket 0 is the start of MPI.
+#[derive(Debug)]
+struct Tickets {
+    issued: u64,
+    done: u64,
+    /// Whether the end of MPI has drawn the last ticket.
+    closed: bool,
+}
+
+/// The last operation that was taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// How many operations it has taken up. Equal on all ranks as long as they keep step.
@@ -49,8 +65,8 @@ pub struct Pending<R> {
 }
 
 enum Work {
-    Run(&'static str, Job),
-    Finish(Sender<Result<(), Error>>),
+    Run(u64, &'static str, Job),
+    Finish(u64, Sender<Result<(), Error>>),
 }
 
 type Job = Box<dyn FnOnce(Result<&World, Error>) + Send>;
@@ -62,6 +78,8 @@ const FINISH: &str = "end of MPI";
 
 thread_local! {
     static OWNS_MPI: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is in the middle of an operation.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether the caller is the MPI thread.
@@ -77,28 +95,22 @@ impl Comm {
     pub fn launch() -> Self {
         static LAUNCHED: AtomicBool = AtomicBool::new(false);
         let (queue, work) = unbounded();
-        let progress = Progress { number: 0, name: START, since: Instant::now(), running: true };
-        let shared = Arc::new(Shared { world: OnceLock::new(), progress: Mutex::new(progress) });
+        let shared = Arc::new(Shared::new());
         let comm = Self { queue, shared: Arc::clone(&shared) };
         if LAUNCHED.swap(true, Ordering::SeqCst) {
-            // A set cell would mean that the world is known already; it was made a few lines above.
-            let _ = comm.shared.world.set(Err(Error::Twice));
+            shared.opened(Err(Error::Twice));
             return comm;
         }
         launcher::remember_environment();
         die::enter(Phase::Starting);
+        let owner = Arc::clone(&shared);
         let spawned = std::thread::Builder::new().name("mpi".into()).spawn(move || {
             OWNS_MPI.set(true);
-            // Whatever panics on this thread leaves the other ranks waiting in a collective.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| own_mpi(&work, &shared))) {
-                let name = shared.progress().name;
-                let text = die::panic_text(panic.as_ref());
-                die(1, &format!("panic in the MPI operation \"{name}\": {text}"));
-            }
+            ends_all_on_panic(&owner, || own_mpi(&work, &owner));
         });
         if let Err(error) = spawned {
             die::enter(Phase::Ended);
-            let _ = comm.shared.world.set(Err(Error::Spawn(error.to_string())));
+            shared.opened(Err(Error::Spawn(error.to_string())));
         }
         comm
     }
@@ -108,12 +120,12 @@ impl Comm {
     /// # Errors
     /// What initialisation or the test failed with.
     pub fn world(&self) -> Result<&WorldInfo, Error> {
-        self.shared.world.wait().as_ref().map_err(Error::clone)
+        self.shared.info.wait().as_ref().map_err(Error::clone)
     }
 
-    /// Queues `f` for the MPI thread under the name `what`; operations run one by one, in the order they were queued.
+    /// Queues `f` for the MPI thread under the name `what`; operations are done one by one, in the order of the calls.
     ///
-    /// All ranks must queue the same collectives in the same order. An error that `f` returns comes out of
+    /// All ranks must start or run the same collectives in the same order. An error that `f` returns comes out of
     /// [`Pending::wait`]; a panic in `f` ends all ranks.
     pub fn start<R: Send + 'static>(
         &self,
@@ -128,21 +140,32 @@ impl Comm {
             // Nobody waits any more if the receiver is gone.
             let _ = sender.send(result);
         });
-        // A closed queue drops the job and with it the sender, which `wait` reports.
-        let _ = self.queue.send(Work::Run(what, job));
+        // Refused work is dropped and with it the sender, which `wait` reports.
+        self.shared.draw(|ticket| self.queue.send(Work::Run(ticket, what, job)).is_ok());
         Pending { what, answer }
     }
 
-    /// [`Comm::start`], then [`Pending::wait`].
-    pub fn run<R: Send + 'static>(
-        &self,
-        what: &'static str,
-        f: impl FnOnce(&World) -> Result<R, Error> + Send + 'static,
-    ) -> Result<R, Error> {
-        self.start(what, f).wait()
+    /// Does `f` under the name `what` on the calling thread, once everything that was started before is done.
+    ///
+    /// The same rules as for [`Comm::start`] hold.
+    ///
+    /// # Errors
+    /// What `f` returned, or [`Error::Finished`] if it came after the end of MPI.
+    pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
+        if on_mpi_thread() || INSIDE.get() {
+            return Err(Error::Inside { what });
+        }
+        let Some(ticket) = self.shared.draw(|_| true) else { return Err(Error::Finished { what }) };
+        ends_all_on_panic(&self.shared, || {
+            self.shared.serve(ticket, what, |world| {
+                let result = world.and_then(f).map_err(|error| error.during(what));
+                self.shared.ended();
+                result
+            })
+        })
     }
 
-    /// The operation that the MPI thread took up last. Cheap, from any thread, also while MPI blocks.
+    /// The operation that was taken up last. Cheap, from any thread, also while MPI blocks.
     pub fn progress(&self) -> Progress {
         *self.shared.progress()
     }
@@ -151,14 +174,88 @@ impl Comm {
     /// with [`Error::Finished`].
     pub fn finish(&self) -> Result<(), Error> {
         let (sender, answer) = bounded(1);
-        let _ = self.queue.send(Work::Finish(sender));
+        self.shared.draw_last(|ticket| self.queue.send(Work::Finish(ticket, sender)).is_ok());
         Pending { what: FINISH, answer }.wait()
     }
 }
 
 impl Shared {
-    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> Self {
+        let progress = Progress { number: 0, name: START, since: Instant::now(), running: true };
+        Self {
+            info: OnceLock::new(),
+            world: Mutex::new(None),
+            tickets: Mutex::new(Tickets { issued: 1, done: 0, closed: false }),
+            served: Condvar::new(),
+            progress: Mutex::new(progress),
+        }
+    }
+
+    /// Draws the next ticket, unless MPI's end has been asked for or `accept` refuses it.
+    fn draw(&self, accept: impl FnOnce(u64) -> bool) -> Option<u64> {
+        let mut tickets = lock(&self.tickets);
+        let ticket = tickets.issued;
+        if tickets.closed || !accept(ticket) {
+            return None;
+        }
+        tickets.issued += 1;
+        Some(ticket)
+    }
+
+    /// Draws a ticket after which there is none.
+    fn draw_last(&self, accept: impl FnOnce(u64) -> bool) {
+        let mut tickets = lock(&self.tickets);
+        if !tickets.closed && accept(tickets.issued) {
+            *tickets = Tickets { issued: tickets.issued + 1, closed: true, ..*tickets };
+        }
+    }
+
+    /// Waits until this ticket's turn has come.
+    fn turn(&self, ticket: u64) {
+        let waiting = |tickets: &mut Tickets| tickets.done < ticket;
+        drop(self.served.wait_while(lock(&self.tickets), waiting).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The next ticket's turn comes.
+    fn next(&self) {
+        lock(&self.tickets).done += 1;
+        self.served.notify_all();
+    }
+
+    /// Does an operation when its turn has come.
+    fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
+        self.turn(ticket);
+        let number = self.progress().number + 1;
+        *self.progress() = Progress { number, name, since: Instant::now(), running: true };
+        INSIDE.set(true);
+        let result = {
+            let world = lock(&self.world);
+            f(world.as_ref().ok_or_else(|| self.absent(name)))
+        };
+        INSIDE.set(false);
+        self.next();
+        result
+    }
+
+    /// Why there is no world.
+    fn absent(&self, what: &'static str) -> Error {
+        self.info.get().and_then(|info| info.as_ref().err().cloned()).unwrap_or(Error::Finished { what })
+    }
+
+    /// The start of MPI is over: notes how it went and lets the first operation go.
+    fn opened(&self, opened: Result<(World, WorldInfo), Error>) {
+        self.ended();
+        let info = opened.map(|(world, info)| {
+            *lock(&self.world) = Some(world);
+            info
+        });
+        // It is set once: by the thread, or where there is none.
+        let _ = self.info.set(info);
+        self.next();
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.progress)
     }
 
     /// Notes the end of the operation under way, before anybody learns of its result.
@@ -176,10 +273,27 @@ impl<R> Pending<R> {
     /// What the operation returned, or [`Error::Finished`] if it came after the end of MPI.
     pub fn wait(self) -> Result<R, Error> {
         let what = self.what;
-        if on_mpi_thread() {
+        if on_mpi_thread() || INSIDE.get() {
             return Err(Error::Inside { what });
         }
         self.answer.recv().unwrap_or(Err(Error::Finished { what }))
+    }
+}
+
+/// A lock whose holder cannot have panicked without the end of this process.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whatever panics in the middle of an operation leaves the other ranks waiting in a collective.
+fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => result,
+        Err(panic) => {
+            let name = shared.progress().name;
+            let text = die::panic_text(panic.as_ref());
+            die(1, &format!("panic in the MPI operation \"{name}\": {text}"))
+        }
     }
 }
 
@@ -190,26 +304,18 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
         known_answer::check(&world)?;
         Ok((world, info))
     });
-    let opened = opened.map_err(|error| error.during(START));
     // The phase comes before the answer: who has seen the world may die at once.
     die::enter(Phase::Running);
-    shared.ended();
-    let (world, outcome) = match opened {
-        Ok((world, info)) => (Ok(world), Ok(info)),
-        Err(error) => (Err(error.clone()), Err(error)),
-    };
-    // Only this thread sets it, once.
-    let _ = shared.world.set(outcome);
+    shared.opened(opened.map_err(|error| error.during(START)));
     while let Ok(next) = work.recv() {
         match next {
-            Work::Run(name, job) => {
-                let number = shared.progress().number + 1;
-                *shared.progress() = Progress { number, name, since: Instant::now(), running: true };
-                job(world.as_ref().map_err(Error::clone));
-            }
-            Work::Finish(answer) => {
+            Work::Run(ticket, name, job) => shared.serve(ticket, name, job),
+            Work::Finish(ticket, answer) => {
+                shared.turn(ticket);
+                let world = lock(&shared.world).take().ok_or_else(|| shared.absent(FINISH));
                 let closed = world.and_then(World::close).map_err(|error| error.during(FINISH));
                 die::enter(Phase::Ended);
+                shared.next();
                 // Nobody waits any more if the receiver is gone.
                 let _ = answer.send(closed);
                 return;

@@ -1,4 +1,4 @@
-//! The typed collectives, as the closures that run on the MPI thread see them.
+//! The typed collectives, as the closures given to [`Comm`](super::Comm) see them.
 //!
 //! Every collective must be called by all ranks, in the same order, with buffers of the same length.
 
@@ -27,7 +27,7 @@ pub struct WorldInfo {
     pub library: String,
 }
 
-/// All ranks. Lives on the MPI thread; closures given to [`Comm::start`](super::Comm::start) get to see it.
+/// All ranks. Closures given to [`Comm::run`](super::Comm::run) and [`Comm::start`](super::Comm::start) get to see it.
 pub struct World {
     communicator: Communicator,
     limit: Cell<usize>,

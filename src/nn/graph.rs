@@ -10,7 +10,7 @@ use super::params::Layout;
 use super::spec::{NetSpec, SpecError};
 use crate::backend::op::{Op, ParamSpec, Shape};
 use crate::backend::{
-    Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, LossSums, Pass, Planned, Request, Slot, TensorDesc,
+    Across, Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, LossSums, Pass, Planned, Request, Slot, TensorDesc,
 };
 
 /// What a graph is for.
@@ -67,6 +67,19 @@ type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 /// Time spent in one node, forward and backward.
 pub type NodeTime = [Duration; 2];
 
+/// When a node ran.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSpan {
+    /// Which.
+    pub node: usize,
+    /// Its backward pass.
+    pub backward: bool,
+    /// Its beginning.
+    pub start: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
     pub(super) backend: B,
@@ -88,6 +101,10 @@ pub struct Graph<B: Backend> {
     buffers: Vec<B::Buf>,
     pub(super) current: usize,
     pub(super) profile: Option<Vec<NodeTime>>,
+    /// The spans of the nodes, where someone follows them.
+    pub(super) spans: Option<Vec<NodeSpan>>,
+    /// The ranks that share each batch's statistics.
+    pub(super) across: Option<Box<dyn Across>>,
 }
 
 /// What can go wrong while a graph is built.
@@ -141,6 +158,8 @@ impl<B: Backend> Graph<B> {
             buffers,
             current: batch,
             profile: None,
+            spans: None,
+            across: None,
         };
         graph.check_scores()?;
         for i in 0..graph.layout.params.len() {
@@ -246,10 +265,7 @@ impl<B: Backend> Graph<B> {
         mut ready: Option<Ready<'_, B, E>>,
     ) -> Result<LossSums, E> {
         if batch.labels.is_empty() {
-            // a worker without samples adds nothing
-            self.grads = Arena::new(&self.backend, &self.layout.chunks)?;
-            self.finish_chunks(0, 0, last, &mut ready)?;
-            return Ok(LossSums::default());
+            return self.no_samples(last, ready);
         }
         self.forward(batch, true)?;
         let sums = self.loss(batch, loss, true)?;
@@ -264,6 +280,23 @@ impl<B: Backend> Graph<B> {
         });
         self.memory.moves = moves;
         result.map(|()| sums)
+    }
+
+    /// A worker without samples adds nothing; where statistics span the ranks, it takes part in the others' sums in their order.
+    fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<LossSums, E> {
+        self.grads = Arena::new(&self.backend, &self.layout.chunks)?;
+        let mut next = 0;
+        if let Some(across) = self.across.take() {
+            self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
+            for norm in self.norms.clone().iter().rev() {
+                // what the layers above the norm have finished leaves before its own sum, as everywhere
+                next = self.finish_chunks(next, norm.node + 1, last, &mut ready)?;
+                across.no_gradients(norm.channels)?;
+            }
+            self.across = Some(across);
+        }
+        self.finish_chunks(next, 0, last, &mut ready)?;
+        Ok(LossSums::default())
     }
 
     /// Completes and hands over the chunks from `next` on that backward has finished once `node` is done.
@@ -313,7 +346,7 @@ impl<B: Backend> Graph<B> {
         batch: &Batch<'_>,
         training: bool,
     ) -> Result<(), Error> {
-        let start = self.profile.is_some().then(Instant::now);
+        let start = self.watched().then(Instant::now);
         let to = self.memory.tensors[node + 1];
         let mut y = std::mem::take(&mut self.buffers[to]);
         let x: Vec<&B::Buf> = self.inputs(node);
@@ -346,7 +379,7 @@ impl<B: Backend> Graph<B> {
             }
             Move::Node { node, dy, second, dx } => (node, dy, second, dx),
         };
-        let start = self.profile.is_some().then(Instant::now);
+        let start = self.watched().then(Instant::now);
         let mut plan = self.plans.remove(&self.current).unwrap_or_default();
         let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
         let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
@@ -381,12 +414,22 @@ impl<B: Backend> Graph<B> {
     fn pass<'a>(&'a self, node: usize, batch: &Batch<'a>, training: bool) -> Pass<'a, B> {
         let running = self.norms.iter().find(|n| n.node == node).map_or(&[][..], |n| self.running_of(*n));
         let key = DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids };
-        Pass { backend: &self.backend, params: &self.weights, slots: &self.slots[node], running, training, key }
+        let across = self.across.as_deref();
+        Pass { backend: &self.backend, params: &self.weights, slots: &self.slots[node], running, training, key, across }
+    }
+
+    fn watched(&self) -> bool {
+        self.profile.is_some() || self.spans.is_some()
     }
 
     fn clock(&mut self, node: usize, way: usize, start: Option<Instant>) {
-        if let (Some(times), Some(start)) = (&mut self.profile, start) {
-            times[node][way] += start.elapsed();
+        let Some(start) = start else { return };
+        let took = start.elapsed();
+        if let Some(times) = &mut self.profile {
+            times[node][way] += took;
+        }
+        if let Some(spans) = &mut self.spans {
+            spans.push(NodeSpan { node, backward: way == 1, start, took });
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What training, checkpoints and tables reach for in a graph: parameters, gradients, running statistics, times, formats.
 
-use super::graph::{Graph, NodeTime, NormPlace};
+use super::graph::{Graph, NodeSpan, NodeTime, NormPlace};
 use super::memory::Memory;
 use super::params::{Layout, Param};
 use super::spec::NetSpec;
 use crate::backend::op::Shape;
-use crate::backend::{Arena, Backend, Error};
+use crate::backend::{Across, Arena, Backend, Error};
 
 impl<B: Backend> Graph<B> {
     /// The device.
@@ -52,6 +52,11 @@ impl<B: Backend> Graph<B> {
     pub fn swap_weights(&mut self, weights: &mut Arena<B>, running: &mut [f32]) {
         std::mem::swap(&mut self.weights, weights);
         self.running.swap_with_slice(running);
+    }
+
+    /// The flat parameters, for what replaces them as a whole.
+    pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
+        (&self.backend, &mut self.weights)
     }
 
     /// Gives back what was handed over of a gradient chunk; the last holds what the optimizer takes.
@@ -106,6 +111,11 @@ impl<B: Backend> Graph<B> {
         self.backend.pack(&p.format, plain, arena, p.slot)
     }
 
+    /// Makes batch normalisation take its statistics over all ranks' shares of each batch. Each rank must then run one pass a step.
+    pub fn normalise_across(&mut self, ranks: Box<dyn Across>) {
+        self.across = Some(ranks);
+    }
+
     /// Places of the running statistics.
     pub fn norms(&self) -> &[NormPlace] {
         &self.norms
@@ -141,6 +151,16 @@ impl<B: Backend> Graph<B> {
     pub fn profile(&mut self, on: bool) -> Vec<NodeTime> {
         let fresh = on.then(|| vec![NodeTime::default(); self.net.nodes.len()]);
         std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
+    }
+
+    /// Starts (or, with false, ends) the recording of when each node runs.
+    pub fn follow(&mut self, on: bool) {
+        self.spans = on.then(Vec::new);
+    }
+
+    /// What was recorded since the last call.
+    pub fn take_spans(&mut self) -> Vec<NodeSpan> {
+        self.spans.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Primitives behind a node, for the largest batch.

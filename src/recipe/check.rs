@@ -1,7 +1,7 @@
 //! Values that have the right type and still make no sense, each refused with what to try.
 
 use super::error::{Error, Origin};
-use super::{Known, Recipe, did_you_mean, keys};
+use super::{Known, Recipe, Sync, did_you_mean, keys};
 use crate::comm::codec::{self, Entry};
 
 /// Checks a whole recipe; the first fault is the answer.
@@ -91,6 +91,50 @@ pub(super) fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), St
     Err(format!(
         "{batch} images cannot be shared by {workers} workers; use a batch of at least {workers} or fewer workers"
     ))
+}
+
+/// Some things span the ranks, and mean something only where each rank is one worker.
+pub(super) fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<(), Error> {
+    let refuse = |place: &str, why: String| Err(Error::Value { place: place.into(), why });
+    let cure = format!(
+        "needs one worker a rank, got {workers} workers on {ranks} ranks; start {workers} ranks, or leave workers out"
+    );
+    if recipe.sync_bn && workers != ranks {
+        return refuse("sync_bn", format!("batch normalisation over the whole batch {cure}"));
+    }
+    if recipe.sync != Sync::Allreduce {
+        if workers != ranks {
+            return refuse("sync", format!("\"{}\" {cure}", recipe.sync));
+        }
+        if recipe.sync_bn {
+            return refuse(
+                "sync_bn",
+                format!("has ranks meet in every layer, \"{}\" only now and then; drop one", recipe.sync),
+            );
+        }
+        if recipe.ema.decay.is_some() {
+            return refuse("ema.decay", format!("averages over time are of one model, and sync = \"{}\" has one a rank; drop one", recipe.sync));
+        }
+        if recipe.reduce.codec != "float" {
+            let codec = &recipe.reduce.codec;
+            return refuse(
+                "reduce.codec",
+                format!("\"{codec}\" is for gradients, and sync = \"{}\" sends none; drop one", recipe.sync),
+            );
+        }
+    }
+    if let Sync::Easgd { alpha, .. } = recipe.sync
+        && alpha * ranks as f64 > 1.0
+    {
+        let most = 1.0 / ranks as f64;
+        return refuse(
+            "sync",
+            format!(
+                "alpha = {alpha} on {ranks} ranks throws the centre beyond their mean; expected at most 1 / ranks = {most:.4}"
+            ),
+        );
+    }
+    Ok(())
 }
 
 fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {

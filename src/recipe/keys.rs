@@ -1,6 +1,7 @@
 //! The table of every key a recipe may hold: its path, what it takes, and one line of documentation.
 //! Checking, `--set`, the help text and the tests all read this table, so that none of them can drift.
 
+use super::sync;
 use crate::comm::codec;
 
 /// What a key takes.
@@ -10,6 +11,8 @@ pub enum Kind {
     Text,
     /// One of these strings.
     Choice(&'static [&'static str]),
+    /// A way for ranks to keep one model, see [`Sync`](super::Sync).
+    Sync,
     /// An integer >= 0.
     Count,
     /// An integer or a float, finite.
@@ -74,6 +77,8 @@ pub const KEYS: &[Key] = &[
     key("shuffle", Kind::Text, "order of the samples: \"full\", or \"window(k)\" = each worker mixes k shards at a time (\"full\")"),
     key("precision", Kind::Choice(PRECISIONS), "number format of the arithmetic (\"f32\")"),
     key("label_smoothing", Kind::Number, "share of the target spread evenly over all classes, in [0, 1) (0)"),
+    key("sync", Kind::Sync, "how ranks keep one model: \"allreduce\", \"local(H)\", \"easgd(tau, alpha)\" (\"allreduce\")"),
+    key("sync_bn", Kind::Switch, "batch norm over the whole batch, not each worker's share; needs workers = ranks (false)"),
     key("eval_split", Kind::Text, "split scored after each epoch (\"test\", else \"validation\")"),
     required("optimizer.kind", Kind::Choice(OPTIMIZERS), "update rule"),
     key("optimizer.momentum", Kind::Number, "sgd, rmsprop, lars: momentum, in [0, 1) (0; lars 0.9)"),
@@ -144,6 +149,7 @@ impl Kind {
         match self {
             Kind::Text => "a string".into(),
             Kind::Choice(words) => format!("one of {}", quoted(words)),
+            Kind::Sync => sync::FORMS.into(),
             Kind::Count => "an integer >= 0".into(),
             Kind::Number => "a finite number".into(),
             Kind::Switch => "true or false".into(),
@@ -159,7 +165,7 @@ impl Kind {
     pub fn accepts(&self, value: &toml::Value) -> bool {
         let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
         match self {
-            Kind::Text | Kind::Choice(_) => value.is_str(),
+            Kind::Text | Kind::Choice(_) | Kind::Sync => value.is_str(),
             Kind::Count => value.as_integer().is_some_and(|n| n >= 0),
             Kind::Number => number(value),
             Kind::Switch => value.is_bool(),

@@ -5,7 +5,7 @@
 
 use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Kind};
-use super::{Known, Recipe, check, did_you_mean};
+use super::{Known, Recipe, Sync, check, did_you_mean};
 use std::collections::BTreeMap;
 use std::path::Path;
 use toml::{Table, Value};
@@ -139,6 +139,7 @@ fn check_type(key: &keys::Key, table: &Table, origin: &Origin) -> Result<(), Err
                 did_you_mean(word, words)
             ),
         }),
+        (Kind::Sync, Some(text)) => Sync::parse(text).map(drop).map_err(|why| Error::Value { place: place(), why }),
         _ => Ok(()),
     }
 }

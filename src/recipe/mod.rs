@@ -6,6 +6,7 @@ mod error;
 pub mod keys;
 mod load;
 mod nearest;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ pub use error::Error;
 use loaders::Shuffle;
 pub use nearest::{did_you_mean, matches, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+pub use sync::Sync;
 
 /// The names that this build knows, against which a recipe is checked.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,12 @@ pub struct Recipe {
     /// Share of the target spread evenly over all classes, in [0, 1).
     #[serde(default, serialize_with = "number")]
     pub label_smoothing: f64,
+    /// How the ranks keep one model.
+    #[serde(default)]
+    pub sync: Sync,
+    /// Batch normalisation over the whole batch instead of each worker's share.
+    #[serde(default)]
+    pub sync_bn: bool,
     /// Split scored after each epoch; see [`eval_split`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_split: Option<String>,
@@ -297,6 +305,7 @@ impl Recipe {
         if let Some(codec) = codec::find(&self.reduce.codec) {
             check::codec_holds_workers(codec, workers).map_err(|why| Error::Value { place: "workers".into(), why })?;
         }
+        check::one_worker_a_rank(self, workers, ranks)?;
         check::batch_holds_workers(self.batch, workers).map_err(|why| Error::Value { place: "batch".into(), why })
     }
 

@@ -74,6 +74,12 @@ pub struct Step {
     pub comm_wait_ms: f64,
     /// Milliseconds of the whole step.
     pub step_ms: f64,
+    /// Least, median and most over the ranks of the milliseconds behind `data_wait_ms`.
+    pub data_wait_ranks: [f64; 3],
+    /// The same of `comm_wait_ms`, in the step before.
+    pub comm_wait_ranks: [f64; 3],
+    /// The same of the whole step, in the step before.
+    pub step_ranks: [f64; 3],
     /// Digest of which sample went to which place of which worker: equal for every number of ranks.
     pub samples: u64,
     /// Norm of all gradients together before it was limited; only with `optimizer.clip_norm`.

@@ -1,14 +1,14 @@
-//! Measurements: the training step on data in memory, and the sum over ranks.
+//! Measurements: the training step on data in memory; below, the sum over ranks.
+
+pub mod allreduce;
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use super::prepare::network;
-use super::session::Session;
 use super::{Error, cores};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
-use crate::comm::Comm;
 use crate::models;
 use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
 use crate::optim::{Optimizer, Policy, sgd::Sgd};
@@ -142,48 +142,4 @@ pub fn processor() -> String {
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.to_string()));
     let model = model.unwrap_or_else(|| "unknown".into());
     format!("{model}, {} core(s) for this process", cores::affinity().len())
-}
-
-/// Time of one sum over all ranks.
-pub struct AllreduceResult {
-    /// Bytes of the buffer.
-    pub bytes: usize,
-    /// Ranks.
-    pub ranks: usize,
-    /// Median.
-    pub ms: f64,
-    /// Fastest.
-    pub ms_best: f64,
-    /// The MPI library.
-    pub library: String,
-}
-
-/// Sums f32 buffers of these sizes over all ranks, by the path that gradients take; empty on ranks other than 0.
-pub fn allreduce(sizes: &[usize]) -> Result<Vec<AllreduceResult>, Error> {
-    let session = Session::join(Comm::launch())?;
-    let mut results = Vec::new();
-    for &bytes in sizes {
-        let mut buffer = vec![1f32; bytes.div_ceil(4)];
-        let repeats = (1usize << 28).div_ceil(bytes).clamp(5, 200);
-        let mut times = Vec::new();
-        for _ in 0..repeats {
-            session.comm.run("barrier of the bench", |world| world.barrier())?;
-            let start = Instant::now();
-            buffer = session.comm.run("sum of the bench", move |world| {
-                world.sum_f32(&mut buffer)?;
-                Ok(buffer)
-            })?;
-            times.push(start.elapsed());
-            buffer.fill(1.0);
-        }
-        times.sort_unstable();
-        let ms = |t: Duration| t.as_secs_f64() * 1e3;
-        let (library, ranks) = (session.world.library.clone(), session.world.size);
-        results.push(AllreduceResult { bytes, ranks, ms: ms(times[repeats / 2]), ms_best: ms(times[0]), library });
-    }
-    session.comm.finish()?;
-    if !session.is_root() {
-        results.clear();
-    }
-    Ok(results)
 }

@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::comm::{self, Comm};
 use crate::nn::table;
-use crate::recipe::{self, Overlap};
+use crate::recipe::{self, Overlap, Sync};
 use crate::report::{Reporter, Start};
 use loaders::Shuffle;
 
@@ -162,6 +162,12 @@ fn begin(
     let mut report = session.agree(report)?;
     let overlap = budget.overlap(run.recipe.reduce.overlap);
     session.notes.iter().for_each(|note| report.note(note));
+    if run.rounds.is_some() {
+        report.note(&format!(
+            "note: with sync = \"{}\" another number of ranks computes another model; only \"allreduce\" keeps it the same",
+            run.recipe.sync
+        ));
+    }
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
     report.event(start)?;
     super::train(session, run, request, overlap, started, report)?;
@@ -225,7 +231,12 @@ fn start_event(
         (_, false, _) => "after backward",
     };
     let codec = run.recipe.reduce.codec.as_str();
-    let exchange = if when.starts_with("none") { when.to_string() } else { format!("{codec}, {when}") };
+    let exchange = match (&run.rounds, run.recipe.sync) {
+        (Some(_), Sync::Local(steps)) => format!("mean of parameters and optimizer slots after every {steps} step(s)"),
+        (Some(_), Sync::Easgd { period, .. }) => format!("elastic averaging every {period} step(s)"),
+        _ if when.starts_with("none") => when.to_string(),
+        _ => format!("{codec}, {when}"),
+    };
     let facts = [
         ("device", run.graph.backend().describe()),
         (

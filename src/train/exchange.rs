@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use super::Error;
 use super::costs::{MEASURED, Measured};
 use super::reduction::Reduction;
+use super::trace::{Lane, Trace};
 use crate::backend::{Backend, Buffer};
 use crate::comm::codec::{Costs, Key, Reducer, Share, fixed};
-use crate::comm::{self, Comm, Pending};
+use crate::comm::{self, Comm, Pending, World};
 use crate::nn::{Gather, Graph};
 use crate::report;
 
@@ -37,12 +38,22 @@ pub struct Exchange<B: Backend> {
     waited: Duration,
     costs: Costs,
     measured: Measured,
+    trace: Trace,
 }
 
-/// What comes back from the thread that owns MPI.
+/// Name of the exchange of a chunk.
+const GRADIENTS: &str = "sum of gradients";
+
+/// The exchange of a chunk, on whichever thread.
+trait Job<B: Backend>: FnOnce(&World) -> Result<Arrived<B>, comm::Error> + Send + 'static {}
+
+impl<B: Backend, F: FnOnce(&World) -> Result<Arrived<B>, comm::Error> + Send + 'static> Job<B> for F {}
+
+/// What comes back from it.
 struct Arrived<B: Backend> {
     gradients: Vec<B::Buf>,
     reducer: Reducer,
+    start: Instant,
     costs: Costs,
 }
 
@@ -73,7 +84,13 @@ impl<B: Backend> Exchange<B> {
             waited: Duration::ZERO,
             costs: Costs::default(),
             measured: Measured::default(),
+            trace: Trace::default(),
         }
+    }
+
+    /// Records each chunk's way.
+    pub fn follow(&mut self, trace: &Trace) {
+        self.trace = trace.clone();
     }
 
     /// Begins the exchange of the step after `done` others.
@@ -97,67 +114,91 @@ impl<B: Backend> Exchange<B> {
         }
     }
 
-    fn start(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<(), Error> {
+    fn start(&mut self, chunk: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
+        let job = self.job(chunk, gradients)?;
+        self.pending.push((chunk, self.comm.start(GRADIENTS, job)));
+        Ok(())
+    }
+
+    /// A chunk's way through its codec, for whoever does it.
+    fn job(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<impl Job<B>, Error> {
         let mut reducer = self.reducers[chunk]
             .take()
             .ok_or_else(|| Error::Failed(format!("gradient chunk {chunk} was handed over twice in one step")))?;
         let key = Key { seed: self.seed, step: self.step };
         let first = self.mine.end - gradients.len();
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
-        let pending = self.comm.start("sum of gradients", move |world| {
+        Ok(move |world: &World| {
             // every backend of this build keeps its memory on the host
             let shares = gradients.iter_mut().enumerate();
             let shares = shares.filter_map(|(i, g)| Some(Share { worker: first + i, gradients: g.host_mut()? }));
+            let start = Instant::now();
             let costs = reducer.reduce(world, &mut shares.collect::<Vec<_>>(), key, compare)?;
-            Ok(Arrived { gradients, reducer, costs })
-        });
-        self.pending.push((chunk, pending));
+            Ok(Arrived { gradients, reducer, start, costs })
+        })
+    }
+
+    fn arrived(
+        &mut self,
+        graph: &mut Graph<B>,
+        chunk: usize,
+        arrived: Result<Arrived<B>, comm::Error>,
+        lane: Lane,
+    ) -> Result<(), Error> {
+        let arrived = arrived.map_err(|e| known_to_all(e, self.root))?;
+        let mut at = arrived.start;
+        let Costs { encode, wire, decode, .. } = arrived.costs;
+        for (kind, took) in [("encode", encode), ("wire", wire), ("decode", decode)] {
+            self.trace.part(kind, format!("{kind} chunk {chunk}"), lane, at, took);
+            at += took;
+        }
+        graph.put(chunk, arrived.gradients);
+        self.reducers[chunk] = Some(arrived.reducer);
+        self.costs += arrived.costs;
         Ok(())
     }
 
     /// Sums what is left, and `sums` (one vector a worker, and one of this rank), over all ranks; gives the gradients back to
     /// the graph.
     pub fn finish(&mut self, graph: &mut Graph<B>, sums: Vec<Vec<f64>>) -> Result<Vec<f64>, Error> {
+        let start = Instant::now();
+        // what has not left yet goes by this thread, which has it in its cache
         for (chunk, gradients) in std::mem::take(&mut self.held) {
             if self.travels() {
-                self.start(chunk, gradients)?;
+                let job = self.job(chunk, gradients)?;
+                let arrived = self.comm.run(GRADIENTS, job);
+                self.arrived(graph, chunk, arrived, Lane::Compute)?;
             } else {
                 graph.put(chunk, gradients);
             }
         }
-        let small = self.start_sums(sums);
-        let start = Instant::now();
         for (chunk, pending) in std::mem::take(&mut self.pending) {
-            let arrived = pending.wait().map_err(|e| known_to_all(e, self.root))?;
-            graph.put(chunk, arrived.gradients);
-            self.reducers[chunk] = Some(arrived.reducer);
-            self.costs += arrived.costs;
+            let wait = Instant::now();
+            let arrived = pending.wait();
+            self.trace.part("wait", format!("wait for chunk {chunk}"), Lane::Compute, wait, wait.elapsed());
+            self.arrived(graph, chunk, arrived, Lane::Mpi)?;
         }
-        let sums = match small {
-            Ok(pending) => pending.wait()?,
-            Err(sums) => sums,
-        };
+        let wait = Instant::now();
+        let sums = self.sum(sums)?;
+        self.trace.part("wait", "sum of losses and statistics", Lane::Compute, wait, wait.elapsed());
         self.waited += start.elapsed();
         Ok(sums)
     }
 
-    /// The sums under way, or, where nothing travels, there at once. Beside an integer codec they must not depend on their order
-    /// either; each rank's own vector counts as one more worker.
-    fn start_sums(&self, sums: Vec<Vec<f64>>) -> Result<Pending<Vec<f64>>, Vec<f64>> {
+    /// The sums over all ranks. Beside an integer codec they must not depend on their order either; each rank's own vector counts
+    /// as one more worker.
+    fn sum(&self, sums: Vec<Vec<f64>>) -> Result<Vec<f64>, comm::Error> {
         let (what, most) = ("sum of losses and statistics", 2 * self.workers);
         if self.integer {
-            return Ok(self.comm.start(what, move |world| fixed::sum(world, &sums, most)));
+            return self.comm.run(what, |world| fixed::sum(world, &sums, most));
         }
         let mut shares = sums.into_iter();
         let mut sum = shares.next().unwrap_or_default();
         shares.for_each(|share| sum.iter_mut().zip(share).for_each(|(s, x)| *s += x));
-        if self.ranks == 1 {
-            return Err(sum);
+        if self.ranks > 1 {
+            self.comm.run(what, |world| world.sum_f64(&mut sum))?;
         }
-        Ok(self.comm.start(what, move |world| {
-            world.sum_f64(&mut sum)?;
-            Ok(sum)
-        }))
+        Ok(sum)
     }
 
     /// How long this rank has waited for the others since the last call.

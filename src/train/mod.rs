@@ -1,8 +1,11 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
 //! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
-//! `exchange` sums it over the ranks by the codec that [`reduction`] planned, [`evaluate`] scores, [`model`] turns parameters into files.
+//! `exchange` sums it over the ranks by the codec that [`reduction`] planned (`apart` and `rounds`: ranks that meet only now and
+//! then), [`evaluate`] scores, [`model`] turns parameters into files.
 
+mod across;
+mod apart;
 pub mod bench;
 pub mod cores;
 mod costs;
@@ -15,14 +18,17 @@ mod exchange;
 mod loading;
 pub mod model;
 mod output;
+mod pace;
 pub mod prepare;
 pub mod reduction;
+mod rounds;
 pub mod scoring;
 pub mod session;
 mod skips;
 mod staging;
 mod step;
 mod sums;
+mod trace;
 
 pub use error::Error;
 pub use prepare::Request;
@@ -31,12 +37,14 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::report::{End, Epoch, Eval, Reporter};
+use apart::Everyone;
 use evaluate::Score;
 use loaders::Loader;
 use output::Output;
 use prepare::Run;
 use session::Session;
 use step::Stepper;
+use trace::{Lane, Trace};
 
 /// Runs a prepared training to its end: all epochs, or the step that was asked for.
 fn train<B: Backend>(
@@ -51,6 +59,8 @@ fn train<B: Backend>(
     let (train, augment) = (run.source.train.clone(), run.source.augment.clone());
     let mut loader = Loader::start(train, augment, Box::new(run.order()), run.options)?;
     let mut stepper = Stepper::new(session, &mut run, overlap);
+    let trace = if request.trace.is_some() { Trace::start(session, request.trace_steps)? } else { Trace::default() };
+    stepper.follow(&mut run, &trace);
     let mut output = Output::new(session, request, &run);
     let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
     let (mut done, mut trained, mut score) = (0, Duration::ZERO, None);
@@ -58,9 +68,9 @@ fn train<B: Backend>(
         let (start, first, loaded) = (Instant::now(), done, loader.stats());
         for step in 0..d.steps_per_epoch.min(last - done) {
             let lr = run.schedule.lr(done);
-            let event = stepper.step(&mut run, &mut loader, epoch, step, done, lr)?;
+            let lines = stepper.steps(&mut run, &mut loader, epoch, step, done, lr)?;
             done += 1;
-            report.event(event)?;
+            lines.into_iter().try_for_each(|line| report.event(line))?;
             stepper.exchange_report().into_iter().try_for_each(|costs| report.event(costs))?;
             // other ranks' reporters are silent, and what they have to say is theirs alone
             let say = |line: String| if session.is_root() { report.note(&line) } else { eprintln!("{line}") };
@@ -72,19 +82,36 @@ fn train<B: Backend>(
                 ));
             }
         }
+        stepper.rest()?.into_iter().try_for_each(|line| report.event(line))?;
         let time = start.elapsed();
         trained += time;
         let (loading, advice) = loading::gather(session, loader.stats() - loaded, time, run.options.threads)?;
         let lr = run.schedule.lr(done.saturating_sub(1));
         report.event(Epoch { loader: loading, ..stepper.epoch(epoch, done, lr, done - first, time) })?;
         report.note(&advice);
+        if let Some(rounds) = &mut run.rounds {
+            rounds.put_on(&mut run.graph, &mut Everyone::of(session))?;
+        }
+        if let Some(slowest) = stepper.take_slowest() {
+            report.note(&slowest);
+        }
+        let begin = Instant::now();
         score = evaluate(session, &mut run, epoch + 1, done, &mut report)?;
+        trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
+        let begin = Instant::now();
         output.checkpoint(&mut run, epoch + 1, done, score, &mut report)?;
+        trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         if done == last {
             break;
         }
+        if let Some(rounds) = &mut run.rounds {
+            rounds.take_off(&mut run.graph);
+        }
     }
     output.model(&mut run, done, score)?;
+    if let Some(path) = &request.trace {
+        trace.write(session, path, &mut report)?;
+    }
     let img_per_s = stepper.images() as f64 / trained.as_secs_f64();
     let epoch = done.div_ceil(d.steps_per_epoch) as u32;
     let model = output.model_path();

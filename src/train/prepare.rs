@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::Error;
 use super::evaluate::Evaluation;
 use super::reduction::Reduction;
+use super::rounds::Rounds;
 use crate::backend::Backend;
 use crate::backend::op::Shape;
 use crate::models;
 use crate::nn::{Graph, NetSpec, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
-use crate::recipe::{self, Known, Recipe};
+use crate::recipe::{self, Known, Recipe, Sync};
 use loaders::io::Footprint;
 use loaders::order::{TrainOrder, rank_workers, worker_positions};
 use loaders::{Dataset, ImageSpec, Images, Manifest, Options, Pipeline, Shuffle, Split};
@@ -39,6 +40,10 @@ pub struct Request {
     pub dry_run: bool,
     /// Folder on each node's own disk for a copy of the data set.
     pub stage: Option<PathBuf>,
+    /// File for the trace of what all ranks do when.
+    pub trace: Option<PathBuf>,
+    /// Steps of which it holds every part.
+    pub trace_steps: u64,
 }
 
 /// The recipe and the data that it names; the same on every rank.
@@ -119,7 +124,8 @@ impl Source {
     pub fn digest(&self, request: &Request) -> Result<String, Error> {
         let recipe = self.recipe.to_toml()?;
         let manifest = digest(&self.manifest)?;
-        Ok(format!("{recipe}\nmax-steps {:?}\ndry-run {}\n{manifest}", request.max_steps, request.dry_run))
+        let (last, dry, trace) = (request.max_steps, request.dry_run, request.trace.is_some());
+        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\n{manifest}"))
     }
 }
 
@@ -209,6 +215,8 @@ pub struct Run<B: Backend> {
     pub ema: Option<Ema<B>>,
     /// The scoring after each epoch.
     pub evaluation: Option<Evaluation>,
+    /// Between ranks that meet only now and then.
+    pub rounds: Option<Rounds<B>>,
     /// How the training loader runs.
     pub options: Options,
 }
@@ -269,7 +277,41 @@ impl<B: Backend> Run<B> {
         };
         let optimizer = Optimizer::new(&graph, o.method()?, policy)?;
         let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
-        Ok(Self { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, options })
+        let apart = recipe.sync != Sync::Allreduce && place.ranks > 1;
+        let (backend, weights) = graph.weights_mut();
+        let rounds = apart.then(|| Rounds::new(recipe.sync, backend, weights)).transpose()?;
+        Ok(Self {
+            recipe,
+            source,
+            division,
+            schedule,
+            graph,
+            reduction,
+            optimizer,
+            ema,
+            evaluation,
+            rounds,
+            options,
+        })
+    }
+
+    /// Divides the gradients of a step by the samples that it had, not those planned: records may have been left out, which is
+    /// known only after the exchange.
+    pub fn make_up_for_skips(&mut self, step: u64, count: u64) -> Result<(), Error> {
+        let planned = self.samples(step) as u64;
+        if count != planned && count > 0 {
+            self.graph.scale_gradients((planned as f64 / count as f64) as f32)?;
+        }
+        Ok(())
+    }
+
+    /// Images that a step's gradient is the mean over: those of all ranks, or of this one if ranks step by themselves.
+    pub fn samples(&self, step: u64) -> usize {
+        let (images, d) = (self.division.images_of(step), &self.division);
+        match self.rounds {
+            Some(_) => d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum(),
+            None => images,
+        }
     }
 }
 

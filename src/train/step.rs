@@ -3,11 +3,15 @@
 use std::time::Instant;
 
 use super::Error;
+use super::across::{AllRanks, Waited};
+use super::apart::Open;
 use super::exchange::Exchange;
+use super::pace::{self, Pace, spread};
 use super::prepare::Run;
 use super::session::Session;
 use super::skips::Skips;
 use super::sums::{StepSums, SumsLayout};
+use super::trace::{Lane, Trace};
 use crate::backend::{Backend, LossSums};
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
@@ -16,12 +20,19 @@ use loaders::Loader;
 
 /// Runs steps and keeps count.
 pub struct Stepper<'a, B: Backend> {
-    session: &'a Session,
-    exchange: Exchange<B>,
-    layout: SumsLayout,
+    pub(super) session: &'a Session,
+    pub(super) exchange: Exchange<B>,
+    pub(super) layout: SumsLayout,
     smoothing: f32,
-    /// Milliseconds that this rank waited for the others in the step before.
-    comm_wait_ms: f64,
+    /// This rank in the step before.
+    pub(super) before: Pace,
+    /// All ranks since the last look.
+    paces: pace::Epoch,
+    pub(super) trace: Trace,
+    /// Part of it in the middle of passes, for batch normalisation over all ranks.
+    across: Waited,
+    /// Steps whose sums over the ranks are still to be made.
+    pub(super) open: Vec<Open>,
     epoch: LossSums,
     images: u64,
     /// What is to be said of records that were left out.
@@ -31,18 +42,27 @@ pub struct Stepper<'a, B: Backend> {
 impl<'a, B: Backend> Stepper<'a, B> {
     /// For a prepared run.
     pub fn new(session: &'a Session, run: &mut Run<B>, overlap: bool) -> Self {
+        let across = Waited::default();
+        if run.recipe.sync_bn && session.world.size > 1 {
+            run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), across.clone())));
+        }
         let smoothing = run.recipe.label_smoothing as f32;
         let (rank, ranks) = (session.world.rank, session.world.size);
         let gather = run.reduction.summed_numbers();
         let layout = SumsLayout::new(&run.graph, ranks, gather);
         let mine = run.division.mine.clone();
-        let exchange = Exchange::new(session.comm.clone(), (rank, ranks), overlap, mine, &mut run.reduction);
+        let among = if run.rounds.is_some() { 1 } else { ranks };
+        let exchange = Exchange::new(session.comm.clone(), (rank, among), overlap, mine, &mut run.reduction);
         Self {
             session,
             exchange,
             layout,
             smoothing,
-            comm_wait_ms: 0.0,
+            before: Pace::default(),
+            paces: pace::Epoch::default(),
+            trace: Trace::default(),
+            across,
+            open: Vec::new(),
             epoch: LossSums::default(),
             images: 0,
             skips: Skips::default(),
@@ -64,6 +84,18 @@ impl<'a, B: Backend> Stepper<'a, B> {
         std::mem::take(&mut self.epoch)
     }
 
+    /// Which rank was the slowest since the last call.
+    pub fn take_slowest(&mut self) -> Option<String> {
+        std::mem::take(&mut self.paces).slowest()
+    }
+
+    /// Records what the steps to come are made of.
+    pub fn follow(&mut self, run: &mut Run<B>, trace: &Trace) {
+        run.graph.follow(trace.follows_steps());
+        self.trace = trace.clone();
+        self.exchange.follow(trace);
+    }
+
     /// Step `step` of `epoch`, after `done` optimizer steps.
     pub fn step(
         &mut self,
@@ -77,16 +109,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let (start, waited) = (Instant::now(), loader.stats().wait);
         self.exchange.begin(done);
         let mut sums = self.gradients(run, loader, epoch, step)?;
-        let data_ms = (loader.stats().wait - waited).as_secs_f64() * 1e3;
-        sums.set_waits(self.session.world.rank, data_ms, self.comm_wait_ms);
+        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
+        sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
         let sums = StepSums::from_values(self.layout, sums);
-        self.comm_wait_ms = self.exchange.take_wait().as_secs_f64() * 1e3;
-        // records may have been left out, which only now all ranks know
-        let (planned, count) = (run.division.images_of(step) as u64, sums.loss_sums().count);
-        if count != planned && count > 0 {
-            run.graph.scale_gradients((planned as f64 / count as f64) as f32)?;
-        }
+        self.before.comm = (self.exchange.take_wait() + self.across.take()).as_secs_f64() * 1e3;
+        run.make_up_for_skips(step, sums.loss_sums().count)?;
+        let update = Instant::now();
         // every rank has the same sums and the same parameters, so all stop here together
         if !sums.loss().is_finite() {
             return Err(not_finite(self.session, done, lr));
@@ -99,15 +128,42 @@ impl<'a, B: Backend> Stepper<'a, B> {
         if let Some(ema) = &mut run.ema {
             ema.update(&run.graph, done + 1)?;
         }
-        Ok(Step { grad_norm: stepped.grad_norm, ..self.event(sums, epoch, done + 1, lr, start) })
+        self.trace.part("update", "optimizer", Lane::Compute, update, update.elapsed());
+        self.trace_layers(run, done);
+        self.before.step = start.elapsed().as_secs_f64() * 1e3;
+        let event = self.event(sums, epoch, done + 1, lr, start.elapsed().as_secs_f64());
+        Ok(Step { grad_norm: stepped.grad_norm, ..event })
+    }
+
+    /// Hands the layers' times of step `done` to the trace.
+    pub(super) fn trace_layers(&self, run: &mut Run<B>, done: u64) {
+        if !self.trace.follows_steps() {
+            return;
+        }
+        for span in run.graph.take_spans() {
+            let name = &run.graph.net().nodes[span.node].name;
+            let kind = if span.backward { "backward" } else { "forward" };
+            self.trace.part(kind, format!("{name} {kind}"), Lane::Compute, span.start, span.took);
+        }
+        self.trace.done(done + 1);
+        if !self.trace.follows_steps() {
+            run.graph.follow(false);
+        }
     }
 
     /// Forward and backward of this rank's workers; finished gradients go to the exchange.
-    fn gradients(&mut self, run: &mut Run<B>, loader: &mut Loader, epoch: u32, step: u64) -> Result<StepSums, Error> {
+    pub(super) fn gradients(
+        &mut self,
+        run: &mut Run<B>,
+        loader: &mut Loader,
+        epoch: u32,
+        step: u64,
+    ) -> Result<StepSums, Error> {
         let mut sums = self.layout.zero();
-        let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.division.images_of(step) as f32 };
+        let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(step) as f32 };
         let mine = run.division.mine.clone();
         for worker in mine.clone() {
+            let start = Instant::now();
             let batch =
                 loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
             if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
@@ -116,6 +172,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
                     "expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}"
                 )));
             }
+            self.trace.part("data", "data wait", Lane::Compute, start, start.elapsed());
             let world = &self.session.world;
             self.skips.note(batch.skipped(), (world.rank, world.size));
             // nothing to do unless records were left out
@@ -130,14 +187,18 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(sums)
     }
 
-    fn event(&mut self, sums: StepSums, epoch: u32, step: u64, lr: f64, start: Instant) -> Step {
-        let (data_wait_ms, comm_wait_ms) = sums.waits();
+    pub(super) fn event(&mut self, sums: StepSums, epoch: u32, step: u64, lr: f64, seconds: f64) -> Step {
+        let paces = sums.paces();
+        self.paces.add(&paces);
+        let data_wait_ranks = spread(paces.iter().map(|p| p.data));
+        let comm_wait_ranks = spread(paces.iter().map(|p| p.comm));
+        let step_ranks = spread(paces.iter().map(|p| p.step));
         let s = sums.loss_sums();
         self.epoch.loss += s.loss;
         self.epoch.top1 += s.top1;
         self.epoch.count += s.count;
         self.images += s.count;
-        let (count, seconds) = (s.count.max(1) as f64, start.elapsed().as_secs_f64());
+        let count = s.count.max(1) as f64;
         Step {
             step,
             epoch,
@@ -145,9 +206,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
             top1: s.top1 as f64 / count,
             lr,
             img_per_s: s.count as f64 / seconds,
-            data_wait_ms,
-            comm_wait_ms,
+            data_wait_ms: data_wait_ranks[2],
+            comm_wait_ms: comm_wait_ranks[2],
             step_ms: seconds * 1e3,
+            data_wait_ranks,
+            comm_wait_ranks,
+            step_ranks,
             samples: sums.samples(),
             grad_norm: None,
         }
@@ -155,7 +219,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
 }
 
 /// The loss became NaN or infinite: rank 0 says so, all ranks end.
-fn not_finite(session: &Session, done: u64, lr: f64) -> Error {
+pub(super) fn not_finite(session: &Session, done: u64, lr: f64) -> Error {
     if !session.is_root() {
         return Error::Elsewhere { code: 1 };
     }

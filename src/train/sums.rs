@@ -6,6 +6,8 @@ use crate::backend::{Backend, LossSums};
 use crate::nn::{Gather, Graph};
 use loaders::random::philox4x32;
 
+use super::pace::Pace;
+
 /// Loss, top-1, top-5, count, digest of the samples.
 const SCALARS: usize = 5;
 
@@ -16,7 +18,7 @@ pub struct SumsLayout {
     statistics: usize,
     /// Batch normalisations.
     norms: usize,
-    /// Ranks; each has two places of its own, for its waits.
+    /// Ranks; each has three places of its own, for its pace.
     ranks: usize,
     /// Whether workers' sums are added on their rank or kept apart.
     gather: Gather,
@@ -42,7 +44,7 @@ impl SumsLayout {
     }
 
     fn share(&self) -> Vec<f64> {
-        vec![0.0; SCALARS + self.statistics + self.norms + 2 * self.ranks]
+        vec![0.0; SCALARS + self.statistics + self.norms + 3 * self.ranks]
     }
 }
 
@@ -80,27 +82,30 @@ impl StepSums {
         }
     }
 
-    /// Notes how long this rank waited, in milliseconds: for its loader, and for the others in the step before.
-    pub fn set_waits(&mut self, rank: usize, data_ms: f64, comm_ms: f64) {
-        let at = self.waits_at();
-        self.shares[0][at + rank] = data_ms;
-        self.shares[0][at + self.layout.ranks + rank] = comm_ms;
+    /// Notes this rank's pace: the wait for its loader in this step, all else of the step before.
+    pub fn set_pace(&mut self, rank: usize, pace: Pace) {
+        let at = self.pace_at() + 3 * rank;
+        self.shares[0][at..at + 3].copy_from_slice(&[pace.data, pace.comm, pace.step]);
     }
 
-    /// The longest waits over the ranks: for data, and for each other.
-    pub fn waits(&self) -> (f64, f64) {
-        let (data, comm) = self.values()[self.waits_at()..].split_at(self.layout.ranks);
-        let longest = |v: &[f64]| v.iter().copied().fold(0.0, f64::max);
-        (longest(data), longest(comm))
+    /// The ranks' paces.
+    pub fn paces(&self) -> Vec<Pace> {
+        let of = |v: &[f64]| Pace { data: v[0], comm: v[1], step: v[2] };
+        self.values()[self.pace_at()..].chunks_exact(3).map(of).collect()
     }
 
-    fn waits_at(&self) -> usize {
+    fn pace_at(&self) -> usize {
         SCALARS + self.layout.statistics + self.layout.norms
     }
 
     /// Sum of the losses.
     pub fn loss(&self) -> f64 {
         self.values()[0]
+    }
+
+    /// Makes the loss not finite, which tells all ranks that a parameter is.
+    pub fn spoil(&mut self) {
+        self.shares[0][0] = f64::NAN;
     }
 
     /// Loss and hits as counts.

@@ -224,7 +224,7 @@ impl Case {
         let ids: Vec<u64> = (self.draws.2..).take(self.n).collect();
         let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
         let (running, training) = (self.running.as_slice(), self.training);
-        let pass = Pass { backend, params: &arena, slots: &slots, running, training, key };
+        let pass = Pass { backend, params: &arena, slots: &slots, running, training, key, across: None };
         let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();
         let y_desc = plan.output();

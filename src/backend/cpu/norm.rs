@@ -6,7 +6,7 @@ use super::simd::simd;
 use super::threads::{Shared, Threads};
 use super::{Cpu, Format};
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
 
 /// Elements that the inner loops take at once; every block size divides it.
 const LANES: usize = 32;
@@ -22,6 +22,8 @@ pub(super) struct Plan {
     /// Per channel, padding included: batch mean, sum of squared offsets from it.
     mean: Vec<f64>,
     m2: Vec<f64>,
+    /// Values a channel behind both: this rank's, or the whole batch's.
+    n: f64,
     /// gamma / sqrt(var + eps), and beta - mean * that.
     scale: Vec<f32>,
     shift: Vec<f32>,
@@ -177,7 +179,17 @@ impl Plan {
         let x = r.x[0];
         let c = x.blocks() * x.block;
         let partial = vec![0.0; threads.0 * 2 * c];
-        Self { threads, op, x, mean: vec![0.0; c], m2: vec![0.0; c], scale: vec![0.0; c], shift: vec![0.0; c], partial }
+        Self {
+            threads,
+            op,
+            x,
+            mean: vec![0.0; c],
+            m2: vec![0.0; c],
+            n: 1.0,
+            scale: vec![0.0; c],
+            shift: vec![0.0; c],
+            partial,
+        }
     }
 
     fn channels(&self) -> usize {
@@ -250,16 +262,16 @@ impl Plan {
             let at = (n * layout.0 + block) * layout.1;
             moments(&x[at..at + layout.1], &lanes[block], s, q);
         });
-        let n = self.count();
+        self.n = self.count();
         for i in 0..self.channels() {
-            let offset = s[i] / n;
+            let offset = s[i] / self.n;
             self.mean[i] = f64::from(near[i]) + offset;
-            self.m2[i] = (q[i] - n * offset * offset).max(0.0);
+            self.m2[i] = (q[i] - self.n * offset * offset).max(0.0);
         }
     }
 
     fn inverse_std(&self, i: usize) -> f64 {
-        1.0 / (self.m2[i] / self.count() + f64::from(self.op.eps)).sqrt()
+        1.0 / (self.m2[i] / self.n + f64::from(self.op.eps)).sqrt()
     }
 
     /// Scale and shift of each real channel from mean and 1 / standard deviation; those of padding stay zero.
@@ -304,6 +316,9 @@ impl Planned<Cpu> for Plan {
         let x = x[0].as_slice();
         if pass.training {
             self.statistics(x);
+            if let Some(ranks) = pass.across {
+                self.n = across::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
+            }
             self.set_scale(gamma, beta, |plan, i| (plan.mean[i], plan.inverse_std(i)));
         } else {
             let (mean, var) = pass.running.split_at(self.x.shape.c);
@@ -350,7 +365,7 @@ impl Planned<Cpu> for Plan {
             (part.clone(), Row { x: &x[part.clone()], y: &y[part], second, mean, scale, shift })
         };
         let shared = Shared::new(dy.as_mut_slice());
-        let (s, sx) = self.sums(|n, block, s, sx| {
+        let (mut s, mut sx) = self.sums(|n, block, s, sx| {
             let (part, row) = row(n, block);
             // SAFETY: every row is one thread's, `dy` is borrowed for the whole call.
             let dy = unsafe { shared.part(part) };
@@ -366,11 +381,15 @@ impl Planned<Cpu> for Plan {
             }
         });
         let c = self.x.shape.c;
-        let slopes = self.slopes(&s, &sx);
         for i in 0..c {
             dparams.get_mut(pass.slots[0])[i] = (sx[i] * self.inverse_std(i)) as f32;
             dparams.get_mut(pass.slots[1])[i] = s[i] as f32;
         }
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        if let Some(ranks) = pass.across {
+            across::gradients(ranks, c, &mut s, &mut sx)?;
+        }
+        let slopes = self.slopes(&s, &sx);
         if !self.op.residual {
             self.threads.each(self.x.n, |_, samples| {
                 for (block, n) in (0..blocks).flat_map(|b| samples.clone().map(move |n| (b, n))) {
@@ -404,7 +423,8 @@ impl Planned<Cpu> for Plan {
         for i in 0..c {
             let d = self.mean[i] - f64::from(running[i]);
             sums[i] += n * d;
-            sums[c + i] += self.m2[i] + n * d * d;
+            // this rank's share of the whole batch's
+            sums[c + i] += n * (self.m2[i] / self.n + d * d);
         }
         n as u64
     }
@@ -413,7 +433,7 @@ impl Planned<Cpu> for Plan {
 impl Plan {
     /// dx = scale (g - S(g)/n - (x - mean) inverse^2 S(g (x - mean))/n), as a g + b x + c.
     fn slopes(&self, s: &[f64], sx: &[f64]) -> Vec<Slope> {
-        let n = self.count();
+        let n = self.n;
         let mut b = vec![0.0; self.channels()];
         let mut c = vec![0.0; self.channels()];
         for i in 0..self.x.shape.c {

@@ -3,7 +3,7 @@
 use super::elementwise::relu;
 use super::{HostBuf, Reference, loops};
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -12,12 +12,14 @@ pub(super) struct Plan {
     mean: Vec<f64>,
     /// Sum of squared offsets from the mean.
     m2: Vec<f64>,
+    /// Values a channel behind both: this rank's, or the whole batch's.
+    n: f64,
 }
 
 impl Plan {
     pub fn new(op: Norm, x: TensorDesc) -> Self {
         let c = x.shape.c;
-        Self { op, x, mean: vec![0.0; c], m2: vec![0.0; c] }
+        Self { op, x, mean: vec![0.0; c], m2: vec![0.0; c], n: 1.0 }
     }
 
     fn count(&self) -> f64 {
@@ -25,7 +27,20 @@ impl Plan {
     }
 
     fn inverse_std(&self, c: usize) -> f64 {
-        1.0 / (self.m2[c] / self.count() + self.op.eps as f64).sqrt()
+        1.0 / (self.m2[c] / self.n + self.op.eps as f64).sqrt()
+    }
+
+    /// Mean and M2 of the batch, of all ranks' shares of it where the pass says so.
+    fn statistics(&mut self, pass: &Pass<'_, Reference>, x: &HostBuf) -> Result<(), Error> {
+        self.n = self.count();
+        for c in 0..self.x.shape.c {
+            self.mean[c] = self.channel(c).map(|i| x.0[i] as f64).sum::<f64>() / self.n;
+            self.m2[c] = self.channel(c).map(|i| (x.0[i] as f64 - self.mean[c]).powi(2)).sum();
+        }
+        if let Some(ranks) = pass.across {
+            self.n = across::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
+        }
+        Ok(())
     }
 
     /// Indices of one channel.
@@ -58,11 +73,11 @@ impl Planned<Reference> for Plan {
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let channels = self.x.shape.c;
+        if pass.training {
+            self.statistics(pass, x[0])?;
+        }
         for c in 0..channels {
             let (mean, inverse) = if pass.training {
-                let n = self.count();
-                self.mean[c] = self.channel(c).map(|i| x[0].0[i] as f64).sum::<f64>() / n;
-                self.m2[c] = self.channel(c).map(|i| (x[0].0[i] as f64 - self.mean[c]).powi(2)).sum();
                 (self.mean[c], self.inverse_std(c))
             } else {
                 let var = pass.running[channels + c] as f64;
@@ -85,19 +100,26 @@ impl Planned<Reference> for Plan {
         if self.op.relu {
             super::elementwise::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
         }
-        let (dy, x, n) = (&g.dy.0, &g.x[0].0, self.count());
-        let mut dx = g.dx;
-        for c in 0..self.x.shape.c {
-            let (mean, inverse) = (self.mean[c], self.inverse_std(c));
-            let hat = |i: usize| (x[i] as f64 - mean) * inverse;
-            let dbeta: f64 = self.channel(c).map(|i| dy[i] as f64).sum();
-            let dgamma: f64 = self.channel(c).map(|i| dy[i] as f64 * hat(i)).sum();
-            g.dparams.get_mut(pass.slots[0])[c] = dgamma as f32;
-            g.dparams.get_mut(pass.slots[1])[c] = dbeta as f32;
+        let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
+        let hat = |i: usize, c: usize| (x[i] as f64 - self.mean[c]) * self.inverse_std(c);
+        let sum = |c: usize, f: &dyn Fn(usize) -> f64| self.channel(c).map(f).sum::<f64>();
+        let mut dbeta: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64)).collect();
+        let mut dgamma: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64 * hat(i, c))).collect();
+        for c in 0..channels {
+            g.dparams.get_mut(pass.slots[0])[c] = dgamma[c] as f32;
+            g.dparams.get_mut(pass.slots[1])[c] = dbeta[c] as f32;
+        }
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        if let Some(ranks) = pass.across {
+            across::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
+        }
+        let (mut dx, n) = (g.dx, self.n);
+        for c in 0..channels {
+            let inverse = self.inverse_std(c);
             if let Some(dx) = dx.as_deref_mut() {
                 let gamma = pass.params.get(pass.slots[0])[c] as f64;
                 for i in self.channel(c) {
-                    let d = dy[i] as f64 - dbeta / n - hat(i) * dgamma / n;
+                    let d = dy[i] as f64 - dbeta[c] / n - hat(i, c) * dgamma[c] / n;
                     dx.0[i] = (gamma * inverse * d) as f32;
                 }
             }
@@ -110,7 +132,8 @@ impl Planned<Reference> for Plan {
         for i in 0..c {
             let d = self.mean[i] - running[i] as f64;
             sums[i] += n * d;
-            sums[c + i] += self.m2[i] + n * d * d;
+            // this rank's share of the whole batch's
+            sums[c + i] += n * (self.m2[i] / self.n + d * d);
         }
         n as u64
     }

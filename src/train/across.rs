@@ -1,0 +1,34 @@
+//! Batch normalisation over all ranks: its sums stand in the one queue with those of the gradients, so their order is the same
+//! everywhere.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Across, Error};
+use crate::comm::Comm;
+
+/// All ranks of the run.
+pub struct AllRanks {
+    comm: Comm,
+    waited: Waited,
+}
+
+/// How long this rank has been in such sums since the last look.
+pub type Waited = Rc<Cell<Duration>>;
+
+impl AllRanks {
+    /// Counts the time that it takes in `waited`.
+    pub fn new(comm: Comm, waited: Waited) -> Self {
+        Self { comm, waited }
+    }
+}
+
+impl Across for AllRanks {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        let start = Instant::now();
+        let sum = self.comm.run("sum of batch statistics", |world| world.sum_f64(values));
+        self.waited.set(self.waited.get() + start.elapsed());
+        sum.map_err(|error| Error::Across { why: error.to_string() })
+    }
+}

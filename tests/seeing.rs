@@ -1,0 +1,113 @@
+//! What a run on several ranks shows of itself: the ranks' paces in metrics.jsonl, the slowest rank by name, and the trace.
+
+#[path = "support/images.rs"]
+mod images;
+#[path = "support/program.rs"]
+mod program;
+
+use std::collections::BTreeSet;
+
+use images::{Images, THINGS};
+use program::{Folder, events, run};
+use serde_json::Value;
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 2
+batch = 16
+workers = 4
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+bucket_mb = 0.2
+"#;
+
+fn train(folder: &Folder, name: &str, more: &[&str]) -> (String, String) {
+    let data = folder.at("data");
+    if !std::path::Path::new(&data).exists() {
+        Images::new(data.as_ref(), THINGS, 80, 20);
+    }
+    let recipe = folder.write("recipe.toml", RECIPE);
+    let out = folder.at(name);
+    let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1"];
+    (out.clone(), run(2, &[&args, more].concat()).succeeded().stderr)
+}
+
+#[test]
+fn every_step_tells_least_median_and_most_of_the_ranks() {
+    let folder = Folder::new();
+    let (out, stderr) = train(&folder, "out", &[]);
+    let steps = events(&out, "step");
+    assert_eq!(steps.len(), 10);
+    for line in &steps {
+        for (ranks, most) in
+            [("data_wait_ranks", Some("data_wait_ms")), ("comm_wait_ranks", Some("comm_wait_ms")), ("step_ranks", None)]
+        {
+            let of: Vec<f64> = line[ranks].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+            assert!(of.len() == 3 && of[0] <= of[1] && of[1] <= of[2], "{ranks} of {line}");
+            assert!(most.is_none_or(|most| line[most] == line[ranks][2]), "{ranks} of {line}");
+        }
+        assert_eq!(line["step_ranks"][0].as_f64().unwrap() > 0.0, line["step"] != 1, "{line}");
+    }
+    assert_eq!(stderr.matches("slowest rank: ").count(), 2, "one line an epoch:\n{stderr}");
+}
+
+/// The trace's events of one kind of one rank.
+fn spans<'a>(trace: &'a Value, kind: &str, rank: u64) -> Vec<&'a Value> {
+    let all = trace["traceEvents"].as_array().expect("a list of events");
+    all.iter().filter(|e| e["ph"] == "X" && e["cat"] == kind && e["pid"] == rank).collect()
+}
+
+#[test]
+fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
+    let folder = Folder::new();
+    for (overlap, lane) in [("false", 0), ("true", 1)] {
+        let file = folder.at(&format!("trace-{overlap}.json"));
+        let sets = ["--set", &format!("reduce.overlap={overlap}"), "--set", "reduce.codec=exact"];
+        let (_, stderr) =
+            train(&folder, &format!("out-{overlap}"), &[&["--trace", &file, "--trace-steps", "3"], &sets[..]].concat());
+        assert!(stderr.contains("trace: "), "{stderr}");
+        let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(trace["displayTimeUnit"], "ms");
+        for rank in 0..2 {
+            let count = |kind: &str| spans(&trace, kind, rank).len();
+            let names: BTreeSet<&str> =
+                spans(&trace, "forward", rank).iter().map(|s| s["name"].as_str().unwrap()).collect();
+            assert!(names.contains("conv1 forward") && names.contains("fc forward"), "{names:?}");
+            // two workers a rank, three steps
+            assert_eq!(count("forward"), 6 * names.len());
+            assert_eq!(count("backward"), count("forward"));
+            assert_eq!((count("data"), count("update"), count("eval"), count("files")), (6, 3, 2, 2));
+            let wire = spans(&trace, "wire", rank);
+            assert!(wire.len() >= 3 && wire.len() == count("encode") && wire.len() == count("decode"));
+            assert!(wire.iter().all(|s| s["tid"] == lane), "overlap {overlap}");
+            for span in trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X") {
+                let (ts, dur) = (span["ts"].as_f64().unwrap(), span["dur"].as_f64().unwrap());
+                assert!((0.0..60e6).contains(&ts) && (0.0..60e6).contains(&dur), "{span}");
+            }
+        }
+        // parts of one thread's time do not overlap
+        let mut lanes: Vec<(f64, f64)> = trace["traceEvents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|e| {
+                e["ph"] == "X" && e["pid"] == 0 && e["tid"] == 0 && (e["cat"] == "forward" || e["cat"] == "backward")
+            })
+            .map(|e| (e["ts"].as_f64().unwrap(), e["dur"].as_f64().unwrap()))
+            .collect();
+        lanes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(lanes.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0 + 1.0));
+    }
+}
