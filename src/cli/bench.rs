@@ -3,8 +3,8 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{bytes, duration, positive, transforms};
-use crate::train::bench;
+use super::value::{bytes, duration, link, positive, transforms};
+use crate::train::bench::{self, scale::Link};
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,7 +15,8 @@ use std::time::Instant;
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench loader data/cifar10 --threads 1
-  mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M")]
+  mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M
+  mpirun -n 4 trireme bench scale --model resnet20 --threads 1")]
 pub struct Args {
     /// What to measure
     #[command(subcommand)]
@@ -31,6 +32,8 @@ pub enum What {
     Loader(Loader),
     /// The sum over all ranks, as gradients need it
     Allreduce(Allreduce),
+    /// The training step on 1, 2, 4 ... ranks, and a forecast for more
+    Scale(Scale),
 }
 
 /// Arguments of `trireme bench step`.
@@ -94,7 +97,8 @@ pub struct Loader {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M")]
+  mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M
+  mpirun -n 2 trireme bench allreduce --codec ternary")]
 pub struct Allreduce {
     /// Bytes a sum, as 4096, 64K or 4M; a list has commas
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "64K,1M,4M,16M,64M", value_parser = bytes)]
@@ -102,6 +106,36 @@ pub struct Allreduce {
     /// Bytes of one of the sums that a buffer is cut into, as reduce.bucket_mb does with gradients
     #[arg(long, value_name = "BYTES", default_value = "4000000", value_parser = bytes)]
     pub bucket: usize,
+    /// How the numbers travel, as reduce.codec
+    #[arg(long, value_name = "NAME", default_value = "float")]
+    pub codec: String,
+}
+
+/// Arguments of `trireme bench scale`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
+  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64")]
+pub struct Scale {
+    /// Network
+    #[arg(long, value_name = "NAME", default_value = "resnet20")]
+    pub model: String,
+    /// Images a step on each rank
+    #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
+    pub batch: usize,
+    /// Compute threads a rank [default: by the rank's cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Seconds to measure on each number of ranks
+    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    pub seconds: f64,
+    /// Link between nodes to forecast for: bandwidth one way in Gb/s (bits) or GB/s (bytes), and latency
+    #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]
+    pub link: Option<Link>,
+    /// Numbers of ranks to forecast, one rank a node; a list has commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,64", requires = "link", value_parser = positive)]
+    pub ranks: Vec<usize>,
 }
 
 /// Measures, and prints one JSON line per figure.
@@ -149,20 +183,65 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             }))
         }
         What::Allreduce(a) => allreduce(a),
+        What::Scale(s) => scale(s),
     }
 }
 
 fn allreduce(args: &Allreduce) -> Result<(), Failure> {
     threads::calm_waiting()?;
-    bench::allreduce::run(&args.sizes, args.bucket)?.into_iter().try_for_each(|r| {
+    bench::allreduce::run(&args.sizes, args.bucket, &args.codec)?.into_iter().try_for_each(|r| {
         let rate = |ms: f64| r.bytes as f64 / ms / 1e6;
         print(serde_json::json!({
-            "bench": "allreduce", "codec": "float", "bytes": r.bytes, "bucket": r.bucket, "ranks": r.ranks, "ms": r.ms,
+            "bench": "allreduce", "codec": args.codec, "bytes": r.bytes, "bucket": r.bucket, "ranks": r.ranks, "ms": r.ms,
             "ms_best": r.ms_best, "gb_per_s": rate(r.ms), "queued_gb_per_s": rate(r.queued_ms),
             "plain_ms": r.plain_ms, "plain_ms_best": r.plain_ms_best, "plain_gb_per_s": rate(r.plain_ms),
-            "of_plain": r.plain_ms / r.ms, "queued_of_plain": r.plain_ms / r.queued_ms, "mpi": r.library,
+            "of_plain": r.plain_ms / r.ms, "queued_of_plain": r.plain_ms / r.queued_ms,
+            "encode_ms": r.parts_ms[0], "wire_ms": r.parts_ms[1], "decode_ms": r.parts_ms[2],
+            "wire_bytes": r.wire_bytes, "mpi": r.library,
         }))
     })
+}
+
+fn scale(args: &Scale) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    let request = bench::scale::Scale {
+        model: args.model.clone(),
+        batch: args.batch,
+        threads: args.threads,
+        seconds: args.seconds,
+    };
+    let Some(measured) = bench::scale::run(&request)? else { return Ok(()) };
+    let alone = measured.points[0].step_ms;
+    let line = |ranks: usize, step_ms: f64, comm_ms: f64| {
+        serde_json::json!({
+            "bench": "scale", "model": args.model, "batch": args.batch, "threads": measured.threads, "ranks": ranks,
+            "step_ms": step_ms, "comm_ms": comm_ms, "img_per_s": (ranks * args.batch) as f64 * 1e3 / step_ms,
+            "efficiency": alone / step_ms, "gradient_bytes": measured.bytes,
+        })
+    };
+    for p in &measured.points {
+        let mut json = line(p.ranks, p.step_ms, p.comm_ms);
+        json["forecast"] = false.into();
+        if let Some(fit) = p.link {
+            json["allreduce_latency_us"] = (fit.latency * 1e6).into();
+            json["allreduce_gb_per_s"] = (fit.rate / 1e9).into();
+        }
+        json["mpi"] = measured.library.clone().into();
+        json["cpu"] = bench::processor().into();
+        print(json)?;
+    }
+    for (&ranks, link) in args.ranks.iter().flat_map(|ranks| args.link.map(|link| (ranks, link))) {
+        let comm = bench::scale::forecast(&measured, ranks, link);
+        let mut json = line(ranks, alone + comm, comm);
+        json["forecast"] = true.into();
+        json["gb_per_s"] = (link.rate / 1e9).into();
+        json["latency_us"] = (link.latency * 1e6).into();
+        json["assumes"] = "a forecast, not a measurement: the step of one rank here, one rank a node, ring allreduce at the link's full rate after \
+                           backward, no overlap, no slower rank"
+            .into();
+        print(json)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::train::bench::scale::Link;
+
 /// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Device {
@@ -85,9 +87,33 @@ pub(super) fn transforms(list: &str) -> Vec<&str> {
     found.into_iter().map(str::trim).filter(|entry| !entry.is_empty()).collect()
 }
 
+/// A link as `100Gb/s,2us`: bandwidth in Gb/s (10^9 bits) or GB/s (10^9 bytes), latency in us or ms.
+pub(super) fn link(text: &str) -> Result<Link, String> {
+    let expected = || "expected a bandwidth and a latency, as 100Gb/s,2us or 12.5GB/s,2us".to_string();
+    let number = |text: &str, units: &[(&str, f64)]| {
+        let (word, unit) = units.iter().find_map(|(ending, unit)| Some((text.strip_suffix(ending)?, unit)))?;
+        word.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0).map(|n| n * unit)
+    };
+    let (bandwidth, latency) = text.split_once(',').ok_or_else(expected)?;
+    let rate = number(bandwidth.trim(), &[("Gb/s", 1e9 / 8.0), ("GB/s", 1e9)])
+        .filter(|rate| *rate > 0.0)
+        .ok_or_else(expected)?;
+    let latency = number(latency.trim(), &[("us", 1e-6), ("ms", 1e-3)]).ok_or_else(expected)?;
+    Ok(Link { rate, latency })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links() {
+        assert_eq!(link("100Gb/s,2us"), Ok(Link { rate: 12.5e9, latency: 2e-6 }));
+        assert_eq!(link("12.5 GB/s, 1.5ms").map(|l| (l.rate, l.latency)), Ok((12.5e9, 1.5e-3)));
+        for bad in ["100Gb/s", "100,2us", "0Gb/s,2us", "100Gb/s,2", "-1Gb/s,2us", "nanGb/s,2us"] {
+            assert!(link(bad).unwrap_err().contains("100Gb/s,2us"), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes() {

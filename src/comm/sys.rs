@@ -265,6 +265,13 @@ impl Communicator {
         })
     }
 
+    /// The ranks below `count` as a communicator of their own, and all others as another; collective.
+    pub(super) fn split(&self, count: usize) -> Result<Self, Error> {
+        let (color, key) = (c_int::from(self.rank >= count), self.rank as c_int);
+        // SAFETY: the communicator is alive; `raw` lives through the call.
+        Self::create("MPI_Comm_split", |raw| unsafe { ffi::MPI_Comm_split(self.raw, color, key, raw) })
+    }
+
     fn create(call: &'static str, make: impl FnOnce(&mut ffi::MPI_Comm) -> c_int) -> Result<Self, Error> {
         // SAFETY: a constant of the MPI shim.
         let mut raw = unsafe { ffi::RSMPI_COMM_NULL };

@@ -70,12 +70,25 @@ impl World {
         Ok((world, info))
     }
 
-    /// Frees what `open` made and finalises MPI; collective.
-    pub(super) fn close(self) -> Result<(), Error> {
+    /// The ranks below `count` as a world of their own, and all others as another; collective, and so is [`World::free`], which
+    /// must come before MPI's end. To be used inside operations only, as the whole world.
+    pub fn split(&self, count: usize) -> Result<World, Error> {
+        let communicator = self.communicator.split(count)?;
+        let limit = Cell::new(self.limit.get());
+        Ok(Self { communicator, limit, sum_bf16: Cell::new(None), traffic: Cell::default() })
+    }
+
+    /// Frees a world that [`World::split`] made; collective over it.
+    pub fn free(self) -> Result<(), Error> {
         if let Some(op) = self.sum_bf16.take() {
             op.free()?;
         }
-        self.communicator.free()?;
+        self.communicator.free()
+    }
+
+    /// Frees what `open` made and finalises MPI; collective.
+    pub(super) fn close(self) -> Result<(), Error> {
+        self.free()?;
         sys::finalize()
     }
 

@@ -113,7 +113,10 @@ pub(super) fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -
             );
         }
         if recipe.ema.decay.is_some() {
-            return refuse("ema.decay", format!("averages over time are of one model, and sync = \"{}\" has one a rank; drop one", recipe.sync));
+            return refuse(
+                "ema.decay",
+                format!("averages over time are of one model, and sync = \"{}\" has one a rank; drop one", recipe.sync),
+            );
         }
         if recipe.reduce.codec != "float" {
             let codec = &recipe.reduce.codec;

@@ -1,19 +1,17 @@
-//! Measurements: the training step on data in memory; below, the sum over ranks.
+//! Measurements: the training step on data in memory; below, the sum over ranks and how steps scale.
 
 pub mod allreduce;
+pub mod scale;
+mod synthetic;
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use super::prepare::network;
 use super::{Error, cores};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
-use crate::models;
-use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
-use crate::optim::{Optimizer, Policy, sgd::Sgd};
-use crate::recipe;
-use loaders::{Draws, ImageSpec};
+use crate::nn::Graph;
+use synthetic::Synthetic;
 
 /// What `trireme bench step` measures.
 pub struct StepRequest {
@@ -51,62 +49,40 @@ pub struct StepResult {
     pub profile: Option<String>,
 }
 
-const CLASSES: usize = 10;
 const WARM_UP: usize = 3;
 
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
-    let names = models::names();
-    let unknown =
-        || Error::Usage(format!("no network {}{}", request.model, recipe::did_you_mean(&request.model, &names)));
-    let shape = models::input(&request.model).ok_or_else(unknown)?;
-    let net = network(&request.model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), CLASSES)?;
-    let threads = request.threads.unwrap_or_else(|| cores::affinity().len());
-    let purpose = Purpose::Train { chunk_bytes: 4_000_000 };
-    let mut graph = Graph::new(Cpu::new(threads)?, net, request.batch, purpose, 1)?;
-    let policy = Policy {
-        decay: |_: &str, _: &[usize]| 1e-4,
-        adapt: |_: &str, _: &[usize]| false,
-        clip_norm: None,
-        clip_value: None,
-    };
-    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: false }), policy)?;
-    let mut draws = Draws::new(1, 0, 0, 0);
-    let images: Vec<f32> = (0..request.batch * shape.elems()).map(|_| 2.0 * draws.unit() - 1.0).collect();
-    let labels: Vec<u32> = (0..request.batch).map(|i| (i % CLASSES) as u32).collect();
-    let ids: Vec<u64> = (0..request.batch as u64).collect();
-    let batch = Batch { images: &images, labels: &labels, ids: &ids, epoch: 0 };
-    let loss = Loss { smoothing: 0.0, scale: 1.0 / request.batch as f32 };
+    let mut work = Synthetic::new(&request.model, request.batch, request.threads)?;
     let mut times = Vec::new();
     let (mut first_step_s, mut begin) = (0.0, Instant::now());
     while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
         let start = Instant::now();
-        graph.train::<Error>(batch, loss, Turn::ONLY, None)?;
-        optimizer.step(&mut graph, 1e-3)?;
+        work.step(|_| Ok(()))?;
         times.push(start.elapsed());
         if times.len() == 1 {
             first_step_s = started.elapsed().as_secs_f64();
         }
         if times.len() == WARM_UP {
-            graph.profile(request.profile);
+            work.graph.profile(request.profile);
             begin = Instant::now();
         }
     }
     let steps = times.len() - WARM_UP;
-    let profile = request.profile.then(|| profile_table(&mut graph, steps));
+    let profile = request.profile.then(|| profile_table(&mut work.graph, steps));
     let mut times = times.split_off(WARM_UP);
     times.sort_unstable();
     let rate = |t: Duration| request.batch as f64 / t.as_secs_f64();
     let median = times[steps / 2];
     Ok(StepResult {
-        threads,
+        threads: work.threads,
         img_per_s: rate(median),
         img_per_s_best: rate(times[0]),
         step_ms: median.as_secs_f64() * 1e3,
         steps,
         first_step_s,
         memory_mb: memory_mb(),
-        backend: graph.backend().describe(),
+        backend: work.graph.backend().describe(),
         profile,
     })
 }

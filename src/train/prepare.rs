@@ -280,19 +280,7 @@ impl<B: Backend> Run<B> {
         let apart = recipe.sync != Sync::Allreduce && place.ranks > 1;
         let (backend, weights) = graph.weights_mut();
         let rounds = apart.then(|| Rounds::new(recipe.sync, backend, weights)).transpose()?;
-        Ok(Self {
-            recipe,
-            source,
-            division,
-            schedule,
-            graph,
-            reduction,
-            optimizer,
-            ema,
-            evaluation,
-            rounds,
-            options,
-        })
+        Ok(Self { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, rounds, options })
     }
 
     /// Divides the gradients of a step by the samples that it had, not those planned: records may have been left out, which is
