@@ -111,3 +111,48 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
         assert!(lanes.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0 + 1.0));
     }
 }
+
+/// The JSON lines that a bench on two ranks prints.
+fn bench(args: &[&str]) -> Vec<Value> {
+    let text = run(2, &[&["bench"], args].concat()).succeeded().stdout;
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
+    let more = ["--threads", "1", "--seconds", "0.2", "--link", "100Gb/s,2us", "--ranks", "8,64"];
+    let lines = bench(&[&["scale", "--model", "lenet", "--batch", "8"], &more[..]].concat());
+    let of = |key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("ranks"), [1, 2, 8, 64]);
+    assert_eq!(of("forecast"), [false, false, true, true]);
+    for line in &lines {
+        let (step, comm) = (line["step_ms"].as_f64().unwrap(), line["comm_ms"].as_f64().unwrap());
+        assert!(step > 0.0 && (0.0..step).contains(&comm), "{line}");
+        let efficiency = lines[0]["step_ms"].as_f64().unwrap() / step;
+        assert!((line["efficiency"].as_f64().unwrap() / efficiency - 1.0).abs() < 1e-9, "{line}");
+        assert_eq!(line["assumes"].as_str().is_some_and(|text| text.contains("a forecast")), line["forecast"] == true);
+    }
+    assert!(lines[1]["allreduce_gb_per_s"].as_f64().unwrap() > 0.0, "{}", lines[1]);
+    // 2 * 63/64 of all bytes at 12.5 GB/s, and 12 latencies a bucket
+    let bytes = lines[3]["gradient_bytes"].as_f64().unwrap();
+    let wire = 2.0 * 63.0 / 64.0 * bytes / 12.5e9 * 1e3;
+    let latencies = (lines[3]["comm_ms"].as_f64().unwrap() - wire) / (12.0 * 2e-3);
+    assert!((latencies - latencies.round()).abs() < 1e-6 && latencies >= 1.0, "{}", lines[3]);
+}
+
+#[test]
+fn sums_are_timed_beside_plain_ones_with_every_codec() {
+    for (codec, bytes) in [("float", 40_000), ("exact", 40_000 + 8), ("ternary", 2 * 1912)] {
+        let lines = bench(&["allreduce", "--sizes", "40000", "--bucket", "20000", "--codec", codec]);
+        let [line] = lines.as_slice() else { panic!("one line, not {lines:?}") };
+        assert_eq!((&line["codec"], &line["bytes"], &line["bucket"]), (&codec.into(), &40_000.into(), &20_000.into()));
+        assert_eq!(line["wire_bytes"], bytes, "{line}");
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"));
+        assert!((number("of_plain") - number("plain_ms") / number("ms")).abs() < 1e-9, "{line}");
+        for key in ["gb_per_s", "queued_gb_per_s", "plain_gb_per_s", "wire_ms"] {
+            assert!(number(key) > 0.0, "{key} of {line}");
+        }
+        assert!(number("encode_ms") >= 0.0 && number("decode_ms") >= 0.0);
+    }
+    run(2, &["bench", "allreduce", "--codec", "morse"]).failed(2, &["no codec \"morse\"", "ternary"]);
+}
