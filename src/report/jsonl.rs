@@ -88,7 +88,8 @@ mod tests {
         let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
         assert_eq!(names, ["start", "step", "epoch", "eval", "checkpoint", "end"]);
         assert!(lines.iter().all(|line| line["step"].is_u64() && line["epoch"].is_u64()));
-        let step = "comm_wait_ms data_wait_ms epoch event img_per_s loss lr samples step step_ms top1";
+        let step = "comm_wait_ms comm_wait_ranks data_wait_ms data_wait_ranks epoch event img_per_s loss lr samples step step_ms \
+                    step_ranks top1";
         assert_eq!(keys(&lines[1]), step.split(' ').collect::<Vec<_>>());
         assert_eq!((lines[1]["loss"].as_f64(), lines[1]["top1"].as_f64()), (Some(2.3), Some(0.125)));
         assert_eq!(keys(&lines[3]), ["count", "epoch", "event", "loss", "split", "step", "top1", "top5"]);

@@ -18,13 +18,13 @@ impl Pace {
     }
 }
 
-/// Least, median and most.
+/// Least, median (of an even number the lower one) and most.
 pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     match values.as_slice() {
         [] => [0.0; 3],
-        all => [all[0], all[all.len() / 2], all[all.len() - 1]],
+        all => [all[0], all[(all.len() - 1) / 2], all[all.len() - 1]],
     }
 }
 
