@@ -91,6 +91,15 @@ impl Draws {
     pub fn below(&mut self, n: u32) -> u32 {
         ((u64::from(self.next_u32()) * u64::from(n)) >> 32) as u32
     }
+
+    /// Two independent numbers from N(0, 1), of two draws u and v: sqrt(-2 ln(1 - u)) times the cosine and
+    /// the sine of 2 pi v (Box and Muller), in f64, rounded once. None is beyond 5.77.
+    #[inline]
+    pub fn normals(&mut self) -> (f32, f32) {
+        let radius = (-2.0 * (1.0 - f64::from(self.unit())).ln()).sqrt();
+        let (sine, cosine) = (std::f64::consts::TAU * f64::from(self.unit())).sin_cos();
+        ((radius * cosine) as f32, (radius * sine) as f32)
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +136,26 @@ mod tests {
             draws.next_u32();
         }
         assert_eq!(draws.next_u32(), first);
+    }
+
+    #[test]
+    fn normals_have_the_moments_of_the_normal_distribution() {
+        let n = 50_000;
+        let (mut first, mut second, mut fourth, mut product) = (0.0, 0.0, 0.0, 0.0);
+        for id in 0..n {
+            let (a, b) = Draws::new(42, id, 0, 0).normals();
+            let (a, b) = (f64::from(a), f64::from(b));
+            first += a + b;
+            second += a * a + b * b;
+            fourth += a.powi(4) + b.powi(4);
+            product += a * b;
+        }
+        // Standard errors: 0.003, 0.0045, 0.03 and 0.0045.
+        let values = 2.0 * n as f64;
+        assert!((first / values).abs() < 0.015);
+        assert!((second / values - 1.0).abs() < 0.02);
+        assert!((fourth / values - 3.0).abs() < 0.15);
+        assert!((product / n as f64).abs() < 0.02);
     }
 
     #[test]

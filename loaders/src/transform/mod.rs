@@ -9,15 +9,23 @@ mod brightness;
 mod call;
 mod canvas;
 mod center_crop;
+mod cifar_distort;
+mod color_jitter;
 mod contrast;
+mod cutout;
 mod flip;
+mod inception_crop;
+mod inception_distort;
+mod lighting;
 mod moments;
 mod normalize;
 mod pad_crop;
 mod paint;
 mod pipeline;
 mod random_crop;
+mod random_erasing;
 mod random_resized_crop;
+mod rectangle;
 mod resize;
 mod standardize;
 mod view;
@@ -91,8 +99,13 @@ type Build = fn(&[f64], Context<'_>) -> Result<Box<dyn Transform>, String>;
 const CATALOGUE: &[(&str, &str, Build)] = &[
     ("brightness", "brightness(max_delta)", brightness::build),
     ("center_crop", "center_crop(size)", center_crop::build),
+    ("cifar_distort", "cifar_distort", cifar_distort::build),
+    ("color_jitter", "color_jitter(brightness, contrast, saturation, hue)", color_jitter::build),
     ("contrast", "contrast(lower, upper)", contrast::build),
+    ("cutout", "cutout(size)", cutout::build),
     ("flip", "flip", flip::build),
+    ("inception_distort", "inception_distort", inception_distort::build),
+    ("lighting", "lighting(std)", lighting::build),
     (
         "normalize",
         "normalize, normalize(mean, std) or normalize(a mean per channel, then a std per channel)",
@@ -100,6 +113,12 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ),
     ("pad_crop", "pad_crop(padding)", pad_crop::build),
     ("random_crop", "random_crop(size)", random_crop::build),
+    (
+        "random_erasing",
+        "random_erasing(probability), random_erasing(probability, deviation of noise) or random_erasing(probability, \
+         deviation, least area, most area, least height / width, most height / width)",
+        random_erasing::build,
+    ),
     (
         "random_resized_crop",
         "random_resized_crop(size), (size, min_area), (size, min_area, max_area) or \
@@ -164,6 +183,14 @@ fn cropped_of_varied(size: u32, input: Varied) -> Result<Sizes, String> {
         Some(side) => Err(format!("a crop of {size}x{size} does not fit into images whose short side is {side}")),
         None => Err(format!("the images are of various sizes; begin the list with {SETTLE}")),
     }
+}
+
+/// The planes of an image of three channels.
+fn rgb(values: &mut [f32]) -> [&mut [f32]; 3] {
+    let plane = values.len() / 3;
+    let (red, rest) = values.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    [red, green, blue]
 }
 
 #[cfg(test)]
