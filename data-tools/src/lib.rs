@@ -2,9 +2,10 @@
 //! behind `trireme data`.
 //!
 //! Each command is one function that returns a typed result with `Display` for people and
-//! `to_json()` for scripts; nothing here prints, except progress, to standard error: [`convert()`] writes shards from a known source, [`info()`] describes a data set,
-//! [`verify()`] checks every record, [`stats()`] measures pixels and labels, [`index()`] makes
-//! foreign TFRecords readable. What a record, a shard and `dataset.json` look like is settled in
+//! `to_json()` for scripts; nothing here prints, except progress, to standard error: [`convert()`] writes shards from a
+//! known source, [`info()`] describes a data set, [`verify()`] checks every record, [`stats()`] measures pixels and labels,
+//! [`show()`] makes a contact sheet, [`index()`] makes foreign TFRecords readable. What a record, a shard and `dataset.json`
+//! look like is settled in
 //! the `loaders` crate.
 
 pub mod convert;
@@ -14,6 +15,8 @@ pub mod index;
 pub mod info;
 pub mod kinds;
 pub mod options;
+pub mod show;
+pub mod sizes;
 pub mod source;
 pub mod stats;
 pub mod verify;
@@ -26,6 +29,7 @@ mod input;
 mod journal;
 mod listing;
 mod matlab;
+mod measure;
 mod moments;
 mod pipeline;
 mod pixels;
@@ -47,6 +51,8 @@ pub use index::{Indexed, index};
 pub use info::{FirstImage, Info, SplitInfo, info};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
+pub use show::{ShowOptions, Shown, show};
+pub use sizes::{Sizes, Spread};
 pub use source::{Sample, Source, SourceSplit};
 pub use stats::{Stats, stats};
 pub use verify::{Bad, Report, verify};

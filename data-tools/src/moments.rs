@@ -68,6 +68,17 @@ impl Moments {
         Ok(())
     }
 
+    /// Channels seen; 0 before the first image.
+    pub(crate) fn channels(&self) -> usize {
+        self.sum.len()
+    }
+
+    /// The same of grey images taken as `channels` equal channels.
+    pub(crate) fn repeated(&self, channels: usize) -> Self {
+        let grey = |sums: &[u64]| sums.first().map_or(Vec::new(), |&sum| vec![sum; channels]);
+        Moments { pixels: self.pixels, sum: grey(&self.sum), squares: grey(&self.squares) }
+    }
+
     fn fit(&mut self, channels: usize) -> Result<(), String> {
         if channels == 0 {
             return Err("an image without channels".to_string());

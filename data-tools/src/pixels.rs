@@ -18,6 +18,12 @@ impl Pixels {
     ///
     /// Grey PNG and JPEG files in a record that says 3 channels count as RGB, as in training.
     pub(crate) fn measure(&mut self, example: &Example<'_>, moments: &mut Moments) -> Result<(), String> {
+        let (image, spec) = self.decode(example)?;
+        moments.add(image, spec.channels as usize)
+    }
+
+    /// The whole image of `example` as interleaved bytes, and its shape.
+    pub(crate) fn decode<'a>(&'a mut self, example: &Example<'a>) -> Result<(&'a [u8], ImageSpec), String> {
         let mut spec = check_image(example)?;
         if example.format != Format::Raw && example.channels == 3 {
             spec.channels = 3;
@@ -27,7 +33,7 @@ impl Pixels {
             return Err(format!("image of {spec}: more than {MAX_PIXELS} bytes"));
         }
         let image = decode::decode(example, spec, &mut self.scratch).map_err(|e| e.to_string())?;
-        moments.add(image, spec.channels as usize)
+        Ok((image, spec))
     }
 }
 

@@ -1,9 +1,10 @@
-//! Measures one split: mean and deviation of its pixels, images of each class.
+//! Measures one split: mean and deviation of its pixels, sizes and shapes, images of each class.
 
 use crate::error::Error;
-use crate::moments::{self, Moments};
+use crate::measure::Measured;
 use crate::progress::Progress;
-use crate::scan::{self, Scanned};
+use crate::sizes::Sizes;
+use crate::verify::Bad;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, SplitManifest};
@@ -25,8 +26,14 @@ pub struct Stats {
     pub mean: Vec<f64>,
     /// Population standard deviation of pixel/255 per channel.
     pub std: Vec<f64>,
+    /// Heights, widths, shapes.
+    pub sizes: Sizes,
     /// Name and number of images of each class, in the order of the labels.
     pub classes: Vec<(String, u64)>,
+    /// Records left out because they are bad.
+    pub skipped: u64,
+    /// What is wrong with them; of each shard the first thousand.
+    pub bad: Vec<Bad>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
@@ -35,50 +42,37 @@ pub struct Stats {
 /// core).
 ///
 /// The sums are exact integers, so the result is the same for any number of threads. PNG and JPEG
-/// are decoded.
+/// are decoded whole; memory does not grow with the number of images. A record that is damaged, cannot
+/// be decoded or has no valid label is named and skipped.
 ///
 /// # Errors
-/// No such split; a record that is damaged, cannot be decoded or has no valid label; counts other
-/// than in `dataset.json`.
+/// No such split; a shard that is missing or cannot be read; counts other than in `dataset.json`;
+/// images of different numbers of channels (grey among coloured ones counts as coloured).
 pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
     let found = find(dir, &manifest, split)?;
     let progress = Progress::new("measuring", Some(found.count), true);
     let parts = pool::run(found.shards.len(), jobs, |i| {
-        let shard = &found.shards[i];
-        let path = dir.join(&shard.file);
-        let scanned = scan::scan(&path, true, &mut progress.counter())?;
-        if scanned.entries.len() as u64 != shard.count {
-            return Err(Error::input(
-                &path,
-                format!(
-                    "holds {}, dataset.json says {}; check with `trireme data verify`",
-                    text::plural(scanned.entries.len() as u64, "record"),
-                    shard.count
-                ),
-            ));
-        }
-        let counts = class_counts(&path, &scanned, &manifest)?;
-        Ok((scanned.moments, counts))
+        Measured::shard(dir, &found.shards[i], &manifest, &mut progress.counter())
     })?;
     drop(progress);
-    let mut total = Moments::default();
-    let mut counts = vec![0; manifest.classes.len()];
-    for (shard, (part, part_counts)) in found.shards.iter().zip(&parts) {
-        moments::merge(&mut total, part, &dir.join(&shard.file))?;
-        for (sum, n) in counts.iter_mut().zip(part_counts) {
-            *sum += n;
-        }
+    let mut total = Measured::new(manifest.classes.len());
+    for (shard, part) in found.shards.iter().zip(parts) {
+        let differing = |what| Error::input(&dir.join(&shard.file), format!("images of {what}"));
+        total.merge(part).map_err(differing)?;
     }
     let (mean, std) = total.finish();
     Ok(Stats {
         dir: dir.to_path_buf(),
         split: split.to_string(),
-        count: found.count,
+        count: total.images,
         mean,
         std,
-        classes: manifest.classes.into_iter().zip(counts).collect(),
+        sizes: total.sizes,
+        classes: manifest.classes.into_iter().zip(total.counts).collect(),
+        skipped: total.skipped,
+        bad: total.bad,
         elapsed: started.elapsed(),
     })
 }
@@ -92,28 +86,6 @@ fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a Split
             known: known.join(", "),
         })
     })
-}
-
-fn class_counts(path: &Path, scanned: &Scanned, manifest: &Manifest) -> Result<Vec<u64>, Error> {
-    let mut counts = vec![0; manifest.classes.len()];
-    for (&label, seen) in &scanned.labels {
-        let class = label
-            .checked_sub(manifest.label_offset)
-            .and_then(|l| usize::try_from(l).ok())
-            .and_then(|l| counts.get_mut(l));
-        match class {
-            Some(count) => *count += seen.count,
-            None => {
-                return Err(Error::Record {
-                    shard: path.to_path_buf(),
-                    record: seen.record,
-                    offset: seen.offset,
-                    what: label_fault(label, manifest),
-                });
-            }
-        }
-    }
-    Ok(counts)
 }
 
 /// The words for a label that is no class.
@@ -130,8 +102,12 @@ impl Stats {
     ///
     /// # Errors
     /// A split other than `train` where there is `train`, since that is what `dataset.json`
-    /// describes; a file that cannot be written.
+    /// describes; no image that could be measured; a file that cannot be written.
     pub fn write(&self) -> Result<(), Error> {
+        if self.count == 0 {
+            let what = format!("split `{}` has no image that could be measured", self.split);
+            return Err(Error::input(&self.dir, what));
+        }
         let mut manifest = Manifest::read(&self.dir)?;
         if self.split != "train" && manifest.splits.contains_key("train") {
             return Err(Error::Usage(format!(
@@ -154,7 +130,10 @@ impl Stats {
             "count": self.count,
             "mean": self.mean,
             "std": self.std,
+            "sizes": self.sizes.to_json(),
             "classes": classes,
+            "skipped": self.skipped,
+            "bad": self.bad.iter().map(Bad::to_json).collect::<Vec<_>>(),
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
@@ -171,11 +150,18 @@ impl fmt::Display for Stats {
             self.elapsed.as_secs_f64()
         )?;
         writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
-        write!(f, "  std  {}", text::decimals(&self.std))?;
-        let width = self.classes.iter().map(|(n, _)| n.chars().count()).max();
-        let width = width.unwrap_or(0);
+        writeln!(f, "  std  {}", text::decimals(&self.std))?;
+        write!(f, "{}", self.sizes)?;
+        let width = self.classes.iter().map(|(n, _)| n.chars().count()).max().unwrap_or(0);
+        let most = self.classes.iter().map(|(_, n)| *n).max().unwrap_or(0);
         for (i, (name, count)) in self.classes.iter().enumerate() {
-            write!(f, "\n  {i:>4} {name:width$} {:>11}", text::count(*count))?;
+            write!(f, "\n  {i:>4} {name:width$} {:>11}  {}", text::count(*count), text::bar(*count, most))?;
+        }
+        if self.skipped > 0 {
+            write!(f, "\n  {} left out:", text::plural(self.skipped, "bad record"))?;
+        }
+        for bad in &self.bad {
+            write!(f, "\n    {bad}")?;
         }
         Ok(())
     }

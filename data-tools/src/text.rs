@@ -51,6 +51,13 @@ pub(crate) fn decimals(values: &[f64]) -> String {
     words.join(" ")
 }
 
+/// `count` as a bar, `most` being the longest: one mark at least for what is not nothing.
+pub(crate) fn bar(count: u64, most: u64) -> String {
+    const LONGEST: u128 = 40;
+    let length = (u128::from(count) * LONGEST).div_ceil(u128::from(most.max(1)));
+    "#".repeat(length as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +74,7 @@ mod tests {
         assert_eq!(classes(1), "1 class");
         assert_eq!(classes(10), "10 classes");
         assert_eq!(plural(16, "shard"), "16 shards");
+        assert_eq!([bar(0, 9), bar(1, 1000), bar(5, 5)].map(|b| b.len()), [0, 1, 40]);
         assert_eq!(decimals(&[0.49139968, 0.5]), "0.4914 0.5000");
     }
 }

@@ -201,7 +201,7 @@ impl<'a> Check<'a> {
 }
 
 /// The entries of an index, or the number of the first line that is none.
-fn parse_index(text: &str) -> Result<Vec<(u64, u64)>, usize> {
+pub(crate) fn parse_index(text: &str) -> Result<Vec<(u64, u64)>, usize> {
     let entry = |line: &str| {
         let (offset, size) = line.split_once(' ')?;
         Some((offset.parse().ok()?, size.parse().ok()?))
@@ -241,11 +241,7 @@ impl Report {
 
     /// The same for scripts.
     pub fn to_json(&self) -> serde_json::Value {
-        let bad: Vec<_> = self
-            .bad
-            .iter()
-            .map(|b| json!({"shard": b.shard, "record": b.record, "offset": b.offset, "what": b.what}))
-            .collect();
+        let bad: Vec<_> = self.bad.iter().map(Bad::to_json).collect();
         json!({
             "dir": self.dir.display().to_string(),
             "ok": self.is_ok(),
@@ -255,6 +251,13 @@ impl Report {
             "bad": bad,
             "seconds": self.elapsed.as_secs_f64(),
         })
+    }
+}
+
+impl Bad {
+    /// The same for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({"shard": self.shard, "record": self.record, "offset": self.offset, "what": self.what})
     }
 }
 

@@ -217,8 +217,14 @@ fn records_that_are_whole_but_wrong() {
     assert!(report.bad[3].what.contains("got 5"), "{report}");
     assert!(report.bad[4].what.contains("expected 0 bytes (above 0)"), "{report}");
 
-    let error = stats(&temp.path("d"), "train", 0).unwrap_err().to_string();
-    assert!(error.contains("record 4 at byte"), "{error}");
+    let measured = stats(&temp.path("d"), "train", 0).unwrap();
+    assert_eq!((measured.count, measured.skipped), (2, 8), "{measured}");
+    assert!(measured.bad.iter().zip(&report.bad).all(|(a, b)| (a.record, a.offset) == (b.record, b.offset)));
+    let counts: Vec<u64> = measured.classes.iter().map(|(_, n)| *n).collect();
+    assert_eq!(counts, [1, 0, 1]);
+    let (text, json) = (measured.to_string(), measured.to_json());
+    assert!(text.contains("8 bad records left out:\n    train.tfrecord, record 1 at byte"), "{text}");
+    assert_eq!((&json["skipped"], &json["bad"][7]["record"]), (&8.into(), &8.into()));
 }
 
 /// A key of another name of the same length: the record is whole, its image is gone.
@@ -269,12 +275,53 @@ fn stats_agree_with_the_conversion_and_go_into_the_manifest() {
 }
 
 #[test]
-fn stats_refuse_labels_that_are_no_class() {
+fn stats_name_the_records_behind_one_of_unknown_length() {
     let temp = Temp::new();
-    foreign(&temp.path("d"), &[Foreign::raw(0), Foreign::raw(7)]);
-    let message = stats(&temp.path("d"), "train", 0).unwrap_err().to_string();
-    assert!(message.contains("record 1 at byte"), "{message}");
-    assert!(message.contains("label 7 is out of range; expected 0 to 2"), "{message}");
+    let dir = temp.path("d");
+    foreign(&dir, &[Foreign::raw(0), Foreign::raw(1), Foreign::raw(2), Foreign::raw(0)]);
+    let shard = dir.join("train.tfrecord");
+    let (second, _) = loaders::shard::scan_index(&shard).unwrap()[1];
+    let mut bytes = fs::read(&shard).unwrap();
+    bytes[second as usize + 8] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    // The index says where to go on.
+    let s = stats(&dir, "train", 1).unwrap();
+    assert_eq!((s.count, s.skipped, s.bad.len()), (3, 1, 1), "{s}");
+    assert_eq!((s.bad[0].record, s.bad[0].offset), (Some(1), Some(second)));
+    // Without it the rest is lost, and counted.
+    fs::remove_file(dir.join("train.tfrecord.idx")).unwrap();
+    let s = stats(&dir, "train", 1).unwrap();
+    assert_eq!((s.count, s.skipped), (1, 3), "{s}");
+    assert!(s.bad[0].what.contains("the 2 records behind it could not be found"), "{s}");
+}
+
+#[test]
+fn stats_of_various_sizes_and_of_grey_among_colours() {
+    let temp = Temp::new();
+    let image = |shape: [u32; 3], value| Foreign {
+        encoded: vec![value; shape.iter().product::<u32>() as usize],
+        shape,
+        ..Foreign::raw(1)
+    };
+    foreign(&temp.path("d"), &[image([4, 6, 1], 255), image([2, 2, 3], 0), image([4, 5, 3], 0), image([1, 9, 2], 7)]);
+    let s = stats(&temp.path("d"), "train", 1).unwrap();
+    // 24 white pixels among 48; the image of two channels is no picture.
+    assert_eq!((&s.mean, &s.std), (&vec![0.5; 3], &vec![0.5; 3]), "{s}");
+    assert_eq!((s.count, s.skipped), (3, 1), "{s}");
+    assert!(s.bad[0].what.contains("2 channels, other images have 3"), "{s}");
+    let (height, width) = (s.sizes.height().unwrap(), s.sizes.width().unwrap());
+    assert_eq!([height.min, height.median, height.max, width.min, width.median, width.max], [2, 4, 4, 2, 5, 6]);
+    assert!(s.to_string().contains("width   2 to 6, median 5"), "{s}");
+    assert_eq!(s.to_json()["sizes"]["height"]["median"], 4);
+}
+
+#[test]
+fn stats_of_nothing_good_are_not_written() {
+    let temp = Temp::new();
+    foreign(&temp.path("d"), &[Foreign::raw(7)]);
+    let s = stats(&temp.path("d"), "train", 0).unwrap();
+    assert!(s.bad[0].what.contains("label 7 is out of range; expected 0 to 2"), "{s}");
+    assert!(s.write().unwrap_err().to_string().contains("no image that could be measured"));
 }
 
 #[test]

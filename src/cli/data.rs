@@ -5,7 +5,7 @@ use super::output::print;
 use super::value::{fraction, percent, pixels, positive};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use data_tools::{ConvertOptions, OnBad};
+use data_tools::{ConvertOptions, OnBad, ShowOptions};
 use serde_json::Value;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -33,11 +33,13 @@ pub enum What {
     /// Check every record: checksums, lengths, counts, labels; exit code 1 if anything is wrong
     #[command(after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2")]
     Verify(Verify),
-    /// Measure mean and deviation of the pixels and the size of each class
+    /// Measure mean and deviation of the pixels, sizes of the images and of each class; bad records are named and left out
     #[command(
         after_help = "Example:\n  trireme data stats data/cifar10\n  trireme data stats data/cifar10 --split test --json"
     )]
     Stats(Stats),
+    /// Make a contact sheet: pictures with their classes, after any transforms
+    Show(Show),
     /// Make TFRecords of other programs readable: write the missing .idx files and dataset.json
     #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords")]
     Index(Folder),
@@ -132,6 +134,39 @@ pub struct Stats {
     pub jobs: Option<usize>,
 }
 
+/// Arguments of `trireme data show`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data show data/cifar10 -o sheet.png
+  trireme data show data/cifar10 -o sheet.png --transform 'pad_crop(4)' --transform flip --epochs 6 --count 12
+
+With transforms a picture is what the network sees in epochs 0, 1, ... of a recipe with the same seed and list, brought
+back to the scale 0 to 255.")]
+pub struct Show {
+    /// The data set.
+    #[command(flatten)]
+    pub folder: Folder,
+    /// PNG file to write
+    #[arg(short, long, value_name = "PNG")]
+    pub out: PathBuf,
+    /// Split to show [default: train, or the only one]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub split: String,
+    /// Samples, evenly spread over the split
+    #[arg(long, value_name = "N", default_value = "48", value_parser = positive)]
+    pub count: usize,
+    /// A transform, as in a recipe's `augment.train`; repeat it for a list
+    #[arg(long = "transform", value_name = "T")]
+    pub transforms: Vec<String>,
+    /// Show each sample K times side by side, as in K epochs
+    #[arg(long, value_name = "K", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    pub epochs: u32,
+    /// Seed of the random draws, as a recipe's
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+}
+
 fn kinds() -> PossibleValuesParser {
     data_tools::KINDS.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)).collect::<Vec<_>>().into()
 }
@@ -151,6 +186,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 stats.write().map_err(failure)?;
             }
             show(args.folder.json, stats.to_json(), stats)
+        }
+        What::Show(args) => {
+            let options = ShowOptions {
+                split: args.split.clone(),
+                count: args.count as u64,
+                transforms: args.transforms.clone(),
+                epochs: args.epochs,
+                seed: args.seed,
+            };
+            loaders::sigbus::install().map_err(Failure::failed)?;
+            let shown = data_tools::show(&args.folder.dir, &args.out, &options).map_err(failure)?;
+            show(args.folder.json, shown.to_json(), shown)
         }
         What::Index(args) => {
             let indexed = data_tools::index(&args.dir).map_err(failure)?;
