@@ -129,7 +129,7 @@ impl<'a> Viewer<'a> {
         let mut viewer =
             Self { split, pipeline: None, scratch: Scratch::default(), values: Vec::new(), pixels: Vec::new() };
         if !options.transforms.is_empty() {
-            let pipeline = Pipeline::new(&options.transforms, split.image_spec()?, &dataset.manifest, options.seed)?;
+            let pipeline = Pipeline::new(&options.transforms, split.images()?, &dataset.manifest, options.seed)?;
             viewer.values.resize(pipeline.output().values(), 0.0);
             let scale = Scale::of(&pipeline.ops());
             viewer.pipeline = Some((pipeline, scale));
@@ -158,8 +158,9 @@ impl<'a> Viewer<'a> {
             None => decode::spec(example).map_err(failed)?,
         };
         let refused = |what: String| {
-            let (shard, record) = self.split.locate(id)?;
-            Err(Error::input(shard.path(), format!("record {record}: {what}")))
+            let (place, record) = self.split.locate(id)?;
+            let shard = self.split.dir().join(&self.split.shards()[place].file);
+            Err(Error::input(&shard, format!("record {record}: {what}")))
         };
         if spec.channels != 1 && spec.channels != 3 {
             return refused(format!("an image of {spec}; only 1 or 3 channels can be shown"));

@@ -90,6 +90,8 @@ fn none_per_sample_or_batch() {
         &["pad_crop(2)", "flip", "normalize"][..],
         &["random_crop(6)", "flip", "brightness(63)", "contrast(0.2, 1.8)", "standardize"],
         &["brightness(63)", "center_crop(4)"],
+        &["color_jitter(0.4, 0.4, 0.4, 0.1)", "lighting(0.1)", "normalize", "cutout(4)", "random_erasing(0.5, 1)"],
+        &["inception_crop(6)", "inception_distort", "cifar_distort", "random_erasing(0.5)"],
     ] {
         let calls = steady(&data, data.pipeline(ops, SPEC));
         // Blocking in a channel for the first time may set up a thread's waiting list.

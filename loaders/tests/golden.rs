@@ -40,7 +40,7 @@ fn distance(case: &Case) -> f32 {
     let pipeline = Pipeline::new(std::slice::from_ref(&case.op), spec, &manifest, 1).unwrap();
     let mut out = vec![f32::NAN; spec.values()];
     assert_eq!(out.len(), case.values.len());
-    pipeline.apply(&image(case, spec), case.sample, 0, &mut Scratch::default(), &mut out);
+    pipeline.apply(&image(case, spec), spec, case.sample, 0, &mut Scratch::default(), &mut out).unwrap();
     // In this order NaN is the greatest.
     out.iter().zip(&case.values).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp).unwrap()
 }

@@ -59,8 +59,9 @@ impl Transform for ColorJitter {
         let turn = draws.range(-self.hue as f32, self.hue as f32);
         let is_color = image.spec().channels == 3;
         let values = image.floats();
+        // Bytes stay what they are; what a resize has left as fractions is rounded, as torchvision's resize rounds.
         for value in values.iter_mut() {
-            *value = whole(*value);
+            *value = whole(*value + 0.5);
         }
         for step in order {
             match step {

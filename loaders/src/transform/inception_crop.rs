@@ -1,11 +1,59 @@
-//! The crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box` with the whole image as
-//! the one object): width / height uniform over 0.75 to 1.33, the height a uniform whole number between those
-//! of 0.05 and 1 times the image's area, at least 0.1 of the image covered, at most 100 tries, else the whole.
+//! `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box` with the
+//! whole image as the one object), made n x n: width / height uniform over 0.75 to 1.33, the height a uniform whole number
+//! between those of 0.05 and 1 times the image's area, at least 0.1 of the image covered, at most 100 tries, else the whole.
+//!
+//! TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; here it is bilinear with
+//! antialiasing, as in `random_resized_crop`. Images of any size may come.
 
+use std::fmt;
+
+use super::{Canvas, Context, Sizes, Transform, Varied, one_size};
 use crate::random::Draws;
+use crate::spec::ImageSpec;
+
+#[derive(Debug)]
+struct InceptionCrop {
+    size: u32,
+}
+
+pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    let size = one_size(arguments, 1)?;
+    Ok(Box::new(InceptionCrop { size }))
+}
+
+impl Transform for InceptionCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        Ok(ImageSpec::new(self.size, self.size, input.channels))
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        Ok(Sizes::Equal(ImageSpec::new(self.size, self.size, input.channels)))
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    /// Draws aspect and height of each try, and of the first that fits row and column.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let ImageSpec { height, width, .. } = image.spec();
+        let crop = sample(height, width, draws);
+        image.resize((crop.top, crop.left), (crop.height, crop.width), self.size, self.size);
+    }
+}
+
+impl fmt::Display for InceptionCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inception_crop({})", self.size)
+    }
+}
 
 /// Where the uniform numbers come from.
-pub(super) trait Uniform {
+trait Uniform {
     /// In [0, 1).
     fn unit(&mut self) -> f32;
     /// In 0..n.
@@ -24,11 +72,11 @@ impl Uniform for Draws {
 
 /// Rows and columns of the image that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Crop {
-    pub top: u32,
-    pub left: u32,
-    pub height: u32,
-    pub width: u32,
+struct Crop {
+    top: u32,
+    left: u32,
+    height: u32,
+    width: u32,
 }
 
 const ASPECT: [f32; 2] = [0.75, 1.33];
@@ -37,7 +85,7 @@ const MIN_COVERED: f32 = 0.1;
 const TRIES: usize = 100;
 
 /// Draws a crop of an image of `height` x `width` pixels, both above 0.
-pub(super) fn sample(height: u32, width: u32, uniform: &mut impl Uniform) -> Crop {
+fn sample(height: u32, width: u32, uniform: &mut impl Uniform) -> Crop {
     for _ in 0..TRIES {
         let aspect = uniform.unit() * (ASPECT[1] - ASPECT[0]) + ASPECT[0];
         if let Some(crop) = attempt(height, width, aspect, uniform) {
@@ -93,6 +141,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{draws, run};
     use super::*;
     use crate::random::philox4x32;
 
@@ -146,6 +195,23 @@ mod tests {
             let mut uniform = TensorFlow { key: [seed, 0], counter: [0, 0, seed2, 0], words: Vec::new() };
             let expected = Crop { top, left, height: rows, width: columns };
             assert_eq!(sample(height, width, &mut uniform), expected, "{height}x{width}, seeds {seed} {seed2}");
+        }
+    }
+
+    #[test]
+    fn the_crop_is_what_is_resized() {
+        let spec = ImageSpec::new(30, 40, 1);
+        // Rows and columns as values: their means tell where the crop was.
+        for (axis, of_axis) in [(0, 40), (1, 1)] {
+            let bytes: Vec<u8> = (0..1200).map(|i| (i / of_axis % if axis == 0 { 30 } else { 40 }) as u8).collect();
+            for id in 0..40 {
+                let crop = sample(30, 40, &mut draws(id));
+                let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
+                let out = run("inception_crop(8)", spec, &bytes, id);
+                let mean = out.iter().sum::<f32>() / 64.0;
+                let expected = from as f32 + (length - 1) as f32 / 2.0;
+                assert!((mean - expected).abs() < 0.1, "{id}: {mean}, {crop:?}");
+            }
         }
     }
 

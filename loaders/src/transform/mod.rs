@@ -81,7 +81,7 @@ pub enum Sizes {
 }
 
 /// What makes images of one size of images of any.
-const SETTLE: &str = "random_resized_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
+const SETTLE: &str = "random_resized_crop(size) or inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)";
 
 /// What an op may need to know beside its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +104,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("contrast", "contrast(lower, upper)", contrast::build),
     ("cutout", "cutout(size)", cutout::build),
     ("flip", "flip", flip::build),
+    ("inception_crop", "inception_crop(size)", inception_crop::build),
     ("inception_distort", "inception_distort", inception_distort::build),
     ("lighting", "lighting(std)", lighting::build),
     (

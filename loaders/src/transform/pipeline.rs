@@ -248,6 +248,21 @@ mod tests {
     }
 
     #[test]
+    fn every_op_is_written_as_it_can_be_read_again() {
+        let ops = [
+            "inception_crop(5)",
+            "cifar_distort",
+            "color_jitter(0.4, 0.3, 1.5, 0.125)",
+            "inception_distort",
+            "lighting(0.1)",
+            "normalize(0.5, 0.25)",
+            "cutout(2)",
+            "random_erasing(0.25, 0, 0.02, 0.33, 0.3, 3.3)",
+        ];
+        assert_eq!(pipeline(&ops, ImageSpec::new(6, 6, 3)).unwrap().ops(), ops);
+    }
+
+    #[test]
     fn errors_say_which_op_and_what_to_write() {
         for (op, part) in [
             ("normalise", "did you mean `normalize`?"),
@@ -261,6 +276,17 @@ mod tests {
             ("brightness(-1)", "expected at least 0, got -1"),
             ("normalize(1)", "expected 0, 2 or 2 arguments, got 1"),
             ("normalize(0, 0)", "expected a std above 0, got 0"),
+            ("color_jitter(0.4)", "expected 4 arguments, got 1"),
+            ("color_jitter(0, 0, -1, 0)", "expected at least 0, got -1"),
+            ("color_jitter(0, 0, 0, 0.6)", "expected a hue from 0 to 0.5, got 0.6"),
+            ("cutout(1)", "expected a whole number of pixels from 2"),
+            ("inception_crop(5)", "it resizes, so it must stand first"),
+            ("inception_distort", "expected images of 3 channels, got 1"),
+            ("lighting(0.1)", "expected images of 3 channels, got 1"),
+            ("random_erasing(1.1)", "expected a probability from 0 to 1, got 1.1"),
+            ("random_erasing(1, -1)", "expected a deviation of at least 0, got -1"),
+            ("random_erasing(1, 0, 0.5, 0.2, 1, 1)", "expected 0 < least area <= most area <= 1, got 0.5 and 0.2"),
+            ("random_erasing(1, 0, 0.1, 0.2, 0, 1)", "expected 0 < least aspect <= most aspect, got 0 and 1"),
             ("standardize(1)", "expected no argument, got 1"),
         ] {
             let error = pipeline(&["flip", op], GREY).unwrap_err().to_string();
