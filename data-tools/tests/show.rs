@@ -24,7 +24,7 @@ fn dataset(dir: &Path, records: &[Foreign]) {
         label_offset: 0,
         mean: vec![0.4, 0.5, 0.6],
         std: vec![0.2, 0.25, 0.3],
-        splits: [("train".to_string(), SplitManifest { count, shards: vec![shard] })].into(),
+        splits: [("train".to_string(), SplitManifest { count, shards: vec![shard], ..Default::default() })].into(),
     };
     manifest.write(dir).unwrap();
 }

@@ -147,7 +147,7 @@ pub enum Error {
     /// A list that leaves images of various sizes.
     #[error(
         "the transforms leave images of {images} in various sizes, and a batch needs one; begin the list with \
-         random_resized_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)"
+         random_resized_crop(size) or inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)"
     )]
     Unsettled {
         /// What goes in.
