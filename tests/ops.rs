@@ -87,7 +87,7 @@ impl Config {
 
     fn pool(&self, kind: PoolKind) -> Op {
         let (window, stride, pads) = (Some(self.kernel), self.strides(), self.pads());
-        Op::Pool(Pool { kind, window, stride, pads, ceil: self.ceil })
+        Op::Pool(Pool { kind, window, stride, pads, ceil: self.ceil, bins: None })
     }
 }
 

@@ -41,11 +41,15 @@ pub enum What {
 #[command(after_help = "\
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
-  trireme bench step --model lenet --batch 64 --profile")]
+  trireme bench step --model lenet --batch 64 --profile
+  trireme bench step --model resnet18 --size 112 --batch 64")]
 pub struct Step {
     /// Network
     #[arg(long, value_name = "NAME", default_value = "resnet20")]
     pub model: String,
+    /// Height and width of the images [default: what the network is meant for]
+    #[arg(long, value_name = "PX", value_parser = positive)]
+    pub size: Option<usize>,
     /// Images a step
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
@@ -145,6 +149,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             threads::calm_waiting()?;
             let request = bench::StepRequest {
                 model: step.model.clone(),
+                size: step.size,
                 batch: step.batch,
                 threads: step.threads,
                 profile: step.profile,
@@ -155,7 +160,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 eprint!("{table}");
             }
             print(serde_json::json!({
-                "bench": "step", "model": step.model, "batch": step.batch, "threads": result.threads, "device": "cpu",
+                "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads, "device": "cpu",
                 "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
                 "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
                 "backend": result.backend, "cpu": bench::processor(),

@@ -46,6 +46,18 @@ impl NetSpec {
         Self { name: name.into(), input, nodes: Vec::new() }
     }
 
+    /// Starts the scale of the last norm of every residual branch at zero, so that each block starts as the identity (Goyal et
+    /// al. 2017, arXiv 1706.02677, section 5.1; torchvision's `zero_init_residual`).
+    pub fn zero_init_residual(&mut self) {
+        for node in &mut self.nodes {
+            if let Op::Norm(norm) = &mut node.op
+                && norm.residual
+            {
+                norm.gamma = 0.0;
+            }
+        }
+    }
+
     /// The input image.
     pub fn image(&self) -> Id {
         Id(0)

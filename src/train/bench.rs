@@ -17,6 +17,8 @@ use synthetic::Synthetic;
 pub struct StepRequest {
     /// Network.
     pub model: String,
+    /// Height and width of the images; `None` = what the network is meant for.
+    pub size: Option<usize>,
     /// Images a step.
     pub batch: usize,
     /// Compute threads; `None` = all cores.
@@ -29,6 +31,8 @@ pub struct StepRequest {
 
 /// What came out.
 pub struct StepResult {
+    /// Height and width of the images.
+    pub size: usize,
     /// Compute threads.
     pub threads: usize,
     /// By the median step.
@@ -53,7 +57,7 @@ const WARM_UP: usize = 3;
 
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
-    let mut work = Synthetic::new(&request.model, request.batch, request.threads)?;
+    let mut work = Synthetic::new(&request.model, request.size, request.batch, request.threads)?;
     let mut times = Vec::new();
     let (mut first_step_s, mut begin) = (0.0, Instant::now());
     while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
@@ -75,6 +79,7 @@ pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error
     let rate = |t: Duration| request.batch as f64 / t.as_secs_f64();
     let median = times[steps / 2];
     Ok(StepResult {
+        size: work.graph.net().input.h,
         threads: work.threads,
         img_per_s: rate(median),
         img_per_s_best: rate(times[0]),

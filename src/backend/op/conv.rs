@@ -22,7 +22,7 @@ pub struct Conv {
     /// Start of the weight.
     pub init: Init,
     /// Start of the bias.
-    pub bias_init: f32,
+    pub bias_init: Init,
 }
 
 impl Conv {
@@ -37,7 +37,7 @@ impl Conv {
             bias: false,
             relu: false,
             init: Init::HeNormalFanIn,
-            bias_init: 0.0,
+            bias_init: Init::Constant(0.0),
         }
     }
 
@@ -66,9 +66,14 @@ impl Conv {
     }
 
     /// Adds a bias that starts at `start`.
-    pub fn bias(mut self, start: f32) -> Self {
+    pub fn bias(self, start: f32) -> Self {
+        self.bias_from(Init::Constant(start))
+    }
+
+    /// Adds a bias that starts like this.
+    pub fn bias_from(mut self, init: Init) -> Self {
         self.bias = true;
-        self.bias_init = start;
+        self.bias_init = init;
         self
     }
 
@@ -105,7 +110,7 @@ impl Conv {
         let shape = vec![self.out_channels, x.c / self.groups, self.kernel[0], self.kernel[1]];
         let mut params = vec![ParamSpec::new("weight", shape, self.init)];
         if self.bias {
-            params.push(ParamSpec::new("bias", vec![self.out_channels], Init::Constant(self.bias_init)));
+            params.push(params[0].bias(self.bias_init));
         }
         params
     }

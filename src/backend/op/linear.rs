@@ -14,13 +14,13 @@ pub struct Linear {
     /// Start of the weight.
     pub init: Init,
     /// Start of the bias.
-    pub bias_init: f32,
+    pub bias_init: Init,
 }
 
 impl Linear {
     /// With a bias that starts at zero, PyTorch's default start of the weight, no ReLU.
     pub fn new(out_features: usize) -> Self {
-        Self { out_features, bias: true, relu: false, init: Init::UniformFanIn, bias_init: 0.0 }
+        Self { out_features, bias: true, relu: false, init: Init::UniformFanIn, bias_init: Init::Constant(0.0) }
     }
 
     /// ReLU in the same pass.
@@ -36,16 +36,21 @@ impl Linear {
     }
 
     /// Start of the bias.
-    pub fn bias(mut self, start: f32) -> Self {
+    pub fn bias(self, start: f32) -> Self {
+        self.bias_from(Init::Constant(start))
+    }
+
+    /// Adds a bias that starts like this.
+    pub fn bias_from(mut self, init: Init) -> Self {
         self.bias = true;
-        self.bias_init = start;
+        self.bias_init = init;
         self
     }
 
     pub(super) fn params(&self, x: Shape) -> Vec<ParamSpec> {
         let mut params = vec![ParamSpec::new("weight", vec![self.out_features, x.elems()], self.init)];
         if self.bias {
-            params.push(ParamSpec::new("bias", vec![self.out_features], Init::Constant(self.bias_init)));
+            params.push(params[0].bias(self.bias_init));
         }
         params
     }

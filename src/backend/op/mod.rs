@@ -32,8 +32,10 @@ pub enum Init {
     HeNormalFanOut,
     /// Uniform in +-sqrt(3 / fan_in) (Caffe's "xavier").
     Xavier,
-    /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Linear`).
+    /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Conv2d` and `Linear`); for a bias, fan_in is its weight's.
     UniformFanIn,
+    /// Uniform in +- this bound.
+    Uniform(f32),
 }
 
 /// One parameter of an op: its field name, plain shape (PyTorch's layout) and start.
@@ -50,6 +52,13 @@ pub struct ParamSpec {
 impl ParamSpec {
     fn new(field: &'static str, shape: Vec<usize>, init: Init) -> Self {
         Self { field, shape, init }
+    }
+
+    /// The bias that goes with this weight, (O, I) or OIHW.
+    fn bias(&self, init: Init) -> Self {
+        let fan_in: usize = self.shape.iter().skip(1).product();
+        let init = if init == Init::UniformFanIn { Init::Uniform(1.0 / (fan_in as f32).sqrt()) } else { init };
+        Self::new("bias", vec![self.shape[0]], init)
     }
 
     /// Number of elements of the plain tensor.

@@ -36,6 +36,8 @@ pub struct Pool {
     pub pads: [usize; 4],
     /// Round the number of windows up; a window that would start beyond image and padding is dropped.
     pub ceil: bool,
+    /// As many windows as this in each direction, whatever the input's size; window, stride and pads then mean nothing.
+    pub bins: Option<[usize; 2]>,
 }
 
 /// The windows of one direction: for each output, the cells [from, to) inside the image and the divisor of `AvgCountPad`.
@@ -52,12 +54,18 @@ pub struct Window {
 impl Pool {
     /// A square window at a step, no padding.
     pub fn new(kind: PoolKind, window: usize, stride: usize) -> Self {
-        Self { kind, window: Some([window, window]), stride: [stride, stride], pads: [0; 4], ceil: false }
+        Self { kind, window: Some([window, window]), stride: [stride, stride], pads: [0; 4], ceil: false, bins: None }
     }
 
     /// Average over the whole plane.
     pub fn global() -> Self {
-        Self { kind: PoolKind::Avg, window: None, stride: [1, 1], pads: [0; 4], ceil: false }
+        Self { kind: PoolKind::Avg, window: None, stride: [1, 1], pads: [0; 4], ceil: false, bins: None }
+    }
+
+    /// Averages over `bins` x `bins` stretches that cover the plane, overlapping where it does not divide (PyTorch's
+    /// `AdaptiveAvgPool2d`).
+    pub fn adaptive(bins: usize) -> Self {
+        Self { bins: Some([bins, bins]), ..Self::global() }
     }
 
     /// Cells added at top, left, bottom, right.
@@ -86,6 +94,10 @@ impl Pool {
     /// The windows down the rows (`axis` 0) or along the columns (1).
     pub fn windows(&self, x: Shape, axis: usize) -> Result<Vec<Window>, String> {
         let size = [x.h, x.w][axis];
+        if let Some(bins) = self.bins.map(|bins| bins[axis]) {
+            let stretch = |i: usize| (i * size / bins, ((i + 1) * size).div_ceil(bins));
+            return Ok((0..bins).map(stretch).map(|(from, to)| Window { from, to, padded: to - from }).collect());
+        }
         let (k, s) = (self.extent(x)[axis], self.stride[axis]);
         let (before, after) = (self.pads[axis], self.pads[axis + 2]);
         let extent = size + before + after;

@@ -76,7 +76,7 @@ pub fn run(request: &Scale) -> Result<Option<Measured>, Error> {
     let mut session = Session::join(Comm::launch())?;
     let cores = session.cores()?;
     let threads = request.threads.unwrap_or(cores.own);
-    let mut work = session.agree(Synthetic::new(&request.model, request.batch, Some(threads)))?;
+    let mut work = session.agree(Synthetic::new(&request.model, None, request.batch, Some(threads)))?;
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
     for ranks in counts(session.world.size) {
