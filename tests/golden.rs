@@ -21,6 +21,8 @@ struct Nets {
     batch: usize,
     images: Formula,
     labels: Vec<u32>,
+    #[serde(default)]
+    label_smoothing: f32,
     sgd: Numbers,
     networks: Vec<Net>,
 }
@@ -45,6 +47,9 @@ struct Net {
     eval_loss_after_float64: f64,
     statistics_after_1_float64: Option<BTreeMap<String, Vec<f64>>>,
     statistics_after_10_float64: Option<BTreeMap<String, Vec<f64>>>,
+    /// How far PyTorch's own float32 strayed.
+    #[serde(default)]
+    float32_error: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -76,7 +81,7 @@ impl Net {
     /// How far later steps may stray: batch norm's small errors grow about tenfold in three steps; 5x5 convolutions on AVX2
     /// lose a digit to F(2x2, 5x5), which ten steps of training carry to 1.3e-5.
     fn later(&self) -> f64 {
-        if self.statistics_after_10_float64.is_some() { 1e-3 } else { 1e-4 }
+        if self.statistics_after_1_float64.is_some() { 1e-3 } else { 1e-4 }
     }
 }
 
@@ -86,6 +91,8 @@ struct Run<'a, B: Backend> {
     graph: Graph<B>,
     optimizer: Optimizer<B>,
     file: &'a Nets,
+    /// In the order of the graph: PyTorch lists a projection after its branch, the graph runs it before the branch's end.
+    params: Vec<&'a Named>,
     images: Vec<f32>,
     ids: Vec<u64>,
 }
@@ -97,10 +104,12 @@ impl<'a, B: Backend> Run<'a, B> {
         let purpose = Purpose::Train { chunk_bytes: 1 << 14 };
         let mut graph =
             Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let names: Vec<String> = graph.params().iter().map(|p| p.name.clone()).collect();
-        let wanted: Vec<&str> = net.params.iter().map(|p| p.name.as_str()).collect();
-        assert_eq!(names, wanted, "{what}: parameters");
-        for (i, p) in net.params.iter().enumerate() {
+        let find = |name: &str| net.params.iter().find(|p| p.name == name);
+        let missing = |name: &str| panic!("{what}: PyTorch has no parameter {name}");
+        let params: Vec<&Named> =
+            graph.params().iter().map(|p| find(&p.name).unwrap_or_else(|| missing(&p.name))).collect();
+        assert_eq!(params.len(), net.params.len(), "{what}: parameters");
+        for (i, p) in params.iter().enumerate() {
             assert_eq!(graph.params()[i].spec.shape, p.formula.shape, "{what}: shape of {}", p.name);
             graph.set_param(i, &p.formula.noise()).unwrap();
         }
@@ -113,7 +122,7 @@ impl<'a, B: Backend> Run<'a, B> {
         };
         let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum, nesterov }), policy).unwrap();
         let images = file.images.noise_n(file.batch * graph.net().input.elems());
-        Self { what, graph, optimizer, file, images, ids: (0..file.batch as u64).collect() }
+        Self { what, graph, optimizer, file, params, images, ids: (0..file.batch as u64).collect() }
     }
 
     fn batch<'b>(&self, images: &'b [f32], ids: &'b [u64]) -> Batch<'b>
@@ -127,7 +136,7 @@ impl<'a, B: Backend> Run<'a, B> {
     fn gradients(&mut self) -> f64 {
         let n = self.file.batch;
         let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
-        let loss = Loss { smoothing: 0.0, scale: 1.0 / n as f32 };
+        let loss = Loss { smoothing: self.file.label_smoothing, scale: 1.0 / n as f32 };
         let batch = self.batch(&images, &ids);
         let sums =
             self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
@@ -155,10 +164,11 @@ impl<'a, B: Backend> Run<'a, B> {
         let logits = self.graph.output(self.graph.net().nodes.len()).unwrap();
         let tolerance = 1e-5 * magnitude(&net.logits_float64);
         assert_close(&format!("{}: scores", self.what), &logits, &net.logits_float64, tolerance);
-        for (i, p) in net.params.iter().enumerate() {
+        let relative = net.float32_error.get("gradient_norms").map_or(1e-4, |strayed| f64::max(1e-4, 4.0 * strayed));
+        for (i, p) in self.params.iter().enumerate() {
             let got = norm(&self.graph.gradient(i).unwrap());
             let what = format!("{}: norm of the gradient of {}", self.what, p.name);
-            assert_near(&what, got, net.gradient_norms_float64[&p.name], 1e-4);
+            assert_near(&what, got, net.gradient_norms_float64[&p.name], relative);
         }
     }
 
@@ -175,7 +185,7 @@ impl<'a, B: Backend> Run<'a, B> {
         }
     }
 
-    /// The given number of steps, and after ten of them all that is recorded.
+    /// The given number of steps, and after the last that was recorded all that is recorded.
     fn check(&mut self, net: &Net, steps: usize) {
         for (step, &want) in net.losses_float64.iter().enumerate().take(steps) {
             let loss = self.gradients();
@@ -192,7 +202,7 @@ impl<'a, B: Backend> Run<'a, B> {
         if steps < net.losses_float64.len() {
             return;
         }
-        for (i, p) in net.params.iter().enumerate() {
+        for (i, p) in self.params.iter().enumerate() {
             let got = norm(&self.graph.param(i).unwrap());
             let what = format!("{}: norm of {} at the end", self.what, p.name);
             assert_near(&what, got, net.parameter_norms_after_float64[&p.name], 10.0 * net.later());
@@ -202,7 +212,7 @@ impl<'a, B: Backend> Run<'a, B> {
         }
         let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
         let batch = self.batch(&images, &ids);
-        let sums = self.graph.evaluate(batch, 0.0).unwrap();
+        let sums = self.graph.evaluate(batch, self.file.label_smoothing).unwrap();
         let mean = sums.loss / sums.count as f64;
         assert_near(
             &format!("{}: loss in evaluation", self.what),
@@ -222,6 +232,17 @@ fn networks_learn_as_in_pytorch() {
         for threads in [1, 2] {
             Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
         }
+    }
+}
+
+/// Torchvision's networks with the same weights, label smoothing included; the smaller AlexNet takes the adaptive pool.
+#[test]
+fn imagenet_networks_are_torchvisions() {
+    let file: Nets = golden("imagenet.json");
+    file.noise_example.check(Formula::noise_n);
+    assert!(file.label_smoothing > 0.0 && file.networks.len() == 4);
+    for net in &file.networks {
+        Run::new(cpu(2), &file, net).check(net, 2);
     }
 }
 
