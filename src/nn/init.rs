@@ -27,12 +27,26 @@ pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
     }
 }
 
-fn fill(spec: &ParamSpec, index: usize, seed: u64, mut draw: impl FnMut(&mut Draws) -> f64) -> Vec<f32> {
+/// Each run has draws of its own, so the threads that share them change nothing.
+fn fill(spec: &ParamSpec, index: usize, seed: u64, draw: impl Fn(&mut Draws) -> f64 + Sync) -> Vec<f32> {
     let mut values = vec![0.0; spec.elems()];
-    for (run, values) in values.chunks_mut(RUN).enumerate() {
-        let mut draws = Draws::new(seed, ((index as u64) << 32) | run as u64, EPOCH, 0);
-        values.iter_mut().for_each(|v| *v = draw(&mut draws) as f32);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let share = values.len().div_ceil(RUN).div_ceil(threads) * RUN;
+    let fill = |first: usize, values: &mut [f32]| {
+        for (run, values) in (first..).zip(values.chunks_mut(RUN)) {
+            let mut draws = Draws::new(seed, ((index as u64) << 32) | run as u64, EPOCH, 0);
+            values.iter_mut().for_each(|v| *v = draw(&mut draws) as f32);
+        }
+    };
+    if values.len() <= RUN {
+        fill(0, &mut values);
+        return values;
     }
+    std::thread::scope(|scope| {
+        for (thread, values) in values.chunks_mut(share).enumerate() {
+            scope.spawn(move || fill(thread * share / RUN, values));
+        }
+    });
     values
 }
 

@@ -182,7 +182,7 @@ fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
     let mut others = vec![
         ("codec, residuals included", run.reduction.memory()),
         ("loader", loaders as usize),
-        ("oneDNN's work space", run.graph.backend().scratch_bytes()),
+        ("work space of operations", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
     ];
     others.retain(|(_, bytes)| *bytes > 0);

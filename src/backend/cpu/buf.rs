@@ -1,6 +1,7 @@
 //! Host memory on cache-line boundaries.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::{RefCell, RefMut};
 use std::ptr::NonNull;
 
 use crate::backend::{Buffer, Error};
@@ -61,6 +62,33 @@ impl Drop for AlignedBuf {
             // SAFETY: allocated by `zeroed` with this very layout.
             unsafe { dealloc(self.data.as_ptr().cast(), layout) };
         }
+    }
+}
+
+/// Work space that operations share, since one runs at a time; what one leaves there means nothing to the next.
+#[derive(Default)]
+pub(super) struct Scratch(RefCell<AlignedBuf>);
+
+impl Scratch {
+    /// Makes room for at least so many elements.
+    pub fn reserve(&self, elems: usize, what: &str) -> Result<(), Error> {
+        let mut buf = self.0.borrow_mut();
+        if buf.len < elems {
+            // the old one goes first
+            *buf = AlignedBuf::default();
+            *buf = AlignedBuf::zeroed(elems, what)?;
+        }
+        Ok(())
+    }
+
+    /// For one pass.
+    pub fn borrow(&self) -> RefMut<'_, AlignedBuf> {
+        self.0.borrow_mut()
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.0.borrow().len * 4
     }
 }
 

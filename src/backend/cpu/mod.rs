@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use crate::simd;
 pub use buf::AlignedBuf;
+use buf::Scratch;
 use onednn::{Engine, Md, arg, reorder};
 use threads::Threads;
 
@@ -34,6 +35,8 @@ const MOST_THREADS: usize = 1024;
 pub struct Cpu {
     engine: Rc<Engine>,
     threads: Threads,
+    /// Work space of our own convolutions.
+    scratch: Rc<Scratch>,
     /// Channels per block: what one vector register of the instruction set holds.
     block: usize,
 }
@@ -48,12 +51,14 @@ impl Cpu {
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
         let (_, block) = onednn::instruction_set();
-        Ok(Self { engine: Rc::new(Engine::new(threads.max(1))?), threads: Threads(threads.max(1)), block })
+        let threads = threads.max(1);
+        let engine = Rc::new(Engine::new(threads)?);
+        Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block })
     }
 
-    /// Bytes of the work space that all primitives share.
+    /// Bytes of the work space that all operations share.
     pub fn scratch_bytes(&self) -> usize {
-        self.engine.scratch_bytes()
+        self.engine.scratch_bytes() + self.scratch.bytes()
     }
 }
 

@@ -6,17 +6,21 @@
 //! places of an A x A grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in channel blocks
 //! of 8. The constants of A = 4 are 1 and 1/2, so its rounding error is that of a few more additions; A = 6 loses one digit.
 
+mod filters;
 mod kernel;
 mod transform;
 
-use super::buf::AlignedBuf;
+use std::rc::Rc;
+
+use super::buf::{AlignedBuf, Scratch};
 use super::simd;
 use super::threads::{Shared, Threads};
 use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
-use kernel::WIDTH;
-use transform::{BLOCK, Finish, Side, strip_len};
+use filters::Filters;
+use kernel::{ROWS, WIDTH, step};
+use transform::{BLOCK, Finish, Run, Side, tiles};
 
 /// A convolution of known sizes on an A x A grid.
 struct Plan<const A: usize> {
@@ -27,14 +31,11 @@ struct Plan<const A: usize> {
     /// The bias, padded with zeros; empty without one.
     bias: Vec<f32>,
     wants_dx: bool,
-    /// Transformed filters: place, group of [`WIDTH`] output channels, input channel, output channel.
-    filters: AlignedBuf,
-    /// The same for the backward pass: rotated, with input and output exchanged; empty if nobody wants dx.
-    rotated: AlignedBuf,
-    /// Each thread's gradient of `filters`.
-    gradient: AlignedBuf,
-    /// Each thread's transformed inputs and outputs of one strip of tiles.
-    work: AlignedBuf,
+    /// Tiles that one thread takes through all stages at once.
+    strip: usize,
+    /// Work space for one pass: filters on the grid (place, group of [`WIDTH`] output channels, input channel, output
+    /// channel), or each thread's gradient of them; then each thread's transformed inputs and outputs of a strip.
+    scratch: Rc<Scratch>,
 }
 
 /// Plans a convolution on the grid that suits its kernel, if it is one that pays.
@@ -58,12 +59,13 @@ fn padded(channels: usize) -> usize {
     channels.next_multiple_of(WIDTH)
 }
 
-/// Tiles `first .. first + count` of sample `n`.
-#[derive(Clone, Copy)]
-struct Strip {
-    n: usize,
-    first: usize,
-    count: usize,
+/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
+/// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+fn strip_len(a: usize, ci: usize, co: usize, tiles: usize) -> usize {
+    let [least, most] = if a == 4 { [24, 256] } else { [12, 128] };
+    let wanted = (ci * co / (ci + co)).clamp(least, most);
+    let strips = tiles.div_ceil(wanted).max(1);
+    tiles.div_ceil(strips).next_multiple_of(ROWS)
 }
 
 impl<const A: usize> Plan<A> {
@@ -72,21 +74,23 @@ impl<const A: usize> Plan<A> {
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let grid = A * A * ci * co;
-        let alloc = |n: usize| AlignedBuf::zeroed(n, r.name);
-        let train = usize::from(r.train);
-        Ok(Self {
-            threads,
-            x,
-            y,
-            relu: op.relu,
-            bias: vec![0.0; if op.bias { co } else { 0 }],
-            wants_dx: r.wants_dx,
-            filters: alloc(grid)?,
-            rotated: alloc(if r.train && r.wants_dx { grid } else { 0 })?,
-            gradient: alloc(grid * threads.0 * train)?,
-            work: alloc(A * A * strip_len(A) * (ci + co) * threads.0)?,
-        })
+        let strip = strip_len(A, ci, co, tiles(&y) * x.n.div_ceil(threads.0));
+        let bias = vec![0.0; if op.bias { co } else { 0 }];
+        let scratch = cpu.scratch.clone();
+        let plan = Self { threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, scratch };
+        let grids = if r.train { threads.0 } else { 1 };
+        plan.scratch.reserve(plan.grid() * grids + plan.work() * threads.0, r.name)?;
+        Ok(plan)
+    }
+
+    /// Floats of a grid of filters.
+    fn grid(&self) -> usize {
+        A * A * padded(self.x.shape.c) * padded(self.y.shape.c)
+    }
+
+    /// Floats of one thread's strip, inputs and outputs.
+    fn work(&self) -> usize {
+        A * A * self.strip * (step(padded(self.x.shape.c)) + step(padded(self.y.shape.c)))
     }
 
     fn has_bias(&self) -> bool {
@@ -94,76 +98,78 @@ impl<const A: usize> Plan<A> {
     }
 }
 
+/// The strips of a run of tiles.
+fn strips(tiles: usize, len: usize) -> impl Iterator<Item = Run> {
+    (0..tiles).step_by(len).map(move |first| Run { first, count: len.min(tiles - first), len })
+}
+
 /// A pass from one side to the other: x to y, or dy to dx.
 struct Convolution<'a> {
     from: Side<'a>,
     to: TensorDesc,
     filters: &'a [f32],
+    strip: usize,
     finish: Finish<'a>,
 }
 
 impl Convolution<'_> {
-    fn run<const A: usize>(&self, threads: Threads, work: &mut AlignedBuf, y: &mut [f32]) {
-        let share = work.as_slice().len() / threads.0;
-        let (work, y) = (Shared::new(work.as_mut_slice()), Shared::new(y));
-        let (tiles, sample) = (transform::tiles(&self.to), self.to.sample_elems());
+    fn run<const A: usize>(&self, threads: Threads, work: &mut [f32], y: &mut [f32]) {
+        let share = work.len() / threads.0;
+        let (work, y) = (Shared::new(work), Shared::new(y));
+        let (tiles, sample) = (tiles(&self.to), self.to.sample_elems());
         threads.each(self.to.n, |t, samples| {
             // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
             let work = unsafe { work.part(t * share..(t + 1) * share) };
-            for n in samples {
-                // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
-                let y = unsafe { y.part(n * sample..(n + 1) * sample) };
-                for first in (0..tiles).step_by(strip_len(A)) {
-                    let count = strip_len(A).min(tiles - first);
-                    // SAFETY: `plan` saw AVX2 and FMA on this processor.
-                    unsafe { self.strip::<A>(Strip { n, first, count }, work, y) };
-                }
+            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
+            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
+            let from = self.from.skip(samples.start);
+            for run in strips(samples.len() * tiles, self.strip) {
+                // SAFETY: `plan` saw AVX2 and FMA on this processor.
+                unsafe { self.strip::<A>(from, run, work, y) };
             }
         });
     }
 
     /// Inputs, products and outputs of one strip.
     #[target_feature(enable = "avx2,fma")]
-    fn strip<const A: usize>(&self, s: Strip, work: &mut [f32], y: &mut [f32]) {
-        let (ci, co, len) = (padded(self.from.desc.shape.c), padded(self.to.shape.c), strip_len(A));
-        let (v, m) = work.split_at_mut(A * A * len * ci);
-        self.from.inputs::<A>(s.n, s.first, s.count, ci, v);
+    fn strip<const A: usize>(&self, from: Side<'_>, run: Run, work: &mut [f32], y: &mut [f32]) {
+        let (ci, co) = (padded(from.desc.shape.c), padded(self.to.shape.c));
+        let [ci_place, co_place] = [ci, co].map(|c| run.len * step(c));
+        let (v, m) = work.split_at_mut(A * A * ci_place);
+        from.inputs::<A>(run, ci, v);
         for place in 0..A * A {
-            let v = &v[place * len * ci..][..s.count * ci];
-            let m = &mut m[place * len * co..][..s.count * co];
-            kernel::multiply(v, &self.filters[place * ci * co..][..ci * co], ci, co, m);
+            let (v, m) = (&v[place * ci_place..], &mut m[place * co_place..]);
+            kernel::multiply(run.count, v, &self.filters[place * ci * co..][..ci * co], (ci, co), m);
         }
-        transform::outputs::<A>(&self.to, m, (s.first, s.count), co, self.finish, y);
+        transform::outputs::<A>(&self.to, m, run, co, self.finish, y);
     }
 }
 
 impl<const A: usize> Plan<A> {
     /// Sums the filters' gradient over all tiles, each thread's on its own.
-    fn correlate(&mut self, x: Side<'_>, dy: Side<'_>) {
-        let (ci, co) = (padded(self.x.shape.c), padded(self.y.shape.c));
-        let (share, grid) = (self.work.as_slice().len() / self.threads.0, A * A * ci * co);
-        self.gradient.as_mut_slice().fill(0.0);
-        let (work, gradient) = (Shared::new(self.work.as_mut_slice()), Shared::new(self.gradient.as_mut_slice()));
-        let tiles = transform::tiles(&self.y);
+    fn correlate(&self, x: Side<'_>, dy: Side<'_>, gradient: &mut [f32], work: &mut [f32]) {
+        let (share, grid, tiles, len) = (work.len() / self.threads.0, self.grid(), tiles(&self.y), self.strip);
+        gradient.fill(0.0);
+        let (work, gradient) = (Shared::new(work), Shared::new(gradient));
         self.threads.each(self.x.n, |t, samples| {
             // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
             let (work, gradient) =
                 unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
-            for (n, first) in samples.flat_map(|n| (0..tiles).step_by(strip_len(A)).map(move |first| (n, first))) {
-                let count = strip_len(A).min(tiles - first);
+            let (x, dy) = (x.skip(samples.start), dy.skip(samples.start));
+            for run in strips(samples.len() * tiles, len) {
                 // SAFETY: `plan` saw AVX2 and FMA on this processor.
-                unsafe { correlate_strip::<A>(x, dy, Strip { n, first, count }, work, gradient) };
+                unsafe { correlate_strip::<A>(x, dy, run, work, gradient) };
             }
         });
     }
 
     /// Sum of dy over images and pixels, by channel.
     fn bias_gradient(&self, dy: &[f32], db: &mut [f32]) {
-        let (row, blocks) = (self.y.shape.plane() * BLOCK, self.y.blocks());
+        let (row, blocks, samples) = (self.y.shape.plane() * BLOCK, self.y.blocks(), self.y.n);
         self.threads.split(db, BLOCK, |first, db| {
             for (block, db) in (first..).zip(db.chunks_mut(BLOCK)) {
                 let mut total = [0f64; BLOCK];
-                for n in 0..self.y.n {
+                for n in 0..samples {
                     let mut sum = [0f32; BLOCK];
                     for lanes in dy[(n * blocks + block) * row..][..row].as_chunks::<BLOCK>().0 {
                         sum.iter_mut().zip(lanes).for_each(|(s, d)| *s += d);
@@ -178,15 +184,15 @@ impl<const A: usize> Plan<A> {
 
 /// Adds what one strip gives to the filters' gradient.
 #[target_feature(enable = "avx2,fma")]
-fn correlate_strip<const A: usize>(x: Side<'_>, dy: Side<'_>, s: Strip, work: &mut [f32], gradient: &mut [f32]) {
-    let (ci, co, len) = (padded(x.desc.shape.c), padded(dy.desc.shape.c), strip_len(A));
-    let (v, d) = work.split_at_mut(A * A * len * ci);
-    x.inputs::<A>(s.n, s.first, s.count, ci, v);
-    dy.gradients::<A>(s.n, s.first, s.count, co, d);
+fn correlate_strip<const A: usize>(x: Side<'_>, dy: Side<'_>, run: Run, work: &mut [f32], gradient: &mut [f32]) {
+    let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
+    let [ci_place, co_place] = [ci, co].map(|c| run.len * step(c));
+    let (v, d) = work.split_at_mut(A * A * ci_place);
+    x.inputs::<A>(run, ci, v);
+    dy.gradients::<A>(run, co, d);
     for place in 0..A * A {
-        let v = &v[place * len * ci..][..s.count * ci];
-        let d = &d[place * len * co..][..s.count * co];
-        kernel::accumulate(v, d, ci, co, &mut gradient[place * ci * co..][..ci * co]);
+        let du = &mut gradient[place * ci * co..][..ci * co];
+        kernel::accumulate(run.count, &v[place * ci_place..], &d[place * co_place..], (ci, co), du);
     }
 }
 
@@ -203,8 +209,7 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
     }
 
     fn state_bytes(&self) -> usize {
-        let parts = [&self.filters, &self.rotated, &self.gradient, &self.work];
-        parts.iter().map(|b| b.as_slice().len() * 4).sum()
+        self.bias.len() * 4
     }
 
     fn implementation(&self) -> String {
@@ -213,38 +218,42 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (ci, co, n) = (self.x.shape.c, self.y.shape.c, self.y.elems());
-        transform::filters::<A>(pass.params.get(pass.slots[0]), ci, co, self.filters.as_mut_slice());
         if self.has_bias() {
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
-        let convolution = Convolution {
-            from: Side { desc: self.x, data: x[0].as_slice() },
-            to: self.y,
-            filters: self.filters.as_slice(),
-            finish: Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu },
-        };
-        convolution.run::<A>(self.threads, &mut self.work, &mut y.as_mut_slice()[..n]);
+        let mut scratch = self.scratch.borrow();
+        let (filters, work) = scratch.as_mut_slice().split_at_mut(self.grid());
+        Filters::forward::<A>(ci, co).transform::<A>(self.threads, pass.params.get(pass.slots[0]), filters);
+        let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu };
+        let from = Side { desc: self.x, data: x[0].as_slice() };
+        let convolution = Convolution { from, to: self.y, filters, strip: self.strip, finish };
+        let work = &mut work[..self.work() * self.threads.0];
+        convolution.run::<A>(self.threads, work, &mut y.as_mut_slice()[..n]);
         Ok(())
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let (ci, co) = (self.x.shape.c, self.y.shape.c);
+        let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
         if self.relu {
             let n = self.y.elems();
-            elementwise::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
+            elementwise::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
-        let dy = Side { desc: self.y, data: g.dy.as_slice() };
-        self.correlate(Side { desc: self.x, data: g.x[0].as_slice() }, dy);
-        let dw = g.dparams.get_mut(pass.slots[0]);
-        transform::filter_gradient::<A>(self.gradient.as_slice(), self.threads.0, ci, co, dw);
+        let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
+        let scratch = self.scratch.clone();
+        let mut scratch = scratch.borrow();
+        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
+        let work = &mut work[..self.work() * threads.0];
+        self.correlate(Side { desc: self.x, data: x }, dy, grids, work);
+        Filters::forward::<A>(ci, co).gradient::<A>(threads, grids, g.dparams.get_mut(pass.slots[0]));
         if self.has_bias() {
             self.bias_gradient(dy.data, &mut g.dparams.get_mut(pass.slots[1])[..co]);
         }
         let (Some(dx), true) = (g.dx, self.wants_dx) else { return Ok(()) };
-        transform::rotated_filters::<A>(pass.params.get(pass.slots[0]), ci, co, self.rotated.as_mut_slice());
-        let (to, filters) = (self.x, self.rotated.as_slice());
-        let convolution = Convolution { from: dy, to, filters, finish: Finish { bias: None, relu: false } };
-        convolution.run::<A>(self.threads, &mut self.work, &mut dx.as_mut_slice()[..to.elems()]);
+        let filters = &mut grids[..self.grid()];
+        Filters::rotated::<A>(ci, co).transform::<A>(threads, pass.params.get(pass.slots[0]), filters);
+        let finish = Finish { bias: None, relu: false };
+        let convolution = Convolution { from: dy, to: self.x, filters, strip: self.strip, finish };
+        convolution.run::<A>(threads, work, &mut dx.as_mut_slice()[..self.x.elems()]);
         Ok(())
     }
 }

@@ -1,29 +1,23 @@
-//! Transforms between images or filters and the A x A grid, by the matrices of F(2x2, 3x3) for A = 4 and F(2x2, 5x5) for A = 6
-//! (points 0, 1, -1, infinity, and 2, -2): B for inputs, A for outputs, G for filters, as the literature calls them.
+//! Transforms between images and the A x A grid, by the matrices of F(2x2, 3x3) for A = 4 and F(2x2, 5x5) for A = 6 (points 0,
+//! 1, -1, infinity, and 2, -2): B for inputs, A for outputs, as the literature calls them. Filters are next door.
 
 use std::arch::x86_64::{
     __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_set1_ps,
     _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
 };
 
-use super::kernel::WIDTH;
-use super::padded;
+use super::kernel::step;
 use crate::backend::TensorDesc;
 
 /// Channels of a block.
 pub const BLOCK: usize = 8;
 
 /// One block of channels at one pixel or place.
-type Lanes = __m256;
+pub type Lanes = __m256;
 
 /// Side of the filters that a grid is for.
 pub const fn kernel(a: usize) -> usize {
     a - 1
-}
-
-/// Tiles that one thread takes through all stages at once: their transforms stay in its caches.
-pub const fn strip_len(a: usize) -> usize {
-    if a == 4 { 24 } else { 12 }
 }
 
 /// Tiles of one image.
@@ -46,7 +40,7 @@ pub struct Finish<'a> {
 }
 
 #[target_feature(enable = "avx2,fma")]
-fn zero() -> Lanes {
+pub fn zero() -> Lanes {
     _mm256_setzero_ps()
 }
 
@@ -120,7 +114,7 @@ fn store(lanes: Lanes, to: &mut [f32], at: usize) {
 
 /// Rows of a grid from its columns.
 #[target_feature(enable = "avx2,fma")]
-fn transpose<const R: usize, const C: usize>(columns: [[Lanes; R]; C]) -> [[Lanes; C]; R] {
+pub fn transpose<const R: usize, const C: usize>(columns: [[Lanes; R]; C]) -> [[Lanes; C]; R] {
     let mut rows = [[zero(); C]; R];
     for (c, column) in columns.into_iter().enumerate() {
         for (r, lanes) in column.into_iter().enumerate() {
@@ -257,144 +251,89 @@ fn output_tiles<const A: usize>(m: &[f32], s: Strip, bias: Lanes, relu: bool, pl
     }
 }
 
-impl Side<'_> {
-    fn plane(&self, n: usize, block: usize) -> &[f32] {
-        let len = self.desc.shape.plane() * BLOCK;
-        &self.data[(n * self.desc.blocks() + block) * len..][..len]
+/// Tiles `first .. first + count` of a run of samples, and the strip that holds them: `len` tiles at every place of the grid.
+#[derive(Clone, Copy)]
+pub struct Run {
+    pub first: usize,
+    pub count: usize,
+    pub len: usize,
+}
+
+impl Run {
+    /// The parts of it that lie in one sample each: the sample, the tiles' numbers there, and where they begin in the strip.
+    #[target_feature(enable = "avx2,fma")]
+    fn each(self, d: &TensorDesc, channels: usize, mut f: impl FnMut(usize, Strip, usize)) {
+        let (tiles, step) = (tiles(d), step(channels));
+        let mut done = 0;
+        while done < self.count {
+            let (n, first) = ((self.first + done) / tiles, (self.first + done) % tiles);
+            let count = (self.count - done).min(tiles - first);
+            f(n, Strip { h: d.shape.h, w: d.shape.w, first, count, step, place: self.len * step }, done * step);
+            done += count;
+        }
+    }
+}
+
+impl<'a> Side<'a> {
+    /// From sample `n` on.
+    pub fn skip(self, n: usize) -> Self {
+        Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }
 
-    /// Transformed inputs of tiles `first .. first + count` of sample `n`: place, tile, channel (of `channels`).
+    /// The blocks of sample `n`, each with its number.
+    fn planes(&self, n: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
+        let (len, blocks) = (self.desc.shape.plane() * BLOCK, self.desc.blocks());
+        self.data[n * blocks * len..][..blocks * len].chunks_exact(len).enumerate()
+    }
+
+    /// Transformed inputs of a run of tiles: place, tile, channel (of `channels`).
     #[target_feature(enable = "avx2,fma")]
-    pub fn inputs<const A: usize>(&self, n: usize, first: usize, count: usize, channels: usize, v: &mut [f32]) {
-        let strip = strip::<A>(&self.desc, first, count, channels);
-        for block in 0..self.desc.blocks() {
-            input_tiles::<A>(self.plane(n, block), strip, &mut v[block * BLOCK..]);
-        }
+    pub fn inputs<const A: usize>(&self, run: Run, channels: usize, v: &mut [f32]) {
+        self.clear_rest::<A>(run, channels, v);
+        run.each(&self.desc, channels, |n, strip, at| {
+            for (block, plane) in self.planes(n) {
+                input_tiles::<A>(plane, strip, &mut v[at + block * BLOCK..]);
+            }
+        });
     }
 
     /// The same for gradients of outputs.
     #[target_feature(enable = "avx2,fma")]
-    pub fn gradients<const A: usize>(&self, n: usize, first: usize, count: usize, channels: usize, d: &mut [f32]) {
-        let strip = strip::<A>(&self.desc, first, count, channels);
-        for block in 0..self.desc.blocks() {
-            gradient_tiles::<A>(self.plane(n, block), strip, &mut d[block * BLOCK..]);
+    pub fn gradients<const A: usize>(&self, run: Run, channels: usize, d: &mut [f32]) {
+        self.clear_rest::<A>(run, channels, d);
+        run.each(&self.desc, channels, |n, strip, at| {
+            for (block, plane) in self.planes(n) {
+                gradient_tiles::<A>(plane, strip, &mut d[at + block * BLOCK..]);
+            }
+        });
+    }
+
+    /// Zeros in the channels beyond the last block, which no plane fills.
+    fn clear_rest<const A: usize>(&self, run: Run, channels: usize, v: &mut [f32]) {
+        let have = self.desc.blocks() * BLOCK;
+        if have < channels {
+            v[..A * A * run.len * step(channels)]
+                .chunks_exact_mut(step(channels))
+                .for_each(|tile| tile[have..channels].fill(0.0));
         }
     }
 }
 
-fn strip<const A: usize>(d: &TensorDesc, first: usize, count: usize, channels: usize) -> Strip {
-    Strip { h: d.shape.h, w: d.shape.w, first, count, step: channels, place: strip_len(A) * channels }
-}
-
-/// Products of tiles `first .. first + count` back to the pixels of one sample.
+/// Products of a run of tiles back to the pixels of its samples.
 #[target_feature(enable = "avx2,fma")]
 pub fn outputs<const A: usize>(
     desc: &TensorDesc,
     m: &[f32],
-    (first, count): (usize, usize),
+    run: Run,
     channels: usize,
     finish: Finish<'_>,
     y: &mut [f32],
 ) {
-    let strip = strip::<A>(desc, first, count, channels);
-    for (block, plane) in y.chunks_exact_mut(desc.shape.plane() * BLOCK).enumerate() {
-        let bias = match finish.bias {
-            Some(bias) => load(bias, block * BLOCK),
-            None => zero(),
-        };
-        output_tiles::<A>(&m[block * BLOCK..], strip, bias, finish.relu, plane);
-    }
-}
-
-/// G g of one column or row of a filter.
-fn filter_line<const A: usize>(g: [f64; 5]) -> [f64; A] {
-    let mut u = [0.0; A];
-    if A == 4 {
-        u[0] = g[0];
-        u[1] = 0.5 * (g[0] + g[1] + g[2]);
-        u[2] = 0.5 * (g[0] - g[1] + g[2]);
-        u[3] = g[2];
-    } else {
-        let (even, odd) = (g[0] + g[2] + g[4], g[1] + g[3]);
-        let (even2, odd2) = (g[0] + 4.0 * g[2] + 16.0 * g[4], 2.0 * g[1] + 8.0 * g[3]);
-        u[0] = g[0] / 4.0;
-        u[1] = -(even + odd) / 6.0;
-        u[2] = -(even - odd) / 6.0;
-        u[3] = (even2 + odd2) / 24.0;
-        u[4] = (even2 - odd2) / 24.0;
-        u[5] = g[4];
-    }
-    u
-}
-
-/// G^T u of one column or row.
-fn filter_back_line<const A: usize>(u: [f64; A]) -> [f64; 5] {
-    let (sum, difference) = (u[1] + u[2], u[1] - u[2]);
-    if A == 4 {
-        return [u[0] + 0.5 * sum, 0.5 * difference, 0.5 * sum + u[3], 0.0, 0.0];
-    }
-    let (sum2, difference2) = (u[3] + u[4], u[3] - u[4]);
-    [
-        u[0] / 4.0 - sum / 6.0 + sum2 / 24.0,
-        -difference / 6.0 + difference2 / 12.0,
-        (sum2 - sum) / 6.0,
-        -difference / 6.0 + difference2 / 3.0,
-        -sum / 6.0 + 2.0 * sum2 / 3.0 + u[5],
-    ]
-}
-
-/// G g G^T of one filter, value by value of the grid.
-fn filter<const A: usize>(g: &[f32], turned: bool, mut put: impl FnMut(usize, f32)) {
-    let k = kernel(A);
-    let value = |r: usize, c: usize| f64::from(if turned { g[k * k - 1 - (k * r + c)] } else { g[k * r + c] });
-    let mut columns = [[0.0; A]; 5];
-    for (c, column) in columns.iter_mut().enumerate().take(k) {
-        let mut line = [0.0; 5];
-        line.iter_mut().enumerate().take(k).for_each(|(r, v)| *v = value(r, c));
-        *column = filter_line(line);
-    }
-    for r in 0..A {
-        let row = filter_line::<A>(columns.map(|column| column[r]));
-        row.into_iter().enumerate().for_each(|(c, u)| put(A * r + c, u as f32));
-    }
-}
-
-/// Place of (input channel i, output channel o) in a grid of filters; places are `ci * co` apart.
-fn at(i: usize, o: usize, ci: usize) -> usize {
-    (o / WIDTH * ci + i) * WIDTH + o % WIDTH
-}
-
-/// Plain OIHW filters to the grid.
-pub fn filters<const A: usize>(w: &[f32], ci: usize, co: usize, grid: &mut [f32]) {
-    let (pi, po, taps) = (padded(ci), padded(co), kernel(A) * kernel(A));
-    for (k, g) in w.chunks_exact(taps).take(ci * co).enumerate() {
-        let to = at(k % ci, k / ci, pi);
-        filter::<A>(g, false, |place, u| grid[place * pi * po + to] = u);
-    }
-}
-
-/// Filters for the gradient of the input: turned by 180 degrees, input and output channels exchanged.
-pub fn rotated_filters<const A: usize>(w: &[f32], ci: usize, co: usize, grid: &mut [f32]) {
-    let (pi, po, taps) = (padded(ci), padded(co), kernel(A) * kernel(A));
-    for (k, g) in w.chunks_exact(taps).take(ci * co).enumerate() {
-        let to = at(k / ci, k % ci, po);
-        filter::<A>(g, true, |place, u| grid[place * pi * po + to] = u);
-    }
-}
-
-/// The threads' gradients on the grid, added in their order, to plain OIHW.
-pub fn filter_gradient<const A: usize>(grids: &[f32], threads: usize, ci: usize, co: usize, dw: &mut [f32]) {
-    let (pi, po, k) = (padded(ci), padded(co), kernel(A));
-    let grid = A * A * pi * po;
-    for (i, g) in dw.chunks_exact_mut(k * k).take(ci * co).enumerate() {
-        let from = at(i % ci, i / ci, pi);
-        let sum =
-            |place: usize| -> f64 { (0..threads).map(|t| f64::from(grids[t * grid + place * pi * po + from])).sum() };
-        let columns: [[f64; 5]; A] =
-            std::array::from_fn(|c| filter_back_line::<A>(std::array::from_fn(|r| sum(A * r + c))));
-        for r in 0..k {
-            let row = filter_back_line::<A>(std::array::from_fn(|c| columns[c][r]));
-            g[k * r..][..k].iter_mut().zip(row).for_each(|(g, v)| *g = v as f32);
+    let (plane, sample) = (desc.shape.plane() * BLOCK, desc.sample_elems());
+    run.each(desc, channels, |n, strip, at| {
+        for (block, plane) in y[n * sample..][..sample].chunks_exact_mut(plane).enumerate() {
+            let bias = finish.bias.map_or(zero(), |bias| load(bias, block * BLOCK));
+            output_tiles::<A>(&m[at + block * BLOCK..], strip, bias, finish.relu, plane);
         }
-    }
+    });
 }
