@@ -9,8 +9,18 @@ use trireme::optim::schedule::Schedule;
 use trireme::recipe::{Known, Recipe, keys};
 
 /// The transforms that recipes may name; that each of them exists is tested below by building the pipelines.
-const TRANSFORMS: &[&str] =
-    &["normalize", "pad_crop", "random_crop", "center_crop", "flip", "brightness", "contrast", "standardize"];
+const TRANSFORMS: &[&str] = &[
+    "normalize",
+    "pad_crop",
+    "random_crop",
+    "center_crop",
+    "flip",
+    "brightness",
+    "contrast",
+    "standardize",
+    "resize",
+    "random_resized_crop",
+];
 
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
@@ -44,7 +54,9 @@ fn every_recipe_is_valid_and_survives_writing() {
 #[test]
 fn the_promised_recipes_are_there() {
     let names: Vec<String> = texts().into_keys().collect();
-    for name in ["cifar10-cifarnet", "cifar10-resnet20", "fashion-mnist-lenet", "mnist-lenet"] {
+    let small = ["cifar10-cifarnet", "cifar10-resnet20", "fashion-mnist-lenet", "mnist-lenet"];
+    let large = ["imagenet-alexnet", "imagenet-resnet18", "imagenet-resnet50", "folder-resnet18"];
+    for name in small.into_iter().chain(large) {
         assert!(names.iter().any(|have| have == name), "{name} is missing from {names:?}");
     }
 }
@@ -81,11 +93,14 @@ type Rates = (&'static str, u64, &'static [(u64, f64)]);
 #[test]
 fn the_rates_are_the_published_ones() {
     let recipes = recipes();
-    let cases: [Rates; 4] = [
+    let cases: [Rates; 7] = [
         ("mnist-lenet", 938, &[(0, 0.01), (10_318 * 3 / 4, 0.005), (10_318, 0.0)]),
         ("fashion-mnist-lenet", 938, &[(0, 0.03), (1407, 0.015), (2814, 0.0)]),
         ("cifar10-cifarnet", 391, &[(0, 0.1), (100_095, 0.1)]),
         ("cifar10-resnet20", 391, &[(0, 0.1), (32_061, 0.1), (32_062, 0.01), (48_093, 0.001), (64_123, 0.001)]),
+        ("imagenet-resnet50", 5005, &[(0, 0.1), (150_150, 0.01), (300_300, 0.001), (400_400, 0.0001)]),
+        ("imagenet-resnet18", 5005, &[(0, 0.1), (150_149, 0.1), (150_150, 0.01), (300_300, 0.001)]),
+        ("imagenet-alexnet", 5005, &[(0, 0.01), (150_150, 0.001), (450_449, 0.0001)]),
     ];
     for (name, steps_per_epoch, rows) in cases {
         let recipe = &recipes[name];
@@ -101,8 +116,11 @@ fn the_rates_are_the_published_ones() {
 #[test]
 fn the_transforms_end_in_the_shape_of_the_network() {
     for (name, recipe) in recipes() {
-        let cifar = recipe.data == "data/cifar10";
-        let input = if cifar { ImageSpec::new(32, 32, 3) } else { ImageSpec::new(28, 28, 1) };
+        let input = match recipe.data.as_str() {
+            "data/cifar10" => ImageSpec::new(32, 32, 3),
+            "data/imagenet" | "data/photos" => ImageSpec::new(375, 500, 3),
+            _ => ImageSpec::new(28, 28, 1),
+        };
         let channels = input.channels as usize;
         let manifest = Manifest {
             version: 1,
@@ -112,7 +130,10 @@ fn the_transforms_end_in_the_shape_of_the_network() {
             std: vec![0.25; channels],
             splits: BTreeMap::new(),
         };
-        let wanted = models::input(&recipe.model).unwrap();
+        let mut wanted = models::input(&recipe.model).unwrap();
+        if recipe.data == "data/photos" {
+            (wanted.h, wanted.w) = (112, 112);
+        }
         for ops in [&recipe.augment.train, &recipe.augment.eval] {
             let output =
                 Pipeline::new(ops, input, &manifest, recipe.seed).unwrap_or_else(|e| panic!("{name}: {e}")).output();
@@ -129,6 +150,20 @@ fn cifarnet_decays_the_two_hidden_layers_alone() {
     let names = layers.iter().flat_map(|layer| ["weight", "bias"].map(|kind| format!("{layer}.{kind}")));
     let decayed: Vec<String> = names.filter(|name| optimizer.decay_of(name, &[1]) > 0.0).collect();
     assert_eq!(decayed, ["fc1.weight", "fc2.weight"]);
+}
+
+/// Goyal et al.: batch norm is spared, everything else decays; the rate grows with the batch and warms up from the base.
+#[test]
+fn resnet50_is_set_up_for_large_batches() {
+    let recipe = &recipes()["imagenet-resnet50"];
+    let net = models::build(&recipe.model, models::input(&recipe.model).unwrap(), 1000).unwrap();
+    for node in &net.nodes {
+        let spared = recipe.optimizer.decay_of(&format!("{}.weight", node.name), &[1]) == 0.0;
+        assert_eq!(spared, node.op.kind() == "norm", "{}", node.name);
+    }
+    assert!(recipe.zero_init_residual);
+    let schedule = Schedule::new(&recipe.schedule, 8192, recipe.epochs, 157).unwrap();
+    assert!((schedule.lr(0) - 0.1).abs() < 1e-6 && (schedule.lr(5 * 157) - 3.2).abs() < 1e-6);
 }
 
 fn page(path: &str) -> String {

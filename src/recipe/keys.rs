@@ -79,6 +79,7 @@ pub const KEYS: &[Key] = &[
     key("label_smoothing", Kind::Number, "share of the target spread evenly over all classes, in [0, 1) (0)"),
     key("sync", Kind::Sync, "how ranks keep one model: \"allreduce\", \"local(H)\", \"easgd(tau, alpha)\" (\"allreduce\")"),
     key("sync_bn", Kind::Switch, "batch norm over the whole batch, not each worker's share; needs workers = ranks (false)"),
+    key("zero_init_residual", Kind::Switch, "the last norm of each residual branch starts with scale 0 (false)"),
     key("eval_split", Kind::Text, "split scored after each epoch (\"test\", else \"validation\")"),
     required("optimizer.kind", Kind::Choice(OPTIMIZERS), "update rule"),
     key("optimizer.momentum", Kind::Number, "sgd, rmsprop, lars: momentum, in [0, 1) (0; lars 0.9)"),

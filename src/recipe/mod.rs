@@ -62,6 +62,9 @@ pub struct Recipe {
     /// Batch normalisation over the whole batch instead of each worker's share.
     #[serde(default)]
     pub sync_bn: bool,
+    /// Whether the last norm of each residual branch starts with scale 0.
+    #[serde(default)]
+    pub zero_init_residual: bool,
     /// Split scored after each epoch; see [`eval_split`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_split: Option<String>,

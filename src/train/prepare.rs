@@ -117,7 +117,11 @@ impl Source {
 
     /// The network for these images and classes.
     pub fn network(&self) -> Result<NetSpec, Error> {
-        network(&self.recipe.model, self.augment.output(), self.train.classes())
+        let mut net = network(&self.recipe.model, self.augment.output(), self.train.classes())?;
+        if self.recipe.zero_init_residual {
+            net.zero_init_residual();
+        }
+        Ok(net)
     }
 
     /// Text that must be the same on every rank: the request, the recipe and what the data set says of itself.
