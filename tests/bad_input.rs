@@ -393,9 +393,9 @@ fn a_model_file_of_another_network() {
     for ranks in [0, 2] {
         run(ranks, &args).failed(1, &["model", "network lenet", "conv1.weight", "expected", "got"]);
     }
-    model.network = "alexnet".into();
+    model.network = "squeezenet".into();
     model.write(&path).unwrap();
-    run(2, &args).failed(2, &["no network alexnet"]);
+    run(2, &args).failed(2, &["no network squeezenet"]);
 }
 
 /// The rate jumps beyond f32 in the second epoch; the model of the first is good and stays.
