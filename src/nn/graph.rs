@@ -1,16 +1,18 @@
 //! A network on a device: everything planned before the first step, then forward, loss and backward over fixed memory.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::accumulate::{Accumulator, Gather, Turn};
 use super::init;
 use super::memory::{Memory, Move, NodeFacts};
 use super::params::Layout;
+use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_specs};
+use super::profile::{NodeSpan, NodeTime};
 use super::spec::{NetSpec, SpecError};
-use crate::backend::op::{Op, ParamSpec, Shape};
+use crate::backend::op::Shape;
 use crate::backend::{
-    Across, Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, LossSums, Pass, Planned, Request, Slot, TensorDesc,
+    Across, Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, LossSums, Pass, Planned, Slot, TensorDesc,
 };
 
 /// What a graph is for.
@@ -60,25 +62,6 @@ pub struct NormPlace {
 
 /// Takes a finished chunk of gradients: their sum over this rank's workers, or each worker's in order (see [`Gather`]).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as Backend>::Buf>) -> Result<(), E>;
-
-/// The operations of one batch size; renamed tensors have none.
-type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
-
-/// Time spent in one node, forward and backward.
-pub type NodeTime = [Duration; 2];
-
-/// When a node ran.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeSpan {
-    /// Which.
-    pub node: usize,
-    /// Its backward pass.
-    pub backward: bool,
-    /// Its beginning.
-    pub start: Instant,
-    /// How long it took.
-    pub took: Duration,
-}
 
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
@@ -417,85 +400,4 @@ impl<B: Backend> Graph<B> {
         let across = self.across.as_deref();
         Pass { backend: &self.backend, params: &self.weights, slots: &self.slots[node], running, training, key, across }
     }
-
-    fn watched(&self) -> bool {
-        self.profile.is_some() || self.spans.is_some()
-    }
-
-    fn clock(&mut self, node: usize, way: usize, start: Option<Instant>) {
-        let Some(start) = start else { return };
-        let took = start.elapsed();
-        if let Some(times) = &mut self.profile {
-            times[node][way] += took;
-        }
-        if let Some(spans) = &mut self.spans {
-            spans.push(NodeSpan { node, backward: way == 1, start, took });
-        }
-    }
-}
-
-fn facts<B: Backend>(planned: Option<&(dyn Planned<B> + 'static)>, desc: &TensorDesc) -> NodeFacts {
-    NodeFacts {
-        elems: desc.elems(),
-        renames: planned.is_none(),
-        alias: planned.and_then(|p| p.alias()),
-        adds: planned.is_some_and(|p| p.adds()),
-    }
-}
-
-fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>> {
-    net.nodes.iter().map(|n| n.op.params(shapes[n.inputs[0].0])).collect()
-}
-
-fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
-    let mut offset = 0;
-    let norms = net.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Norm(_)));
-    norms
-        .map(|(node, _)| {
-            let channels = shapes[node + 1].c;
-            offset += 2 * channels;
-            NormPlace { node, channels, offset: offset - 2 * channels }
-        })
-        .collect()
-}
-
-/// Mean 0, variance 1.
-fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
-    norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
-}
-
-/// Plans every node for `batch` rows; gives the layout of every tensor, input first.
-fn make_plan<B: Backend>(
-    backend: &B,
-    net: &NetSpec,
-    shapes: &[Shape],
-    batch: usize,
-    formats: Option<&[Vec<B::Format>]>,
-    train: bool,
-) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
-    let mut descs = vec![TensorDesc::plain(batch, net.input)];
-    let mut plan: Plan<B> = Vec::new();
-    for (i, node) in net.nodes.iter().enumerate() {
-        let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
-        if node.op == Op::Flatten {
-            descs.push(x[0]);
-            plan.push(None);
-            continue;
-        }
-        let logical: Vec<Shape> = node.inputs.iter().map(|id| shapes[id.0]).collect();
-        let request = Request {
-            name: &node.name,
-            op: &node.op,
-            shapes: &logical,
-            x: &x,
-            train,
-            wants_dx: node.inputs[0].0 != 0,
-            formats: formats.map(|f| f[i].as_slice()),
-            index: i as u16,
-        };
-        let planned = backend.plan(&request)?;
-        descs.push(planned.output());
-        plan.push(Some(planned));
-    }
-    Ok((plan, descs))
 }

@@ -5,6 +5,8 @@ pub mod graph;
 pub mod init;
 pub mod memory;
 pub mod params;
+mod plan;
+mod profile;
 pub mod spec;
 mod state;
 pub mod table;

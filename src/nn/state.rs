@@ -1,6 +1,6 @@
 //! What training, checkpoints and tables reach for in a graph: parameters, gradients, running statistics, times, formats.
 
-use super::graph::{Graph, NodeSpan, NodeTime, NormPlace};
+use super::graph::{Graph, NormPlace};
 use super::memory::Memory;
 use super::params::{Layout, Param};
 use super::spec::NetSpec;
@@ -145,22 +145,6 @@ impl<B: Backend> Graph<B> {
                 *count += op.pool_statistics(self.running_of(*place), sums) as f64;
             }
         }
-    }
-
-    /// Starts (or, with false, ends) the timing of every node; gives the times so far.
-    pub fn profile(&mut self, on: bool) -> Vec<NodeTime> {
-        let fresh = on.then(|| vec![NodeTime::default(); self.net.nodes.len()]);
-        std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
-    }
-
-    /// Starts (or, with false, ends) the recording of when each node runs.
-    pub fn follow(&mut self, on: bool) {
-        self.spans = on.then(Vec::new);
-    }
-
-    /// What was recorded since the last call.
-    pub fn take_spans(&mut self) -> Vec<NodeSpan> {
-        self.spans.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Primitives behind a node, for the largest batch.

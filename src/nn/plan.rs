@@ -1,0 +1,79 @@
+//! The operations of a network for one batch size, and what is derived from its description alone before any memory is there.
+
+use super::graph::NormPlace;
+use super::memory::NodeFacts;
+use super::spec::NetSpec;
+use crate::backend::op::{Op, ParamSpec, Shape};
+use crate::backend::{Backend, Error, Planned, Request, TensorDesc};
+
+/// The operations of one batch size; renamed tensors have none.
+pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
+
+/// What the plan of memory asks of a node.
+pub(super) fn facts<B: Backend>(planned: Option<&(dyn Planned<B> + 'static)>, desc: &TensorDesc) -> NodeFacts {
+    NodeFacts {
+        elems: desc.elems(),
+        renames: planned.is_none(),
+        alias: planned.and_then(|p| p.alias()),
+        adds: planned.is_some_and(|p| p.adds()),
+    }
+}
+
+/// Parameters of every node.
+pub(super) fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>> {
+    net.nodes.iter().map(|n| n.op.params(shapes[n.inputs[0].0])).collect()
+}
+
+/// Places of the running statistics.
+pub(super) fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
+    let mut offset = 0;
+    let norms = net.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Norm(_)));
+    norms
+        .map(|(node, _)| {
+            let channels = shapes[node + 1].c;
+            offset += 2 * channels;
+            NormPlace { node, channels, offset: offset - 2 * channels }
+        })
+        .collect()
+}
+
+/// Mean 0, variance 1.
+pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
+    norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
+}
+
+/// Plans every node for `batch` rows; gives the layout of every tensor, input first.
+pub(super) fn make_plan<B: Backend>(
+    backend: &B,
+    net: &NetSpec,
+    shapes: &[Shape],
+    batch: usize,
+    formats: Option<&[Vec<B::Format>]>,
+    train: bool,
+) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
+    let mut descs = vec![TensorDesc::plain(batch, net.input)];
+    let mut plan: Plan<B> = Vec::new();
+    for (i, node) in net.nodes.iter().enumerate() {
+        let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
+        if node.op == Op::Flatten {
+            descs.push(x[0]);
+            plan.push(None);
+            continue;
+        }
+        let logical: Vec<Shape> = node.inputs.iter().map(|id| shapes[id.0]).collect();
+        let request = Request {
+            name: &node.name,
+            op: &node.op,
+            shapes: &logical,
+            x: &x,
+            train,
+            wants_dx: node.inputs[0].0 != 0,
+            formats: formats.map(|f| f[i].as_slice()),
+            index: i as u16,
+        };
+        let planned = backend.plan(&request)?;
+        descs.push(planned.output());
+        plan.push(Some(planned));
+    }
+    Ok((plan, descs))
+}
