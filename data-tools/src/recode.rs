@@ -6,8 +6,9 @@
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Sample;
-use fast_image_resize::images::{Image as View, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use image::codecs::png::PngDecoder;
 use image::{DynamicImage, ImageDecoder};
 use loaders::Format;
@@ -170,11 +171,12 @@ impl Recoder {
     fn resize(&mut self, from: &Decoded, height: usize, width: usize) -> Result<(), String> {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
         self.small.resize(3 * height * width, 0);
-        let source = ImageRef::new(from.width as u32, from.height as u32, &self.full, PixelType::U8x3);
+        // the one pixel type that is needed: `resize` would compile all of them
+        let source = TypedImageRef::<U8x3>::from_buffer(from.width as u32, from.height as u32, &self.full);
         let source = source.map_err(|e| e.to_string())?;
-        let result = View::from_slice_u8(width as u32, height as u32, &mut self.small, PixelType::U8x3);
+        let result = TypedImage::<U8x3>::from_buffer(width as u32, height as u32, &mut self.small);
         let mut result = result.map_err(|e| e.to_string())?;
-        self.resizer.resize(&source, &mut result, &options).map_err(|e| e.to_string())
+        self.resizer.resize_typed(&source, &mut result, &options).map_err(|e| e.to_string())
     }
 
     /// RGB pixels of the image in a finished sample, as they will be trained on.
