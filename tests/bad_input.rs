@@ -302,7 +302,7 @@ fn a_disk_that_fills_while_training() {
         let mut command = on_ranks(ranks, "sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$@\"", "sh", program]);
         command.args(setting.args(&["--set", "model=lenet", "--set", "epochs=1"]));
-        start(command).wait(PATIENCE).failed(1, &["no space left to write", "epoch-0001.h5", "--out"]);
+        start(command).wait(PATIENCE).failed(1, &["no space left to write", "model.h5", "--out"]);
         setting.assert_no_model();
         assert_eq!(files(&setting.out), ["metrics.jsonl", "recipe.toml"]);
         fs::remove_dir_all(&setting.out).unwrap();
@@ -338,7 +338,7 @@ fn a_disk_that_is_full() {
         return;
     };
     setting.out = Path::new(&disk.0).join("out").display().to_string();
-    setting.train(2, &[]).failed(1, &["no space left to write", "epoch-0001.h5"]);
+    setting.train(2, &[]).failed(1, &["no space left to write", "model.h5"]);
     assert_eq!(files(&disk.0), ["out/metrics.jsonl", "out/recipe.toml"]);
     fs::remove_dir_all(&setting.out).unwrap();
     fs::write(Path::new(&disk.0).join("filler"), vec![1; 2 << 20]).expect_err("the disk is smaller");
@@ -410,8 +410,8 @@ fn a_loss_that_is_no_number() {
             1,
             &["the loss of step 7 is not finite, or a parameter after it", "last good checkpoint", "base_lr"],
         );
-        assert_eq!(files(&setting.out), ["checkpoints/epoch-0001.h5", "metrics.jsonl", "recipe.toml"]);
-        let kept = ModelFile::read(&Path::new(&setting.out).join("checkpoints/epoch-0001.h5")).unwrap();
+        assert_eq!(files(&setting.out), ["checkpoints/step-00000006.h5", "metrics.jsonl", "recipe.toml"]);
+        let kept = ModelFile::read(&Path::new(&setting.out).join("checkpoints/step-00000006.h5")).unwrap();
         assert_eq!((kept.epoch, kept.step), (1, 6));
         assert!(kept.layers.iter().flat_map(|l| &l.tensors).all(|t| t.2.iter().all(|v| v.is_finite())));
         setting.assert_no_model();

@@ -165,10 +165,14 @@ pub trait Backend: Sized + 'static {
     /// Its memory.
     type Buf: Buffer;
     /// How a parameter lies in memory.
-    type Format: Clone + PartialEq + std::fmt::Debug;
+    type Format: Clone + PartialEq + std::fmt::Debug + Send;
 
     /// Device, library, version, instruction set, threads: one line for the log.
     fn describe(&self) -> String;
+
+    /// One more instance, with one thread, for a thread of its own: it knows the formats of all others and can unpack their
+    /// memory meanwhile.
+    fn aside() -> Result<Self, Error>;
 
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;

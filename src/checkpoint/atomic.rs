@@ -23,6 +23,12 @@ pub fn writable(folder: &Path) -> Result<(), Error> {
     write().map_err(refuse)
 }
 
+/// Bytes that are free for this user on the file system of `folder`; nothing where the system does not tell.
+pub fn free_space(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 /// Replaces `path` by what `write` puts into the temporary file whose path it is given.
 ///
 /// `bytes` is what is known of the size, for the message when the disk is full. On any failure the temporary file is

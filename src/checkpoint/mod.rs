@@ -1,6 +1,7 @@
-//! Files that outlive a run: `model.h5`, in HDF5.
+//! Files that outlive a process: `model.h5` and checkpoints, in HDF5.
 //!
 //! - [`mod@model_file`]: what a model file holds, and its layout on disk;
+//! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
 //! - `h5`: groups, attributes and arrays of HDF5, the only file that names the library;
 //! - `seal`: the checksum behind the HDF5 data; `atomic`: written whole or not at all.
@@ -13,7 +14,10 @@ mod h5;
 pub mod keras;
 pub mod model_file;
 mod seal;
+pub mod state_file;
 
-pub use atomic::{writable, write_text};
+pub use atomic::{free_space, writable, write_text};
 pub use error::Error;
+pub use keras::Tensor;
 pub use model_file::{LayerKind, LayerWeights, ModelFile};
+pub use state_file::{Best, Progress, StateFile, Sums};

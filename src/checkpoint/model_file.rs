@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::h5::{Group, H5File};
 use super::keras::{self, Tensor};
-use super::{Error, atomic, seal};
+use super::{Error, atomic, seal, state_file};
 
 /// Version of the format, raised when older programs can no longer read what is written.
 pub const VERSION: u64 = 1;
@@ -103,7 +103,7 @@ impl ModelFile {
         })
     }
 
-    /// Reads a file that [`ModelFile::write`] wrote.
+    /// Reads a file that [`ModelFile::write`] wrote, or the model in a checkpoint.
     ///
     /// # Errors
     /// For a file that is missing, cut short, changed, of another kind or of a later version.
@@ -112,30 +112,18 @@ impl ModelFile {
         let foreign = |text: String| Error::Foreign { path: path.to_path_buf(), text };
         let file = H5File::open(path)?;
         let root = file.root()?;
+        if state_file::is_state(&root) {
+            return state_file::read_model(path, &root);
+        }
         if !root.has("trireme") || !root.has("model_weights") {
             return Err(foreign("an HDF5 file without the groups trireme and model_weights".into()));
         }
-        let ours = root.open("trireme")?;
-        let version = ours.number("version")?;
-        if version > VERSION {
-            return Err(Error::Newer { path: path.to_path_buf(), version });
-        }
         let content = |text| Error::Content { path: path.to_path_buf(), text };
-        Ok(Self {
-            network: ours.text("network")?,
-            input: three(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
-            image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
-            classes: ours.texts("classes")?,
-            preprocess: ours.texts("preprocess")?,
-            mean: ours.numbers("mean")?,
-            std: ours.numbers("std")?,
-            recipe: ours.text("recipe")?,
-            scores: read_scores(&ours.open("scores")?)?,
-            epoch: ours.number("epoch")?,
-            step: ours.number("step")?,
-            layers: read_layers(&root.open("model_weights")?, &content)?,
-            ema: if ours.has("ema") { read_layers(&ours.open("ema")?, &content)? } else { Vec::new() },
-        })
+        let ours = root.open("trireme")?;
+        let head = read_head(path, &ours)?;
+        let layers = read_layers(&root.open("model_weights")?, &content)?;
+        let ema = if ours.has("ema") { read_layers(&ours.open("ema")?, &content)? } else { Vec::new() };
+        Ok(Self { layers, ema, ..head })
     }
 
     fn fill(&self, root: &Group, [weights, ema]: &[Vec<Vec<Tensor>>; 2]) -> Result<(), Error> {
@@ -146,6 +134,15 @@ impl ModelFile {
         }
         write_layers(&group, &self.layers, weights)?;
         let ours = root.create("trireme")?;
+        self.put_head(&ours)?;
+        if !ema.is_empty() {
+            write_layers(&ours.create("ema")?, &self.ema, ema)?;
+        }
+        Ok(())
+    }
+
+    /// Everything but the weights.
+    pub(super) fn put_head(&self, ours: &Group) -> Result<(), Error> {
         ours.put_number("version", VERSION)?;
         ours.put_text("network", &self.network)?;
         ours.put_numbers("input", &self.input.map(|n| n as u64))?;
@@ -157,12 +154,33 @@ impl ModelFile {
         ours.put_text("recipe", &self.recipe)?;
         ours.put_number("epoch", self.epoch)?;
         ours.put_number("step", self.step)?;
-        if !ema.is_empty() {
-            write_layers(&ours.create("ema")?, &self.ema, ema)?;
-        }
         let scores = ours.create("scores")?;
         self.scores.iter().try_for_each(|(name, &score)| scores.put_number(name, score))
     }
+}
+
+/// Everything but the weights.
+pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
+    let version = ours.number("version")?;
+    if version > VERSION {
+        return Err(Error::Newer { path: path.to_path_buf(), version });
+    }
+    let content = |text| Error::Content { path: path.to_path_buf(), text };
+    Ok(ModelFile {
+        network: ours.text("network")?,
+        input: three(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
+        image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
+        classes: ours.texts("classes")?,
+        preprocess: ours.texts("preprocess")?,
+        mean: ours.numbers("mean")?,
+        std: ours.numbers("std")?,
+        recipe: ours.text("recipe")?,
+        scores: read_scores(&ours.open("scores")?)?,
+        epoch: ours.number("epoch")?,
+        step: ours.number("step")?,
+        layers: Vec::new(),
+        ema: Vec::new(),
+    })
 }
 
 /// Each layer's tensors in Keras's names and layouts; refuses what could not be read back.

@@ -7,12 +7,13 @@ use super::value::{Device, positive};
 use crate::recipe::keys;
 use crate::train::{Request, device};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const EXAMPLE: &str = "\
 Example:
   mpirun -n 4 trireme train recipes/cifar10-resnet20.toml --data data/cifar10 --out runs/r20
   trireme train recipes/fashion-mnist-lenet.toml --set epochs=1 --set schedule.base_lr=0.02 --out runs/try
+  mpirun -n 2 trireme train recipes/cifar10-resnet20.toml --out runs/r20 --resume auto --time-limit 1h30m
   trireme train recipes/cifar10-resnet20.toml --dry-run";
 
 fn long_help() -> String {
@@ -37,8 +38,8 @@ pub struct Args {
     /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// `auto`: go on from the newest checkpoint under --out, start at the beginning if there is none (this version writes
-    /// models, from which it cannot go on yet)
+    /// `auto`: go on from the newest whole checkpoint under --out, start at the beginning if there is none; or go on from this
+    /// checkpoint. Any number of ranks up to the workers will do
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
     /// Where to compute
@@ -62,6 +63,9 @@ pub struct Args {
     /// Steps, from the start, of which the trace shows every part
     #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub trace_steps: u64,
+    /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
+    #[arg(long, value_name = "TIME", value_parser = crate::recipe::every::duration)]
+    pub time_limit: Option<Duration>,
     /// Print the resolved recipe, the layers and the memory plan, and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -115,6 +119,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         cuda: args.device == Device::Cuda,
         threads: args.threads,
         max_steps: args.max_steps,
+        time_limit: args.time_limit,
         dry_run: args.dry_run,
         stage: args.stage.clone(),
         trace: args.trace.clone(),

@@ -27,6 +27,9 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     }
     check_codec(recipe).or_else(|(key, why)| refuse(key, why))?;
     recipe.shuffle.parse::<loaders::Shuffle>().map(drop).or_else(|why| refuse("shuffle", why))?;
+    if let Err(why) = recipe.checkpoint.every.parse::<super::Every>() {
+        return refuse("checkpoint.every", why);
+    }
     if recipe.data.is_empty() {
         return refuse("data", "empty; name a folder, or give --data DIR".into());
     }

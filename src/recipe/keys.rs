@@ -125,7 +125,8 @@ pub const KEYS: &[Key] = &[
     key("loader.buffer_mb", Kind::Number, "memory in MB for shards that are read whole (256)"),
     key("loader.on_corrupt", Kind::Choice(ON_CORRUPT), "training records that cannot be used end the run, or are left out and counted (\"fail\")"),
     key("log.every", Kind::Count, "steps between step lines in metrics.jsonl (1)"),
-    key("checkpoint.keep", Kind::Count, "files kept under checkpoints/, the newest (3)"),
+    key("checkpoint.every", Kind::Text, "what may pass between two: a time, \"500 steps\" or \"2 epochs\" (\"10m\")"),
+    key("checkpoint.keep", Kind::Count, "files kept under checkpoints/, the newest; and the best (3)"),
 ];
 
 /// The key of this path.

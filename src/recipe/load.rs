@@ -112,7 +112,8 @@ fn insert(table: &mut Table, path: &str, value: Value) {
     }
 }
 
-fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
+/// The value at a path such as `optimizer.momentum`.
+pub(super) fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
     match path.split_once('.') {
         Some((section, name)) => table.get(section)?.as_table()?.get(name),
         None => table.get(path),

@@ -2,7 +2,9 @@
 //! Reading is in `load`, the table of keys in `keys`; how long a run takes (ranks, devices) is not in here.
 
 mod check;
+mod differ;
 mod error;
+pub mod every;
 pub mod keys;
 mod load;
 mod nearest;
@@ -15,6 +17,7 @@ pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
 use crate::optim::schedule::{maybe_number, number};
 pub use crate::optim::spec::OptimizerSpec as Optimizer;
 pub use error::Error;
+pub use every::Every;
 use loaders::Shuffle;
 pub use nearest::{did_you_mean, matches, nearest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -219,8 +222,17 @@ pub struct Log {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Checkpoint {
-    /// Files kept, the newest, >= 1.
+    /// How much may pass between two, see [`Checkpoint::every`].
+    pub every: String,
+    /// Files kept, the newest, >= 1; the best is kept beside them.
     pub keep: usize,
+}
+
+impl Checkpoint {
+    /// How much may pass between two; checked when the recipe was read.
+    pub fn every(&self) -> Every {
+        self.every.parse().unwrap_or(Every::Epochs(1))
+    }
 }
 
 mod default {
@@ -266,7 +278,7 @@ impl Default for Log {
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Checkpoint { keep: 3 }
+        Checkpoint { every: "10m".into(), keep: 3 }
     }
 }
 
@@ -315,6 +327,11 @@ impl Recipe {
     /// How the samples of an epoch are mixed; checked when the recipe was read.
     pub fn mixing(&self) -> Shuffle {
         self.shuffle.parse().unwrap_or_default()
+    }
+
+    /// A recipe out of a file of ours, which was checked before it was written.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        toml::from_str(text).map_err(|e| Error::Syntax { file: "the recipe in a checkpoint".into(), why: e.to_string() })
     }
 
     /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.

@@ -18,7 +18,7 @@ pub enum Event {
     Exchange(Exchange),
     /// A split was scored.
     Eval(Eval),
-    /// A file was written.
+    /// A checkpoint was written, or could not be.
     Checkpoint(Checkpoint),
     /// The run is over.
     End(End),
@@ -173,7 +173,7 @@ pub struct Eval {
     pub count: u64,
 }
 
-/// A file written by rank 0.
+/// A checkpoint: the file that rank 0 wrote beside training, or why it could not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Checkpoint {
     /// Optimizer steps done.
@@ -182,6 +182,15 @@ pub struct Checkpoint {
     pub epoch: u32,
     /// The file.
     pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Milliseconds that training waited for the snapshot.
+    pub wait_ms: f64,
+    /// Milliseconds that it took to write, beside training.
+    pub write_ms: f64,
+    /// Why it was not written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// The run is over.

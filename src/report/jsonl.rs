@@ -23,6 +23,13 @@ impl Jsonl {
         Ok(Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() })
     }
 
+    /// The same behind the lines of a file, if there is one.
+    pub fn append(path: &Path, every: u64) -> Result<Self, Error> {
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.map_err(|source| Error { path: path.into(), source })?;
+        Ok(Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() })
+    }
+
     fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.clear();
         // serde_json writes NaN and infinity as null, so every line is JSON whatever the loss became.

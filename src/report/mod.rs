@@ -47,9 +47,10 @@ impl Reporter {
     }
 
     /// Rank 0's: a progress bar if stderr is a terminal, else plain lines; and `out/metrics.jsonl` with a step
-    /// line every `every` steps.
-    pub fn new(out: &Path, every: u64) -> Result<Self, Error> {
-        let metrics = Jsonl::create(&out.join("metrics.jsonl"), every)?;
+    /// line every `every` steps; with `goes_on`, behind the lines that are there.
+    pub fn new(out: &Path, every: u64, goes_on: bool) -> Result<Self, Error> {
+        let path = out.join("metrics.jsonl");
+        let metrics = if goes_on { Jsonl::append(&path, every)? } else { Jsonl::create(&path, every)? };
         Ok(Reporter::default().with(screen()).with(Box::new(metrics)))
     }
 
@@ -102,17 +103,17 @@ mod tests {
     fn every_sink_gets_everything_and_the_silent_one_nothing() {
         let seen = Rc::new(RefCell::new(Vec::new()));
         let mut reporter = Reporter::silent().with(Box::new(Count(seen.clone()))).with(Box::new(Count(seen.clone())));
-        reporter.event(Checkpoint { step: 7, epoch: 1, path: "a".into() }).unwrap();
+        reporter.event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
         reporter.note("hello");
         assert_eq!(*seen.borrow(), ["event at 7", "event at 7", "hello", "hello"]);
-        Reporter::silent().event(Checkpoint { step: 7, epoch: 1, path: "a".into() }).unwrap();
+        Reporter::silent().event(Checkpoint { step: 7, epoch: 1, path: "a".into(), ..Checkpoint::default() }).unwrap();
     }
 
     #[test]
     fn a_failing_sink_is_heard() {
         let full = Jsonl::create(Path::new("/dev/full"), 1).unwrap();
         let mut reporter = Reporter::silent().with(Box::new(full));
-        let error = reporter.event(Checkpoint { step: 7, epoch: 1, path: "a".into() }).unwrap_err();
+        let error = reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap_err();
         assert!(error.to_string().starts_with("cannot write /dev/full: No space left"), "{error}");
     }
 }

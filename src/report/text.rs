@@ -90,7 +90,12 @@ pub(super) fn eval(eval: &Eval) -> String {
 }
 
 pub(super) fn checkpoint(checkpoint: &Checkpoint) -> String {
-    format!("wrote {}", checkpoint.path.display())
+    let Checkpoint { path, bytes, wait_ms, write_ms, error, .. } = checkpoint;
+    let path = path.display();
+    match error {
+        None => format!("wrote {path}  {} bytes in {write_ms:.0} ms; training waited {wait_ms:.1} ms", grouped(*bytes)),
+        Some(why) => format!("warning: no checkpoint of step {}: {why}", checkpoint.step),
+    }
 }
 
 pub(super) fn end(end: &End) -> String {

@@ -9,9 +9,10 @@ use super::prepare::Run;
 use super::rounds::Sum;
 use super::session::Session;
 use super::step::{Stepper, not_finite};
-use super::sums::StepSums;
+use super::sums::{Flags, StepSums};
 use super::trace::Lane;
 use crate::backend::{self, Backend};
+use crate::checkpoint::Progress;
 use crate::comm::Comm;
 use crate::report::Step;
 use loaders::Loader;
@@ -63,16 +64,18 @@ impl<B: Backend> Stepper<'_, B> {
         &mut self,
         run: &mut Run<B>,
         loader: &mut Loader,
-        epoch: u32,
-        step: u64,
-        done: u64,
+        at: &mut Progress,
         lr: f64,
+        asks: Flags,
     ) -> Result<Vec<Step>, Error> {
+        let (epoch, step, done) = (at.epoch, at.step_of_epoch, at.step);
         let (start, waited) = (Instant::now(), loader.stats().wait);
         self.exchange.begin(done);
         let mut sums = self.gradients(run, loader, epoch, step)?;
         let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
         sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
+        sums.set_flags(asks);
+        self.agreed = Flags::default();
         // its exchange is planned for one rank: nothing travels
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
         let mut sums = StepSums::from_values(self.layout, sums);
@@ -99,7 +102,7 @@ impl<B: Backend> Stepper<'_, B> {
             return Ok(Vec::new());
         }
         let begin = Instant::now();
-        let lines = self.rest()?;
+        let lines = self.rest(at)?;
         if let Some(rounds) = &mut run.rounds {
             rounds.after(run.graph.weights_mut().1, run.optimizer.slots_mut().map(|slot| slot.1), &mut everyone)?;
         }
@@ -110,24 +113,26 @@ impl<B: Backend> Stepper<'_, B> {
         Ok(lines)
     }
 
-    /// A step, however the ranks keep one model; with the lines of the steps that all ranks know of.
+    /// The step that comes after `at`, which moves on, however the ranks keep one model; with the lines of the steps that all ranks
+    /// know of. `asks` is what this rank asks for: ranks that meet only now and then learn of it when they meet.
     pub fn steps(
         &mut self,
         run: &mut Run<B>,
         loader: &mut Loader,
-        epoch: u32,
-        step: u64,
-        done: u64,
+        at: &mut Progress,
         lr: f64,
+        asks: Flags,
     ) -> Result<Vec<Step>, Error> {
-        match run.rounds {
-            Some(_) => self.step_apart(run, loader, epoch, step, done, lr),
-            None => Ok(vec![self.step(run, loader, epoch, step, done, lr)?]),
-        }
+        let lines = match run.rounds {
+            Some(_) => self.step_apart(run, loader, at, lr, asks)?,
+            None => vec![self.step(run, loader, at, lr, asks)?],
+        };
+        (at.step, at.step_of_epoch) = (at.step + 1, at.step_of_epoch + 1);
+        Ok(lines)
     }
 
     /// The lines that are still out, all steps summed over all ranks: when the ranks meet, and at the end of an epoch.
-    pub fn rest(&mut self) -> Result<Vec<Step>, Error> {
+    pub fn rest(&mut self, at: &mut Progress) -> Result<Vec<Step>, Error> {
         let open = std::mem::take(&mut self.open);
         let Some(each) = open.first().map(|o| o.sums.len()) else { return Ok(Vec::new()) };
         let mut all: Vec<f64> = open.iter().flat_map(|o| o.sums.iter().copied()).collect();
@@ -139,7 +144,9 @@ impl<B: Backend> Stepper<'_, B> {
             if !sums.loss().is_finite() {
                 return Err(not_finite(self.session, open.step - 1, open.lr));
             }
-            lines.push(self.event(sums, open.epoch, open.step, open.lr, open.seconds));
+            let Flags { stop, save } = sums.flags();
+            self.agreed = Flags { stop: self.agreed.stop | stop, save: self.agreed.save | save };
+            lines.push(self.event(at, sums, open.epoch, open.step, open.lr, open.seconds));
         }
         Ok(lines)
     }

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::prepare::{Place, Request, Run, Source, claim_output};
+use super::resume::{self, Resume};
 use super::session::Session;
-use super::{Error, cores, staging};
+use super::stop::Stop;
+use super::{Error, How, cores, staging};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
+use crate::checkpoint::Progress;
 use crate::comm::{self, Comm};
 use crate::nn::table;
 use crate::recipe::{self, Overlap, Sync};
@@ -57,12 +60,6 @@ impl Budget {
 /// Opens what the request names, for the device that it names. With `--stage` the data set is copied first, which all ranks of
 /// a `session` do together; without one this is the only rank.
 fn open(request: &Request, session: Option<&Session>) -> Result<Source, Error> {
-    if let Some(file) = &request.resume_from {
-        let file = file.display();
-        return Err(Error::Usage(format!(
-            "--resume {file}: this version cannot go on from a file yet; leave --resume out"
-        )));
-    }
     if request.cuda {
         return Err(no_cuda());
     }
@@ -92,6 +89,7 @@ fn plan(source: Source, budget: Budget, rank: usize, ranks: usize) -> Result<Run
 
 /// Trains as requested on the CPU; `started` is when the process began. A dry run gives the text to print on rank 0.
 pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error> {
+    let stop = Stop::listen(request.time_limit, started)?;
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
     let comm = Comm::launch();
@@ -102,66 +100,75 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
     if alone {
         let cores = cores::Cores { own: cores::affinity().len() };
         early = source.map(|source| {
-            source.and_then(|source| {
+            source.and_then(|mut source| {
+                let resume = resume::find(request)?;
+                resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
                 let budget = Budget::new(cores, request, source.recipe.loader.threads, 1);
-                Ok((plan(source, budget, 0, 1)?, budget))
+                Ok((plan(source, budget, 0, 1)?, budget, resume))
             })
         });
     } else {
         late = source;
     }
     let mut session = Session::join(comm)?;
+    let how = How { request, stop: &stop, started };
     let result = match early {
         Some(planned) if session.world.size == 1 => {
-            planned.and_then(|(run, b)| begin(&mut session, run, b, request, started))
+            planned.and_then(|(run, budget, resume)| begin(&mut session, run, budget, resume, &how))
         }
         _ => {
             let source = late.unwrap_or_else(|| open(request, Some(&session)));
-            join(&mut session, source, request, started)
+            join(&mut session, source, &how)
         }
     };
     session.conclude(result)
 }
 
 /// Plans on one of several ranks.
-fn join(
-    session: &mut Session,
-    source: Result<Source, Error>,
-    request: &Request,
-    started: Instant,
-) -> Result<Option<String>, Error> {
+fn join(session: &mut Session, source: Result<Source, Error>, how: &How<'_>) -> Result<Option<String>, Error> {
+    let request = how.request;
     session.same_program()?;
-    let source = session.agree(source)?;
+    let mut source = session.agree(source)?;
+    let resume = resume::share(session, request)?;
+    let (rank, ranks) = (session.world.rank, session.world.size);
+    let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
+    session.agree(settled)?;
     session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
-    let (rank, ranks) = (session.world.rank, session.world.size);
     let budget = Budget::new(cores, request, source.recipe.loader.threads, ranks);
     let run = session.agree(plan(source, budget, rank, ranks))?;
-    begin(session, run, budget, request, started)
+    begin(session, run, budget, resume, how)
 }
 
 /// From the plan to the first step, and on to the end.
 fn begin(
     session: &mut Session,
-    run: Run<Cpu>,
+    mut run: Run<Cpu>,
     budget: Budget,
-    request: &Request,
-    started: Instant,
+    resume: Option<Resume>,
+    how: &How<'_>,
 ) -> Result<Option<String>, Error> {
+    let request = how.request;
     let cure = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
     session.same("the memory layout of the parameters", &run.graph.format_lines(), cure)?;
     if request.dry_run {
         return session.is_root().then(|| dry_run(&run)).transpose();
     }
+    let head = resume.as_ref().map(|resume| resume.head.clone());
     let report = if session.is_root() {
-        claim_output(&request.out, request.resume, &run.recipe)
-            .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every)?))
+        claim_output(request, head.as_ref(), &run.recipe)
+            .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?))
     } else {
         Ok(Reporter::silent())
     };
     let mut report = session.agree(report)?;
+    let at = match resume {
+        Some(resume) => resume.restore(session, &mut run)?,
+        None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
+    };
     let overlap = budget.overlap(run.recipe.reduce.overlap);
-    session.notes.iter().for_each(|note| report.note(note));
+    let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
+    notes.for_each(|note| report.note(note));
     if run.rounds.is_some() {
         report.note(&format!(
             "note: with sync = \"{}\" another number of ranks computes another model; only \"allreduce\" keeps it the same",
@@ -169,8 +176,10 @@ fn begin(
         ));
     }
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
-    report.event(start)?;
-    super::train(session, run, request, overlap, started, report)?;
+    let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
+    let facts = start.facts.into_iter().chain(resumed).collect();
+    report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
+    super::train(session, run, at, overlap, how, report)?;
     Ok(None)
 }
 

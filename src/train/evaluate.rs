@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::Error;
 use super::session::Session;
+use super::stop::Stop;
 use crate::backend::{Backend, LossSums};
 use crate::nn::{Batch, Graph};
 use loaders::{EvalOrder, Loader, Options, Pipeline, Split};
 
-/// Hits among the first one and five classes, and images.
-const COUNTS: usize = 3;
+/// Hits among the first one and five classes, images, and ranks that were told to stop.
+const COUNTS: usize = 4;
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,8 +46,13 @@ impl Evaluation {
         full.into_iter().chain((tail > 0).then_some(tail)).collect()
     }
 
-    /// Runs over this rank's batches and sums over all ranks.
-    pub fn run<B: Backend>(&self, session: &Session, graph: &mut Graph<B>) -> Result<Score, Error> {
+    /// Runs over this rank's batches and sums over all ranks; nothing if any rank was told to stop before its last batch.
+    pub fn run<B: Backend>(
+        &self,
+        session: &Session,
+        graph: &mut Graph<B>,
+        stop: &Stop,
+    ) -> Result<Option<Score>, Error> {
         let (rank, ranks) = (session.world.rank, session.world.size);
         let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
         let mut loader = Loader::start(self.split.clone(), self.pipeline.clone(), Box::new(order), self.options)?;
@@ -58,14 +64,21 @@ impl Evaluation {
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);
             values[COUNTS + batch.step() as usize] = loss;
+            if stop.asked() {
+                values[COUNTS - 1] = 1.0;
+                break;
+            }
         }
         let values = session.comm.run("sum of scores", move |world| {
             world.sum_f64(&mut values)?;
             Ok(values)
         })?;
         let ([top1, top5, count], losses) = ([values[0], values[1], values[2]], &values[COUNTS..]);
+        if values[COUNTS - 1] > 0.0 {
+            return Ok(None);
+        }
         let share = |sum: f64| sum / count.max(1.0);
         let loss = share(losses.iter().sum());
-        Ok(Score { top1: share(top1), top5: share(top5), loss, count: count as u64 })
+        Ok(Some(Score { top1: share(top1), top5: share(top5), loss, count: count as u64 }))
     }
 }

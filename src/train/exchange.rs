@@ -6,6 +6,7 @@ use super::Error;
 use super::costs::{MEASURED, Measured};
 use super::reduction::Reduction;
 use super::trace::{Lane, Trace};
+use super::snapshot::to_bytes;
 use crate::backend::{Backend, Buffer};
 use crate::comm::codec::{Costs, Key, Reducer, Share, fixed};
 use crate::comm::{self, Comm, Pending, World};
@@ -26,6 +27,8 @@ pub struct Exchange<B: Backend> {
     workers: usize,
     codec: &'static str,
     integer: bool,
+    /// Whether codecs carry over what they cut off.
+    feedback: bool,
     gather: Gather,
     seed: u64,
     /// Whether chunks leave while backward goes on; else all leave at its end, where no core is spare for MPI.
@@ -74,6 +77,7 @@ impl<B: Backend> Exchange<B> {
             workers: plan.settings.workers,
             codec: plan.entry.name,
             integer: plan.entry.integer,
+            feedback: plan.settings.error_feedback,
             gather: plan.gather(),
             seed: plan.seed,
             overlap,
@@ -199,6 +203,23 @@ impl<B: Backend> Exchange<B> {
             self.comm.run(what, |world| world.sum_f64(&mut sum))?;
         }
         Ok(sum)
+    }
+
+    /// What error feedback carries over to the next step: on rank 0 one vector a rank, its workers one after another, each all
+    /// chunks. Nothing without error feedback. Collective.
+    pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        if !self.feedback {
+            return Ok(Vec::new());
+        }
+        let mut own = Vec::new();
+        for worker in self.mine.clone() {
+            let residuals = self.reducers.iter_mut().flatten().filter_map(|reducer| reducer.residual(worker));
+            residuals.for_each(|values| to_bytes(values, &mut own));
+        }
+        if self.ranks == 1 {
+            return Ok(vec![own]);
+        }
+        Ok(self.comm.run("gathering of residuals", move |world| world.gather(&own))?.unwrap_or_default())
     }
 
     /// How long this rank has waited for the others since the last call.

@@ -2,7 +2,8 @@
 //!
 //! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
 //! `exchange` sums it over the ranks by the codec that [`reduction`] planned (`apart` and `rounds`: ranks that meet only now and
-//! then), [`evaluate`] scores, [`model`] turns parameters into files.
+//! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
+//! beside training), `resume` goes on from one, `stop` listens to signals.
 
 mod across;
 mod apart;
@@ -19,14 +20,19 @@ mod loading;
 pub mod model;
 mod output;
 mod pace;
+mod plain;
 pub mod prepare;
 pub mod reduction;
+mod resume;
 mod rounds;
+mod saver;
 pub mod scoring;
 pub mod session;
 mod skips;
+mod snapshot;
 mod staging;
 mod step;
+mod stop;
 mod sums;
 mod trace;
 
@@ -36,58 +42,68 @@ pub use prepare::Request;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::report::{End, Epoch, Eval, Reporter};
+use crate::checkpoint::{Progress, Sums};
+use crate::report::{End, Epoch, Eval, Loading, Reporter};
 use apart::Everyone;
 use evaluate::Score;
 use loaders::Loader;
-use output::Output;
 use prepare::Run;
+use saver::Saver;
 use session::Session;
 use step::Stepper;
+use stop::Stop;
 use trace::{Lane, Trace};
 
-/// Runs a prepared training to its end: all epochs, or the step that was asked for.
+/// What a run was asked for, and what may end it.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    request: &'a Request,
+    stop: &'a Stop,
+    /// When the process began.
+    started: Instant,
+}
+
+/// Runs a prepared training from `at` to its end: all epochs, or the step that was asked for, or until it is told to stop.
 fn train<B: Backend>(
     session: &Session,
     mut run: Run<B>,
-    request: &Request,
+    mut at: Progress,
     overlap: bool,
-    started: Instant,
+    how: &How<'_>,
     mut report: Reporter,
 ) -> Result<(), Error> {
-    let d = run.division.clone();
+    let How { request, stop, started } = *how;
+    let (d, begun) = (run.division.clone(), at.clone());
     let (train, augment) = (run.source.train.clone(), run.source.augment.clone());
-    let mut loader = Loader::start(train, augment, Box::new(run.order()), run.options)?;
+    let order = run.order((at.epoch, at.step_of_epoch));
+    let mut loader = Loader::start(train, augment, Box::new(order), run.options)?;
     let mut stepper = Stepper::new(session, &mut run, overlap);
     let trace = if request.trace.is_some() { Trace::start(session, request.trace_steps)? } else { Trace::default() };
     stepper.follow(&mut run, &trace);
-    let mut output = Output::new(session, request, &run);
+    let mut saver = Saver::new(session, stop, request, &run)?;
     let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
-    let (mut done, mut trained, mut score) = (0, Duration::ZERO, None);
-    for epoch in 0..run.recipe.epochs {
-        let (start, first, loaded) = (Instant::now(), done, loader.stats());
-        for step in 0..d.steps_per_epoch.min(last - done) {
-            let lr = run.schedule.lr(done);
-            let lines = stepper.steps(&mut run, &mut loader, epoch, step, done, lr)?;
-            done += 1;
+    let mut trained = Duration::ZERO;
+    // a checkpoint of the last step may be one in the middle of an epoch, which still has to be scored
+    while at.epoch < run.recipe.epochs && (at.step < last || at.step_of_epoch > 0) {
+        let (start, before, loaded) = (Instant::now(), at.samples, loader.stats());
+        while at.step_of_epoch < d.steps_per_epoch && at.step < last {
+            let (begin, lr, asks) = (Instant::now(), run.schedule.lr(at.step), saver.asks(&at));
+            let lines = stepper.steps(&mut run, &mut loader, &mut at, lr, asks)?;
             lines.into_iter().try_for_each(|line| report.event(line))?;
             stepper.exchange_report().into_iter().try_for_each(|costs| report.event(costs))?;
             // other ranks' reporters are silent, and what they have to say is theirs alone
             let say = |line: String| if session.is_root() { report.note(&line) } else { eprintln!("{line}") };
             stepper.skips.take().into_iter().for_each(say);
-            if done == 1 {
-                report.note(&format!(
-                    "first step done {:.2} s after the start of the program",
-                    started.elapsed().as_secs_f64()
-                ));
+            if at.step == begun.step + 1 {
+                report.note(&first_step(started));
             }
+            saver.step_done(&mut run, &mut stepper, &at, begin.elapsed(), &mut report)?;
         }
-        stepper.rest()?.into_iter().try_for_each(|line| report.event(line))?;
+        stepper.rest(&mut at)?.into_iter().try_for_each(|line| report.event(line))?;
         let time = start.elapsed();
         trained += time;
-        let (loading, advice) = loading::gather(session, loader.stats() - loaded, time, run.options.threads)?;
-        let lr = run.schedule.lr(done.saturating_sub(1));
-        report.event(Epoch { loader: loading, ..stepper.epoch(epoch, done, lr, done - first, time) })?;
+        let (loader, advice) = loading::gather(session, loader.stats() - loaded, time, run.options.threads)?;
+        report.event(epoch_line(&at, run.schedule.lr(at.step.saturating_sub(1)), at.samples - before, time, loader))?;
         report.note(&advice);
         if let Some(rounds) = &mut run.rounds {
             rounds.put_on(&mut run.graph, &mut Everyone::of(session))?;
@@ -96,62 +112,59 @@ fn train<B: Backend>(
             report.note(&slowest);
         }
         let begin = Instant::now();
-        score = evaluate(session, &mut run, epoch + 1, done, &mut report)?;
+        if !evaluate(session, &mut run, &mut at, stop, &mut report)? {
+            saver.stop(&mut run, &mut stepper, &at, &mut report)?;
+        }
         trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
         let begin = Instant::now();
-        output.checkpoint(&mut run, epoch + 1, done, score, &mut report)?;
+        saver.epoch_done(&mut run, &mut stepper, &mut at, &mut report)?;
         trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
-        if done == last {
+        if at.step == last {
             break;
         }
         if let Some(rounds) = &mut run.rounds {
             rounds.take_off(&mut run.graph);
         }
     }
-    output.model(&mut run, done, score)?;
+    saver.finish(&mut run, &mut stepper, &at, &mut report)?;
+    let model = output::model_path(&request.out);
+    output::model(session, &mut run, &at, &model)?;
     if let Some(path) = &request.trace {
         trace.write(session, path, &mut report)?;
     }
-    let img_per_s = stepper.images() as f64 / trained.as_secs_f64();
-    let epoch = done.div_ceil(d.steps_per_epoch) as u32;
-    let model = output.model_path();
+    let img_per_s = (at.samples - begun.samples) as f64 / trained.as_secs_f64().max(f64::MIN_POSITIVE);
+    let epoch = at.step.div_ceil(d.steps_per_epoch) as u32;
     let digest = if session.is_root() { digest::state(&run)? } else { String::new() };
-    report.event(End { step: done, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model, digest })?;
+    report.event(End { step: at.step, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model, digest })?;
     Ok(())
 }
 
-/// Scores the data set's test or validation split, if it has one.
+fn first_step(started: Instant) -> String {
+    format!("first step done {:.2} s after the start of the program", started.elapsed().as_secs_f64())
+}
+
+/// Scores the data set's test or validation split, if it has one; false if it was told to stop before the end.
 fn evaluate<B: Backend>(
     session: &Session,
     run: &mut Run<B>,
-    epoch: u32,
-    step: u64,
+    at: &mut Progress,
+    stop: &Stop,
     report: &mut Reporter,
-) -> Result<Option<Score>, Error> {
-    let Some(evaluation) = &run.evaluation else { return Ok(None) };
-    let score = evaluation.run(session, &mut run.graph)?;
+) -> Result<bool, Error> {
+    let Some(evaluation) = &run.evaluation else { return Ok(true) };
+    let Some(score) = evaluation.run(session, &mut run.graph, stop)? else { return Ok(false) };
     let split = evaluation.split.name().to_string();
     let Score { top1, top5, loss, count } = score;
-    report.event(Eval { step, epoch, split, top1, top5, loss, count })?;
-    Ok(Some(score))
+    at.score = Some(Sums { loss, top1, top5, count });
+    report.event(Eval { step: at.step, epoch: at.epoch + 1, split, top1, top5, loss, count })?;
+    Ok(true)
 }
 
-impl<B: Backend> Stepper<'_, B> {
-    /// The line of an epoch that ended.
-    fn epoch(&mut self, epoch: u32, step: u64, lr: f64, steps: u64, time: Duration) -> Epoch {
-        let sums = self.take_epoch();
-        let count = sums.count.max(1) as f64;
-        let seconds = time.as_secs_f64();
-        let img_per_s = if steps == 0 { 0.0 } else { sums.count as f64 / seconds };
-        Epoch {
-            step,
-            epoch,
-            loss: sums.loss / count,
-            top1: sums.top1 as f64 / count,
-            lr,
-            img_per_s,
-            seconds,
-            loader: Default::default(),
-        }
-    }
+/// The line of an epoch that ended, or with which the run ends; `images` were trained on in `time` by this process.
+fn epoch_line(at: &Progress, lr: f64, images: u64, time: Duration, loader: Loading) -> Epoch {
+    let (sums, seconds) = (&at.epoch_sums, time.as_secs_f64());
+    let count = sums.count.max(1) as f64;
+    let img_per_s = if images == 0 { 0.0 } else { images as f64 / seconds };
+    let (loss, top1) = (sums.loss / count, sums.top1 / count);
+    Epoch { step: at.step, epoch: at.epoch, loss, top1, lr, img_per_s, seconds, loader }
 }

@@ -3,64 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::Error;
+use super::plain::Plain;
 use crate::backend::Backend;
-use crate::backend::op::{Op, Shape};
-use crate::checkpoint::{LayerKind, LayerWeights, ModelFile};
+use crate::checkpoint::{LayerWeights, ModelFile};
 use crate::nn::Graph;
 
-/// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite: such a model would
-/// only replace a good one.
+/// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
-    let mut layers: Vec<LayerWeights> = Vec::new();
-    for (node, spec) in graph.net().nodes.iter().enumerate() {
-        let mut tensors = Vec::new();
-        for (i, p) in graph.params().iter().enumerate().filter(|(_, p)| p.node == node) {
-            tensors.push((p.spec.field.to_string(), p.spec.shape.clone(), graph.param(i)?));
-        }
-        if let Some(place) = graph.norms().iter().find(|n| n.node == node) {
-            let running = &graph.running()[place.offset..][..2 * place.channels];
-            let (mean, var) = running.split_at(place.channels);
-            tensors.push(("running_mean".into(), vec![place.channels], mean.to_vec()));
-            tensors.push(("running_var".into(), vec![place.channels], var.to_vec()));
-        }
-        if let Some((field, ..)) = tensors.iter().find(|t| t.2.iter().any(|v| !v.is_finite())) {
-            let name = format!("{}.{field}", spec.name);
-            return Err(Error::Failed(format!(
-                "parameter {name} holds NaN or infinity, no model is written; the last good one stands. Try a smaller \
-                 schedule.base_lr or a longer warm-up"
-            )));
-        }
-        if !tensors.is_empty() {
-            layers.push(LayerWeights { name: spec.name.clone(), kind: kind(graph, node), tensors });
-        }
-    }
-    Ok(layers)
-}
-
-fn kind<B: Backend>(graph: &Graph<B>, node: usize) -> LayerKind {
-    match &graph.net().nodes[node].op {
-        Op::Conv(_) => LayerKind::Conv,
-        Op::Norm(_) => LayerKind::Norm,
-        _ => LayerKind::Linear { flatten: flattened(graph, node) },
-    }
-}
-
-/// Shape of the image that a linear layer's input was, looking through layers that keep the order of its elements.
-fn flattened<B: Backend>(graph: &Graph<B>, node: usize) -> Option<[usize; 3]> {
-    let nodes = &graph.net().nodes;
-    let mut tensor = nodes[node].inputs[0].0;
-    while tensor > 0 {
-        let Shape { c, h, w } = graph.shapes()[tensor];
-        if h * w > 1 {
-            return Some([c, h, w]);
-        }
-        match nodes[tensor - 1].op {
-            Op::Flatten | Op::Relu | Op::Tanh | Op::Dropout(_) => tensor = nodes[tensor - 1].inputs[0].0,
-            _ => return None,
-        }
-    }
-    let Shape { c, h, w } = graph.shapes()[0];
-    (h * w > 1).then_some([c, h, w])
+    Plain::of(graph).layers(graph.backend(), graph.weights(), graph.running())
 }
 
 /// Fills a graph from a model file; every parameter must be there with its shape.

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Error;
 use super::evaluate::Evaluation;
 use super::reduction::Reduction;
 use super::rounds::Rounds;
+use super::resume::{self, Head};
 use crate::backend::Backend;
 use crate::backend::op::Shape;
 use crate::models;
@@ -32,6 +34,8 @@ pub struct Request {
     pub resume_from: Option<PathBuf>,
     /// Whether a GPU was asked for.
     pub cuda: bool,
+    /// How long the run may take, from the start of the program.
+    pub time_limit: Option<Duration>,
     /// Compute threads; `None` = this rank's cores.
     pub threads: Option<usize>,
     /// Optimizer step at which the run ends early.
@@ -122,6 +126,13 @@ impl Source {
             net.zero_init_residual();
         }
         Ok(net)
+    }
+
+    /// What tells this data set from others, wherever it lies.
+    pub fn identity(&self) -> Result<String, Error> {
+        let checksum = loaders::record::masked_crc32c(digest(&self.manifest)?.as_bytes());
+        let (images, classes) = (self.train.len(), self.train.classes());
+        Ok(format!("{images} images in {classes} classes, checksum {checksum:08x}"))
     }
 
     /// Text that must be the same on every rank: the request, the recipe and what the data set says of itself.
@@ -308,11 +319,11 @@ impl<B: Backend> Run<B> {
 }
 
 impl<B: Backend> Run<B> {
-    /// The training order of this rank, from its start.
-    pub fn order(&self) -> TrainOrder {
+    /// The training order of this rank from `start` = (epoch, step within it) on.
+    pub fn order(&self, start: (u32, u64)) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
-        TrainOrder::new(self.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), (0, 0), self.recipe.epochs)
+        TrainOrder::new(self.recipe.seed, d.images, d.batch, d.workers, d.mine.clone(), start, self.recipe.epochs)
             .shuffled(self.recipe.mixing(), &counts)
     }
 
@@ -328,25 +339,40 @@ impl<B: Backend> Run<B> {
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 const LOADER_NICE: i32 = 19;
 
-/// Creates the output folder, which must be new or empty, proves that it can be written, and leaves the recipe there.
-pub fn claim_output(out: &Path, resume: bool, recipe: &Recipe) -> Result<(), Error> {
+/// Creates the output folder, proves that it can be written, and leaves the recipe there. It must be new or empty, unless the run
+/// goes on in it from the checkpoint `from`, or was asked to and there is none.
+pub fn claim_output(request: &Request, from: Option<&Head>, recipe: &Recipe) -> Result<(), Error> {
+    let out = &request.out;
     // what a killed run left half-written is hidden, and no obstacle
     let visible = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|e| !e.file_name().to_string_lossy().starts_with('.'))
     };
     let busy = |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(visible));
-    if resume && (busy(&out.join("checkpoints")) || out.join("model.h5").exists()) {
-        return Err(Error::Usage(format!(
-            "{} holds models of an earlier run, and this version cannot go on from them yet; choose another --out",
-            out.display()
-        )));
-    }
-    if busy(out) && !resume {
-        let out = out.display();
-        return Err(Error::Usage(format!("{out} is not empty; choose another --out, or remove it")));
+    let checkpoints = out.join("checkpoints");
+    let real = |path: &Path| path.canonicalize().ok();
+    let ours = |head: &Head| head.path.parent().and_then(real).is_some_and(|dir| Some(dir) == real(&checkpoints));
+    let shown = out.display();
+    match from {
+        Some(head) if busy(out) && !ours(head) => {
+            let file = head.path.display();
+            return Err(Error::Usage(format!(
+                "{shown} is not empty, and {file} is not one of its checkpoints; choose another --out, or remove it"
+            )));
+        }
+        None if busy(out) && !request.resume => {
+            return Err(Error::Usage(format!(
+                "{shown} is not empty; choose another --out, or remove it, or go on with --resume auto"
+            )));
+        }
+        None if out.join("model.h5").exists() => {
+            return Err(Error::Usage(format!(
+                "{shown} holds a model and no checkpoint to go on from; choose another --out, or remove it"
+            )));
+        }
+        _ => {}
     }
     crate::checkpoint::writable(out)?;
-    crate::checkpoint::writable(&out.join("checkpoints"))?;
+    crate::checkpoint::writable(&checkpoints)?;
     crate::checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
-    Ok(())
+    from.map_or(Ok(()), |head| resume::rewind(out, head))
 }

@@ -113,6 +113,11 @@ impl<B: Backend> Rounds<B> {
         Ok(())
     }
 
+    /// Whether the one model is in the graph.
+    pub fn is_on(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// Goes on with the rank's own parameters and statistics.
     pub fn take_off(&mut self, graph: &mut Graph<B>) {
         if let Some((weights, running)) = self.own.take() {

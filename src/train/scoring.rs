@@ -7,6 +7,7 @@ use super::evaluate::{Evaluation, Score};
 use super::model;
 use super::prepare::network;
 use super::session::Session;
+use super::stop::Stop;
 use super::{Error, cores, staging};
 use crate::backend::cpu::Cpu;
 use crate::checkpoint::ModelFile;
@@ -161,7 +162,8 @@ fn score_on(session: &mut Session, opened: Result<Opened, Error>, request: &Requ
         session.notes.iter().for_each(|note| eprintln!("{note}"));
     }
     let mut graph = session.agree(graph(&model, evaluation.batch, threads, &evaluation.sizes()))?;
-    let score = evaluation.run(session, &mut graph)?;
+    let score = evaluation.run(session, &mut graph, &Stop::default())?;
+    let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let split = evaluation.split.name().to_string();
     Ok(Scored { score, split, network: model.network, root: session.is_root() })
 }

@@ -10,9 +10,10 @@ use super::pace::{self, Pace, spread};
 use super::prepare::Run;
 use super::session::Session;
 use super::skips::Skips;
-use super::sums::{StepSums, SumsLayout};
+use super::sums::{Flags, StepSums, SumsLayout};
 use super::trace::{Lane, Trace};
-use crate::backend::{Backend, LossSums};
+use crate::backend::Backend;
+use crate::checkpoint::Progress;
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
 use crate::report::{self, Step};
@@ -33,8 +34,8 @@ pub struct Stepper<'a, B: Backend> {
     across: Waited,
     /// Steps whose sums over the ranks are still to be made.
     pub(super) open: Vec<Open>,
-    epoch: LossSums,
-    images: u64,
+    /// What any rank asked for with the last step.
+    pub(super) agreed: Flags,
     /// What is to be said of records that were left out.
     pub skips: Skips,
 }
@@ -63,25 +64,25 @@ impl<'a, B: Backend> Stepper<'a, B> {
             trace: Trace::default(),
             across,
             open: Vec::new(),
-            epoch: LossSums::default(),
-            images: 0,
+            agreed: Flags::default(),
             skips: Skips::default(),
         }
     }
 
-    /// Images that all ranks have trained on.
-    pub fn images(&self) -> u64 {
-        self.images
+    /// What any rank asked for with the last step.
+    pub fn agreed(&self) -> Flags {
+        self.agreed
+    }
+
+    /// What the ranks' workers carry over to the next step, one vector a rank, on rank 0; nothing without error feedback.
+    /// Collective.
+    pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        self.exchange.gather_residuals()
     }
 
     /// After the last of the first steps: what the exchange of gradients costs.
     pub fn exchange_report(&mut self) -> Option<report::Exchange> {
         self.exchange.take_report()
-    }
-
-    /// Loss and hits since the last call.
-    pub fn take_epoch(&mut self) -> LossSums {
-        std::mem::take(&mut self.epoch)
     }
 
     /// Which rank was the slowest since the last call.
@@ -96,23 +97,25 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.exchange.follow(trace);
     }
 
-    /// Step `step` of `epoch`, after `done` optimizer steps.
+    /// The step that comes after `at`; `asks` is what this rank asks for.
     pub fn step(
         &mut self,
         run: &mut Run<B>,
         loader: &mut Loader,
-        epoch: u32,
-        step: u64,
-        done: u64,
+        at: &mut Progress,
         lr: f64,
+        asks: Flags,
     ) -> Result<Step, Error> {
+        let (epoch, step, done) = (at.epoch, at.step_of_epoch, at.step);
         let (start, waited) = (Instant::now(), loader.stats().wait);
         self.exchange.begin(done);
         let mut sums = self.gradients(run, loader, epoch, step)?;
         let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
         sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
+        sums.set_flags(asks);
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
         let sums = StepSums::from_values(self.layout, sums);
+        self.agreed = sums.flags();
         self.before.comm = (self.exchange.take_wait() + self.across.take()).as_secs_f64() * 1e3;
         run.make_up_for_skips(step, sums.loss_sums().count)?;
         let update = Instant::now();
@@ -131,7 +134,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.trace.part("update", "optimizer", Lane::Compute, update, update.elapsed());
         self.trace_layers(run, done);
         self.before.step = start.elapsed().as_secs_f64() * 1e3;
-        let event = self.event(sums, epoch, done + 1, lr, start.elapsed().as_secs_f64());
+        let event = self.event(at, sums, epoch, done + 1, lr, start.elapsed().as_secs_f64());
         Ok(Step { grad_norm: stepped.grad_norm, ..event })
     }
 
@@ -187,17 +190,27 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(sums)
     }
 
-    pub(super) fn event(&mut self, sums: StepSums, epoch: u32, step: u64, lr: f64, seconds: f64) -> Step {
+    /// The line of a step, which `at` takes into its sums.
+    pub(super) fn event(
+        &mut self,
+        at: &mut Progress,
+        sums: StepSums,
+        epoch: u32,
+        step: u64,
+        lr: f64,
+        seconds: f64,
+    ) -> Step {
         let paces = sums.paces();
         self.paces.add(&paces);
         let data_wait_ranks = spread(paces.iter().map(|p| p.data));
         let comm_wait_ranks = spread(paces.iter().map(|p| p.comm));
         let step_ranks = spread(paces.iter().map(|p| p.step));
         let s = sums.loss_sums();
-        self.epoch.loss += s.loss;
-        self.epoch.top1 += s.top1;
-        self.epoch.count += s.count;
-        self.images += s.count;
+        at.samples += s.count;
+        at.epoch_sums.loss += s.loss;
+        at.epoch_sums.top1 += s.top1 as f64;
+        at.epoch_sums.top5 += s.top5 as f64;
+        at.epoch_sums.count += s.count;
         let count = s.count.max(1) as f64;
         Step {
             step,

@@ -8,8 +8,19 @@ use loaders::random::philox4x32;
 
 use super::pace::Pace;
 
-/// Loss, top-1, top-5, count, digest of the samples.
-const SCALARS: usize = 5;
+/// Loss, top-1, top-5, count, digest of the samples; ranks that ask to stop, and for a checkpoint.
+const SCALARS: usize = 7;
+/// Where the last two stand.
+const FLAGS: usize = 5;
+
+/// What a rank asks for at the end of a step, and what all ranks then do: what any of them asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// End the run early.
+    pub stop: bool,
+    /// Take a checkpoint.
+    pub save: bool,
+}
 
 /// Layout of the vector that is summed.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +107,17 @@ impl StepSums {
 
     fn pace_at(&self) -> usize {
         SCALARS + self.layout.statistics + self.layout.norms
+    }
+
+    /// Notes what this rank asks for.
+    pub fn set_flags(&mut self, flags: Flags) {
+        let numbers = [flags.stop, flags.save].map(|flag| f64::from(u8::from(flag)));
+        self.shares[0][FLAGS..FLAGS + 2].copy_from_slice(&numbers);
+    }
+
+    /// What any rank has asked for.
+    pub fn flags(&self) -> Flags {
+        Flags { stop: self.values()[FLAGS] > 0.0, save: self.values()[FLAGS + 1] > 0.0 }
     }
 
     /// Sum of the losses.

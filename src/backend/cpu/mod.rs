@@ -127,6 +127,10 @@ impl Backend for Cpu {
         format!("cpu ({}, {isa}, {} thread{plural})", onednn::version(), self.threads.0)
     }
 
+    fn aside() -> Result<Self, Error> {
+        Self::new(1)
+    }
+
     fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
         AlignedBuf::zeroed(elems, "tensors")
     }

@@ -59,6 +59,10 @@ impl Backend for Reference {
         "reference (plain loops, 1 thread)".into()
     }
 
+    fn aside() -> Result<Self, Error> {
+        Ok(Self)
+    }
+
     fn alloc(&self, elems: usize) -> Result<HostBuf, Error> {
         Ok(HostBuf(vec![0.0; elems]))
     }

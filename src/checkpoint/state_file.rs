@@ -1,0 +1,309 @@
+//! A checkpoint: all that a run needs to go on, in one HDF5 file that knows no rank.
+//!
+//! Group `trireme` stands as in a model file, so that every checkpoint can be scored. Instead of Keras's layout, arrays have
+//! PyTorch's names and layouts: `params/<name>`, `bn/<name>`, averages in `ema/params`, `ema/bn`, slots of the optimizer in
+//! `optim/<slot>/<name>`, error feedback in `residuals/<worker>/<name>`. Each such group lists its arrays in the attribute
+//! `names`. `progress` says how far the run is, in attributes.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::h5::{Group, H5File};
+use super::keras::Tensor;
+use super::model_file::read_head;
+use super::{Error, LayerKind, LayerWeights, ModelFile, atomic, seal};
+
+/// Version of the format, raised when older programs can no longer read what is written.
+pub const VERSION: u64 = 1;
+
+/// What a checkpoint leaves free on its disk, for the log.
+const RESERVE: u64 = 1 << 20;
+
+/// A run between two steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateFile {
+    /// The network as it is now; its `step` and `epoch` (epochs begun) are those of `progress`.
+    pub model: ModelFile,
+    /// The optimizer's slots by name, each a tensor a parameter.
+    pub slots: Vec<(String, Vec<Tensor>)>,
+    /// What error feedback carries over, of each worker a tensor a parameter; empty without.
+    pub residuals: Vec<Vec<Tensor>>,
+    /// How far the run is.
+    pub progress: Progress,
+}
+
+/// How far a run is. Random draws are functions of the seed and of these numbers: nothing else of them is kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The epoch under way, from 0.
+    pub epoch: u32,
+    /// Its steps that are done. All of them: the epoch has not been scored yet.
+    pub step_of_epoch: u64,
+    /// Optimizer steps done since the start of the run.
+    pub step: u64,
+    /// Images trained on since then.
+    pub samples: u64,
+    /// Sums of the epoch so far: loss, images whose best class was right, whose class was among the best five, images.
+    pub epoch_sums: Sums,
+    /// The last score: means over the images of its split.
+    pub score: Option<Sums>,
+    /// The best share of the first class so far, and the step that it was reached at.
+    pub best: Option<Best>,
+    /// What identifies the data set.
+    pub data: String,
+    /// The seed, root of every random draw.
+    pub seed: u64,
+}
+
+/// Loss and hits, as sums or means.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Loss.
+    #[serde(with = "bits")]
+    pub loss: f64,
+    /// Best class right.
+    #[serde(with = "bits")]
+    pub top1: f64,
+    /// Class among the best five.
+    #[serde(with = "bits")]
+    pub top5: f64,
+    /// Images.
+    pub count: u64,
+}
+
+/// The best score so far.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// Share of images whose best class is right.
+    #[serde(with = "bits")]
+    pub top1: f64,
+    /// Optimizer steps done then.
+    pub step: u64,
+}
+
+/// Decimal text would not bring back every bit.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(value.to_bits())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
+        u64::deserialize(source).map(f64::from_bits)
+    }
+}
+
+impl StateFile {
+    /// Writes the file, whole or not at all; gives its size in bytes.
+    ///
+    /// # Errors
+    /// What the disk or HDF5 refused; an old file of that name is then untouched.
+    pub fn write(&self, path: &Path) -> Result<u64, Error> {
+        let layers = self.model.layers.iter().chain(&self.model.ema).flat_map(|layer| &layer.tensors);
+        let others = self.slots.iter().map(|slot| &slot.1).chain(&self.residuals).flatten();
+        let bytes = layers.chain(others).map(|t| 4 * t.2.len() as u64).sum();
+        // a disk that this file filled up would end the run at its next line of the log
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if atomic::free_space(folder).is_some_and(|free| free < bytes + RESERVE) {
+            return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
+        }
+        atomic::replace(path, bytes, |temporary| {
+            let file = H5File::create(temporary)?;
+            let written = self.fill(&file.root()?);
+            written.and(file.close())?;
+            seal::append(temporary)
+        })?;
+        let size = std::fs::metadata(path).map(|m| m.len());
+        size.map_err(|source| Error::Io { action: "read", path: path.to_path_buf(), source })
+    }
+
+    /// Reads a file that [`StateFile::write`] wrote.
+    ///
+    /// # Errors
+    /// For a file that is missing, cut short, changed, of another kind or of a later version.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        seal::check(path)?;
+        let file = H5File::open(path)?;
+        let root = file.root()?;
+        if !is_state(&root) {
+            let text = "a file without the groups trireme, params and progress is no checkpoint".into();
+            return Err(Error::Foreign { path: path.to_path_buf(), text });
+        }
+        let progress = root.open("progress")?;
+        let version = progress.number("version")?;
+        if version > VERSION {
+            return Err(Error::Newer { path: path.to_path_buf(), version });
+        }
+        let mut slots = Vec::new();
+        let optim = root.open("optim")?;
+        for name in optim.texts("names")? {
+            slots.push((name.clone(), read_tensors(&optim.open(&name)?)?));
+        }
+        let mut residuals = Vec::new();
+        if root.has("residuals") {
+            let group = root.open("residuals")?;
+            let workers: u64 = group.number("workers")?;
+            for worker in 0..workers {
+                residuals.push(read_tensors(&group.open(&worker.to_string())?)?);
+            }
+        }
+        let progress = read_progress(&progress)?;
+        Ok(Self { model: read_model(path, &root)?, slots, residuals, progress })
+    }
+
+    fn fill(&self, root: &Group) -> Result<(), Error> {
+        self.model.put_head(&root.create("trireme")?)?;
+        write_layers(root, &self.model.layers)?;
+        if !self.model.ema.is_empty() {
+            write_layers(&root.create("ema")?, &self.model.ema)?;
+        }
+        let optim = root.create("optim")?;
+        optim.put_texts("names", &self.slots.iter().map(|slot| slot.0.clone()).collect::<Vec<_>>())?;
+        for (name, tensors) in &self.slots {
+            write_tensors(&optim.create(name)?, tensors.iter())?;
+        }
+        if !self.residuals.is_empty() {
+            let group = root.create("residuals")?;
+            group.put_number("workers", self.residuals.len() as u64)?;
+            for (worker, tensors) in self.residuals.iter().enumerate() {
+                write_tensors(&group.create(&worker.to_string())?, tensors.iter())?;
+            }
+        }
+        write_progress(&root.create("progress")?, &self.progress)
+    }
+}
+
+/// Whether an open file is a checkpoint.
+pub(super) fn is_state(root: &Group) -> bool {
+    ["trireme", "params", "progress"].iter().all(|name| root.has(name))
+}
+
+/// The model in a checkpoint.
+pub(super) fn read_model(path: &Path, root: &Group) -> Result<ModelFile, Error> {
+    let layers = read_layers(path, root)?;
+    let ema = if root.has("ema") { read_layers(path, &root.open("ema")?)? } else { Vec::new() };
+    Ok(ModelFile { layers, ema, ..read_head(path, &root.open("trireme")?)? })
+}
+
+fn is_running(field: &str) -> bool {
+    field.starts_with("running_")
+}
+
+/// Groups `params` and `bn` below `place`.
+fn write_layers(place: &Group, layers: &[LayerWeights]) -> Result<(), Error> {
+    let named = |running: bool| {
+        let tensors = layers.iter().flat_map(|layer| layer.tensors.iter().map(move |t| (layer, t)));
+        let wanted = tensors.filter(move |(_, t)| is_running(&t.0) == running);
+        wanted.map(|(layer, (field, shape, values))| (format!("{}.{field}", layer.name), shape, values))
+    };
+    let params = place.create("params")?;
+    params.put_texts("layers", &layers.iter().map(|layer| layer.name.clone()).collect::<Vec<_>>())?;
+    params.put_texts("kinds", &layers.iter().map(|layer| kind_text(layer.kind)).collect::<Vec<_>>())?;
+    for (group, running) in [(params, false), (place.create("bn")?, true)] {
+        group.put_texts("names", &named(running).map(|t| t.0).collect::<Vec<_>>())?;
+        named(running).try_for_each(|(name, shape, values)| group.put_array(&name, shape, values))?;
+    }
+    Ok(())
+}
+
+fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
+    let content = |text| Error::Content { path: path.to_path_buf(), text };
+    let params = place.open("params")?;
+    let all: Vec<Tensor> = [read_tensors(&params)?, read_tensors(&place.open("bn")?)?].concat();
+    let mut layers = Vec::new();
+    let (names, kinds) = (params.texts("layers")?, params.texts("kinds")?);
+    if names.len() != kinds.len() {
+        return Err(content(format!("{} layers and {} kinds of layers", names.len(), kinds.len())));
+    }
+    for (name, kind) in names.into_iter().zip(kinds) {
+        let kind = read_kind(&kind).ok_or_else(|| content(format!("layer {name} has the unknown kind {kind:?}")))?;
+        let own = |t: &Tensor| Some((t.0.strip_prefix(&name)?.strip_prefix('.')?.to_string(), t.1.clone(), t.2.clone()));
+        let tensors = all.iter().filter_map(own).filter(|t| !t.0.contains('.')).collect();
+        layers.push(LayerWeights { name, kind, tensors });
+    }
+    Ok(layers)
+}
+
+/// `conv`, `norm`, `linear`, or `linear C H W` behind a flatten.
+fn kind_text(kind: LayerKind) -> String {
+    match kind {
+        LayerKind::Linear { flatten: Some([c, h, w]) } => format!("linear {c} {h} {w}"),
+        LayerKind::Linear { flatten: None } => "linear".into(),
+        LayerKind::Conv => "conv".into(),
+        LayerKind::Norm => "norm".into(),
+    }
+}
+
+fn read_kind(text: &str) -> Option<LayerKind> {
+    match text.split(' ').collect::<Vec<_>>().as_slice() {
+        ["conv"] => Some(LayerKind::Conv),
+        ["norm"] => Some(LayerKind::Norm),
+        ["linear"] => Some(LayerKind::Linear { flatten: None }),
+        ["linear", c, h, w] => {
+            Some(LayerKind::Linear { flatten: Some([c.parse().ok()?, h.parse().ok()?, w.parse().ok()?]) })
+        }
+        _ => None,
+    }
+}
+
+fn write_tensors<'a>(group: &Group, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), Error> {
+    group.put_texts("names", &tensors.clone().map(|t| t.0.clone()).collect::<Vec<_>>())?;
+    tensors.into_iter().try_for_each(|(name, shape, values)| group.put_array(name, shape, values))
+}
+
+fn read_tensors(group: &Group) -> Result<Vec<Tensor>, Error> {
+    let names = group.texts("names")?;
+    names.into_iter().map(|name| group.array(&name).map(|(shape, values)| (name, shape, values))).collect()
+}
+
+fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
+    group.put_number("version", VERSION)?;
+    group.put_number("epoch", p.epoch)?;
+    for (name, number) in
+        [("step_of_epoch", p.step_of_epoch), ("step", p.step), ("samples", p.samples), ("seed", p.seed)]
+    {
+        group.put_number(name, number)?;
+    }
+    group.put_text("data", &p.data)?;
+    write_sums(group, "epoch_sums", &p.epoch_sums)?;
+    if let Some(score) = &p.score {
+        write_sums(group, "score", score)?;
+    }
+    if let Some(best) = p.best {
+        group.put_number("best_top1", best.top1)?;
+        group.put_number("best_step", best.step)?;
+    }
+    Ok(())
+}
+
+fn read_progress(group: &Group) -> Result<Progress, Error> {
+    let names = group.attribute_names()?;
+    let has = |name: &str| names.iter().any(|n| n == name);
+    let best = || Ok::<_, Error>(Best { top1: group.number("best_top1")?, step: group.number("best_step")? });
+    Ok(Progress {
+        epoch: group.number("epoch")?,
+        step_of_epoch: group.number("step_of_epoch")?,
+        step: group.number("step")?,
+        samples: group.number("samples")?,
+        epoch_sums: read_sums(group, "epoch_sums")?,
+        score: has("score_count").then(|| read_sums(group, "score")).transpose()?,
+        best: has("best_step").then(best).transpose()?,
+        data: group.text("data")?,
+        seed: group.number("seed")?,
+    })
+}
+
+fn write_sums(group: &Group, name: &str, sums: &Sums) -> Result<(), Error> {
+    for (field, value) in [("loss", sums.loss), ("top1", sums.top1), ("top5", sums.top5)] {
+        group.put_number(&format!("{name}_{field}"), value)?;
+    }
+    group.put_number(&format!("{name}_count"), sums.count)
+}
+
+fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
+    let number = |field: &str| group.number(&format!("{name}_{field}"));
+    let count = group.number(&format!("{name}_count"))?;
+    Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count })
+}
