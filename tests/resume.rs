@@ -105,13 +105,17 @@ fn assert_same_end(what: &str, whole: &str, parts: &str) {
     assert_eq!(all.iter().map(|step| step.0).collect::<Vec<_>>(), (1..=all.len() as u64).collect::<Vec<_>>(), "{what}");
     let some = steps(parts);
     assert!(some.len() > all.len() / 2 && some.iter().all(|step| all.contains(step)), "{what}: {some:?}, not {all:?}");
-    for (event, fields) in [("epoch", vec!["epoch", "loss", "top1", "lr"]), ("eval", vec!["top1", "top5", "loss", "count"])] {
+    for (event, fields) in
+        [("epoch", vec!["epoch", "loss", "top1", "lr"]), ("eval", vec!["top1", "top5", "loss", "count"])]
+    {
         assert_eq!(numbers(whole, event, &fields), numbers(parts, event, &fields), "{what}: {event}");
     }
 }
 
 fn checkpoints(out: &str) -> Vec<u64> {
-    let names = files(out).into_iter().filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok());
+    let names = files(out)
+        .into_iter()
+        .filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok());
     names.collect()
 }
 
@@ -181,9 +185,17 @@ fn steps_keep_and_the_best() {
     let best = StateFile::read(&checkpoint(&out, 12)).unwrap().progress.best.unwrap();
     let top1 = |e: &Value| (e["step"].as_u64().unwrap(), e["top1"].as_f64().unwrap());
     let scores: Vec<_> = events(&out, "eval").iter().map(top1).collect();
-    assert!(scores.contains(&(best.step, best.top1)) && scores.iter().all(|s| s.1 <= best.top1), "{best:?}, {scores:?}");
+    assert!(
+        scores.contains(&(best.step, best.top1)) && scores.iter().all(|s| s.1 <= best.top1),
+        "{best:?}, {scores:?}"
+    );
     let left = checkpoints(&out);
-    let newest: Vec<u64> = { let mut all = steps.clone(); all.sort(); all.dedup(); all.split_off(all.len() - 2) };
+    let newest: Vec<u64> = {
+        let mut all = steps.clone();
+        all.sort();
+        all.dedup();
+        all.split_off(all.len() - 2)
+    };
     let mut expected = [newest, vec![best.step]].concat();
     expected.sort();
     expected.dedup();
@@ -196,7 +208,8 @@ fn steps_keep_and_the_best() {
         ["top1", "top5", "loss", "count"].map(|field| score[field].clone())
     };
     assert_eq!(score(&file), score(&setting.out("out/model.h5")));
-    let (state, model) = (StateFile::read(Path::new(&file)).unwrap(), ModelFile::read(Path::new(&setting.out("out/model.h5"))).unwrap());
+    let (state, model) =
+        (StateFile::read(Path::new(&file)).unwrap(), ModelFile::read(Path::new(&setting.out("out/model.h5"))).unwrap());
     assert_eq!(state.model, model);
 }
 
@@ -224,7 +237,11 @@ fn broken_checkpoints_are_passed_over_by_name() {
     let ended = setting.train("out", 2, &["--resume", "auto"]).succeeded();
     for (step, why) in [(5, "checksum at its end is missing"), (second, "is damaged")] {
         let name = format!("step-{step:08}.h5");
-        assert!(ended.stderr.lines().any(|l| l.contains("passed over") && l.contains(&name) && l.contains(why)), "{}", ended.stderr);
+        assert!(
+            ended.stderr.lines().any(|l| l.contains("passed over") && l.contains(&name) && l.contains(why)),
+            "{}",
+            ended.stderr
+        );
     }
     assert_eq!(events(&out, "start")[1]["step"], third);
     setting.train("whole", 1, &[]).succeeded();
@@ -233,7 +250,9 @@ fn broken_checkpoints_are_passed_over_by_name() {
     for step in checkpoints(&out) {
         flip(&checkpoint(&out, step));
     }
-    setting.train("out", 2, &["--resume", "auto"]).failed(1, &["--resume auto: no checkpoint", "is whole", "step-00000012.h5"]);
+    setting
+        .train("out", 2, &["--resume", "auto"])
+        .failed(1, &["--resume auto: no checkpoint", "is whole", "step-00000012.h5"]);
     let named = checkpoint(&out, 12).display().to_string();
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
 }

@@ -97,16 +97,21 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
         let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat(), &[]);
         running.until("step", || events_so_far(&out) > before + 5);
         signal(running.id() as i32, name);
-        let ended = running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", "SIG", "--resume auto", "step-"]);
+        let ended =
+            running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", "SIG", "--resume auto", "step-"]);
         let step = stopped_at(&out);
         assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
     }
     setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat(), &[]).wait(PATIENCE).succeeded();
     let model = |name| fs::read(setting.out(name)).unwrap();
     assert!(model("whole/model.h5") == model("parts/model.h5"));
-    let losses = |name| events(&setting.out(name), "step").iter().map(|e| (e["step"].clone(), e["loss"].clone())).collect::<Vec<_>>();
+    let losses = |name| {
+        events(&setting.out(name), "step").iter().map(|e| (e["step"].clone(), e["loss"].clone())).collect::<Vec<_>>()
+    };
     assert_eq!(losses("whole"), losses("parts"));
-    let scores = |name| events(&setting.out(name), "eval").iter().map(|e| (e["step"].clone(), e["top1"].clone())).collect::<Vec<_>>();
+    let scores = |name| {
+        events(&setting.out(name), "eval").iter().map(|e| (e["step"].clone(), e["top1"].clone())).collect::<Vec<_>>()
+    };
     assert_eq!(scores("whole"), scores("parts"));
 }
 
@@ -163,7 +168,8 @@ fn a_second_interrupt_leaves_at_once() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_alive(running.id()));
     signal(running.id() as i32, libc::SIGINT);
-    let ended = running.wait(Duration::from_millis(1_000));
+    // at the end of the step it would be 75
+    let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
     assert!(events(&out, "step").is_empty());
 }

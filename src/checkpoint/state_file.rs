@@ -219,7 +219,8 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     }
     for (name, kind) in names.into_iter().zip(kinds) {
         let kind = read_kind(&kind).ok_or_else(|| content(format!("layer {name} has the unknown kind {kind:?}")))?;
-        let own = |t: &Tensor| Some((t.0.strip_prefix(&name)?.strip_prefix('.')?.to_string(), t.1.clone(), t.2.clone()));
+        let own =
+            |t: &Tensor| Some((t.0.strip_prefix(&name)?.strip_prefix('.')?.to_string(), t.1.clone(), t.2.clone()));
         let tensors = all.iter().filter_map(own).filter(|t| !t.0.contains('.')).collect();
         layers.push(LayerWeights { name, kind, tensors });
     }

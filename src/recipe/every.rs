@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused_with_examples() {
-        for text in ["", "10", "m", "10 m", "0s", "30m1h", "5m5m", "0 steps", "-1 steps", "2 weeks", "1e400h", "1..2s"] {
+        for text in ["", "10", "m", "10 m", "0s", "30m1h", "5m5m", "0 steps", "-1 steps", "2 weeks", "1e400h", "1..2s"]
+        {
             let error = text.parse::<Every>().unwrap_err();
             assert!(error.contains("\"500 steps\"") && error.ends_with(&format!("got \"{text}\"")), "{error}");
         }

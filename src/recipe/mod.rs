@@ -331,7 +331,8 @@ impl Recipe {
 
     /// A recipe out of a file of ours, which was checked before it was written.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|e| Error::Syntax { file: "the recipe in a checkpoint".into(), why: e.to_string() })
+        toml::from_str(text)
+            .map_err(|e| Error::Syntax { file: "the recipe in a checkpoint".into(), why: e.to_string() })
     }
 
     /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.

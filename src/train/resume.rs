@@ -75,7 +75,11 @@ fn is_broken(error: &checkpoint::Error) -> bool {
     use checkpoint::Error;
     matches!(
         error,
-        Error::Foreign { .. } | Error::Unsealed { .. } | Error::Damaged { .. } | Error::Content { .. } | Error::Hdf5 { .. }
+        Error::Foreign { .. }
+            | Error::Unsealed { .. }
+            | Error::Damaged { .. }
+            | Error::Content { .. }
+            | Error::Hdf5 { .. }
     )
 }
 
@@ -163,7 +167,9 @@ impl Resume {
 /// Fills rank 0's own memory, all but the residuals, which it only checks.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
-        Error::Failed(format!("{file}: {what}: expected {expected}, got {got}; it is of another version of this network"))
+        Error::Failed(format!(
+            "{file}: {what}: expected {expected}, got {got}; it is of another version of this network"
+        ))
     };
     model::restore(&mut run.graph, &state.model)?;
     if let Some(ema) = &mut run.ema {

@@ -159,7 +159,8 @@ impl<B: Backend> Writer<B> {
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
-        let thread = thread.map_err(|e| Error::Failed(format!("cannot start the thread that writes checkpoints: {e}")))?;
+        let thread =
+            thread.map_err(|e| Error::Failed(format!("cannot start the thread that writes checkpoints: {e}")))?;
         Ok(Self { jobs: Some(jobs), written, thread: Some(thread), fresh, idle: None, under_way: false })
     }
 
