@@ -143,6 +143,24 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
+/// Ranks that meet only now and then go on from the one model; every step is done once.
+#[test]
+fn ranks_that_train_apart_go_on_together() {
+    let recipe = RECIPE.replace("\"exact\"", "\"float\"").replace("workers = 3", "workers = 2");
+    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", "kind = \"sgd\"\nmomentum = 0.9"), DIGITS);
+    for sync in ["sync=local(2)", "sync=easgd(2, 0.3)"] {
+        let out = setting.out(sync);
+        let every = ["--set", sync, "--set", "checkpoint.every=1 steps"];
+        setting.train(sync, 2, &[&every[..], &["--max-steps", "7"]].concat()).succeeded();
+        assert!(checkpoints(&out).contains(&7), "{:?}", files(&out));
+        setting.train(sync, 2, &[&every[..], &["--resume", "auto"]].concat()).succeeded();
+        let steps: Vec<u64> = events(&out, "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();
+        assert_eq!(steps, (1..=12).collect::<Vec<_>>(), "{sync}");
+        let samples = StateFile::read(&checkpoint(&out, 12)).unwrap().progress.samples;
+        assert_eq!((samples, events(&out, "eval").len()), (100, 2), "{sync}");
+    }
+}
+
 /// A run that is over goes on to nothing, and one that asks for a step that is past is told so.
 #[test]
 fn the_end_is_the_end() {
