@@ -146,9 +146,8 @@ impl fmt::Display for Info {
                 text::plural(s.shards, "shard"),
                 text::bytes(s.bytes)
             )?;
-            match &s.first {
-                Some(first) => write!(f, "; the first is {} {}", first.format, first.spec)?,
-                None => {}
+            if let Some(first) = &s.first {
+                write!(f, "; the first is {} {}", first.format, first.spec)?;
             }
             match s.sizes {
                 Some([least, greatest]) if least == greatest => writeln!(f, ", all have its size")?,

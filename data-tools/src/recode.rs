@@ -183,7 +183,9 @@ impl Recoder {
     pub(crate) fn pixels<'a>(&'a mut self, sample: &'a Sample) -> Result<&'a [u8], String> {
         match sample.format {
             Format::Raw => return Ok(&sample.encoded),
-            Format::Png => drop(self.decode_png(png(&sample.encoded)?)?),
+            Format::Png => {
+                self.decode_png(png(&sample.encoded)?)?;
+            }
             Format::Jpeg => {
                 let header = self.jpeg_header(&sample.encoded)?;
                 self.decode_jpeg(&sample.encoded, &header, None)?;

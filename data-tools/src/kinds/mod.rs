@@ -13,12 +13,15 @@ use crate::options::ConvertOptions;
 use crate::source::Source;
 use std::path::Path;
 
+/// A source, or why it cannot be read.
+type Opened = Result<Box<dyn Source>, Error>;
+
 /// Opens a source; everything that can be checked before the first sample is checked here.
 enum Open {
     /// One whose images, classes and splits are as published.
-    Fixed(fn(&Path) -> Result<Box<dyn Source>, Error>),
+    Fixed(fn(&Path) -> Opened),
     /// One of image files, to be made as the options say.
-    Files(fn(&Path, &ConvertOptions) -> Result<Box<dyn Source>, Error>),
+    Files(fn(&Path, &ConvertOptions) -> Opened),
 }
 
 struct Kind {

@@ -164,14 +164,14 @@ impl Filters {
             }
             // SAFETY: `plan` saw AVX2 and FMA on this processor.
             let taps = unsafe { back::<A>(&grids[at..], place, threads.0) };
-            for lane in 0..self.lanes(column) {
+            (0..self.lanes(column)).for_each(|lane| {
                 let from = row * self.row_step + (column + lane) * self.column_step;
                 // SAFETY: the taps of this row and column are this call's alone.
                 let to = unsafe { dw.part(from..from + k * k) };
                 for (tap, to) in to.iter_mut().enumerate() {
                     *to = taps[tap / k][tap % k][lane];
                 }
-            }
+            });
         });
     }
 }
