@@ -1,0 +1,105 @@
+# A private Slurm on this machine: one node, loopback only, in a temporary folder. Sourced by run.sh; no tests here.
+#
+#   start_cluster       sets and exports SLURM_CONF; the folder is $CLUSTER
+#   stop_cluster        ends its jobs, its daemons and what they left behind, and removes the folder
+#
+# As root without munge, cgroups or systemd, hence auth/none, proctrack/linuxproc and task/none.
+# shellcheck shell=bash
+
+PATH=$PATH:/usr/sbin
+CLUSTER=''
+
+# A port of 127.0.0.1 on which nobody listens.
+free_port() {
+    local port
+    while
+        port=$((20000 + RANDOM % 10000))
+        (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null
+    do :; done
+    echo "$port"
+}
+
+write_config() {
+    local cores user
+    cores=$(nproc)
+    [ "$cores" -ge 4 ] || cores=4
+    user=$(id -un)
+    cat >"$CLUSTER/slurm.conf" <<END
+ClusterName=trireme-test
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort=$(free_port)
+SlurmdPort=$(free_port)
+SlurmUser=$user
+SlurmdUser=$user
+AuthType=auth/none
+CredType=cred/none
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+StateSaveLocation=$CLUSTER/state
+SlurmdSpoolDir=$CLUSTER/spool
+SlurmctldPidFile=$CLUSTER/slurmctld.pid
+SlurmdPidFile=$CLUSTER/slurmd.pid
+SlurmctldLogFile=$CLUSTER/slurmctld.log
+SlurmdLogFile=$CLUSTER/slurmd.log
+MailProg=/bin/true
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+ReturnToService=2
+SlurmdParameters=config_overrides
+KillWait=10
+GresTypes=gpu
+NodeName=localhost NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=$cores Boards=1 SocketsPerBoard=1 CoresPerSocket=$cores ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2 State=UNKNOWN
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+END
+    # Slurm wants devices; any will do, as it only counts them.
+    echo "NodeName=localhost Name=gpu File=$CLUSTER/gpu[0-1]" >"$CLUSTER/gres.conf"
+    mknod "$CLUSTER/gpu0" c 1 3
+    mknod "$CLUSTER/gpu1" c 1 3
+}
+
+start_cluster() {
+    CLUSTER=$(mktemp -d "${TMPDIR:-/tmp}/trireme-slurm-XXXXXX")
+    mkdir "$CLUSTER/state" "$CLUSTER/spool"
+    write_config
+    export SLURM_CONF=$CLUSTER/slurm.conf
+    slurmctld -c -f "$SLURM_CONF" 2>"$CLUSTER/start.log"
+    slurmd -c -N localhost -f "$SLURM_CONF" 2>>"$CLUSTER/start.log"
+    local i
+    for ((i = 0; i < 100; i++)); do
+        [ "$(sinfo --noheader --format=%T 2>/dev/null)" != idle ] || return 0
+        sleep 0.1
+    done
+    tail "$CLUSTER"/*.log >&2
+    echo 'the private Slurm does not come up' >&2
+    return 1
+}
+
+# Processes that were started with this cluster's configuration: daemons, step daemons, tasks.
+processes() {
+    { grep -lzxF "SLURM_CONF=$CLUSTER/slurm.conf" /proc/[0-9]*/environ 2>/dev/null || true; } | cut -d/ -f3
+}
+
+stop_cluster() {
+    [ -n "$CLUSTER" ] || return 0
+    local i id name
+    scancel --user="$(id -un)" 2>/dev/null || true
+    for ((i = 0; i < 150; i++)); do
+        [ -n "$(squeue --noheader 2>/dev/null)" ] || break
+        sleep 0.1
+    done
+    for name in slurmd slurmctld; do
+        [ ! -f "$CLUSTER/$name.pid" ] || kill "$(cat "$CLUSTER/$name.pid")" 2>/dev/null || true
+    done
+    for ((i = 0; i < 50; i++)); do
+        [ -f "$CLUSTER/slurmd.pid" ] || [ -f "$CLUSTER/slurmctld.pid" ] || break
+        sleep 0.1
+    done
+    for id in $(processes); do kill -KILL "$id" 2>/dev/null || true; done
+    rm -rf "$CLUSTER"
+    CLUSTER=''
+}

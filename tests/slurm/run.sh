@@ -1,0 +1,188 @@
+#!/bin/bash
+# The job scripts under a private Slurm: `make test-slurm`. Environment: TRIREME the program, DATA Fashion-MNIST's folder.
+#
+#   tests/slurm/run.sh                 # all tests, some five minutes
+#   tests/slurm/run.sh doctor sweep    # these
+#
+# Trains LeNet for some steps on two tasks of one core each.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+TRIREME_HOME=$(cd "$here/../.." && pwd)
+: "${TRIREME:=$TRIREME_HOME/target/release/trireme}" "${DATA:=$TRIREME_HOME/data/fashion-mnist}"
+export TRIREME_HOME TRIREME
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader
+# shellcheck source=tests/slurm/cluster.sh
+. "$here/cluster.sh"
+
+recipe=$TRIREME_HOME/recipes/fashion-mnist-lenet.toml
+scripts=$TRIREME_HOME/jobscripts
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/trireme-slurm-work-XXXXXX")
+cd "$WORK"
+
+end() {
+    local code=$?
+    [ "$code" = 0 ] || tail -n 30 "$WORK"/*.log "$CLUSTER"/slurm*.log >&2 || true
+    stop_cluster
+    rm -rf "$WORK"
+    exit "$code"
+}
+trap end EXIT
+trap 'exit 130' INT TERM
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# submit SCRIPT ARGUMENTS...: on two tasks of one core; more options of sbatch in the array `options`. Prints the job's id.
+options=()
+submit() {
+    local script=$1
+    shift
+    sbatch --parsable --ntasks=2 --cpus-per-task=1 --job-name=test "${options[@]}" "$scripts/$script" "$@"
+}
+
+# train OUT ARGUMENTS...: two workers and whole numbers, so that the bits depend on nothing else.
+train() {
+    local out=$1
+    shift
+    submit train.sbatch "$recipe" --data "$DATA" --out "$WORK/$out" --set workers=2 --set reduce.codec=exact "$@"
+}
+
+# field ID NAME: a field of a job, as JobState.
+field() {
+    scontrol show job "$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1
+}
+
+# finish ID STATE SECONDS: waits until the job is over; a requeued job waits two minutes by Slurm's will, but not by ours.
+finish() {
+    local id=$1 expected=$2 state='' until=$((SECONDS + $3))
+    while [ $SECONDS -lt $until ]; do
+        state=$(field "$id" JobState)
+        case $state in
+        PENDING) [ "$(field "$id" Restarts)" = 0 ] || scontrol update "jobid=$id" StartTime=now 2>/dev/null || true ;;
+        RUNNING | COMPLETING | REQUEUED) ;;
+        "$expected") return 0 ;;
+        *) break ;;
+        esac
+        sleep 0.3
+    done
+    fail "job $id is $state instead of $expected"
+}
+
+# steps OUT: steps in the log so far.
+steps() {
+    grep -c '"event":"step"' "$WORK/$1/metrics.jsonl" 2>/dev/null || true
+}
+
+reach() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        [ "$(steps "$1")" -lt "$2" ] || return 0
+        sleep 0.1
+    done
+    fail "$1 has not come to step $2"
+}
+
+same_bits() {
+    cmp "$WORK/$1/model.h5" "$WORK/$2/model.h5" || fail "$2 is not $1 to the bit"
+}
+
+test_train() {
+    local id
+    id=$(train whole --max-steps 40)
+    finish "$id" COMPLETED 120
+    [ -s whole/model.h5 ] || fail 'no model.h5'
+    grep '"event":"start"' whole/metrics.jsonl | grep -q '"ranks":2[,}]' || fail 'not two ranks'
+    [ "$(steps whole)" = 40 ] || fail "$(steps whole) steps instead of 40"
+    id=$(submit eval.sbatch "$WORK/whole/model.h5" --data "$DATA" --json)
+    finish "$id" COMPLETED 60
+    grep -q '"count": *10000' "test-$id.log" || fail "no score in: $(cat "test-$id.log")"
+    id=$(submit data.sbatch info "$DATA")
+    finish "$id" COMPLETED 60
+    grep -q 60,000 "test-$id.log" || fail "no data set in: $(cat "test-$id.log")"
+}
+
+test_sweep() {
+    local id
+    options=(--array=0-1)
+    id=$(OUT=$WORK/sweep submit sweep.sbatch "$recipe" seed=3 'seed=4 schedule.base_lr=0.01' -- --data "$DATA" --max-steps 3)
+    options=()
+    finish "${id}_0" COMPLETED 120
+    finish "${id}_1" COMPLETED 120
+    grep -q '^seed = 3' sweep-0/recipe.toml || fail 'seed of the first run'
+    grep -q '^seed = 4' sweep-1/recipe.toml || fail 'seed of the second run'
+    grep -q '^base_lr = 0.01' sweep-1/recipe.toml || fail 'rate of the second run'
+    [ -s sweep-0/model.h5 ] || fail 'model of the first run'
+    [ -s sweep-1/model.h5 ] || fail 'model of the second run'
+}
+
+# diagnose WORDS SRUN-OPTIONS... : what `doctor` must say under such an srun, whose exit code must not be 0.
+diagnose() {
+    local words=$1 text code=0
+    shift
+    text=$(timeout 60 srun --ntasks=2 --cpus-per-task=1 --kill-on-bad-exit=0 "$@" doctor 2>&1) || code=$?
+    [ "$code" != 0 ] || fail "doctor finds nothing wrong with srun $*: $text"
+    grep -q "^problem .*$words" <<<"$text" || fail "doctor does not say \"$words\" under srun $*: $text"
+}
+
+test_doctor() {
+    diagnose 'srun started 2 tasks, but MPI sees only one rank.*--mpi=pmix' --mpi=none "$TRIREME"
+    diagnose 'rank 0 shares its core(s) \[0\].*--cpus-per-task' --mpi=pmix taskset --cpu-list 0 "$TRIREME"
+    diagnose 'share .*GPU.*--gpus-per-task=1' --mpi=pmix --gres=gpu:1 "$TRIREME"
+    diagnose 'OMP_PROC_BIND=close' --mpi=pmix --export=ALL,OMP_PROC_BIND=close "$TRIREME"
+    srun --ntasks=2 --mpi=pmix --gpus-per-task=1 "$TRIREME" doctor >good.log 2>&1 || fail "doctor: $(cat good.log)"
+    grep -q 'no problem found' good.log || fail "doctor: $(cat good.log)"
+}
+
+# A stop in the middle, asked for with Slurm's means: checkpoint, requeue, resume, and nobody can tell from the model.
+test_requeue() {
+    local id
+    id=$(train plain --max-steps 60)
+    finish "$id" COMPLETED 120
+    id=$(train stopped --max-steps 60)
+    reach stopped 10
+    scancel --batch --signal=USR1 "$id"
+    finish "$id" COMPLETED 180
+    [ "$(field "$id" Restarts)" = 1 ] || fail "$(field "$id" Restarts) restarts instead of 1"
+    [ "$(steps stopped)" = 60 ] || fail "$(steps stopped) steps in the log instead of 60"
+    same_bits plain stopped
+}
+
+# scancel is meant: a checkpoint, but no requeue.
+test_cancel() {
+    local id
+    id=$(train cancelled)
+    reach cancelled 5
+    scancel "$id"
+    finish "$id" CANCELLED 60
+    sleep 3
+    [ "$(field "$id" JobState)" = CANCELLED ] || fail 'a cancelled job came back'
+    ls cancelled/checkpoints/*.h5 >/dev/null || fail 'no checkpoint'
+}
+
+# A time limit that is shorter than the training. Slurm counts in minutes and looks every half minute.
+test_limit() {
+    local id rate limit
+    [ -s whole/metrics.jsonl ] || test_train
+    rate=$(sed -n 's/.*"event":"end".*"img_per_s":\([0-9]*\).*/\1/p' whole/metrics.jsonl)
+    limit=$((rate * 100 / 64))
+    id=$(train long --max-steps "$limit" --set log.every=10)
+    finish "$id" COMPLETED 400
+    options=(--time=1 --signal=B:USR1@20)
+    id=$(train limited --max-steps "$limit" --set log.every=10)
+    options=()
+    finish "$id" COMPLETED 900
+    [ "$(field "$id" Restarts)" -ge 1 ] || fail 'the time limit stopped nothing'
+    echo "    $limit steps, $(field "$id" Restarts) restarts"
+    same_bits long limited
+}
+
+start_cluster
+[ $# -gt 0 ] || set -- train sweep doctor requeue cancel limit
+for name in "$@"; do
+    echo "slurm: $name"
+    "test_$name"
+done
+echo 'slurm: all passed'
