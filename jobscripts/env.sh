@@ -26,9 +26,8 @@ export TRIREME_HOME
 # The disk of a node itself, for STAGE=1; most sites set TMPDIR in a job and empty it after the job.
 : "${NODE_DISK:=${TMPDIR:-/tmp}}"
 
-# OpenMP shall not bind threads once more: it would put all threads of a rank, the loader's too, on one core.
+# srun binds; if OpenMP did once more, all threads of a rank, the loader's too, would share one core.
 export OMP_PROC_BIND=false
-unset OMP_PLACES GOMP_CPU_AFFINITY KMP_AFFINITY
 
 # Network, where the default is not the fast one.
 # export OMPI_MCA_btl_tcp_if_include=ib0        # Open MPI over TCP

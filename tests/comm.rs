@@ -1,7 +1,10 @@
 //! Communication on real ranks: each test starts this very program under `mpirun`, with a case for its ranks to play.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use trireme::comm::{self, Comm, Error, Verdict, World};
@@ -200,13 +203,7 @@ fn many_die() -> ! {
 /// Runs `case` on `ranks` ranks (0: without mpirun).
 fn play(case: &str, ranks: usize) -> (Output, Duration) {
     let this = std::env::current_exe().expect("the test program has a path");
-    let mut command = match ranks {
-        0 => Command::new(&this),
-        _ => Command::new("mpirun"),
-    };
-    if ranks > 0 {
-        command.args(["-n", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"]).arg(&this);
-    }
+    let mut command = program::on_ranks(ranks, &this);
     command.args(["worker", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     let settings = [
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),

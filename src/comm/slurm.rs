@@ -13,17 +13,44 @@ pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     if lookup("SLURM_JOB_ID").is_none() {
         return Verdict::Ok;
     }
-    let number = |name: &str| lookup(name)?.parse::<usize>().ok();
     // An mpirun starts its daemons by srun, one a node: the step's number of tasks is then the number of daemons.
     let by_mpirun = launcher::has_mpirun(&lookup);
-    let step = lookup("SLURM_STEP_ID").is_some().then(|| number("SLURM_STEP_NUM_TASKS")).flatten();
-    match (step, number("SLURM_NTASKS")) {
+    match (step_tasks(&lookup), number(&lookup, "SLURM_NTASKS")) {
         (Some(tasks), _) if !by_mpirun && tasks > 1 && size == 1 => Verdict::Fatal(lone_ranks(tasks)),
         (Some(tasks), _) if !by_mpirun && tasks != size => Verdict::Warning(mismatch("this step of", tasks, size)),
         (Some(_), _) if !by_mpirun => Verdict::Ok,
         (_, Some(tasks)) if tasks != size => Verdict::Warning(mismatch("the job with", tasks, size)),
         _ => Verdict::Ok,
     }
+}
+
+/// What will keep MPI from seeing the other tasks of an srun step; task 0 tells it before MPI starts, since Open MPI then ends
+/// the process with a text that blames its own build. `library` is MPI's name and version.
+pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option<String> {
+    let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1)?;
+    if launcher::has_mpirun(&lookup) || lookup("SLURM_PROCID").as_deref() != Some("0") {
+        return None;
+    }
+    let has = |name| lookup(name).is_some();
+    let how = match (has("PMIX_RANK"), has("PMI_RANK"), library.starts_with("Open MPI")) {
+        (false, false, _) => "without any PMI (--mpi=none, or Slurm's default)",
+        (false, true, true) => "by PMI-2, which Open MPI rarely speaks",
+        _ => return None,
+    };
+    Some(format!(
+        "srun started {tasks} tasks {how}; if MPI fails now, or sees one rank only: srun --mpi=pmix (Open MPI) or srun \
+         --mpi=pmi2 (MPICH, Intel MPI); `srun --mpi=list` names what this Slurm has"
+    ))
+}
+
+fn number(lookup: &impl Fn(&str) -> Option<String>, name: &str) -> Option<usize> {
+    lookup(name)?.parse().ok()
+}
+
+/// Tasks of the srun step that this process is in.
+fn step_tasks(lookup: &impl Fn(&str) -> Option<String>) -> Option<usize> {
+    lookup("SLURM_STEP_ID")?;
+    number(lookup, "SLURM_STEP_NUM_TASKS")
 }
 
 fn lone_ranks(tasks: usize) -> String {
@@ -99,6 +126,27 @@ mod tests {
         let Verdict::Warning(text) = verdict(&batch, 1) else { panic!("no warning") };
         assert!(text.contains("MPI sees 1 rank(s)") && text.contains("4 task(s)"), "{text}");
         assert_eq!(verdict(&batch, 4), Verdict::Ok);
+    }
+
+    #[test]
+    fn a_pmi_that_mpi_will_not_find_is_foreseen_by_task_0() {
+        let foreseen = |more: &[(&'static str, &'static str)], library| {
+            let pairs = step_and(more);
+            let lookup = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
+            foresee(lookup, library)
+        };
+        let first = ("SLURM_PROCID", "0");
+        let text = foreseen(&[first], "MPICH Version: 4.0.2").unwrap();
+        assert!(text.contains("4 tasks without any PMI") && text.contains("--mpi=pmix"), "{text}");
+        let text = foreseen(&[first, ("PMI_RANK", "0")], "Open MPI v4.1.4").unwrap();
+        assert!(text.contains("4 tasks by PMI-2"), "{text}");
+        assert_eq!(foreseen(&[first, ("PMI_RANK", "0")], "MPICH Version: 4.0.2"), None);
+        assert_eq!(foreseen(&[first, ("PMIX_RANK", "0")], "Open MPI v4.1.4"), None);
+        assert_eq!(foreseen(&[first, ("OMPI_COMM_WORLD_SIZE", "4")], "Open MPI v4.1.4"), None);
+        assert_eq!(foreseen(&[("SLURM_PROCID", "1")], "Open MPI v4.1.4"), None);
+        let alone = [("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "1"), first];
+        let lookup = |name: &str| alone.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
+        assert_eq!(foresee(lookup, "Open MPI v4.1.4"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::die::{self, Phase};
-use super::{Error, World, WorldInfo, die::die, known_answer, launcher};
+use super::{Error, World, WorldInfo, die::die, known_answer, launcher, slurm, sys};
 
 /// Handle to MPI and to the thread that owns it. Clones are handles to the same.
 ///
@@ -299,6 +299,9 @@ fn ends_all_on_panic<R>(shared: &Shared, f: impl FnOnce() -> R) -> R {
 
 /// The thread's life: initialise, work off the queue, finalise.
 fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
+    if let Some(text) = slurm::foresee(launcher::variable, &sys::library_version()) {
+        eprintln!("warning: {text}");
+    }
     let opened = World::open().and_then(|(world, info)| {
         die::set_rank(info.rank, info.size);
         known_answer::check(&world)?;

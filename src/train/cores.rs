@@ -122,6 +122,20 @@ pub fn warning(masks: &[Mask]) -> Option<String> {
     ))
 }
 
+/// What to say when the environment makes OpenMP bind threads: before anything else runs it takes the process's first thread
+/// to one core, and all threads inherit that. `lookup` reads the environment.
+pub fn bound_by_openmp(lookup: impl Fn(&str) -> Option<String>) -> Option<String> {
+    if lookup("OMP_PROC_BIND").is_some_and(|value| value.eq_ignore_ascii_case("false")) {
+        return None;
+    }
+    let names = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"];
+    let (name, value) = names.into_iter().find_map(|name| Some((name, lookup(name)?)))?;
+    Some(format!(
+        "warning: {name}={value} lets OpenMP bind all threads of a rank, the loader's too, to one core: \
+         export OMP_PROC_BIND=false; srun or mpirun binds the ranks"
+    ))
+}
+
 /// What to say when all ranks of this node together are bound to fewer cores than it has.
 pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
@@ -186,6 +200,19 @@ mod tests {
         ]);
         assert_eq!(tightest("9:memory:/job\n4:cpu,cpuacct:/job\n", v1), Some(2));
         assert_eq!(tightest("4:cpu,cpuacct:/\n", v1), None);
+    }
+
+    #[test]
+    fn openmp_may_not_bind_threads() {
+        let said = |pairs: &[(&str, &str)]| {
+            bound_by_openmp(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string()))
+        };
+        assert_eq!(said(&[]), None);
+        assert_eq!(said(&[("OMP_PROC_BIND", "FALSE"), ("OMP_PLACES", "cores")]), None);
+        for (name, value) in [("OMP_PROC_BIND", "close"), ("OMP_PLACES", "cores"), ("GOMP_CPU_AFFINITY", "0-3")] {
+            let text = said(&[(name, value)]).unwrap();
+            assert!(text.contains(&format!("{name}={value}")) && text.contains("OMP_PROC_BIND=false"), "{text}");
+        }
     }
 
     #[test]

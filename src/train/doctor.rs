@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::session::Session;
-use super::{Error, bench};
+use super::{Error, bench, gpus};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::comm::{self, Comm, Verdict};
@@ -43,6 +43,9 @@ pub fn examine() -> Result<Option<Report>, Error> {
     let mut session = Session { comm, world, notes: Vec::new() };
     session.cores()?;
     findings.append(&mut session.notes);
+    let gpus = gpus::visible(&session.world.host);
+    let gpus = session.comm.run("exchange of GPUs", move |world| world.gather(gpus.line().as_bytes()))?;
+    findings.extend(gpus.and_then(|lines| gpus::shared(&lines)));
     let lines = session.comm.run("gathering of hosts", move |world| world.gather(line.as_bytes()))?;
     session.comm.finish()?;
     for line in lines.iter().flatten() {

@@ -16,6 +16,7 @@ pub mod doctor;
 mod error;
 pub mod evaluate;
 mod exchange;
+mod gpus;
 mod loading;
 pub mod model;
 mod output;

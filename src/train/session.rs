@@ -118,6 +118,7 @@ impl Session {
         let text = String::from_utf8_lossy(&lines);
         let masks: Vec<cores::Mask> = text.lines().map(cores::Mask::parse).collect();
         let cores = cores::share(&masks, self.world.rank);
+        self.notes.extend(cores::bound_by_openmp(comm::launcher::variable));
         self.notes.extend(cores::warning(&masks).or_else(|| cores::unused(&masks, &self.world.host)));
         Ok(cores)
     }

@@ -180,6 +180,7 @@ test_limit() {
 }
 
 start_cluster
+echo $CLUSTER; [ -z "${HOLD:-}" ] || { sleep "$HOLD"; exit 0; }
 [ $# -gt 0 ] || set -- train sweep doctor requeue cancel limit
 for name in "$@"; do
     echo "slurm: $name"

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -114,9 +115,23 @@ pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     if ranks == 0 {
         return Command::new(program);
     }
-    let mut mpirun = Command::new("mpirun");
-    mpirun.args(["-n", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"]).arg(program);
+    let (name, flags) = mpirun();
+    let mut mpirun = Command::new(name);
+    mpirun.args(["-n", &ranks.to_string()]).args(*flags).arg(program);
     mpirun
+}
+
+/// The `mpirun` that the variable MPIRUN names, else the one on the PATH; and what it wants to be told before it starts more ranks
+/// than there are cores.
+fn mpirun() -> &'static (String, &'static [&'static str]) {
+    static MPIRUN: OnceLock<(String, &[&str])> = OnceLock::new();
+    MPIRUN.get_or_init(|| {
+        let name = std::env::var("MPIRUN").unwrap_or("mpirun".into());
+        let version = Command::new(&name).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+        let version = String::from_utf8_lossy(&version);
+        let open_mpi = version.contains("Open MPI") || version.contains("OpenRTE");
+        (name, if open_mpi { &["--oversubscribe", "--bind-to", "none"] } else { &[] })
+    })
 }
 
 /// `trireme` with these arguments on `ranks` ranks, or without mpirun for 0.

@@ -1,0 +1,108 @@
+//! Which GPUs each rank may use, as environment and device files tell without CUDA; whether ranks must share one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+
+use crate::comm::launcher;
+
+/// The GPUs that one rank may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visible {
+    /// Its node.
+    host: String,
+    /// Names that are the same for all ranks of the node: a number of the machine's, or an id.
+    gpus: Vec<String>,
+}
+
+/// What this rank may use: the device files that it may open, or those of them that CUDA_VISIBLE_DEVICES names.
+pub fn visible(host: &str) -> Visible {
+    let chosen = launcher::variable("CUDA_VISIBLE_DEVICES");
+    Visible { host: host.to_string(), gpus: choose(chosen.as_deref(), &files()) }
+}
+
+/// Numbers of the NVIDIA devices that this process may open: a cgroup forbids a task those of its neighbours.
+fn files() -> Vec<String> {
+    let may_open = |n: &usize| File::options().read(true).write(true).open(format!("/dev/nvidia{n}")).is_ok();
+    (0..64).filter(may_open).map(|n| n.to_string()).collect()
+}
+
+/// CUDA counts the devices that it may open from 0 and stops at the first entry that is none of them.
+fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
+    let Some(chosen) = chosen else { return files.to_vec() };
+    let name = |entry: &str| match entry.parse::<usize>() {
+        Ok(n) if files.is_empty() => Some(n.to_string()),
+        Ok(n) => files.get(n).cloned(),
+        Err(_) => (entry.starts_with("GPU-") || entry.starts_with("MIG-")).then(|| entry.to_string()),
+    };
+    chosen.split(',').map(|entry| name(entry.trim())).take_while(Option::is_some).flatten().collect()
+}
+
+impl Visible {
+    /// `host gpu gpu ...`, for [`shared`].
+    pub fn line(&self) -> String {
+        [&[self.host.clone()], self.gpus.as_slice()].concat().join(" ")
+    }
+
+    fn parse(line: &[u8]) -> Self {
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split(' ').map(String::from);
+        Self { host: words.next().unwrap_or_default(), gpus: words.collect() }
+    }
+}
+
+/// What to say when a node has GPUs, but fewer than ranks; from the [`Visible::line`] of each rank.
+pub fn shared(lines: &[Vec<u8>]) -> Option<String> {
+    let ranks: Vec<Visible> = lines.iter().map(|line| Visible::parse(line)).collect();
+    let mut nodes: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for rank in &ranks {
+        let (count, gpus) = nodes.entry(&rank.host).or_default();
+        *count += 1;
+        gpus.extend(rank.gpus.iter().map(String::as_str));
+    }
+    let (host, (count, gpus)) = nodes.into_iter().find(|(_, (count, gpus))| (1..*count).contains(&gpus.len()))?;
+    Some(format!(
+        "the {count} ranks on {host} share {} GPU(s), {gpus:?}: ask for one a rank (sbatch --gpus-per-task=1), or \
+         start fewer ranks",
+        gpus.len()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(lines: &[&str]) -> Option<String> {
+        shared(&lines.iter().map(|line| line.as_bytes().to_vec()).collect::<Vec<_>>())
+    }
+
+    fn files(n: usize) -> Vec<String> {
+        (4..4 + n).map(|n| n.to_string()).collect()
+    }
+
+    #[test]
+    fn cuda_counts_what_it_may_open() {
+        assert_eq!(choose(None, &files(2)), ["4", "5"]);
+        assert_eq!(choose(Some("1"), &files(2)), ["5"]);
+        assert_eq!(choose(Some("0,1"), &[]), ["0", "1"]);
+        assert_eq!(choose(Some("GPU-8932f937, 1,7,0"), &files(2)), ["GPU-8932f937", "5"]);
+        for none in ["", "-1", "NoDevFiles"] {
+            assert_eq!(choose(Some(none), &files(2)), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn ranks_that_must_share_are_named() {
+        assert_eq!(say(&["a", "a"]), None);
+        assert_eq!(say(&["a 0", "a 1", "b 0", "b 1"]), None);
+        assert_eq!(say(&["a 0 1", "a 0 1"]), None);
+        let text = say(&["a 0", "a 1", "b 0", "b 0"]).unwrap();
+        assert!(text.contains("2 ranks on b share 1 GPU(s)") && text.contains("--gpus-per-task=1"), "{text}");
+        assert!(say(&["a 0 1", "a 0 1", "a 0 1"]).is_some_and(|text| text.contains("3 ranks on a share 2 GPU(s)")));
+    }
+
+    #[test]
+    fn lines_come_back_as_they_were() {
+        let rank = Visible { host: "a".into(), gpus: files(2) };
+        assert_eq!(Visible::parse(rank.line().as_bytes()), rank);
+    }
+}
