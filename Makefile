@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench bench-loader lint doc clean
+.PHONY: help setup build demo test test-slurm test-mpich bench bench-loader lint doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -19,6 +19,10 @@ RECIPE := recipes/fashion-mnist-lenet.toml
 # To build (MPI, HDF5, oneDNN, and what bindgen needs to read their headers), to run, and the demo's images.
 PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmake nasm pkg-config dataset-fashion-mnist
 
+# What `make test-slurm` and `make test-mpich` need beside; MPICH lies beside Open MPI, with suffixes.
+SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev shellcheck
+MPICH_PACKAGES := mpich libmpich-dev
+
 # Open MPI refuses root unless told twice; MPICH ignores the variables.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
@@ -27,13 +31,9 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 mpi_flags = $$($(MPIRUN) --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE' && { echo --bind-to none; \
 	[ "$$(nproc)" -ge $(1) ] || echo --oversubscribe; } || true)
 
-help: ## this list
-	@echo 'trireme: trains image classifiers data-parallel over MPI'
-	@echo
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
-
-setup: ## install the Debian packages that are missing (root or sudo)
-	@missing=''; for package in $(PACKAGES); do \
+# $(call install,PACKAGES): those that are missing, by apt-get.
+define install
+missing=''; for package in $(1); do \
 		[ "$$(dpkg-query -W -f '$${db:Status-Abbrev}' $$package 2>/dev/null | cut -c1-2)" = ii ] || missing="$$missing $$package"; \
 	done; \
 	command -v cc >/dev/null || missing="$$missing build-essential"; \
@@ -44,6 +44,15 @@ setup: ## install the Debian packages that are missing (root or sudo)
 	install="$$root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends$$missing"; \
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	$$install >"$$log" 2>&1 || { $$root apt-get -qq update && $$install >"$$log" 2>&1; } || { cat "$$log" >&2; exit 1; }
+endef
+
+help: ## this list
+	@echo 'trireme: trains image classifiers data-parallel over MPI'
+	@echo
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: ## install the Debian packages that are missing (root or sudo)
+	@$(call install,$(PACKAGES))
 
 build: ## target/release/trireme
 	@command -v $(CARGO) >/dev/null || { echo 'no cargo; install Rust from https://rustup.rs' >&2; exit 1; }
@@ -78,6 +87,19 @@ $(RUN)/model.h5: | $(DATA)/dataset.json
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
 	@$(CARGO) test --locked --workspace
+
+test-slurm: build $(DATA)/dataset.json ## the job scripts under a private Slurm on this machine (some ten minutes)
+	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh
+	@TRIREME='$(abspath $(BIN))' DATA='$(abspath $(DATA))' tests/slurm/run.sh
+
+# A folder of its own, as the mpi crate does not notice another mpicc. Plain mpicc and mpirun stay Open MPI's.
+test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead of Open MPI, then equal bits from both
+	@$(call install,$(PACKAGES) $(MPICH_PACKAGES))
+	@MPICC=mpicc.mpich MPIRUN=mpirun.mpich CARGO_TARGET_DIR=target-mpich CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
+		$(CARGO) test --locked --test comm --test laws -- --test-threads=2
+	@$(MAKE) --no-print-directory build $(DATA)/dataset.json
+	@DATA='$(abspath $(DATA))' tests/mpich/compare.sh '$(abspath $(BIN))' target-mpich/debug/trireme
 
 bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes; leave the machine alone)
 	@$(BIN) bench step --model resnet20 --batch 128 --threads 2

@@ -43,11 +43,13 @@ submit() {
     sbatch --parsable --ntasks=2 --cpus-per-task=1 --job-name=test "${options[@]}" "$scripts/$script" "$@"
 }
 
-# train OUT ARGUMENTS...: two workers and whole numbers, so that the bits depend on nothing else.
+# train OUT ARGUMENTS...: small batches, two workers, and whole numbers, so that the bits depend on nothing else.
+BATCH=16
 train() {
     local out=$1
     shift
-    submit train.sbatch "$recipe" --data "$DATA" --out "$WORK/$out" --set workers=2 --set reduce.codec=exact "$@"
+    submit train.sbatch "$recipe" --data "$DATA" --out "$WORK/$out" \
+        --set batch="$BATCH" --set workers=2 --set reduce.codec=exact "$@"
 }
 
 # field ID NAME: a field of a job, as JobState.
@@ -92,15 +94,15 @@ same_bits() {
 test_train() {
     local id
     id=$(train whole --max-steps 40)
-    finish "$id" COMPLETED 120
+    finish "$id" COMPLETED 300
     [ -s whole/model.h5 ] || fail 'no model.h5'
     grep '"event":"start"' whole/metrics.jsonl | grep -q '"ranks":2[,}]' || fail 'not two ranks'
     [ "$(steps whole)" = 40 ] || fail "$(steps whole) steps instead of 40"
     id=$(submit eval.sbatch "$WORK/whole/model.h5" --data "$DATA" --json)
-    finish "$id" COMPLETED 60
+    finish "$id" COMPLETED 120
     grep -q '"count": *10000' "test-$id.log" || fail "no score in: $(cat "test-$id.log")"
     id=$(submit data.sbatch info "$DATA")
-    finish "$id" COMPLETED 60
+    finish "$id" COMPLETED 120
     grep -q 60,000 "test-$id.log" || fail "no data set in: $(cat "test-$id.log")"
 }
 
@@ -109,8 +111,8 @@ test_sweep() {
     options=(--array=0-1)
     id=$(OUT=$WORK/sweep submit sweep.sbatch "$recipe" seed=3 'seed=4 schedule.base_lr=0.01' -- --data "$DATA" --max-steps 3)
     options=()
-    finish "${id}_0" COMPLETED 120
-    finish "${id}_1" COMPLETED 120
+    finish "${id}_0" COMPLETED 300
+    finish "${id}_1" COMPLETED 300
     grep -q '^seed = 3' sweep-0/recipe.toml || fail 'seed of the first run'
     grep -q '^seed = 4' sweep-1/recipe.toml || fail 'seed of the second run'
     grep -q '^base_lr = 0.01' sweep-1/recipe.toml || fail 'rate of the second run'
@@ -140,11 +142,11 @@ test_doctor() {
 test_requeue() {
     local id
     id=$(train plain --max-steps 60)
-    finish "$id" COMPLETED 120
+    finish "$id" COMPLETED 300
     id=$(train stopped --max-steps 60)
     reach stopped 10
     scancel --batch --signal=USR1 "$id"
-    finish "$id" COMPLETED 180
+    finish "$id" COMPLETED 300
     [ "$(field "$id" Restarts)" = 1 ] || fail "$(field "$id" Restarts) restarts instead of 1"
     [ "$(steps stopped)" = 60 ] || fail "$(steps stopped) steps in the log instead of 60"
     same_bits plain stopped
@@ -167,7 +169,7 @@ test_limit() {
     local id rate limit
     [ -s whole/metrics.jsonl ] || test_train
     rate=$(sed -n 's/.*"event":"end".*"img_per_s":\([0-9]*\).*/\1/p' whole/metrics.jsonl)
-    limit=$((rate * 100 / 64))
+    limit=$((rate * 100 / BATCH))
     id=$(train long --max-steps "$limit" --set log.every=10)
     finish "$id" COMPLETED 400
     options=(--time=1 --signal=B:USR1@20)
