@@ -88,10 +88,10 @@ test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
 	@$(CARGO) test --locked --workspace
 
-test-slurm: build $(DATA)/dataset.json ## the job scripts under a private Slurm on this machine (some ten minutes)
+test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
 	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh
-	@TRIREME='$(abspath $(BIN))' DATA='$(abspath $(DATA))' tests/slurm/run.sh
+	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 # A folder of its own, as the mpi crate does not notice another mpicc. Plain mpicc and mpirun stay Open MPI's.
 test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead of Open MPI, then equal bits from both
