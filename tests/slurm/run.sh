@@ -93,7 +93,7 @@ finish() {
 
 # steps OUT: steps in the log so far.
 steps() {
-    grep -c '"event":"step"' "$WORK/$1/metrics.jsonl" 2>/dev/null || true
+    { grep '"event":"step"' "$WORK/$1/metrics.jsonl" 2>/dev/null || true; } | wc -l
 }
 
 reach() {
@@ -170,6 +170,28 @@ test_requeue() {
     same_bits plain stopped
 }
 
+# local.sh: TERM stops with a checkpoint and is meant; a limit of time is followed by a restart, if asked for.
+test_local() {
+    local id code=0 arguments
+    arguments=("$recipe" --data "$DATA" --threads 1 --set epochs=500 --set batch="$BATCH" --set workers=2
+        --set reduce.codec=exact --max-steps 60)
+    "$scripts/local.sh" "${arguments[@]}" --out whole-local >local.log 2>&1 || fail "local.sh: code $?"
+    "$scripts/local.sh" -r 9 "${arguments[@]}" --out local >local.log 2>&1 &
+    id=$!
+    reach local 10
+    kill -TERM "$id"
+    wait "$id" || code=$?
+    [ "$code" = 75 ] || fail "local.sh ends with $code instead of 75 after TERM"
+    [ ! -e local/model.h5 ] || fail 'TERM stopped nothing'
+    "$scripts/local.sh" -r 9 "${arguments[@]}" --out local >local.log 2>&1 || fail "local.sh: code $?"
+    same_bits whole-local local
+    code=0
+    "$scripts/local.sh" -r 1 "$recipe" --data "$DATA" --out limited-local --threads 1 --set workers=2 --set epochs=500 \
+        --time-limit 5s >local.log 2>&1 || code=$?
+    [ "$code" = 75 ] || fail "local.sh ends with $code instead of 75 after its restarts"
+    grep -q '0 restart(s) left' local.log || fail 'no restart after --time-limit'
+}
+
 # scancel is meant: a checkpoint, but no requeue.
 test_cancel() {
     local id
@@ -201,7 +223,7 @@ test_limit() {
 
 make_data
 start_cluster
-[ $# -gt 0 ] || set -- train sweep doctor requeue cancel limit
+[ $# -gt 0 ] || set -- train sweep doctor requeue cancel local limit
 for name in "$@"; do
     echo "slurm: $name"
     "test_$name"
