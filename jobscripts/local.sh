@@ -58,5 +58,5 @@ for ((left = restarts; ; left--)); do
         [ -n "$interrupted" ]
     do :; done
     [ "$code" = 75 ] && [ -z "$stop" ] && [ "$left" -gt 0 ] || exit "$code"
-    echo "local.sh: goes on from the checkpoint ($left restart(s) left)" >&2
+    echo "local.sh: goes on from the checkpoint ($((left - 1)) restarts left)" >&2
 done

@@ -56,6 +56,8 @@ GresTypes=gpu
 NodeName=localhost NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=$cores Boards=1 SocketsPerBoard=1 CoresPerSocket=$cores ThreadsPerCore=1 RealMemory=2000 Gres=gpu:2 State=UNKNOWN
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 END
+    # Else in /tmp, by user and job number, where another Slurm's may lie.
+    echo "PMIxCliTmpDirBase=$CLUSTER/pmix" >"$CLUSTER/mpi.conf"
     # Slurm wants devices; any will do, as it only counts them.
     echo "NodeName=localhost Name=gpu File=$CLUSTER/gpu[0-1]" >"$CLUSTER/gres.conf"
     mknod "$CLUSTER/gpu0" c 1 3
@@ -64,7 +66,7 @@ END
 
 start_cluster() {
     CLUSTER=$(mktemp -d "${TMPDIR:-/tmp}/trireme-slurm-XXXXXX")
-    mkdir "$CLUSTER/state" "$CLUSTER/spool"
+    mkdir "$CLUSTER/state" "$CLUSTER/spool" "$CLUSTER/pmix"
     write_config
     export SLURM_CONF=$CLUSTER/slurm.conf
     slurmctld -c -f "$SLURM_CONF" 2>"$CLUSTER/start.log"

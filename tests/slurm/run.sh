@@ -189,7 +189,7 @@ test_local() {
     "$scripts/local.sh" -r 1 "$recipe" --data "$DATA" --out limited-local --threads 1 --set workers=2 --set epochs=500 \
         --time-limit 5s >local.log 2>&1 || code=$?
     [ "$code" = 75 ] || fail "local.sh ends with $code instead of 75 after its restarts"
-    grep -q '0 restart(s) left' local.log || fail 'no restart after --time-limit'
+    grep -q '0 restarts left' local.log || fail 'no restart after --time-limit'
 }
 
 # scancel is meant: a checkpoint, but no requeue.
