@@ -40,7 +40,7 @@ fn choose(chosen: Option<&str>, files: &[String]) -> Vec<String> {
 impl Visible {
     /// `host gpu gpu ...`, for [`shared`].
     pub fn line(&self) -> String {
-        [&[self.host.clone()], self.gpus.as_slice()].concat().join(" ")
+        std::iter::once(&self.host).chain(&self.gpus).map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 
     fn parse(line: &[u8]) -> Self {
