@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use super::buf::AlignedBuf;
-use super::narrow::Narrow;
+use super::narrow::{Narrow, put_in_frame};
 use super::onednn::{Engine, Layer, Md, Pass as Way, Primitive, arg, reorder};
 use super::threads::Threads;
 use super::{Cpu, Format, elementwise};
-use crate::backend::op::{Conv, Linear};
+use crate::backend::op::{Conv, Linear, Shape};
 use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// A pass whose weights (or their gradient) lie in another layout than the arena's, with the copy between them.
@@ -43,6 +43,42 @@ pub(super) struct Plan {
     backward_data: Option<Backward>,
     /// The input in plain order, where its padded channels keep the primitive from reading it.
     plain: Option<Unblocked>,
+    /// The input with its padding around it, where the primitive cannot pad by itself.
+    framed: Option<Framed>,
+}
+
+/// A plain image in the middle of zeros.
+struct Framed {
+    image: Shape,
+    /// Where the image lies: top, left, and the frame's height and width.
+    frame: [usize; 4],
+    x: AlignedBuf,
+}
+
+impl Framed {
+    /// For a convolution that oneDNN 2.x has for AVX2 only without padding: a kernel wider than 7 at a stride (AlexNet's first).
+    fn new(op: &Conv, x: &TensorDesc, y: &TensorDesc, wants_dx: bool, name: &str) -> Result<Option<Self>, Error> {
+        let refused = op.kernel[1] > 7 && op.stride != [1, 1] && op.pads != [0; 4];
+        if !refused || x.block != 1 || op.groups != 1 || wants_dx {
+            return Ok(None);
+        }
+        let extent = |axis: usize, size: usize, out: usize| {
+            ((out - 1) * op.stride[axis] + op.kernel[axis]).max(size + op.pads[axis])
+        };
+        let (height, width) = (extent(0, x.shape.h, y.shape.h), extent(1, x.shape.w, y.shape.w));
+        let buf = AlignedBuf::zeroed(x.n * x.shape.c * height * width, name)?;
+        Ok(Some(Self { image: x.shape, frame: [op.pads[0], op.pads[1], height, width], x: buf }))
+    }
+
+    fn fill(&mut self, threads: Threads, images: &[f32]) {
+        let (image, frame, elems) = (self.image, self.frame, self.image.elems());
+        let framed = image.c * frame[2] * frame[3];
+        threads.split(self.x.as_mut_slice(), framed, |first, run| {
+            for (n, to) in (first..).zip(run.chunks_exact_mut(framed)) {
+                put_in_frame(&images[n * elems..][..elems], image.w, image.h, frame, to);
+            }
+        });
+    }
 }
 
 /// A blocked input with padding between its channels, copied to plain order for a linear layer, and back for its gradient.
@@ -65,8 +101,14 @@ struct Geometry {
 impl Plan {
     /// Plans a convolution; its output is blocked.
     pub fn conv(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
-        let x = r.x[0];
+        let mut x = r.x[0];
         let y = TensorDesc { n: x.n, shape: output(r)?, block: cpu.block };
+        let framed = Framed::new(op, &x, &y, r.train && r.wants_dx, r.name)?;
+        let unpadded = op.clone().pads([0; 4]);
+        let op = framed.as_ref().map_or(op, |f| {
+            x = x.with_shape(Shape::image(x.shape.c, f.frame[2], f.frame[3]));
+            &unpadded
+        });
         let (i, o, [kh, kw]) = (x.shape.c / op.groups, op.out_channels / op.groups, op.kernel);
         let w_dims = if op.groups == 1 { vec![o, i, kh, kw] } else { vec![op.groups, o, i, kh, kw] };
         let geometry = Geometry {
@@ -77,7 +119,7 @@ impl Plan {
             window: Some((op.stride, fitted_pads(op, &x, &y))),
             relu: op.relu,
         };
-        let mut plan = Self::new(cpu, r, geometry, y, None)?;
+        let mut plan = Self { framed, ..Self::new(cpu, r, geometry, y, None)? };
         if let Some(WeightGradient::Primitive(b)) = &plan.backward_weights
             && b.primitive.name().starts_with("ref")
             && x.block == 1
@@ -157,12 +199,13 @@ impl Plan {
             backward_weights,
             backward_data,
             plain,
+            framed: None,
         })
     }
 }
 
 /// The output's shape, or why there is none.
-fn output(r: &Request<'_, Cpu>) -> Result<crate::backend::op::Shape, Error> {
+fn output(r: &Request<'_, Cpu>) -> Result<Shape, Error> {
     r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })
 }
 
@@ -197,7 +240,8 @@ impl Planned<Cpu> for Plan {
             WeightGradient::Narrow(narrow, _) => narrow.bytes(),
         });
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
-        weights + self.backward_data.as_ref().map_or(0, detour) + plain * 4
+        let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
+        weights + self.backward_data.as_ref().map_or(0, detour) + (plain + framed) * 4
     }
 
     fn implementation(&self) -> String {
@@ -211,12 +255,16 @@ impl Planned<Cpu> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let x = match &mut self.plain {
-            Some(p) => {
+        let x = match (&mut self.plain, &mut self.framed) {
+            (Some(p), _) => {
                 p.desc.to_plain(x[0].as_slice(), p.x.as_mut_slice());
                 &p.x
             }
-            None => x[0],
+            (None, Some(f)) => {
+                f.fill(self.threads, x[0].as_slice());
+                &f.x
+            }
+            (None, None) => x[0],
         };
         let mut data = vec![
             (arg::SRC, pointer(x.as_slice())),
@@ -264,7 +312,8 @@ impl Plan {
         dy: &[f32],
         dparams: &mut Arena<Cpu>,
     ) -> Result<(), Error> {
-        let x = self.plain.as_ref().map_or(x, |p| &p.x).as_slice();
+        let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
+        let x = own.unwrap_or(x).as_slice();
         let db = self.bias.map(|_| dparams.get_mut(pass.slots[1]).as_mut_ptr());
         match &mut self.backward_weights {
             None => Err(not_planned(&self.name)),

@@ -128,7 +128,13 @@ impl Narrow {
 }
 
 /// Copies a plain image into the middle of its zero frame.
-fn put_in_frame(image: &[f32], w: usize, h: usize, [top, left, height, width]: [usize; 4], framed: &mut [f32]) {
+pub(super) fn put_in_frame(
+    image: &[f32],
+    w: usize,
+    h: usize,
+    [top, left, height, width]: [usize; 4],
+    framed: &mut [f32],
+) {
     for (row, from) in image.chunks_exact(w).enumerate() {
         let at = (row / h * height + row % h + top) * width + left;
         framed[at..at + w].copy_from_slice(from);
