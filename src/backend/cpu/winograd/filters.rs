@@ -168,8 +168,8 @@ impl Filters {
                 let from = row * self.row_step + (column + lane) * self.column_step;
                 // SAFETY: the taps of this row and column are this call's alone.
                 let to = unsafe { dw.part(from..from + k * k) };
-                for (tap, to) in to.iter_mut().enumerate() {
-                    *to = taps[tap / k][tap % k][lane];
+                for (to, taps) in to.chunks_exact_mut(k).zip(&taps) {
+                    to.iter_mut().zip(taps).for_each(|(to, lanes)| *to = lanes[lane]);
                 }
             });
         });
