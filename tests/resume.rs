@@ -306,19 +306,22 @@ fn a_run_that_would_compute_something_else_is_refused() {
 fn a_named_checkpoint() {
     let setting = Setting::plain();
     setting.train("out", 0, &["--set", "checkpoint.every=3 steps"]).succeeded();
-    let (out, third) = (setting.out("out"), checkpoint(&setting.out("out"), 9).display().to_string());
+    let out = setting.out("out");
+    // one that is due while another is being written comes later
+    let at = checkpoints(&out).into_iter().filter(|step| *step < 12).max().unwrap();
+    let (next, named) = ((at + 1).to_string(), checkpoint(&out, at).display().to_string());
     let model = fs::read(setting.out("out/model.h5")).unwrap();
     // into a fresh OUT
-    setting.train("fresh", 2, &["--resume", &third]).succeeded();
+    setting.train("fresh", 2, &["--resume", &named]).succeeded();
     assert!(fs::read(setting.out("fresh/model.h5")).unwrap() == model);
-    assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], 10);
+    assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
     // not into another run's
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
-    setting.train("other", 2, &["--resume", &third]).failed(2, &["is not empty", "is not one of its checkpoints"]);
+    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", "is not one of its checkpoints"]);
     // back in the same: what came after it goes out of the way
-    setting.train("out", 2, &["--resume", &third, "--max-steps", "10"]).succeeded();
-    assert_eq!(events(&out, "step").last().unwrap()["step"], 10);
-    assert!(checkpoints(&out).iter().all(|step| *step <= 10), "{:?}", files(&out));
+    setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
+    assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
+    assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));
     assert!(files(&out).contains(&"checkpoints/aside-step-00000012.h5".to_string()), "{:?}", files(&out));
     // a model is no checkpoint
     let model = setting.out("out/model.h5");
