@@ -71,7 +71,7 @@ impl Stop {
             (SIGTERM, _) => "SIGTERM".into(),
             (SIGINT, _) => "SIGINT".into(),
             (SIGUSR1, _) => "SIGUSR1".into(),
-            (_, Some(limit)) if self.is_late() => format!("{} is near", limit.name),
+            (_, Some(limit)) if self.is_late_in(APART) => format!("{} is near", limit.name),
             _ => "another rank was told to".into(),
         }
     }
@@ -92,9 +92,16 @@ impl Stop {
     }
 
     fn is_late(&self) -> bool {
-        self.limit.as_ref().is_some_and(|limit| Instant::now() + self.margin() >= limit.at)
+        self.is_late_in(Duration::ZERO)
+    }
+
+    fn is_late_in(&self, time: Duration) -> bool {
+        self.limit.as_ref().is_some_and(|limit| Instant::now() + time + self.margin() >= limit.at)
     }
 }
+
+/// By how much ranks may differ in when a limit is near: each counts from its own start, and its steps are its own.
+const APART: Duration = Duration::from_secs(2);
 
 /// How long until Slurm ends the job.
 fn slurm_end() -> Option<Duration> {
