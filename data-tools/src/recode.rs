@@ -18,6 +18,12 @@ use turbojpeg::{Colorspace, Compressor, DecompressHeader, Decompressor, Image, P
 /// Bytes of RGB pixels of the largest image that is taken: a hostile header must not cost the memory that
 /// it names. The number of pixels is that at which Pillow speaks of a decompression bomb.
 pub(crate) const MAX_BYTES: u64 = 1 << 29;
+/// Second bytes of JPEG's markers of a frame: baseline, extended, progressive, lossless.
+const START_OF_FRAME: std::ops::RangeInclusive<u8> = 0xc0..=0xc3;
+
+/// Of SOS.
+const START_OF_SCAN: std::ops::RangeInclusive<u8> = 0xda..=0xda;
+
 /// Quality of JPEGs, where none is asked for.
 const QUALITY: u8 = 90;
 /// Quality of JPEGs that are written only because their source is no RGB JPEG, as TensorFlow's scripts have it.
@@ -195,6 +201,14 @@ impl Recoder {
     }
 
     fn jpeg_header(&mut self, file: &[u8]) -> Result<DecompressHeader, String> {
+        let has = |markers: std::ops::RangeInclusive<u8>| {
+            file.windows(2).any(|pair| pair[0] == 0xff && markers.contains(&pair[1]))
+        };
+        let empty = || Err("the JPEG file holds no image (cut short?)".into());
+        // libjpeg accepts files of tables alone, and what it then says of a size is chance
+        if !has(START_OF_FRAME) {
+            return empty();
+        }
         let header = match self.decoder.read_header(file) {
             Ok(header) => header,
             Err(error) => {
@@ -203,9 +217,8 @@ impl Recoder {
                 return Err(words(error));
             }
         };
-        // libjpeg accepts files of tables alone, and says nothing of a size then.
-        if !file.windows(2).any(|marker| marker == [0xff, 0xda]) {
-            return Err("the JPEG file holds no image (cut short?)".into());
+        if !has(START_OF_SCAN) {
+            return empty();
         }
         check_size(header.height as u64, header.width as u64)?;
         if !ends_with(file, &[0xff, 0xd9]) {
