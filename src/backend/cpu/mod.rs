@@ -6,6 +6,7 @@ mod affine;
 mod buf;
 mod dropout;
 mod elementwise;
+mod layout;
 mod loss;
 mod lrn;
 mod narrow;
@@ -13,6 +14,7 @@ mod norm;
 mod onednn;
 mod pool;
 mod shortcut;
+mod signals;
 mod threads;
 mod update;
 mod winograd;
@@ -22,7 +24,8 @@ use std::rc::Rc;
 use crate::simd;
 pub use buf::AlignedBuf;
 use buf::Scratch;
-use onednn::{Engine, Md, arg, reorder};
+use layout::Md;
+use onednn::Engine;
 use threads::Threads;
 
 use super::op::{Op, Shape};
@@ -83,20 +86,15 @@ impl Arena<Cpu> {
     }
 }
 
-impl Cpu {
-    /// Copies weights from one layout to another.
-    fn convert(&self, from: (&Md, &[f32]), to: (&Md, &mut [f32])) -> Result<(), Error> {
-        let copy = reorder(&self.engine, from.0, to.0, "weights")?;
-        for (what, md, len) in [("source", from.0, from.1.len()), ("target", to.0, to.1.len())] {
-            if len < md.elems() {
-                let (expected, got) = (format!("{} elements", md.elems()), len.to_string());
-                return Err(Error::Size { op: format!("{what} of a weight copy"), expected, got });
-            }
+/// Whether both sides of a copy of weights are as long as their layout says.
+fn fits(md: &Md, plain: &[f32], packed: &[f32]) -> Result<(), Error> {
+    for (what, elems, len) in [("plain", md.plain_elems(), plain.len()), ("packed", md.elems(), packed.len())] {
+        if len < elems {
+            let (expected, got) = (format!("{elems} elements"), len.to_string());
+            return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });
         }
-        let data = [(arg::SRC, from.1.as_ptr().cast_mut()), (arg::DST, to.1.as_mut_ptr())];
-        // SAFETY: both slices hold what their layouts need (checked above); the target is exclusively borrowed.
-        unsafe { copy.run(&self.engine, &data) }
     }
+    Ok(())
 }
 
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
@@ -166,7 +164,11 @@ impl Backend for Cpu {
 
     fn pack(&self, format: &Format, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
         match format {
-            Format::Weights(md) => self.convert((&md.as_plain()?, plain), (md, arena.get_mut(slot))),
+            Format::Weights(md) => {
+                fits(md, plain, arena.get(slot))?;
+                md.pack(plain, arena.get_mut(slot));
+                Ok(())
+            }
             Format::Plain(n) => {
                 arena.get_mut(slot)[..*n].copy_from_slice(plain);
                 Ok(())
@@ -176,7 +178,11 @@ impl Backend for Cpu {
 
     fn unpack(&self, format: &Format, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
         match format {
-            Format::Weights(md) => self.convert((md, arena.get(slot)), (&md.as_plain()?, plain)),
+            Format::Weights(md) => {
+                fits(md, plain, arena.get(slot))?;
+                md.unpack(arena.get(slot), plain);
+                Ok(())
+            }
             Format::Plain(n) => {
                 plain.copy_from_slice(&arena.get(slot)[..*n]);
                 Ok(())
