@@ -18,6 +18,10 @@ pub use tensor::TensorDesc;
 pub use update::{RmsProp, Rule, Stretch, Update};
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
+///
+/// Its elements come to the host by [`Buffer::fetch`], [`Buffer::staged`] and [`Buffer::unstage`], from any thread; where the
+/// host can address them this is no copy at all. A device starts copies of its own and orders them: what it does with the buffer
+/// next waits for them, and they wait for what was enqueued before its last [`Backend::mark`].
 pub trait Buffer: Send + Default + 'static {
     /// Elements.
     fn len(&self) -> usize;
@@ -27,11 +31,29 @@ pub trait Buffer: Send + Default + 'static {
         self.len() == 0
     }
 
+    /// Tells memories that are alive at the same time apart: an address.
+    fn place(&self) -> usize;
+
     /// The elements, where the host can address them.
     fn host(&self) -> Option<&[f32]>;
 
-    /// The elements for writing, where the host can address them.
-    fn host_mut(&mut self) -> Option<&mut [f32]>;
+    /// Starts the way of the elements to the host, and does not wait.
+    fn fetch(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The elements on the host, where they are once [`Buffer::fetch`] has brought them: waits for that. Without a `fetch` what
+    /// they are before the first write is not said.
+    fn staged(&mut self) -> Result<&mut [f32], Error>;
+
+    /// Starts the way of what [`Buffer::staged`] gave back to the device, and does not wait.
+    fn unstage(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
+    /// done. On another thread than the one that enqueues, a [`Backend::mark`] must have come after the last change.
+    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
 }
 
 /// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
@@ -45,6 +67,57 @@ pub struct DrawKey<'a> {
     pub ids: &'a [u64],
 }
 
+/// The images of a pass, as the host hands them over.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Plain NCHW, ready for the first layer.
+    Values(&'a [f32]),
+    /// Pixels, channels side by side (NHWC); byte b of channel c is the value `tables[c][b]`.
+    Bytes {
+        /// N times H times W times C.
+        pixels: &'a [u8],
+        /// One a channel.
+        tables: &'a [[f32; 256]],
+    },
+    /// Parts of pictures that [`Backend::keep`] has brought to the device.
+    Kept {
+        /// One a row.
+        views: &'a [View],
+        /// As for bytes; pixels outside a picture are bytes of 0.
+        tables: &'a [[f32; 256]],
+    },
+}
+
+/// A part of a kept picture, of the size that the network takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct View {
+    /// Which picture.
+    pub picture: u32,
+    /// Row of the picture that becomes the first; outside of it below 0 and beyond its height.
+    pub top: i32,
+    /// Column of the picture that becomes the first (or, mirrored, the last).
+    pub left: i32,
+    /// 1: the columns run from right to left.
+    pub mirrored: u32,
+}
+
+/// Everything that changes from one pass to the next of the same kind. A device keeps what its operations need of it in memory
+/// of its own: [`Backend::repeat`] replays them.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// One image a row.
+    pub images: Input<'a>,
+    /// Keys of the random draws; its ids tell the number of rows.
+    pub key: DrawKey<'a>,
+    /// What the loss will be asked for; none where only scores are wanted.
+    pub loss: Option<CrossEntropy<'a>>,
+    /// Running means and variances of all batch normalisations, see [`Pass::running_at`].
+    pub running: &'a [f32],
+    /// As in [`Pass`].
+    pub training: bool,
+}
+
 /// Everything a planned operation may read during a pass, beside its tensors.
 pub struct Pass<'a, B: Backend> {
     /// The device.
@@ -55,6 +128,8 @@ pub struct Pass<'a, B: Backend> {
     pub slots: &'a [Slot],
     /// Running means, then variances, of this op's channels.
     pub running: &'a [f32],
+    /// First of them in [`Start::running`].
+    pub running_at: usize,
     /// Batch statistics and dropout (true), or running statistics and none (false).
     pub training: bool,
     /// Keys of the random draws.
@@ -192,8 +267,63 @@ pub trait Backend: Sized + 'static {
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
 
+    /// Makes a pass ready: the network's input in `to`, and all else that changes from pass to pass where the operations of
+    /// this device look for it.
+    fn begin(&self, start: &Start<'_>, to: &mut Self::Buf) -> Result<(), Error> {
+        match start.images {
+            Input::Values(images) => self.upload(images, to),
+            Input::Bytes { .. } | Input::Kept { .. } => {
+                let why = "this device takes images as values".into();
+                Err(Error::Unsupported { op: "the network's input".into(), why })
+            }
+        }
+    }
+
+    /// Whether operations are enqueued and done later: then finished gradients leave when their whole pass is enqueued, and the
+    /// device may be given images as bytes.
+    fn queues(&self) -> bool {
+        false
+    }
+
+    /// Starts the way of images to the device whose [`Backend::begin`] comes next but for what is under way now.
+    fn prefetch(&self, _images: &Input<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Brings pictures of one size (bytes, HWC) to the device for good, for [`Input::Kept`]; false where they do not fit.
+    fn keep(&self, _pictures: &[u8], _height: usize, _width: usize) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Does `work`, or what it enqueued before under the same `key`: then the same memory is meant, and what else `work` reads
+    /// was given to [`Backend::begin`] before. `work` is called once or not at all.
+    fn repeat<E: From<Error>>(&self, _key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+        work()
+    }
+
+    /// Notes that the buffer is finished as far as this pass goes: copies of it to the host wait for all that was enqueued
+    /// before, and for nothing that comes later.
+    fn mark(&self, _buffer: &mut Self::Buf) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// For a device that enqueues: the sums of the last [`Backend::cross_entropy`] that gave none (zeros, where there was none),
+    /// once the device is through with all that was enqueued; the statistics of [`Planned::pool_statistics`] are there then,
+    /// too. The loss is NaN if an update before it has left a parameter that is not
+    /// finite.
+    fn sums(&self) -> Result<LossSums, Error> {
+        let why = "no sums are outstanding on this device".into();
+        Err(Error::Unsupported { op: "cross-entropy".into(), why })
+    }
+
     /// Copies a tensor to the host as plain NCHW.
     fn download(&self, desc: &TensorDesc, from: &Self::Buf) -> Result<Vec<f32>, Error>;
+
+    /// `to = from`.
+    fn copy(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
+
+    /// `to = 0`.
+    fn zero(&self, to: &mut Self::Buf) -> Result<(), Error>;
 
     /// `to += from`.
     fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
@@ -201,8 +331,13 @@ pub trait Backend: Sized + 'static {
     /// `to *= factor`.
     fn scale(&self, to: &mut Self::Buf, factor: f32) -> Result<(), Error>;
 
+    /// Looks at all gradients of a step before its updates: a device that scales its losses settles whether the step is left out.
+    fn inspect(&self, _gradients: &[Self::Buf]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// One optimizer step over the stretches of a chunk, whose `slots` are those of the rule, in its order; tells whether all
-    /// parameters are still finite.
+    /// parameters are still finite, as far as is known by now (see [`Backend::sums`]).
     fn update(
         &self,
         update: &Update,
@@ -221,12 +356,13 @@ pub trait Backend: Sized + 'static {
     /// `to += weight * (from - to)`.
     fn lerp(&self, to: &mut Self::Buf, from: &Self::Buf, weight: f32) -> Result<(), Error>;
 
-    /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`.
+    /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`. A device that enqueues takes
+    /// `ask` from [`Backend::begin`] where it was given there, and gives the sums later, by [`Backend::sums`].
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
         ask: CrossEntropy<'_>,
         x: &Self::Buf,
         dx: Option<&mut Self::Buf>,
-    ) -> Result<LossSums, Error>;
+    ) -> Result<Option<LossSums>, Error>;
 }

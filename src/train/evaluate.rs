@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Error;
 use super::session::Session;
 use super::stop::Stop;
-use crate::backend::{Backend, LossSums};
+use crate::backend::{Backend, Input, LossSums};
 use crate::nn::{Batch, Graph};
 use loaders::{EvalOrder, Loader, Options, Pipeline, Split};
 
@@ -60,7 +60,8 @@ impl Evaluation {
         // whichever rank had which batch. The counts are whole numbers, exact in any order.
         let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
         while let Some(batch) = loader.next()? {
-            let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
+            let one =
+                Batch { images: Input::Values(batch.images()), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);
             values[COUNTS + batch.step() as usize] = loss;

@@ -7,7 +7,7 @@ use super::costs::{MEASURED, Measured};
 use super::reduction::Reduction;
 use super::snapshot::to_bytes;
 use super::trace::{Lane, Trace};
-use crate::backend::{Backend, Buffer};
+use crate::backend::{self, Backend, Buffer};
 use crate::comm::codec::{Costs, Key, Reducer, Share, fixed};
 use crate::comm::{self, Comm, Pending, World};
 use crate::nn::{Gather, Graph};
@@ -37,7 +37,7 @@ pub struct Exchange<B: Backend> {
     reducers: Vec<Option<Reducer>>,
     step: u64,
     held: Vec<(usize, Vec<B::Buf>)>,
-    pending: Vec<(usize, Pending<Arrived<B>>)>,
+    pending: Vec<(usize, Pending<Way<B>>)>,
     waited: Duration,
     costs: Costs,
     measured: Measured,
@@ -47,10 +47,13 @@ pub struct Exchange<B: Backend> {
 /// Name of the exchange of a chunk.
 const GRADIENTS: &str = "sum of gradients";
 
-/// The exchange of a chunk, on whichever thread.
-trait Job<B: Backend>: FnOnce(&World) -> Result<Arrived<B>, comm::Error> + Send + 'static {}
+/// How the exchange of a chunk went, as far as the device goes.
+type Way<B> = Result<Arrived<B>, backend::Error>;
 
-impl<B: Backend, F: FnOnce(&World) -> Result<Arrived<B>, comm::Error> + Send + 'static> Job<B> for F {}
+/// The exchange of a chunk, on whichever thread.
+trait Job<B: Backend>: FnOnce(&World) -> Result<Way<B>, comm::Error> + Send + 'static {}
+
+impl<B: Backend, F: FnOnce(&World) -> Result<Way<B>, comm::Error> + Send + 'static> Job<B> for F {}
 
 /// What comes back from it.
 struct Arrived<B: Backend> {
@@ -109,7 +112,10 @@ impl<B: Backend> Exchange<B> {
     }
 
     /// Takes a finished chunk of gradients.
-    pub fn ready(&mut self, chunk: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
+    pub fn ready(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<(), Error> {
+        if self.travels() {
+            gradients.iter_mut().try_for_each(Buffer::fetch)?;
+        }
         if self.overlap && self.travels() {
             self.start(chunk, gradients)
         } else {
@@ -133,12 +139,16 @@ impl<B: Backend> Exchange<B> {
         let first = self.mine.end - gradients.len();
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         Ok(move |world: &World| {
-            // every backend of this build keeps its memory on the host
             let shares = gradients.iter_mut().enumerate();
-            let shares = shares.filter_map(|(i, g)| Some(Share { worker: first + i, gradients: g.host_mut()? }));
+            let shares = shares.map(|(i, g)| Ok(Share { worker: first + i, gradients: g.staged()? })).collect();
+            let mut shares: Vec<Share<'_>> = match shares {
+                Ok(shares) => shares,
+                Err(error) => return Ok(Err(error)),
+            };
             let start = Instant::now();
-            let costs = reducer.reduce(world, &mut shares.collect::<Vec<_>>(), key, compare)?;
-            Ok(Arrived { gradients, reducer, start, costs })
+            let costs = reducer.reduce(world, &mut shares, key, compare)?;
+            let back = gradients.last_mut().map_or(Ok(()), Buffer::unstage);
+            Ok(back.map(|()| Arrived { gradients, reducer, start, costs }))
         })
     }
 
@@ -146,10 +156,10 @@ impl<B: Backend> Exchange<B> {
         &mut self,
         graph: &mut Graph<B>,
         chunk: usize,
-        arrived: Result<Arrived<B>, comm::Error>,
+        arrived: Result<Way<B>, comm::Error>,
         lane: Lane,
     ) -> Result<(), Error> {
-        let arrived = arrived.map_err(|e| known_to_all(e, self.root))?;
+        let arrived = arrived.map_err(|e| known_to_all(e, self.root))??;
         let mut at = arrived.start;
         let Costs { encode, wire, decode, .. } = arrived.costs;
         for (kind, took) in [("encode", encode), ("wire", wire), ("decode", decode)] {

@@ -12,7 +12,7 @@ use super::session::Session;
 use super::skips::Skips;
 use super::sums::{Flags, StepSums, SumsLayout};
 use super::trace::{Lane, Trace};
-use crate::backend::Backend;
+use crate::backend::{Backend, Input};
 use crate::checkpoint::Progress;
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
@@ -180,11 +180,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.skips.note(batch.skipped(), (world.rank, world.size));
             // nothing to do unless records were left out
             run.graph.prepare(batch.len())?;
-            let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
+            let one = Batch { images: Input::Values(batch.images()), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
             let mut hand_over = |chunk, gradients| self.exchange.ready(chunk, gradients);
             let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
-            let worker_sums = run.graph.train(one, loss, turn, ready)?;
+            run.graph.start(one, loss, turn, ready)?;
+            let worker_sums = run.graph.sums()?;
             sums.add(&run.graph, worker_sums, worker, batch.ids());
         }
         Ok(sums)

@@ -201,6 +201,16 @@ impl Backend for Cpu {
         Ok(plain)
     }
 
+    fn copy(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice().copy_from_slice(from.as_slice());
+        Ok(())
+    }
+
+    fn zero(&self, to: &mut AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice().fill(0.0);
+        Ok(())
+    }
+
     fn add(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
         elementwise::add_to(self.threads, to.as_mut_slice(), from.as_slice());
         Ok(())
@@ -244,7 +254,7 @@ impl Backend for Cpu {
         ask: CrossEntropy<'_>,
         x: &AlignedBuf,
         dx: Option<&mut AlignedBuf>,
-    ) -> Result<LossSums, Error> {
-        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice))
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
     }
 }

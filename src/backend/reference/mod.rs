@@ -29,12 +29,21 @@ impl Buffer for HostBuf {
         self.0.len()
     }
 
+    fn place(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
     fn host(&self) -> Option<&[f32]> {
         Some(&self.0)
     }
 
-    fn host_mut(&mut self) -> Option<&mut [f32]> {
-        Some(&mut self.0)
+    fn staged(&mut self) -> Result<&mut [f32], Error> {
+        Ok(&mut self.0)
+    }
+
+    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error> {
+        to.copy_from_slice(&self.0[first..][..to.len()]);
+        Ok(())
     }
 }
 
@@ -109,6 +118,16 @@ impl Backend for Reference {
         Ok(from.0[..desc.elems()].to_vec())
     }
 
+    fn copy(&self, to: &mut HostBuf, from: &HostBuf) -> Result<(), Error> {
+        to.0.copy_from_slice(&from.0);
+        Ok(())
+    }
+
+    fn zero(&self, to: &mut HostBuf) -> Result<(), Error> {
+        to.0.fill(0.0);
+        Ok(())
+    }
+
     fn add(&self, to: &mut HostBuf, from: &HostBuf) -> Result<(), Error> {
         for (a, b) in to.0.iter_mut().zip(&from.0) {
             *a += b;
@@ -154,8 +173,8 @@ impl Backend for Reference {
         ask: CrossEntropy<'_>,
         x: &HostBuf,
         dx: Option<&mut HostBuf>,
-    ) -> Result<LossSums, Error> {
-        loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice()))
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice())).map(Some)
     }
 }
 

@@ -137,9 +137,10 @@ fn time_steps(
             let start = Instant::now();
             for chunk in (0..graph.layout().chunks.len()).filter(|_| part.size() > 1) {
                 let mut gradients = graph.take(chunk);
-                if let Some(values) = gradients.host_mut() {
-                    comm.run("sum of gradients", |_| part.sum_f32(values))?;
-                }
+                gradients.fetch()?;
+                let values = gradients.staged()?;
+                comm.run("sum of gradients", |_| part.sum_f32(values))?;
+                gradients.unstage()?;
                 graph.put(chunk, vec![gradients]);
             }
             waited = start.elapsed();

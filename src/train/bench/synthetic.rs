@@ -1,5 +1,6 @@
 //! A network that trains on one made-up batch, again and again: what benches of the step run.
 
+use crate::backend::Input;
 use crate::backend::cpu::Cpu;
 use crate::backend::op::Shape;
 use crate::models;
@@ -51,7 +52,7 @@ impl Synthetic {
 
     /// Forward, backward, `exchange`, update.
     pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<Cpu>) -> Result<(), Error>) -> Result<(), Error> {
-        let batch = Batch { images: &self.images, labels: &self.labels, ids: &self.ids, epoch: 0 };
+        let batch = Batch { images: Input::Values(&self.images), labels: &self.labels, ids: &self.ids, epoch: 0 };
         let loss = Loss { smoothing: 0.0, scale: 1.0 / self.ids.len() as f32 };
         self.graph.train::<Error>(batch, loss, Turn::ONLY, None)?;
         exchange(&mut self.graph)?;
