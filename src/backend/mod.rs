@@ -54,6 +54,9 @@ pub trait Buffer: Send + Default + 'static {
     /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
     /// done. On another thread than the one that enqueues, a [`Backend::mark`] must have come after the last change.
     fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
+
+    /// Copies elements from the host to those from `first` on, and waits for them, as [`Buffer::read`] does.
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error>;
 }
 
 /// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
@@ -245,10 +248,6 @@ pub trait Backend: Sized + 'static {
     /// Device, library, version, instruction set, threads: one line for the log.
     fn describe(&self) -> String;
 
-    /// One more instance, with one thread, for a thread of its own: it knows the formats of all others and can unpack their
-    /// memory meanwhile.
-    fn aside() -> Result<Self, Error>;
-
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
 
@@ -258,11 +257,12 @@ pub trait Backend: Sized + 'static {
     /// Elements that a parameter takes, padding included.
     fn format_elems(&self, format: &Self::Format) -> usize;
 
-    /// Writes a plain parameter (PyTorch's layout) into its place.
-    fn pack(&self, format: &Self::Format, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error>;
+    /// Turns a plain parameter (PyTorch's layout) into what its place in the arena is to hold. On the host, on any thread, like
+    /// its inverse; an arena does the rest ([`Arena::pack`], [`Arena::unpack`]).
+    fn pack(format: &Self::Format, plain: &[f32], packed: &mut [f32]) -> Result<(), Error>;
 
-    /// Reads a parameter back into its plain layout.
-    fn unpack(&self, format: &Self::Format, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error>;
+    /// Turns what a parameter's place holds back into its plain layout.
+    fn unpack(format: &Self::Format, packed: &[f32], plain: &mut [f32]) -> Result<(), Error>;
 
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;

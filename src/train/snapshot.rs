@@ -224,38 +224,31 @@ fn gone() -> Error {
 }
 
 fn write<B: Backend>(job: &Job<B>, plain: &Plain<B>, chunks: &[usize]) -> Result<u64, Error> {
-    let backend = B::aside()?;
     let Snapshot { weights, running, slots, ema } = &job.snapshot;
-    let layers = plain.layers(&backend, weights, running)?;
-    let ema = ema.as_ref().map(|(weights, running)| plain.layers(&backend, weights, running)).transpose()?;
-    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), plain.tensors(&backend, arena)?)));
+    let layers = plain.layers(weights, running)?;
+    let ema = ema.as_ref().map(|(weights, running)| plain.layers(weights, running)).transpose()?;
+    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), plain.tensors(arena)?)));
     let state = StateFile {
         model: ModelFile { layers, ema: ema.unwrap_or_default(), ..job.head.clone() },
         slots: slots.collect::<Result<_, Error>>()?,
-        residuals: residuals(&backend, plain, chunks, &job.residuals)?,
+        residuals: residuals(plain, chunks, &job.residuals)?,
         progress: job.progress.clone(),
     };
     Ok(state.write(&job.path)?)
 }
 
 /// Each worker's residuals out of flat bytes.
-fn residuals<B: Backend>(
-    backend: &B,
-    plain: &Plain<B>,
-    chunks: &[usize],
-    ranks: &[Vec<u8>],
-) -> Result<Vec<Vec<Tensor>>, Error> {
+fn residuals<B: Backend>(plain: &Plain<B>, chunks: &[usize], ranks: &[Vec<u8>]) -> Result<Vec<Vec<Tensor>>, Error> {
     let each = 4 * chunks.iter().sum::<usize>();
-    let mut arena = Arena::new(backend, chunks)?;
+    let mut flat: Vec<Vec<f32>> = chunks.iter().map(|&len| vec![0.0; len]).collect();
     let mut workers = Vec::new();
     for mut bytes in ranks.iter().flat_map(|rank| rank.chunks_exact(each)) {
-        for chunk in &mut arena.chunks {
+        for chunk in &mut flat {
             let (own, rest) = bytes.split_at(4 * chunk.len());
-            from_bytes(own, chunk.staged()?);
-            chunk.unstage()?;
+            from_bytes(own, chunk);
             bytes = rest;
         }
-        workers.push(plain.tensors(backend, &arena)?);
+        workers.push(plain.tensors_of(&flat)?);
     }
     Ok(workers)
 }

@@ -261,7 +261,7 @@ impl Case {
         }
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
             let mut d = vec![0.0; plain.len()];
-            backend.unpack(format, &dparams, *slot, &mut d).unwrap_or_else(|e| panic!("{what}: {e}"));
+            dparams.unpack(format, *slot, &mut d).unwrap_or_else(|e| panic!("{what}: {e}"));
             out.dparams.push(d);
         }
         let mut sums = vec![0.0; self.running.len()];
@@ -285,7 +285,7 @@ impl Case {
         }
         let mut arena = Arena::new(backend, &[end]).unwrap_or_else(|e| panic!("{e}"));
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
-            backend.pack(format, plain, &mut arena, *slot).unwrap_or_else(|e| panic!("{e}"));
+            arena.pack(format, plain, *slot).unwrap_or_else(|e| panic!("{e}"));
         }
         (arena, slots)
     }

@@ -113,4 +113,9 @@ impl Buffer for AlignedBuf {
         to.copy_from_slice(&self.as_slice()[first..][..to.len()]);
         Ok(())
     }
+
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error> {
+        self.as_mut_slice()[first..][..from.len()].copy_from_slice(from);
+        Ok(())
+    }
 }

@@ -125,10 +125,6 @@ impl Backend for Cpu {
         format!("cpu ({}, {isa}, {} thread{plural})", onednn::version(), self.threads.0)
     }
 
-    fn aside() -> Result<Self, Error> {
-        Self::new(1)
-    }
-
     fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
         AlignedBuf::zeroed(elems, "tensors")
     }
@@ -162,32 +158,26 @@ impl Backend for Cpu {
         }
     }
 
-    fn pack(&self, format: &Format, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
+    fn pack(format: &Format, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
         match format {
             Format::Weights(md) => {
-                fits(md, plain, arena.get(slot))?;
-                md.pack(plain, arena.get_mut(slot));
-                Ok(())
+                fits(md, plain, packed)?;
+                md.pack(plain, packed);
             }
-            Format::Plain(n) => {
-                arena.get_mut(slot)[..*n].copy_from_slice(plain);
-                Ok(())
-            }
+            Format::Plain(n) => packed[..*n].copy_from_slice(plain),
         }
+        Ok(())
     }
 
-    fn unpack(&self, format: &Format, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
+    fn unpack(format: &Format, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
         match format {
             Format::Weights(md) => {
-                fits(md, plain, arena.get(slot))?;
-                md.unpack(arena.get(slot), plain);
-                Ok(())
+                fits(md, plain, packed)?;
+                md.unpack(packed, plain);
             }
-            Format::Plain(n) => {
-                plain.copy_from_slice(&arena.get(slot)[..*n]);
-                Ok(())
-            }
+            Format::Plain(n) => plain.copy_from_slice(&packed[..*n]),
         }
+        Ok(())
     }
 
     fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {

@@ -45,6 +45,11 @@ impl Buffer for HostBuf {
         to.copy_from_slice(&self.0[first..][..to.len()]);
         Ok(())
     }
+
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error> {
+        self.0[first..][..from.len()].copy_from_slice(from);
+        Ok(())
+    }
 }
 
 impl Arena<Reference> {
@@ -66,10 +71,6 @@ impl Backend for Reference {
 
     fn describe(&self) -> String {
         "reference (plain loops, 1 thread)".into()
-    }
-
-    fn aside() -> Result<Self, Error> {
-        Ok(Self)
     }
 
     fn alloc(&self, elems: usize) -> Result<HostBuf, Error> {
@@ -99,13 +100,13 @@ impl Backend for Reference {
         *format
     }
 
-    fn pack(&self, _: &usize, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
-        arena.get_mut(slot).copy_from_slice(plain);
+    fn pack(_: &usize, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+        packed.copy_from_slice(plain);
         Ok(())
     }
 
-    fn unpack(&self, _: &usize, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
-        plain.copy_from_slice(arena.get(slot));
+    fn unpack(_: &usize, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        plain.copy_from_slice(packed);
         Ok(())
     }
 
