@@ -248,6 +248,11 @@ pub trait Backend: Sized + 'static {
     /// Device, library, version, instruction set, threads: one line for the log.
     fn describe(&self) -> String;
 
+    /// Bytes of the work space that all operations share.
+    fn scratch_bytes(&self) -> usize {
+        0
+    }
+
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
 

@@ -1,6 +1,6 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
-//! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
+//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
 //! `exchange` sums it over the ranks by the codec that [`reduction`] planned (`apart` and `rounds`: ranks that meet only now and
 //! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
 //! beside training), `resume` goes on from one, `stop` listens to signals.
@@ -32,6 +32,7 @@ pub mod session;
 mod skips;
 mod snapshot;
 mod staging;
+pub mod start;
 mod step;
 mod stop;
 mod sums;

@@ -58,11 +58,6 @@ impl Cpu {
         let engine = Rc::new(Engine::new(threads)?);
         Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block })
     }
-
-    /// Bytes of the work space that all operations share.
-    pub fn scratch_bytes(&self) -> usize {
-        self.engine.scratch_bytes() + self.scratch.bytes()
-    }
 }
 
 /// How a parameter lies in the arena.
@@ -123,6 +118,10 @@ impl Backend for Cpu {
         let (isa, _) = onednn::instruction_set();
         let plural = if self.threads.0 == 1 { "" } else { "s" };
         format!("cpu ({}, {isa}, {} thread{plural})", onednn::version(), self.threads.0)
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.engine.scratch_bytes() + self.scratch.bytes()
     }
 
     fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
