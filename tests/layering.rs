@@ -35,6 +35,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("hdf5_metno", "src/checkpoint/"),
     ("hdf5_sys", "src/checkpoint/"),
     ("clap", "src/cli/"),
+    ("cudarc", "src/backend/cuda/"),
 ];
 
 /// Beginnings of words of oneDNN's C API, and the one folder that may use them.
@@ -49,6 +50,7 @@ const UNSAFE: &[&str] = &[
     "loaders/src/resample/mix.rs",
     "loaders/src/sigbus.rs",
     "src/backend/cpu/",
+    "src/backend/cuda/",
     "src/comm/sys.rs",
     "src/simd.rs",
 ];

@@ -4,6 +4,7 @@
 mod across;
 pub mod arena;
 pub mod cpu;
+pub mod cuda;
 mod error;
 pub mod op;
 pub mod reference;
@@ -256,6 +257,16 @@ pub trait Backend: Sized + 'static {
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
 
+    /// f32 words that so many activations take.
+    fn words(&self, elems: usize) -> usize {
+        elems
+    }
+
+    /// Layout of the network's input.
+    fn input(&self, n: usize, shape: Shape) -> TensorDesc {
+        TensorDesc::plain(n, shape)
+    }
+
     /// Plans one operation.
     fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
@@ -272,9 +283,9 @@ pub trait Backend: Sized + 'static {
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
 
-    /// Makes a pass ready: the network's input in `to`, and all else that changes from pass to pass where the operations of
+    /// Makes a pass ready: the network's input in `to`, laid out as `desc` says, and all else that changes from pass to pass where the operations of
     /// this device look for it.
-    fn begin(&self, start: &Start<'_>, to: &mut Self::Buf) -> Result<(), Error> {
+    fn begin(&self, start: &Start<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
             Input::Bytes { .. } | Input::Kept { .. } => {
@@ -332,6 +343,11 @@ pub trait Backend: Sized + 'static {
 
     /// `to += from`.
     fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
+
+    /// `to += from` of activations or their gradients.
+    fn add_tensors(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error> {
+        self.add(to, from)
+    }
 
     /// `to *= factor`.
     fn scale(&self, to: &mut Self::Buf, factor: f32) -> Result<(), Error>;

@@ -108,10 +108,12 @@ impl<B: Backend> Graph<B> {
         let specs = param_specs(&net, &shapes);
         let (plan, descs) = make_plan(&backend, &net, &shapes, batch, None, purpose != Purpose::Infer)?;
         let formats: Vec<_> = plan.iter().map(|p| p.as_ref().map_or_else(Vec::new, |p| p.formats())).collect();
-        let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(p.as_deref(), d)).collect();
+        let facts: Vec<NodeFacts> =
+            plan.iter().zip(&descs[1..]).map(|(p, d)| facts(&backend, p.as_deref(), d)).collect();
+        let input = backend.words(descs[0].elems());
         let (memory, chunk_bytes) = match purpose {
-            Purpose::Train { chunk_bytes } => (Memory::train(&net, descs[0].elems(), &facts), chunk_bytes),
-            Purpose::Infer => (Memory::infer(&net, descs[0].elems(), &facts), usize::MAX),
+            Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
+            Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
         let layout = Layout::new(&backend, &net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];

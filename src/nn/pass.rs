@@ -224,7 +224,8 @@ impl<B: Backend> Graph<B> {
             running: &self.running,
             training,
         };
-        self.backend.begin(&start, &mut self.buffers[self.memory.tensors[0]])
+        let desc = TensorDesc { n: rows, ..self.memory_desc(0) };
+        self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
     }
 
     /// Does the device's part of a pass. Passes in whose midst ranks meet, and those that someone follows layer by layer, are
@@ -294,7 +295,7 @@ impl<B: Backend> Graph<B> {
         let (node, dy, second, dx) = match *step {
             Move::Add { to, from } => {
                 let mut sum = std::mem::take(&mut self.buffers[to]);
-                let result = self.backend.add(&mut sum, &self.buffers[from]);
+                let result = self.backend.add_tensors(&mut sum, &self.buffers[from]);
                 self.buffers[to] = sum;
                 return result;
             }

@@ -227,7 +227,9 @@ impl Case {
         let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
         let (running, training) = (self.running.as_slice(), self.training);
         let start = Start { images: Input::Values(&self.x[0]), key, loss: None, running, training };
-        backend.begin(&start, &mut rubbish(backend, self.x[0].len())).unwrap_or_else(|e| panic!("{what}: {e}"));
+        backend
+            .begin(&start, &x_desc, &mut rubbish(backend, self.x[0].len()))
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
         let pass = Pass { backend, params: &arena, slots: &slots, running, running_at: 0, training, key, across: None };
         let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();

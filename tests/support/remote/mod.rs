@@ -139,7 +139,7 @@ impl Backend for Remote {
         to.write(0, images)
     }
 
-    fn begin(&self, start: &Start<'_>, to: &mut RemoteBuf) -> Result<(), Error> {
+    fn begin(&self, start: &Start<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
         let (to, now) = (to.memory()?, queue::Now::of(start));
         let Input::Kept { views, tables } = start.images else {
             let images = values(&start.images, None, self.queues.input());
