@@ -1,0 +1,1 @@
+static int nothing; extern "C" int* trireme_nothing() { return &nothing; }

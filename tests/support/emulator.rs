@@ -1,0 +1,107 @@
+//! The stand-ins for CUDA's libraries (`tests/emulator`), for tests that run the CUDA backend on a machine without a GPU: built
+//! when first asked for, then put where cudarc finds them. No expectations of its own.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Libraries in the order in which each finds those that it needs.
+const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
+
+/// Why the stand-ins cannot run here.
+fn obstacle() -> Option<&'static str> {
+    let works = |program: &str| {
+        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !cfg!(target_arch = "x86_64") {
+        Some("it runs on x86-64 only")
+    } else if !works("g++") || !works("make") {
+        Some("no g++ and make (Debian: build-essential)")
+    } else {
+        None
+    }
+}
+
+/// The folder of the libraries, built when they are older than their sources; None where they cannot be built.
+pub fn folder() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER.get_or_init(|| obstacle().is_none().then(build)).as_deref()
+}
+
+fn build() -> PathBuf {
+    // CARGO_TARGET_TMPDIR is target/tmp
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("emulator");
+    fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let lock = File::create(folder.join("lock")).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    lock.lock().unwrap_or_else(|e| panic!("locking {}: {e}", folder.display()));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator");
+    let made = Command::new("make")
+        .args(["-s", "-C"])
+        .arg(&sources)
+        .arg(format!("OUT={}", folder.display()))
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap_or_else(|e| panic!("make: {e}"));
+    assert!(made.status.success(), "make in {}:\n{}", sources.display(), String::from_utf8_lossy(&made.stderr));
+    folder
+}
+
+/// Says aloud that `count` tests are left out, and why, unless the stand-ins can run.
+pub fn available(count: usize) -> bool {
+    match obstacle() {
+        None => true,
+        Some(why) => {
+            eprintln!("left out: {count} tests on the emulated GPU: {why}");
+            false
+        }
+    }
+}
+
+/// Loads the libraries into this process, so that cudarc finds them: the dynamic loader knows a loaded library by its soname.
+/// Gives false, and says so, where they cannot run or where a real driver is found first.
+pub fn load(tests: usize) -> bool {
+    static LOADED: OnceLock<bool> = OnceLock::new();
+    available(tests)
+        && *LOADED.get_or_init(|| {
+            let Some(folder) = folder() else { return false };
+            for library in LIBRARIES {
+                let path = CString::new(folder.join(library).into_os_string().into_encoded_bytes()).unwrap_or_default();
+                // SAFETY: the libraries' constructors do nothing that could harm; the message is copied at once
+                unsafe {
+                    if libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
+                        panic!("{}", CStr::from_ptr(libc::dlerror()).to_string_lossy());
+                    }
+                }
+            }
+            let name = cudarc::driver::CudaContext::new(0).and_then(|context| context.name());
+            let emulated = name.as_ref().is_ok_and(|name| name.starts_with("Emulated"));
+            if !emulated {
+                eprintln!("left out: {tests} tests on the emulated GPU: cudarc finds another driver ({name:?})");
+            }
+            emulated
+        })
+}
+
+/// What makes a program find the stand-ins: for `Command::env`, or `mpirun -x`.
+pub fn library_path() -> (&'static str, String) {
+    let folder = folder().map(|f| f.display().to_string()).unwrap_or_default();
+    match std::env::var("LD_LIBRARY_PATH") {
+        Ok(others) if !others.is_empty() => ("LD_LIBRARY_PATH", format!("{folder}:{others}")),
+        _ => ("LD_LIBRARY_PATH", folder),
+    }
+}
+
+/// Runs one ignored test of this test binary in a process of its own, with these settings.
+pub fn alone(test: &str, settings: &[(&str, &str)]) -> Output {
+    let own = std::env::current_exe().unwrap_or_else(|e| panic!("the test's own path: {e}"));
+    Command::new(own)
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap_or_else(|e| panic!("{test}: {e}"))
+}
