@@ -140,6 +140,27 @@ static void fiber_main() {
     __builtin_unreachable();
 }
 
+/// Makes a stack ready to be switched to, where `main` begins and never returns.
+static void* prepared(char* stack, size_t bytes, void (*main)()) {
+    auto* top = reinterpret_cast<void**>(stack + bytes);
+    // From the top: no return address, the function to begin with, six registers.
+    memset(top - 8, 0, 8 * sizeof(void*));
+    top[-2] = reinterpret_cast<void*>(main);
+    return top - 8;
+}
+
+void on_fresh_stack(void (*what)()) {
+    static void (*call)();
+    static void* back;
+    alignas(16) static char stack[STACK];
+    call = what;
+    trireme_switch(&back, prepared(stack, STACK, [] {
+        call();
+        void* ended;
+        trireme_switch(&ended, back);
+    }));
+}
+
 static void give_stack(Fiber& fiber) {
     if (free_stacks.empty()) {
         void* memory = mmap(nullptr, STACK + GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -148,11 +169,7 @@ static void give_stack(Fiber& fiber) {
     }
     fiber.stack = free_stacks.back();
     free_stacks.pop_back();
-    auto* top = reinterpret_cast<void**>(fiber.stack + GUARD + STACK);
-    // From the top: no return address, the function to begin with, six registers.
-    memset(top - 8, 0, 8 * sizeof(void*));
-    top[-2] = reinterpret_cast<void*>(fiber_main);
-    fiber.stack_pointer = top - 8;
+    fiber.stack_pointer = prepared(fiber.stack + GUARD, STACK, fiber_main);
 }
 
 static void resume(Fiber& fiber) {

@@ -141,5 +141,7 @@ struct Launch {
     size_t shared_bytes;
 };
 void run_launch(const Launch& launch);
+/// Calls a function on a stack of its own: that of a signal handler is too small to print from.
+void on_fresh_stack(void (*what)());
 
 }  // namespace emulator

@@ -60,10 +60,13 @@ std::string describe_address(CUdeviceptr at) {
 
 /// A bad address within the device's range gets a sentence before the process dies of it; any other goes to the handler before.
 static void on_fault(int number, siginfo_t* info, void* context) {
-    auto at = reinterpret_cast<CUdeviceptr>(info->si_addr);
+    static CUdeviceptr at;
+    at = reinterpret_cast<CUdeviceptr>(info->si_addr);
     if (range_begin && at >= range_begin && at < range_begin + RANGE) {
-        fprintf(stderr, "emulated CUDA: %s touched device memory at %s\n",
-                open_depth ? label->c_str() : "the host", describe_address(at).c_str());
+        on_fresh_stack([] {
+            refuse(CUDA_ERROR_ILLEGAL_ADDRESS, "%s touched device memory at %s", open_depth ? label->c_str() : "the host",
+                   describe_address(at).c_str());
+        });
         signal(number, SIG_DFL);
         return;
     }

@@ -16,6 +16,8 @@ struct CUfunc_st {
 
 struct CUmod_st {
     void* handle;
+    /// Stays open, since the dynamic loader takes two libraries of one path for one.
+    int file;
     const emulator::Module* module;
     size_t shared_bytes;
     std::vector<std::unique_ptr<CUfunc_st>> functions;
@@ -76,7 +78,7 @@ static CUresult load(const std::vector<char>& library, CUmodule* to) {
     }
     std::string path = "/proc/self/fd/" + std::to_string(file);
     void* handle = written == library.size() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-    close(file);
+    if (!handle) close(file);
     if (!handle) return refuse(CUDA_ERROR_INVALID_IMAGE, "a module does not load: %s", dlerror());
     auto* module = static_cast<const Module*>(dlsym(handle, "trireme_module"));
     if (!module) return refuse(CUDA_ERROR_INVALID_IMAGE, "a module without trireme_module");
@@ -84,7 +86,7 @@ static CUresult load(const std::vector<char>& library, CUmodule* to) {
     dlinfo(handle, RTLD_DI_LINKMAP, &map);
     std::pair<ElfW(Addr), size_t> search{map->l_addr, 0};
     dl_iterate_phdr(find_shared, &search);
-    *to = new CUmod_st{handle, module, search.second, {}};
+    *to = new CUmod_st{handle, file, module, search.second, {}};
     return CUDA_SUCCESS;
 }
 
@@ -122,6 +124,7 @@ CUresult cuModuleUnload(CUmodule module) {
     std::lock_guard guard(lock());
     drain_device(current_device());
     dlclose(module->handle);
+    close(module->file);
     delete module;
     return CUDA_SUCCESS;
 }

@@ -1,1 +1,0 @@
-static int nothing; extern "C" int* trireme_nothing() { return &nothing; }

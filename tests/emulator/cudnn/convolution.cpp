@@ -1,0 +1,148 @@
+// Convolutions in plain loops: operands are gathered by their strides into packed f32, sums are in f32 over taps and channels (and
+// over images in f64 for filters), results scattered by strides.
+#include <algorithm>
+
+#include "problem.h"
+
+namespace emulator {
+
+using Floats = std::vector<float>;
+
+/// In the order n, h, w, c.
+static Floats gather(const Tensor& t, const std::map<int64_t, CUdeviceptr>& memory, bool rounds) {
+    Floats packed(t.elements());
+    auto* from = reinterpret_cast<const void*>(memory.at(t.id));
+    size_t i = 0;
+    for (int64_t n = 0; n < t.dims[0]; ++n)
+        for (int64_t h = 0; h < t.dims[2]; ++h)
+            for (int64_t w = 0; w < t.dims[3]; ++w)
+                for (int64_t c = 0; c < t.dims[1]; ++c, ++i) {
+                    float value = read(from, t.element, t.at(n, c, h, w));
+                    packed[i] = rounds ? tf32(value) : value;
+                }
+    return packed;
+}
+
+__attribute__((target_clones("avx2", "default"))) static void add_scaled(float* to, float factor, const float* from, size_t count) {
+    for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+
+/// Calls `f(n, p, q, r, s, h, w)` for all places of the output and taps that fall into the image.
+template <class F>
+static void taps(const Problem& o, int64_t n, F f) {
+    for (int64_t p = 0; p < o.y.dims[2]; ++p)
+        for (int64_t q = 0; q < o.y.dims[3]; ++q)
+            for (int64_t r = 0; r < o.w.dims[2]; ++r)
+                for (int64_t s = 0; s < o.w.dims[3]; ++s) {
+                    int64_t h = p * o.stride[0] - o.pad[0] + r * o.dilation[0], w = q * o.stride[1] - o.pad[1] + s * o.dilation[1];
+                    if (h < 0 || h >= o.x.dims[2] || w < 0 || w >= o.x.dims[3]) continue;
+                    f((size_t)((n * o.y.dims[2] + p) * o.y.dims[3] + q), (size_t)(r * o.w.dims[3] + s),
+                      (size_t)((n * o.x.dims[2] + h) * o.x.dims[3] + w));
+                }
+}
+
+static Floats forward(const Problem& o, const Floats& x, const Floats& w) {
+    size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
+    size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
+    // filters with their outputs side by side: [tap][channel][output]
+    Floats turned(w.size()), y(o.y.elements(), 0.0f);
+    for (size_t i = 0; i < k; ++i)
+        for (size_t t = 0; t < rs; ++t)
+            for (size_t j = 0; j < cg; ++j) turned[(t * cg + j) * k + i] = w[(i * rs + t) * cg + j];
+    for (int64_t n = 0; n < o.x.dims[0]; ++n)
+        taps(o, n, [&](size_t out, size_t tap, size_t in) {
+            for (size_t group = 0; group < g; ++group)
+                for (size_t j = 0; j < cg; ++j)
+                    add_scaled(&y[out * k + group * kg], x[in * c + group * cg + j], &turned[(tap * cg + j) * k + group * kg], kg);
+        });
+    return y;
+}
+
+static Floats backward_data(const Problem& o, const Floats& w, const Floats& dy) {
+    size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
+    size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
+    Floats dx(o.x.elements(), 0.0f);
+    for (int64_t n = 0; n < o.x.dims[0]; ++n)
+        taps(o, n, [&](size_t out, size_t tap, size_t in) {
+            for (size_t i = 0; i < k; ++i)
+                add_scaled(&dx[in * c + i / kg * cg], dy[out * k + i], &w[(i * rs + tap) * cg], cg);
+        });
+    return dx;
+}
+
+static Floats backward_filter(const Problem& o, const Floats& x, const Floats& dy, int64_t first) {
+    size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
+    size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
+    std::vector<double> sum(o.w.elements(), 0.0);
+    Floats one(o.w.elements());
+    for (int64_t i = 0; i < o.x.dims[0]; ++i) {
+        std::fill(one.begin(), one.end(), 0.0f);
+        taps(o, (first + i) % o.x.dims[0], [&](size_t out, size_t tap, size_t in) {
+            for (size_t j = 0; j < k; ++j)
+                add_scaled(&one[(j * rs + tap) * cg], dy[out * k + j], &x[in * c + j / kg * cg], cg);
+        });
+        for (size_t j = 0; j < one.size(); ++j) sum[j] += one[j];
+    }
+    return Floats(sum.begin(), sum.end());
+}
+
+static float after(const Pointwise& op, float value, float other) {
+    switch (op.mode) {
+        case 0: return value + other;
+        case 1: return value * other;
+        default: return value > 0.0f ? value : value != value ? value : 0.0f;
+    }
+}
+
+/// Scales, adds what was there, does what follows, and writes by strides.
+static void scatter(const Problem& o, const Tensor& t, const Floats& packed, const std::map<int64_t, CUdeviceptr>& memory) {
+    auto* to = reinterpret_cast<void*>(memory.at(o.result.id));
+    size_t i = 0;
+    for (int64_t n = 0; n < t.dims[0]; ++n)
+        for (int64_t h = 0; h < t.dims[2]; ++h)
+            for (int64_t w = 0; w < t.dims[3]; ++w)
+                for (int64_t c = 0; c < t.dims[1]; ++c, ++i) {
+                    float value = (float)o.alpha * packed[i];
+                    size_t at = o.result.at(n, c, h, w);
+                    if (o.beta != 0) value += (float)o.beta * read(to, o.result.element, at);
+                    for (const Pointwise& op : o.after) {
+                        float other = 0;
+                        if (op.has_other) {
+                            const Tensor& b = op.other;
+                            size_t place = b.at(b.dims[0] > 1 ? n : 0, b.dims[1] > 1 ? c : 0, b.dims[2] > 1 ? h : 0, b.dims[3] > 1 ? w : 0);
+                            other = read(reinterpret_cast<const void*>(memory.at(b.id)), b.element, place);
+                        }
+                        value = after(op, value, other);
+                    }
+                    write(to, o.result.element, at, value);
+                }
+}
+
+std::vector<Engine> engines(const Problem& o) {
+    bool narrow = o.x.element != Element::F32;
+    int64_t space = (int64_t)(4 * o.y.elements());
+    std::vector<Engine> list;
+    // What a clock would like best comes first, as from cuDNN: settings must rule it out, not luck.
+    if (!narrow) list.push_back({3, true, false, true, 0});
+    if (o.direction != Direction::Forward) list.push_back({2, narrow, true, false, 256});
+    list.push_back({0, narrow, false, false, 0});
+    list.push_back({1, narrow, false, false, space});
+    return list;
+}
+
+void run(const Problem& o, const Engine& engine, const std::map<int64_t, CUdeviceptr>& memory, CUdeviceptr workspace) {
+    // An engine may leave anything in its work space.
+    if (engine.workspace) memset(reinterpret_cast<void*>(workspace), 0xff, (size_t)engine.workspace);
+    static int64_t runs = 0;
+    int64_t first = engine.nondeterministic ? ++runs % o.x.dims[0] : 0;
+    bool rounds = engine.rounds;
+    switch (o.direction) {
+        case Direction::Forward: return scatter(o, o.y, forward(o, gather(o.x, memory, rounds), gather(o.w, memory, rounds)), memory);
+        case Direction::Data:
+            return scatter(o, o.x, backward_data(o, gather(o.w, memory, rounds), gather(o.y, memory, rounds)), memory);
+        case Direction::Filter:
+            return scatter(o, o.w, backward_filter(o, gather(o.x, memory, rounds), gather(o.y, memory, rounds), first), memory);
+    }
+}
+
+}  // namespace emulator

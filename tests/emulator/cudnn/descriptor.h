@@ -1,0 +1,57 @@
+// Backend descriptors: attributes checked by type and count as the documentation gives them.
+#pragma once
+#include <memory>
+
+#include "names.h"
+#include "problem.h"
+
+struct cudnnContext {
+    CUstream stream = nullptr;
+};
+
+namespace emulator {
+
+struct Descriptor;
+
+/// A value as it was set, or as it may be read.
+struct Value {
+    Type type;
+    int64_t count;
+    std::vector<unsigned char> bytes;
+    std::vector<std::shared_ptr<Descriptor>> descriptors;
+};
+
+struct Descriptor {
+    Kind kind;
+    bool final = false;
+    std::map<int, Value> values;
+    // What finalising made of it.
+    Tensor tensor;
+    std::shared_ptr<Problem> problem;
+    Engine engine{};
+    std::vector<Engine> results;
+
+    template <class T> std::vector<T> get(int name) const {
+        auto found = values.find(name);
+        if (found == values.end()) return {};
+        auto* data = reinterpret_cast<const T*>(found->second.bytes.data());
+        return std::vector<T>(data, data + found->second.bytes.size() / sizeof(T));
+    }
+    template <class T> T one(int name, T otherwise) const {
+        auto all = get<T>(name);
+        return all.empty() ? otherwise : all[0];
+    }
+    std::shared_ptr<Descriptor> child(int name) const {
+        auto found = values.find(name);
+        return found == values.end() || found->second.descriptors.empty() ? nullptr : found->second.descriptors[0];
+    }
+};
+
+/// A message on stderr, kept for cudnnGetLastErrorString; gives `status`.
+Status complain(Status status, const char* format, ...) __attribute__((format(printf, 2, 3)));
+const std::string& last_complaint();
+
+/// Checks what was set, and understands it.
+Status finalize(Descriptor& descriptor);
+
+}  // namespace emulator
