@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 /// For each module of the root package, the other modules that it may name; `a::b` allows that part of `a` alone.
 const ARROWS: &[(&str, &[&str])] = &[
     ("simd", &[]),
-    ("backend", &["simd"]),
-    ("comm", &["simd"]),
+    ("region", &[]),
+    ("backend", &["region", "simd"]),
+    ("comm", &["region", "simd"]),
     ("checkpoint", &[]),
     ("report", &[]),
     ("nn", &["backend"]),
@@ -52,6 +53,7 @@ const UNSAFE: &[&str] = &[
     "src/backend/cpu/",
     "src/backend/cuda/",
     "src/comm/sys.rs",
+    "src/region.rs",
     "src/simd.rs",
 ];
 

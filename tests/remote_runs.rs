@@ -153,6 +153,17 @@ fn ranks_change_nothing() {
     }
 }
 
+/// The images travel as bytes above; here they do not travel at all.
+#[test]
+fn images_that_the_device_keeps_change_nothing() {
+    let setting = Setting::new();
+    let plain = setting.train("reference", "plain", 2, &["epochs=1"]);
+    assert_eq!(setting.train("remote", "kept", 2, &["epochs=1", "loader.cache=\"device\""]), plain);
+    let varied = ["epochs=1", "loader.cache=\"device\"", "augment.train=[\"brightness(9)\", \"normalize\"]"];
+    let ended = setting.start("remote", "not kept", 1, ["2", ""], &varied).succeeded();
+    assert!(ended.stderr.contains("loader.cache = \"device\" has no effect"), "{}", ended.stderr);
+}
+
 #[test]
 fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
     let setting = Setting::new();

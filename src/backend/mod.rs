@@ -11,6 +11,7 @@ pub mod reference;
 pub mod tensor;
 mod update;
 
+use crate::region::Region;
 pub use across::Across;
 pub use arena::{Arena, Slot};
 pub use error::Error;
@@ -50,6 +51,12 @@ pub trait Buffer: Send + Default + 'static {
     /// Starts the way of what [`Buffer::staged`] gave back to the device, and does not wait.
     fn unstage(&mut self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// The elements as a library may be given them that takes memory of this device, once all before the last
+    /// [`Backend::mark`] is done: waits for that. None where the host can address them, or where no library can be given them.
+    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
+        Ok(None)
     }
 
     /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
@@ -239,6 +246,16 @@ pub struct LossSums {
     pub count: u64,
 }
 
+/// A sum over all ranks that devices make among themselves, beside MPI.
+pub trait Collective<B: Backend>: Send {
+    /// Replaces the elements by their sums over all ranks, once all before the buffer's last [`Backend::mark`] is done; what the
+    /// device does with it next waits. All ranks call it in the same order. In f32, the order of additions is its own.
+    fn sum(&mut self, buffer: &mut B::Buf) -> Result<(), Error>;
+
+    /// Library and version, for the log.
+    fn describe(&self) -> String;
+}
+
 /// A device and the way it computes.
 pub trait Backend: Sized + 'static {
     /// Its memory.
@@ -265,6 +282,18 @@ pub trait Backend: Sized + 'static {
     /// Layout of the network's input.
     fn input(&self, n: usize, shape: Shape) -> TensorDesc {
         TensorDesc::plain(n, shape)
+    }
+
+    /// What all ranks must know to meet in a [`Collective`], made by rank 0; none where this kind of device has none, and the
+    /// error says why.
+    fn collective_id() -> Result<Option<Vec<u8>>, Error> {
+        Ok(None)
+    }
+
+    /// Joins all ranks' devices, each with rank 0's id; collective.
+    fn collective(&self, _id: &[u8], _rank: usize, _ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
+        let why = "devices of this kind do not sum among themselves".into();
+        Err(Error::Unsupported { op: "the exchange of gradients".into(), why })
     }
 
     /// Plans one operation.

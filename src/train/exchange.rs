@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::costs::{MEASURED, Measured};
+use super::path::Way;
 use super::reduction::Reduction;
 use super::snapshot::to_bytes;
 use super::trace::{Lane, Trace};
@@ -31,13 +32,15 @@ pub struct Exchange<B: Backend> {
     feedback: bool,
     gather: Gather,
     seed: u64,
+    /// The way of plain f32.
+    way: Way<B>,
     /// Whether chunks leave while backward goes on; else all leave at its end, where no core is spare for MPI.
     overlap: bool,
     /// One a chunk; those under way are not here.
     reducers: Vec<Option<Reducer>>,
     step: u64,
     held: Vec<(usize, Vec<B::Buf>)>,
-    pending: Vec<(usize, Pending<Way<B>>)>,
+    pending: Vec<(usize, Pending<Came<B>>)>,
     waited: Duration,
     costs: Costs,
     measured: Measured,
@@ -48,12 +51,12 @@ pub struct Exchange<B: Backend> {
 const GRADIENTS: &str = "sum of gradients";
 
 /// How the exchange of a chunk went, as far as the device goes.
-type Way<B> = Result<Arrived<B>, backend::Error>;
+type Came<B> = Result<Arrived<B>, backend::Error>;
 
 /// The exchange of a chunk, on whichever thread.
-trait Job<B: Backend>: FnOnce(&World) -> Result<Way<B>, comm::Error> + Send + 'static {}
+trait Job<B: Backend>: FnOnce(&World) -> Result<Came<B>, comm::Error> + Send + 'static {}
 
-impl<B: Backend, F: FnOnce(&World) -> Result<Way<B>, comm::Error> + Send + 'static> Job<B> for F {}
+impl<B: Backend, F: FnOnce(&World) -> Result<Came<B>, comm::Error> + Send + 'static> Job<B> for F {}
 
 /// What comes back from it.
 struct Arrived<B: Backend> {
@@ -68,7 +71,7 @@ impl<B: Backend> Exchange<B> {
     pub fn new(
         comm: Comm,
         (rank, ranks): (usize, usize),
-        overlap: bool,
+        (overlap, way): (bool, Way<B>),
         mine: std::ops::Range<usize>,
         plan: &mut Reduction,
     ) -> Self {
@@ -83,6 +86,7 @@ impl<B: Backend> Exchange<B> {
             feedback: plan.settings.error_feedback,
             gather: plan.gather(),
             seed: plan.seed,
+            way,
             overlap,
             reducers: std::mem::take(&mut plan.reducers).into_iter().map(Some).collect(),
             step: 0,
@@ -113,7 +117,7 @@ impl<B: Backend> Exchange<B> {
 
     /// Takes a finished chunk of gradients.
     pub fn ready(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<(), Error> {
-        if self.travels() {
+        if self.travels() && matches!(self.way, Way::Staged) {
             gradients.iter_mut().try_for_each(Buffer::fetch)?;
         }
         if self.overlap && self.travels() {
@@ -137,8 +141,12 @@ impl<B: Backend> Exchange<B> {
             .ok_or_else(|| Error::Failed(format!("gradient chunk {chunk} was handed over twice in one step")))?;
         let key = Key { seed: self.seed, step: self.step };
         let first = self.mine.end - gradients.len();
+        let way = self.way.clone();
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         Ok(move |world: &World| {
+            if !matches!(way, Way::Staged) {
+                return direct(&way, world, gradients, reducer);
+            }
             let shares = gradients.iter_mut().enumerate();
             let shares = shares.map(|(i, g)| Ok(Share { worker: first + i, gradients: g.staged()? })).collect();
             let mut shares: Vec<Share<'_>> = match shares {
@@ -156,7 +164,7 @@ impl<B: Backend> Exchange<B> {
         &mut self,
         graph: &mut Graph<B>,
         chunk: usize,
-        arrived: Result<Way<B>, comm::Error>,
+        arrived: Result<Came<B>, comm::Error>,
         lane: Lane,
     ) -> Result<(), Error> {
         let arrived = arrived.map_err(|e| known_to_all(e, self.root))??;
@@ -241,6 +249,23 @@ impl<B: Backend> Exchange<B> {
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }
+}
+
+/// A chunk's way without its coming to the host.
+fn direct<B: Backend>(
+    way: &Way<B>,
+    world: &World,
+    mut gradients: Vec<B::Buf>,
+    reducer: Reducer,
+) -> Result<Came<B>, comm::Error> {
+    let start = Instant::now();
+    let Some(last) = gradients.last_mut() else {
+        return Ok(Ok(Arrived { gradients, reducer, start, costs: Costs::default() }));
+    };
+    let bytes = 4 * last.len() as u64;
+    let summed = way.sum(world, last)?;
+    let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
+    Ok(summed.map(|()| Arrived { gradients, reducer, start, costs }))
 }
 
 /// An error that all ranks see alike is said by rank 0 alone.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::device::{Kind, Seat};
+use super::path::{self, Ask, Chosen};
 use super::prepare::{Place, Request, Run, Source, claim_output};
 use super::resume::{self, Resume};
 use super::session::Session;
@@ -177,11 +178,20 @@ fn begin<K: Kind>(
             run.recipe.sync
         ));
     }
+    let ask = Ask {
+        path: &run.recipe.reduce.path,
+        codec: run.reduction.entry.name,
+        allreduce: run.rounds.is_none(),
+        out: &request.out,
+        buckets: &run.graph.layout().chunks,
+    };
+    let Chosen { way, why } = path::choose(session, run.graph.backend(), ask)?;
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
+    let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let facts = start.facts.into_iter().chain(resumed).collect();
+    let facts = start.facts.into_iter().chain(resumed).chain(path).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
-    super::train(session, run, at, overlap, how, report)?;
+    super::train(session, run, at, (overlap, way), how, report)?;
     Ok(None)
 }
 
