@@ -330,7 +330,8 @@ pub trait Backend: Sized + 'static {
         false
     }
 
-    /// Starts the way of images to the device whose [`Backend::begin`] comes next but for what is under way now.
+    /// Starts the way of images to the device whose [`Backend::begin`] is likely the next one; they stay where they lie until then.
+    /// A `begin` of other images forgets them.
     fn prefetch(&self, _images: &Input<'_>) -> Result<(), Error> {
         Ok(())
     }

@@ -209,7 +209,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
     fn send_ahead(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
         if run.graph.backend().queues() && self.feed.travels() && loader.is_ready() {
             self.next = loader.next()?;
-            self.next.as_ref().map_or(Ok(()), |batch| run.graph.prefetch(self.feed.input(batch)))?;
+            let next = self.next.as_ref().filter(|batch| !batch.is_empty());
+            next.map_or(Ok(()), |batch| run.graph.prefetch(self.feed.input(batch)))?;
         }
         Ok(())
     }

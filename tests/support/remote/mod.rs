@@ -27,8 +27,8 @@ pub struct Remote {
     queues: Rc<Queues>,
     /// By the key of the pass: seen once, or recorded.
     passes: RefCell<HashMap<u64, Option<Vec<Task>>>>,
-    /// What was sent ahead.
-    ahead: RefCell<Option<Vec<f32>>>,
+    /// What was sent ahead, and where it lay.
+    ahead: RefCell<Option<(usize, Vec<f32>)>>,
     /// Passes that were replayed.
     replayed: RefCell<usize>,
 }
@@ -72,6 +72,15 @@ impl Remote {
     ) -> Result<(), Error> {
         let to = to.memory()?;
         self.enqueue(move |_| f(&Reference, &mut to.lock()))
+    }
+}
+
+/// Where images lie on the host.
+fn place_of(images: &Input<'_>) -> usize {
+    match images {
+        Input::Values(values) => values.as_ptr() as usize,
+        Input::Bytes { pixels, .. } => pixels.as_ptr() as usize,
+        Input::Kept { .. } => 0,
     }
 }
 
@@ -143,8 +152,8 @@ impl Backend for Remote {
         let (to, now) = (to.memory()?, queue::Now::of(start));
         let Input::Kept { views, tables } = start.images else {
             let images = values(&start.images, None, self.queues.input());
-            if let Some(ahead) = self.ahead.take() {
-                assert_eq!(ahead, images, "what was sent ahead is not what came next");
+            if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
+                assert_eq!(ahead, images, "what was sent ahead has changed since");
             }
             return self.enqueue(move |device| {
                 device.now = now.clone();
@@ -169,7 +178,7 @@ impl Backend for Remote {
 
     fn prefetch(&self, images: &Input<'_>) -> Result<(), Error> {
         if !matches!(images, Input::Kept { .. }) {
-            *self.ahead.borrow_mut() = Some(values(images, None, self.queues.input()));
+            *self.ahead.borrow_mut() = Some((place_of(images), values(images, None, self.queues.input())));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{Error, LossSums, Planned, Start};
 
 /// How late every operation is.
-const LATE: Duration = Duration::from_micros(60);
+const LATE: Duration = Duration::from_micros(20);
 
 /// Memory of the device.
 #[derive(Default)]
