@@ -14,6 +14,7 @@ pub mod models;
 pub mod nn;
 pub mod optim;
 pub mod recipe;
+mod region;
 pub mod report;
 mod simd;
 pub mod train;

@@ -10,7 +10,7 @@ use numerics::{Example, Formula, assert_close, assert_near, blend, cpu, golden, 
 use serde::Deserialize;
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error};
+use trireme::backend::{Backend, Error, Input};
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
 use trireme::optim::{Optimizer, Policy, sgd::Sgd};
@@ -129,7 +129,7 @@ impl<'a, B: Backend> Run<'a, B> {
     where
         'a: 'b,
     {
-        Batch { images, labels: &self.file.labels, ids, epoch: 0 }
+        Batch { images: Input::Values(images), labels: &self.file.labels, ids, epoch: 0 }
     }
 
     /// Forward, loss, backward; gives the mean loss.

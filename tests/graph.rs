@@ -7,7 +7,7 @@ mod numerics;
 use numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Buffer, Error, LossSums};
+use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
 use trireme::nn::{Batch, Gather, Graph, Id, Loss, NetSpec, Purpose, Turn};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
@@ -84,7 +84,7 @@ impl Rows {
     }
 
     fn part(&self, range: std::ops::Range<usize>) -> Batch<'_> {
-        let images = &self.images[range.start * IMAGE.elems()..range.end * IMAGE.elems()];
+        let images = Input::Values(&self.images[range.start * IMAGE.elems()..range.end * IMAGE.elems()]);
         Batch { images, labels: &self.labels[range.clone()], ids: &self.ids[range], epoch: 3 }
     }
 
@@ -205,7 +205,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     assert_gradients(&format!("the full batch again on {name}"), &large, &whole_gradients, 0.0);
     let error = large.prepare(9).expect_err("more than was planned").to_string();
     assert!(error.contains("at most 8 rows") && error.contains('9'), "{name}: {error}");
-    let short = Batch { images: &rows.images[1..], ..rows.all() };
+    let short = Batch { images: Input::Values(&rows.images[1..]), ..rows.all() };
     assert!(large.evaluate(short, 0.0).is_err(), "{name}: a value is missing");
 }
 

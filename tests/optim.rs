@@ -174,7 +174,8 @@ const LONG: usize = 20_003;
 
 fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
     let mut buffer = backend.alloc(values.len()).unwrap();
-    buffer.host_mut().unwrap().copy_from_slice(values);
+    buffer.staged().unwrap().copy_from_slice(values);
+    buffer.unstage().unwrap();
     buffer
 }
 

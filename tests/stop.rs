@@ -115,6 +115,27 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
     assert_eq!(scores("whole"), scores("parts"));
 }
 
+/// Signals that a thread blocks, as a bit mask.
+fn blocked(status: &Path) -> u64 {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// oneDNN's kernels lend out the stack pointer: a handler that interrupts them writes its frame over other data.
+#[test]
+fn threads_that_compute_leave_signals_to_others() {
+    let setting = Setting::new(50, 20);
+    let running = setting.under_way("out", 0, &["--set", "epochs=100000"]);
+    let ours = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].iter().fold(0u64, |mask, signal| mask | 1 << (signal - 1));
+    let process = Path::new("/proc").join(running.id().to_string());
+    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes");
+    let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));
+    assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "someone must take them");
+    signal(running.id() as i32, libc::SIGTERM);
+    running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
+}
+
 /// Whole lines of the log by now.
 fn events_so_far(out: &str) -> usize {
     fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default().matches("\"step\",").count()

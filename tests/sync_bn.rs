@@ -18,7 +18,7 @@ use numerics::{assert_close, cpu, magnitude, noise};
 use program::{Folder, events, run};
 use trireme::backend::op::{Conv, Linear, Norm, Op, Shape, Shortcut};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Across, Backend, Error};
+use trireme::backend::{Across, Backend, Error, Input};
 use trireme::checkpoint::ModelFile;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
 
@@ -90,7 +90,7 @@ impl Rows {
     }
 
     fn part(&self, rows: Range<usize>) -> Batch<'_> {
-        let images = &self.images[rows.start * IMAGE.elems()..rows.end * IMAGE.elems()];
+        let images = Input::Values(&self.images[rows.start * IMAGE.elems()..rows.end * IMAGE.elems()]);
         Batch { images, labels: &self.labels[rows.clone()], ids: &self.ids[rows], epoch: 3 }
     }
 }

@@ -21,7 +21,7 @@ use crate::io::{Io, Plan, Storage, Want, attend};
 use crate::order::Order;
 use crate::spec::ImageSpec;
 use crate::stats::LoaderStats;
-use crate::transform::Pipeline;
+use crate::transform::{Pipeline, Sight};
 use crate::worker::{Filled, Shared, Slot, Token, work};
 
 /// How a loader runs; nothing but `skip` changes what comes out.
@@ -48,6 +48,23 @@ impl Default for Options {
     fn default() -> Self {
         Self { threads: 1, slots: 0, nice: 0, io: Io::Auto, open: 0, buffer: BUFFER, skip: false }
     }
+}
+
+/// What a batch's images are.
+#[derive(Debug, Clone, Default)]
+pub enum Form {
+    /// Values, ready for a network.
+    #[default]
+    Values,
+    /// Bytes, whose values are in the tables of [`Pipeline::tables`], which must be there.
+    Bytes,
+    /// Which part is seen of each image, for a consumer that has them all; [`Pipeline::is_sight`] must hold.
+    Sights {
+        /// Of all samples of the split, by their ids.
+        labels: Arc<[u32]>,
+        /// The shape of all images.
+        spec: ImageSpec,
+    },
 }
 
 /// Default of [`Options::buffer`].
@@ -81,6 +98,17 @@ impl Loader {
         order: Box<dyn Order>,
         options: Options,
     ) -> Result<Self, Error> {
+        Self::start_as(Form::Values, split, pipeline, order, options)
+    }
+
+    /// The same for images of another form.
+    pub fn start_as(
+        form: Form,
+        split: Arc<Split>,
+        pipeline: Pipeline,
+        order: Box<dyn Order>,
+        options: Options,
+    ) -> Result<Self, Error> {
         let nice = options.nice;
         if !(0..=19).contains(&nice) {
             let source = ErrorKind::InvalidInput.into();
@@ -100,7 +128,7 @@ impl Loader {
         let (wants, wanted) = unbounded();
         let storage = Arc::new(Storage::new(split, plan));
         let mut loader = Self {
-            shared: Arc::new(Shared::new(Arc::clone(&storage), wants, pipeline, order, options.skip)),
+            shared: Arc::new(Shared::new(Arc::clone(&storage), wants, pipeline, order, (options.skip, form))),
             output,
             slots,
             free,
@@ -150,6 +178,11 @@ impl Loader {
             self.held.fetch_add(1, Ordering::Relaxed);
             Batch { slot, output: self.output, free: self.free.clone(), held: Arc::clone(&self.held) }
         }))
+    }
+
+    /// Whether the batch that is due has been filled, so that [`Loader::next`] would not wait.
+    pub fn is_ready(&self) -> bool {
+        !self.stopped && (!self.ready.is_empty() || self.early.iter().any(|filled| filled.number == Some(self.due)))
     }
 
     /// What has passed so far.
@@ -285,6 +318,16 @@ impl Batch {
     /// The images, (N, C, H, W) without gaps.
     pub fn images(&self) -> &[f32] {
         &self.slot.images[..self.len() * self.output.values()]
+    }
+
+    /// The images as bytes, (N, H, W, C) without gaps, where the loader was asked for these.
+    pub fn pixels(&self) -> &[u8] {
+        &self.slot.pixels[..self.len() * self.output.values()]
+    }
+
+    /// What is seen of each image, where the loader was asked for this.
+    pub fn sights(&self) -> &[Sight] {
+        &self.slot.sights
     }
 
     /// The labels, one a sample, below the number of classes.

@@ -12,18 +12,23 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::error::Error;
 use crate::fetch::Fetch;
 use crate::io::{Held, Storage, Want};
+use crate::loader::Form;
 use crate::nice;
 use crate::order::{Job, Order};
 use crate::record::OVERHEAD;
 use crate::stats::{SAMPLED, Stages, Tally, Totals};
-use crate::transform::{Pipeline, Scratch};
+use crate::transform::{Pipeline, Scratch, Sight};
 
 /// One batch's memory. It grows to the largest batch and then stays.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub job: Job,
-    /// (N, C, H, W); at least as long as the job needs.
+    /// (N, C, H, W); at least as long as the job needs, where images come as values.
     pub images: Vec<f32>,
+    /// (N, H, W, C); at least as long as the job needs, where they come as bytes.
+    pub pixels: Vec<u8>,
+    /// One a sample, where no more is wanted of them.
+    pub sights: Vec<Sight>,
     pub labels: Vec<u32>,
     /// Bytes of the records read.
     pub bytes: u64,
@@ -53,6 +58,7 @@ pub(crate) struct Shared {
     jobs: Mutex<Jobs>,
     stop: AtomicBool,
     skip: bool,
+    form: Form,
     totals: Totals,
 }
 
@@ -61,6 +67,12 @@ struct Jobs {
     /// Jobs handed out.
     count: u64,
     ended: bool,
+}
+
+/// Where an image goes.
+enum Place<'a> {
+    Values(&'a mut [f32]),
+    Bytes(&'a mut [u8]),
 }
 
 /// Why a thread has no batch to pass on.
@@ -92,10 +104,10 @@ impl Shared {
         wants: Sender<Want>,
         pipeline: Pipeline,
         order: Box<dyn Order>,
-        skip: bool,
+        (skip, form): (bool, Form),
     ) -> Self {
         let jobs = Mutex::new(Jobs { order, count: 0, ended: false });
-        Self { storage, wants, pipeline, jobs, stop: AtomicBool::new(false), skip, totals: Totals::default() }
+        Self { storage, wants, pipeline, jobs, stop: AtomicBool::new(false), skip, form, totals: Totals::default() }
     }
 
     /// Tells threads to end at the next sample.
@@ -137,13 +149,18 @@ impl Shared {
         jobs.count += 1;
         let number = jobs.count - 1;
         drop(jobs);
-        job.ahead.drain(..).for_each(|shard| self.want(Want::Shard(shard)));
+        job.ahead.drain(..).filter(|_| self.reads()).for_each(|shard| self.want(Want::Shard(shard)));
         Some(number)
+    }
+
+    /// Whether records are looked at at all.
+    fn reads(&self) -> bool {
+        !matches!(self.form, Form::Sights { .. })
     }
 
     /// Asks for the records of a turn that is not to be filled at once.
     fn look_ahead(&self, turn: &mut Turn, tools: &mut Tools) -> Result<(), Error> {
-        if self.storage.plan().advises() {
+        if self.reads() && self.storage.plan().advises() {
             for &id in &turn.slot.job.ids {
                 let (place, record) = self.storage.split().locate(id)?;
                 self.storage.shard(place, &mut tools.held)?.will_need(record);
@@ -154,7 +171,7 @@ impl Shared {
 
     /// Asks the readers for a turn's records, where readers bring them.
     fn ask(&self, turn: &mut Turn, tools: &mut Tools) -> Result<(), Error> {
-        if self.storage.plan().fetches() && turn.fetch.is_none() {
+        if self.reads() && self.storage.plan().fetches() && turn.fetch.is_none() {
             let fetch = turn.fetch.insert(tools.spare.pop().unwrap_or_else(Fetch::new));
             fetch.begin(&self.storage, &turn.slot.job.ids, |want| self.want(want))?;
         }
@@ -162,11 +179,21 @@ impl Shared {
     }
 
     fn fill(&self, turn: &mut Turn, tools: &mut Tools) -> Result<Outcome, Error> {
+        if let Form::Sights { labels, spec } = &self.form {
+            let Slot { job, labels: own, sights, skipped, bytes, .. } = &mut turn.slot;
+            (*own, *bytes) = (job.ids.iter().map(|&id| labels[id as usize]).collect(), 0);
+            *sights = job.ids.iter().map(|&id| self.pipeline.sight(*spec, id, job.epoch)).collect();
+            skipped.clear();
+            return Ok(Outcome::Filled);
+        }
         self.ask(turn, tools)?;
         let Turn { slot, fetch, .. } = turn;
         let values = self.pipeline.output().values();
         let needed = slot.job.ids.len() * values;
-        if slot.images.len() < needed {
+        let as_bytes = matches!(self.form, Form::Bytes);
+        if as_bytes && slot.pixels.len() < needed {
+            slot.pixels.resize(needed, 0);
+        } else if !as_bytes && slot.images.len() < needed {
             slot.images.resize(needed, 0.0);
         }
         slot.labels.clear();
@@ -182,7 +209,11 @@ impl Shared {
                 return Ok(Outcome::Over);
             }
             let (id, kept) = (slot.job.ids[i], slot.labels.len());
-            let image = &mut slot.images[kept * values..][..values];
+            let image = if as_bytes {
+                Place::Bytes(&mut slot.pixels[kept * values..][..values])
+            } else {
+                Place::Values(&mut slot.images[kept * values..][..values])
+            };
             match self.sample((id, slot.job.epoch), fetch.as_mut().map(|fetch| (fetch, i)), tools, image) {
                 Ok((label, bytes)) => {
                     slot.labels.push(label);
@@ -205,7 +236,7 @@ impl Shared {
         (id, epoch): (u64, u32),
         fetched: Option<(&mut Fetch, usize)>,
         tools: &mut Tools,
-        image: &mut [f32],
+        image: Place<'_>,
     ) -> Result<(u32, u64), Error> {
         let Tools { scratch, held, tally, .. } = tools;
         let start = tally.images.is_multiple_of(SAMPLED).then(Instant::now);
@@ -219,7 +250,11 @@ impl Shared {
         let (example, label) = self.storage.split().read(shard, record, payload)?;
         let read = start.map(|_| Instant::now());
         scratch.time_decoding(start.is_some());
-        self.pipeline.run(&example, id, epoch, scratch, image).map_err(|fault| shard.fault(record, fault))?;
+        let made = match image {
+            Place::Values(values) => self.pipeline.run(&example, id, epoch, scratch, values),
+            Place::Bytes(bytes) => self.pipeline.run_bytes(&example, id, epoch, scratch, bytes),
+        };
+        made.map_err(|fault| shard.fault(record, fault))?;
         if let (Some(start), Some(read)) = (start, read) {
             let end = Instant::now();
             let decoded = scratch.decoded().unwrap_or(read);

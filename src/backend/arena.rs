@@ -1,6 +1,6 @@
 //! Flat memory for parameters, gradients and optimizer state: chunks that travel whole, and the places of tensors in them.
 
-use super::Backend;
+use super::{Backend, Buffer, Error};
 
 /// One tensor's place: chunk, first element, elements (padding of its format included).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,30 @@ pub struct Arena<B: Backend> {
 
 impl<B: Backend> Arena<B> {
     /// Zeroed chunks of these many elements.
-    pub fn new(backend: &B, elems: &[usize]) -> Result<Self, super::Error> {
+    pub fn new(backend: &B, elems: &[usize]) -> Result<Self, Error> {
         let chunks = elems.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
         Ok(Self { chunks })
+    }
+
+    /// Writes a plain parameter (PyTorch's layout) into its place.
+    pub fn pack(&mut self, format: &B::Format, plain: &[f32], slot: Slot) -> Result<(), Error> {
+        let chunk = &mut self.chunks[slot.chunk];
+        if chunk.host().is_some() {
+            return B::pack(format, plain, &mut chunk.staged()?[slot.range()]);
+        }
+        let mut packed = vec![0.0; slot.len];
+        B::pack(format, plain, &mut packed)?;
+        chunk.write(slot.offset, &packed)
+    }
+
+    /// Reads a parameter back into its plain layout, on any thread.
+    pub fn unpack(&self, format: &B::Format, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
+        let chunk = &self.chunks[slot.chunk];
+        if let Some(all) = chunk.host() {
+            return B::unpack(format, &all[slot.range()], plain);
+        }
+        let mut packed = vec![0.0; slot.len];
+        chunk.read(slot.offset, &mut packed)?;
+        B::unpack(format, &packed, plain)
     }
 }

@@ -33,6 +33,37 @@ pub enum Error {
         /// Bytes asked for.
         bytes: usize,
     },
+    /// A device, its driver or one of its libraries that is missing, or too old for the others.
+    #[error("{what}: {why}")]
+    Absent {
+        /// The kind of device.
+        what: String,
+        /// What was looked for and where, and the cure.
+        why: String,
+    },
+    /// A device that stopped answering.
+    #[error(
+        "the GPU is gone: {call} for {op} answered {status}; see `nvidia-smi` and `dmesg | grep -i xid` on this node, and start \
+         again from the last checkpoint"
+    )]
+    Lost {
+        /// Function that was called.
+        call: &'static str,
+        /// Node or purpose.
+        op: String,
+        /// Its status.
+        status: String,
+    },
+    /// A device's memory is too small.
+    #[error("out of device memory: {what} needs {need}, {have}")]
+    DeviceMemory {
+        /// What it was for.
+        what: String,
+        /// Per part.
+        need: String,
+        /// What is free, and what would fit.
+        have: String,
+    },
     /// Ranks that could not be summed over in the middle of a pass.
     #[error("batch normalisation over all ranks: {why}")]
     Across {

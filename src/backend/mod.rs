@@ -4,12 +4,14 @@
 mod across;
 pub mod arena;
 pub mod cpu;
+pub mod cuda;
 mod error;
 pub mod op;
 pub mod reference;
 pub mod tensor;
 mod update;
 
+use crate::region::Region;
 pub use across::Across;
 pub use arena::{Arena, Slot};
 pub use error::Error;
@@ -18,6 +20,10 @@ pub use tensor::TensorDesc;
 pub use update::{RmsProp, Rule, Stretch, Update};
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
+///
+/// Its elements come to the host by [`Buffer::fetch`], [`Buffer::staged`] and [`Buffer::unstage`], from any thread; where the
+/// host can address them this is no copy at all. A device starts copies of its own and orders them: what it does with the buffer
+/// next waits for them, and they wait for what was enqueued before its last [`Backend::mark`].
 pub trait Buffer: Send + Default + 'static {
     /// Elements.
     fn len(&self) -> usize;
@@ -27,11 +33,38 @@ pub trait Buffer: Send + Default + 'static {
         self.len() == 0
     }
 
+    /// Tells memories that are alive at the same time apart: an address.
+    fn place(&self) -> usize;
+
     /// The elements, where the host can address them.
     fn host(&self) -> Option<&[f32]>;
 
-    /// The elements for writing, where the host can address them.
-    fn host_mut(&mut self) -> Option<&mut [f32]>;
+    /// Starts the way of the elements to the host, and does not wait.
+    fn fetch(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The elements on the host, where they are once [`Buffer::fetch`] has brought them: waits for that. Without a `fetch` what
+    /// they are before the first write is not said.
+    fn staged(&mut self) -> Result<&mut [f32], Error>;
+
+    /// Starts the way of what [`Buffer::staged`] gave back to the device, and does not wait.
+    fn unstage(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The elements as a library may be given them that takes memory of this device, once all before the last
+    /// [`Backend::mark`] is done: waits for that. None where the host can address them, or where no library can be given them.
+    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
+        Ok(None)
+    }
+
+    /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
+    /// done. On another thread than the one that enqueues, a [`Backend::mark`] must have come after the last change.
+    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
+
+    /// Copies elements from the host to those from `first` on, and waits for them, as [`Buffer::read`] does.
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error>;
 }
 
 /// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
@@ -45,6 +78,57 @@ pub struct DrawKey<'a> {
     pub ids: &'a [u64],
 }
 
+/// The images of a pass, as the host hands them over.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Plain NCHW, ready for the first layer.
+    Values(&'a [f32]),
+    /// Pixels, channels side by side (NHWC); byte b of channel c is the value `tables[c][b]`.
+    Bytes {
+        /// N times H times W times C.
+        pixels: &'a [u8],
+        /// One a channel.
+        tables: &'a [[f32; 256]],
+    },
+    /// Parts of pictures that [`Backend::keep`] has brought to the device.
+    Kept {
+        /// One a row.
+        views: &'a [View],
+        /// As for bytes; pixels outside a picture are bytes of 0.
+        tables: &'a [[f32; 256]],
+    },
+}
+
+/// A part of a kept picture, of the size that the network takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct View {
+    /// Which picture.
+    pub picture: u32,
+    /// Row of the picture that becomes the first; outside of it below 0 and beyond its height.
+    pub top: i32,
+    /// Column of the picture that becomes the first (or, mirrored, the last).
+    pub left: i32,
+    /// 1: the columns run from right to left.
+    pub mirrored: u32,
+}
+
+/// Everything that changes from one pass to the next of the same kind. A device keeps what its operations need of it in memory
+/// of its own: [`Backend::repeat`] replays them.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// One image a row.
+    pub images: Input<'a>,
+    /// Keys of the random draws; its ids tell the number of rows.
+    pub key: DrawKey<'a>,
+    /// What the loss will be asked for; none where only scores are wanted.
+    pub loss: Option<CrossEntropy<'a>>,
+    /// Running means and variances of all batch normalisations, see [`Pass::running_at`].
+    pub running: &'a [f32],
+    /// As in [`Pass`].
+    pub training: bool,
+}
+
 /// Everything a planned operation may read during a pass, beside its tensors.
 pub struct Pass<'a, B: Backend> {
     /// The device.
@@ -55,6 +139,8 @@ pub struct Pass<'a, B: Backend> {
     pub slots: &'a [Slot],
     /// Running means, then variances, of this op's channels.
     pub running: &'a [f32],
+    /// First of them in [`Start::running`].
+    pub running_at: usize,
     /// Batch statistics and dropout (true), or running statistics and none (false).
     pub training: bool,
     /// Keys of the random draws.
@@ -160,6 +246,16 @@ pub struct LossSums {
     pub count: u64,
 }
 
+/// A sum over all ranks that devices make among themselves, beside MPI.
+pub trait Collective<B: Backend>: Send {
+    /// Replaces the elements by their sums over all ranks, once all before the buffer's last [`Backend::mark`] is done; what the
+    /// device does with it next waits. All ranks call it in the same order. In f32, the order of additions is its own.
+    fn sum(&mut self, buffer: &mut B::Buf) -> Result<(), Error>;
+
+    /// Library and version, for the log.
+    fn describe(&self) -> String;
+}
+
 /// A device and the way it computes.
 pub trait Backend: Sized + 'static {
     /// Its memory.
@@ -170,12 +266,35 @@ pub trait Backend: Sized + 'static {
     /// Device, library, version, instruction set, threads: one line for the log.
     fn describe(&self) -> String;
 
-    /// One more instance, with one thread, for a thread of its own: it knows the formats of all others and can unpack their
-    /// memory meanwhile.
-    fn aside() -> Result<Self, Error>;
+    /// Bytes of the work space that all operations share.
+    fn scratch_bytes(&self) -> usize {
+        0
+    }
 
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
+
+    /// f32 words that so many activations take.
+    fn words(&self, elems: usize) -> usize {
+        elems
+    }
+
+    /// Layout of the network's input.
+    fn input(&self, n: usize, shape: Shape) -> TensorDesc {
+        TensorDesc::plain(n, shape)
+    }
+
+    /// What all ranks must know to meet in a [`Collective`], made by rank 0; none where this kind of device has none, and the
+    /// error says why.
+    fn collective_id() -> Result<Option<Vec<u8>>, Error> {
+        Ok(None)
+    }
+
+    /// Joins all ranks' devices, each with rank 0's id; collective.
+    fn collective(&self, _id: &[u8], _rank: usize, _ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
+        let why = "devices of this kind do not sum among themselves".into();
+        Err(Error::Unsupported { op: "the exchange of gradients".into(), why })
+    }
 
     /// Plans one operation.
     fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
@@ -183,26 +302,93 @@ pub trait Backend: Sized + 'static {
     /// Elements that a parameter takes, padding included.
     fn format_elems(&self, format: &Self::Format) -> usize;
 
-    /// Writes a plain parameter (PyTorch's layout) into its place.
-    fn pack(&self, format: &Self::Format, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error>;
+    /// Turns a plain parameter (PyTorch's layout) into what its place in the arena is to hold. On the host, on any thread, like
+    /// its inverse; an arena does the rest ([`Arena::pack`], [`Arena::unpack`]).
+    fn pack(format: &Self::Format, plain: &[f32], packed: &mut [f32]) -> Result<(), Error>;
 
-    /// Reads a parameter back into its plain layout.
-    fn unpack(&self, format: &Self::Format, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error>;
+    /// Turns what a parameter's place holds back into its plain layout.
+    fn unpack(format: &Self::Format, packed: &[f32], plain: &mut [f32]) -> Result<(), Error>;
 
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
 
+    /// Makes a pass ready: the network's input in `to`, laid out as `desc` says, and all else that changes from pass to pass where the operations of
+    /// this device look for it.
+    fn begin(&self, start: &Start<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
+        match start.images {
+            Input::Values(images) => self.upload(images, to),
+            Input::Bytes { .. } | Input::Kept { .. } => {
+                let why = "this device takes images as values".into();
+                Err(Error::Unsupported { op: "the network's input".into(), why })
+            }
+        }
+    }
+
+    /// Whether operations are enqueued and done later: then finished gradients leave when their whole pass is enqueued, and the
+    /// device may be given images as bytes.
+    fn queues(&self) -> bool {
+        false
+    }
+
+    /// Starts the way of images to the device whose [`Backend::begin`] is likely the next one; they stay where they lie until then.
+    /// A `begin` of other images forgets them.
+    fn prefetch(&self, _images: &Input<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Brings pictures of one size (bytes, HWC) to the device for good, for [`Input::Kept`]; false where they do not fit.
+    fn keep(&self, _pictures: &[u8], _height: usize, _width: usize) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Does `work`, or what it enqueued before under the same `key`: then the same memory is meant, and what else `work` reads
+    /// was given to [`Backend::begin`] before. `work` is called once or not at all.
+    fn repeat<E: From<Error>>(&self, _key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+        work()
+    }
+
+    /// Notes that the buffer is finished as far as this pass goes: copies of it to the host wait for all that was enqueued
+    /// before, and for nothing that comes later.
+    fn mark(&self, _buffer: &mut Self::Buf) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// For a device that enqueues: the sums of the last [`Backend::cross_entropy`] that gave none (zeros, where there was none),
+    /// once the device is through with all that was enqueued; the statistics of [`Planned::pool_statistics`] are there then,
+    /// too. The loss is NaN if an update before it has left a parameter that is not
+    /// finite.
+    fn sums(&self) -> Result<LossSums, Error> {
+        let why = "no sums are outstanding on this device".into();
+        Err(Error::Unsupported { op: "cross-entropy".into(), why })
+    }
+
     /// Copies a tensor to the host as plain NCHW.
     fn download(&self, desc: &TensorDesc, from: &Self::Buf) -> Result<Vec<f32>, Error>;
+
+    /// `to = from`.
+    fn copy(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
+
+    /// `to = 0`.
+    fn zero(&self, to: &mut Self::Buf) -> Result<(), Error>;
 
     /// `to += from`.
     fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
 
+    /// `to += from` of activations or their gradients.
+    fn add_tensors(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error> {
+        self.add(to, from)
+    }
+
     /// `to *= factor`.
     fn scale(&self, to: &mut Self::Buf, factor: f32) -> Result<(), Error>;
 
+    /// Looks at all gradients of a step before its updates: a device that scales its losses settles whether the step is left out.
+    fn inspect(&self, _gradients: &[Self::Buf]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// One optimizer step over the stretches of a chunk, whose `slots` are those of the rule, in its order; tells whether all
-    /// parameters are still finite.
+    /// parameters are still finite, as far as is known by now (see [`Backend::sums`]).
     fn update(
         &self,
         update: &Update,
@@ -221,12 +407,13 @@ pub trait Backend: Sized + 'static {
     /// `to += weight * (from - to)`.
     fn lerp(&self, to: &mut Self::Buf, from: &Self::Buf, weight: f32) -> Result<(), Error>;
 
-    /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`.
+    /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`. A device that enqueues takes
+    /// `ask` from [`Backend::begin`] where it was given there, and gives the sums later, by [`Backend::sums`].
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
         ask: CrossEntropy<'_>,
         x: &Self::Buf,
         dx: Option<&mut Self::Buf>,
-    ) -> Result<LossSums, Error>;
+    ) -> Result<Option<LossSums>, Error>;
 }

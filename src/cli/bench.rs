@@ -3,8 +3,10 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{bytes, duration, link, positive, transforms};
+use super::value::{Device, bytes, duration, link, positive, transforms};
+use crate::recipe::keys;
 use crate::train::bench::{self, scale::Link};
+use crate::train::device;
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -53,7 +55,13 @@ pub struct Step {
     /// Images a step
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
-    /// Compute threads [default: all cores]
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: Device,
+    /// Number format of the arithmetic
+    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = clap::builder::PossibleValuesParser::new(keys::PRECISIONS))]
+    pub precision: String,
+    /// Compute threads [default: all cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Print the time of every layer as well
@@ -128,7 +136,13 @@ pub struct Scale {
     /// Images a step on each rank
     #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
     pub batch: usize,
-    /// Compute threads a rank [default: by the rank's cores]
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: Device,
+    /// Let several ranks compute on one GPU
+    #[arg(long)]
+    pub share_gpu: bool,
+    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Seconds to measure on each number of ranks
@@ -151,16 +165,18 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 model: step.model.clone(),
                 size: step.size,
                 batch: step.batch,
+                device: step.device.into(),
+                precision: step.precision.clone(),
                 threads: step.threads,
                 profile: step.profile,
                 seconds: step.seconds,
             };
-            let result = bench::step(&request, started)?;
+            let result = device::bench_step(&request, started)?;
             if let Some(table) = &result.profile {
                 eprint!("{table}");
             }
             print(serde_json::json!({
-                "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads, "device": "cpu",
+                "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads, "device": result.device, "precision": request.precision,
                 "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
                 "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
                 "backend": result.backend, "cpu": bench::processor(),
@@ -212,10 +228,12 @@ fn scale(args: &Scale) -> Result<(), Failure> {
     let request = bench::scale::Scale {
         model: args.model.clone(),
         batch: args.batch,
+        device: args.device.into(),
+        share_gpu: args.share_gpu,
         threads: args.threads,
         seconds: args.seconds,
     };
-    let Some(measured) = bench::scale::run(&request)? else { return Ok(()) };
+    let Some(measured) = device::bench_scale(&request)? else { return Ok(()) };
     let alone = measured.points[0].step_ms;
     let line = |ranks: usize, step_ms: f64, comm_ms: f64| {
         serde_json::json!({

@@ -3,7 +3,8 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::positive;
+use super::value::{Device, positive};
+use crate::train::device;
 use crate::train::scoring::{self, Scored};
 use std::path::PathBuf;
 
@@ -33,7 +34,13 @@ pub struct Args {
     /// Print one JSON object to stdout
     #[arg(long)]
     pub json: bool,
-    /// Compute threads a rank [default: by the rank's cores]
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: Device,
+    /// Let several ranks compute on one GPU
+    #[arg(long)]
+    pub share_gpu: bool,
+    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Loader threads a rank [default: by the cores that compute leaves]
@@ -51,12 +58,14 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let scored = scoring::score(&scoring::Request {
+    let scored = device::score(&scoring::Request {
         file: args.model.clone(),
         ema: args.ema,
         data: args.data.clone(),
         split: args.split.clone(),
         batch: args.batch,
+        device: args.device.into(),
+        share_gpu: args.share_gpu,
         threads: args.threads,
         loader_threads: args.loader_threads,
         io: args.io,

@@ -2,8 +2,9 @@
 
 use super::exit::Failure;
 use super::output::print;
-use super::value::positive;
-use crate::train::scoring::{Prediction, Predictor};
+use super::value::{Device, positive};
+use crate::train::device;
+use crate::train::scoring::Prediction;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
@@ -24,6 +25,9 @@ pub struct Args {
     /// Use the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub device: Device,
     /// Print one JSON object per image to stdout
     #[arg(long)]
     pub json: bool,
@@ -31,7 +35,7 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut predictor = Predictor::open(&args.model, args.ema)?;
+    let mut predictor = device::predictor(args.device.into(), &args.model, args.ema)?;
     let mut failures = Vec::new();
     for path in &args.images {
         match predictor.predict(path, args.top) {

@@ -45,7 +45,10 @@ pub struct Args {
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
     pub device: Device,
-    /// Compute threads a rank [default: by the rank's cores]
+    /// Let several ranks compute on one GPU, which is slower than one rank alone: for tests
+    #[arg(long)]
+    pub share_gpu: bool,
+    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Loader threads a rank; the same as --set loader.threads=N [default: by the cores that compute leaves]
@@ -116,7 +119,8 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             Some(Resume::From(file)) => Some(file.clone()),
             _ => None,
         },
-        cuda: args.device == Device::Cuda,
+        device: args.device.into(),
+        share_gpu: args.share_gpu,
         threads: args.threads,
         max_steps: args.max_steps,
         time_limit: args.time_limit,
@@ -125,7 +129,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         trace: args.trace.clone(),
         trace_steps: args.trace_steps,
     };
-    match device::run(&request, started)? {
+    match device::train(&request, started)? {
         Some(plan) => print(plan),
         None => Ok(()),
     }

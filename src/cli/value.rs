@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use crate::train::bench::scale::Link;
+use crate::train::device::Wanted;
 
 /// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -13,6 +14,16 @@ pub enum Device {
     Cpu,
     /// An NVIDIA GPU
     Cuda,
+}
+
+impl From<Device> for Wanted {
+    fn from(device: Device) -> Self {
+        match device {
+            Device::Auto => Wanted::Auto,
+            Device::Cpu => Wanted::Cpu,
+            Device::Cuda => Wanted::Cuda,
+        }
+    }
 }
 
 /// An integer >= 1.

@@ -30,12 +30,12 @@ pub fn check(world: &World) -> Result<(), Error> {
 }
 
 /// What rank `rank` puts in at `index`.
-fn value(rank: usize, index: usize) -> usize {
+pub fn value(rank: usize, index: usize) -> usize {
     (rank + index) % CYCLE
 }
 
-/// Sum of `value` at `index` over all `ranks`.
-fn sum(ranks: usize, index: usize) -> usize {
+/// Sum of [`value`] at `index` over all `ranks`.
+pub fn sum(ranks: usize, index: usize) -> usize {
     let rest: usize = (0..ranks % CYCLE).map(|rank| value(rank, index)).sum();
     ranks / CYCLE * (CYCLE * (CYCLE - 1) / 2) + rest
 }

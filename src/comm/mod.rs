@@ -5,12 +5,14 @@
 //!
 //! - `sys`: the raw calls, each checked; [`mod@world`]: the typed collectives on top;
 //! - [`mod@codec`]: how gradients become numbers that travel, and back;
+//! - [`mod@aware`]: what the MPI library says of device memory;
 //! - [`mod@known_answer`]: a probe of this MPI at the start; [`mod@launcher`], [`mod@slurm`]: how the ranks were started, and
 //!   whether MPI agrees with it;
 //! - [`mod@die`]: how every failure ends.
 //!
 //! Not here: what is reduced and when (gradients, statistics), which is the training loop's business.
 
+pub mod aware;
 mod bf16;
 pub mod codec;
 pub mod die;

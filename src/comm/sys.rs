@@ -5,10 +5,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use mpi::ffi;
 
 use super::{Error, bf16};
+use crate::region::Region;
 
 unsafe extern "C" {
     /// The value of the macro `MPI_IN_PLACE` (see `in_place.c`).
@@ -169,6 +171,36 @@ pub(super) fn abort(code: i32) {
     unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code) };
 }
 
+/// A function of the MPI library that not every library has.
+fn optional(name: &std::ffi::CStr) -> Option<std::ptr::NonNull<c_void>> {
+    // SAFETY: the name is a C string; the program's own symbols and those of its libraries are searched.
+    std::ptr::NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+}
+
+/// What `MPIX_Query_cuda_support` answers (Open MPI, MPICH, MVAPICH); none where there is no such function.
+pub(super) fn query_cuda_support() -> Option<bool> {
+    let function = optional(c"MPIX_Query_cuda_support")?;
+    // SAFETY: wherever it exists it is `int MPIX_Query_cuda_support(void)`.
+    let query: extern "C" fn() -> c_int = unsafe { std::mem::transmute(function.as_ptr()) };
+    Some(query() == 1)
+}
+
+/// What `MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA)` answers (MPICH and its kin).
+pub(super) fn query_gpu_support() -> Option<bool> {
+    /// MPIX_GPU_SUPPORT_CUDA.
+    const CUDA: c_int = 0;
+    let function = optional(c"MPIX_GPU_query_support")?;
+    // SAFETY: wherever it exists it is `int MPIX_GPU_query_support(int gpu_type, int *is_supported)`.
+    let query: extern "C" fn(c_int, *mut c_int) -> c_int = unsafe { std::mem::transmute(function.as_ptr()) };
+    let mut yes = 0;
+    (query(CUDA, &mut yes) == ffi::MPI_SUCCESS as c_int).then_some(yes != 0)
+}
+
+/// Whether Cray's GPU transport layer for CUDA is loaded into this process.
+pub(super) fn has_cray_gtl() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libmpi_gtl_cuda"))
+}
+
 /// Ends this process now, without running the exit handlers of libraries whose threads are still at work.
 pub(super) fn exit_now(code: i32) -> ! {
     // SAFETY: _exit touches nothing of this process.
@@ -301,6 +333,20 @@ impl Communicator {
             ffi::MPI_Allreduce(trireme_mpi_in_place(), into, count, T::datatype(), op.raw(), self.raw)
         };
         check("MPI_Allreduce", code)
+    }
+
+    /// Sums elements of a device's memory over all ranks, in place, where the MPI library takes such memory; from `first` on, at
+    /// most `i32::MAX`.
+    pub(super) fn allreduce_region(&self, region: &mut Region<'_>, part: Range<usize>) -> Result<(), Error> {
+        let (count, address) = (count(part.len()), region.address() + 4 * part.start);
+        // SAFETY: the region is `len` f32 elements that nobody else touches meanwhile (its maker's promise), and `part` lies in
+        // it. MPI is told of a device address only after it said or proved that it takes such (the caller's matter: a library
+        // that does not would read host memory of that address and end the process by a signal).
+        let code = unsafe {
+            let into = std::ptr::with_exposed_provenance_mut(address);
+            ffi::MPI_Allreduce(trireme_mpi_in_place(), into, count, f32::datatype(), Op::Sum.raw(), self.raw)
+        };
+        check("MPI_Allreduce of device memory", code)
     }
 
     /// Sends `values` of rank `root` to all. At most `i32::MAX` elements.

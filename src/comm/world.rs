@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::sys::{self, Communicator, Element, Op, OwnOp};
 use super::{Error, ThreadLevel};
+use crate::region::Region;
 
 /// Who and where this rank is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +113,18 @@ impl World {
     /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.
     pub fn sum_f32(&self, values: &mut [f32]) -> Result<(), Error> {
         self.reduce(values, Op::Sum)
+    }
+
+    /// Replaces what lies in a device's memory by its sum over all ranks, where the MPI library takes such memory: elsewhere this
+    /// ends the process by a signal. The order of the additions is MPI's.
+    pub fn sum_region(&self, region: &mut Region<'_>) -> Result<(), Error> {
+        let (start, before, len) = (Instant::now(), self.traffic.get(), region.len());
+        for first in (0..len).step_by(self.limit.get()) {
+            self.communicator.allreduce_region(region, first..len.min(first + self.limit.get()))?;
+        }
+        let bytes = before.bytes + 4 * len as u64;
+        self.traffic.set(Traffic { bytes, time: before.time + start.elapsed() });
+        Ok(())
     }
 
     /// Replaces `values` by their sum over all ranks. The order of the additions is MPI's.

@@ -98,18 +98,26 @@ impl<B: Backend> Accumulator<B> {
         Ok(())
     }
 
-    /// What is handed over of a finished chunk of the last worker: the sum of all workers, or each one's, in their order.
-    pub fn finish(&mut self, backend: &B, chunk: usize, mut last: B::Buf) -> Result<Vec<B::Buf>, Error> {
-        let mut all = Vec::new();
-        for branch in self.branches.iter_mut().rev() {
-            match self.gather {
-                Gather::Summed => backend.add(&mut last, &branch.sum.chunks[chunk])?,
-                Gather::Apart => all.push(std::mem::take(&mut branch.sum.chunks[chunk])),
-            }
-        }
-        all.reverse();
-        all.push(last);
-        Ok(all)
+    /// How gradients are gathered.
+    pub fn gather(&self) -> Gather {
+        self.gather
+    }
+
+    /// The arenas that hold something now.
+    pub fn alive(&self) -> impl Iterator<Item = &Arena<B>> {
+        self.branches.iter().map(|branch| &branch.sum)
+    }
+
+    /// Adds what all earlier workers have of a chunk to the last worker's, unless they are kept apart.
+    pub fn add_to(&self, backend: &B, chunk: usize, last: &mut B::Buf) -> Result<(), Error> {
+        let mut summed = self.branches.iter().rev().filter(|_| self.gather == Gather::Summed);
+        summed.try_for_each(|branch| backend.add(last, &branch.sum.chunks[chunk]))
+    }
+
+    /// What is handed over of a finished chunk of the last worker: itself, the sum of all, or each one's, in their order.
+    pub fn collect(&mut self, chunk: usize, last: B::Buf) -> Vec<B::Buf> {
+        let apart = self.branches.iter_mut().filter(|_| self.gather == Gather::Apart);
+        apart.map(|branch| std::mem::take(&mut branch.sum.chunks[chunk])).chain(std::iter::once(last)).collect()
     }
 
     /// Takes back a chunk that was handed over apart; whose it was does not matter any more.
@@ -157,8 +165,9 @@ mod tests {
         for w in workers.start..workers.end - 1 {
             tree.push(&Reference, w, arena(w)).unwrap();
         }
-        let last = HostBuf(vec![value(workers.end - 1)]);
-        let all = tree.finish(&Reference, 0, last).unwrap();
+        let mut last = HostBuf(vec![value(workers.end - 1)]);
+        tree.add_to(&Reference, 0, &mut last).unwrap();
+        let all = tree.collect(0, last);
         assert_eq!(all.len(), 1);
         all[0].0[0]
     }
@@ -174,7 +183,9 @@ mod tests {
                 arena.chunks[1].0.fill((10 * step + worker) as f32);
                 apart.push(&Reference, worker, arena).unwrap();
             }
-            let all = apart.finish(&Reference, 1, HostBuf(vec![(10 * step + 6) as f32; 2])).unwrap();
+            let mut last = HostBuf(vec![(10 * step + 6) as f32; 2]);
+            apart.add_to(&Reference, 1, &mut last).unwrap();
+            let all = apart.collect(1, last);
             apart.clear();
             let values: Vec<f32> = all.iter().map(|b| b.0[1]).collect();
             assert_eq!(values, [3, 4, 5, 6].map(|w| (10 * step + w) as f32));

@@ -5,6 +5,7 @@ pub mod graph;
 pub mod init;
 pub mod memory;
 pub mod params;
+mod pass;
 mod plan;
 mod profile;
 pub mod spec;

@@ -10,9 +10,13 @@ use crate::backend::{Backend, Error, Planned, Request, TensorDesc};
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// What the plan of memory asks of a node.
-pub(super) fn facts<B: Backend>(planned: Option<&(dyn Planned<B> + 'static)>, desc: &TensorDesc) -> NodeFacts {
+pub(super) fn facts<B: Backend>(
+    backend: &B,
+    planned: Option<&(dyn Planned<B> + 'static)>,
+    desc: &TensorDesc,
+) -> NodeFacts {
     NodeFacts {
-        elems: desc.elems(),
+        elems: backend.words(desc.elems()),
         renames: planned.is_none(),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
@@ -51,7 +55,7 @@ pub(super) fn make_plan<B: Backend>(
     formats: Option<&[Vec<B::Format>]>,
     train: bool,
 ) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
-    let mut descs = vec![TensorDesc::plain(batch, net.input)];
+    let mut descs = vec![backend.input(batch, net.input)];
     let mut plan: Plan<B> = Vec::new();
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();

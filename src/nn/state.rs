@@ -89,7 +89,7 @@ impl<B: Backend> Graph<B> {
     pub fn unpack(&self, index: usize, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
         let p = &self.layout.params[index];
         let mut plain = vec![0.0; p.spec.elems()];
-        self.backend.unpack(&p.format, arena, p.slot, &mut plain)?;
+        arena.unpack(&p.format, p.slot, &mut plain)?;
         Ok(plain)
     }
 
@@ -108,7 +108,7 @@ impl<B: Backend> Graph<B> {
             let (expected, got) = (format!("{} elements", p.spec.elems()), plain.len().to_string());
             return Err(Error::Size { op: p.name.clone(), expected, got });
         }
-        self.backend.pack(&p.format, plain, arena, p.slot)
+        arena.pack(&p.format, plain, p.slot)
     }
 
     /// Makes batch normalisation take its statistics over all ranks' shares of each batch. Each rank must then run one pass a step.

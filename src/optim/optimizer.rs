@@ -83,6 +83,7 @@ impl<B: Backend> Optimizer<B> {
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }
+        backend.inspect(&grads.chunks)?;
         let squares = match self.clip_norm.is_some() || self.method.adapts() {
             true => self.squares(backend, grads)?,
             false => Vec::new(),

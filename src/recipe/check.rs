@@ -30,6 +30,10 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     if let Err(why) = recipe.checkpoint.every.parse::<super::Every>() {
         return refuse("checkpoint.every", why);
     }
+    if recipe.loader.cache == "device" && recipe.loader.on_corrupt == "skip" {
+        let why = "\"device\" keeps every image in its place, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";
+        return refuse("loader.cache", why.into());
+    }
     if recipe.data.is_empty() {
         return refuse("data", "empty; name a folder, or give --data DIR".into());
     }

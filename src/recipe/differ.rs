@@ -7,6 +7,7 @@ use super::{Error, Recipe, keys};
 const FREE: &[&str] = &[
     "data",
     "reduce.overlap",
+    "reduce.path",
     "loader.threads",
     "loader.slots",
     "loader.io",

@@ -60,8 +60,12 @@ pub const FORMS: &[&str] = &["torch", "tf"];
 pub const SCHEDULES: &[&str] = &["constant", "step", "cosine", "polynomial", "exponential"];
 /// Ways of reading records.
 pub const IOS: &[&str] = &["auto", "mmap", "read"];
+/// Where training images may be kept.
+pub const CACHES: &[&str] = &["none", "device"];
 /// What may become of records that cannot be used.
 pub const ON_CORRUPT: &[&str] = &["fail", "skip"];
+/// Ways of gradients from a device to other ranks'.
+pub const PATHS: &[&str] = &["auto", "cuda-aware", "staged", "nccl"];
 /// Gradient codecs of this build.
 pub const CODECS: &[&str] = &codec::NAMES;
 
@@ -113,6 +117,7 @@ pub const KEYS: &[Key] = &[
     key("augment.eval", Kind::Texts, "transforms of evaluated images, in order ([])"),
     key("reduce.codec", Kind::Choice(CODECS), "how gradients travel between ranks (\"float\")"),
     key("reduce.bucket_mb", Kind::Number, "size of one allreduce in MB of gradients (4)"),
+    key("reduce.path", Kind::Choice(PATHS), "GPU: the gradients' way to the other ranks: \"cuda-aware\" MPI, \"staged\" through the host, \"nccl\" (\"auto\")"),
     key("reduce.overlap", Kind::AutoSwitch, "reduce while backward still runs (\"auto\": where a core is spare)"),
     key("reduce.error_feedback", Kind::Switch, "bf16, ternary: add what was cut off to the next step's gradient (false)"),
     key("reduce.min_elements", Kind::Count, "int8, ternary: smaller tensors go as exact (432)"),
@@ -123,6 +128,7 @@ pub const KEYS: &[Key] = &[
     key("loader.slots", Kind::Count, "batches in flight a rank (0: threads + 2)"),
     key("loader.io", Kind::Choice(IOS), "how records are read (\"auto\": mmap on local disks, long reads behind a network)"),
     key("loader.buffer_mb", Kind::Number, "memory in MB for shards that are read whole (256)"),
+    key("loader.cache", Kind::Choice(CACHES), "GPU: \"device\" keeps all training images, as bytes, on the card, which crops and flips them (\"none\")"),
     key("loader.on_corrupt", Kind::Choice(ON_CORRUPT), "training records that cannot be used end the run, or are left out and counted (\"fail\")"),
     key("log.every", Kind::Count, "steps between step lines in metrics.jsonl (1)"),
     key("checkpoint.every", Kind::Text, "what may pass between two: a time, \"500 steps\" or \"2 epochs\" (\"10m\")"),

@@ -150,6 +150,8 @@ pub struct Reduce {
     /// Size of one allreduce in MB (10^6 bytes) of gradients, > 0.
     #[serde(serialize_with = "number")]
     pub bucket_mb: f64,
+    /// The gradients' way out of a device's memory, one of [`keys::PATHS`].
+    pub path: String,
     /// Whether reduction runs beside backward.
     pub overlap: Overlap,
     /// Biased codecs: what was cut off is added to the next step's gradient; false.
@@ -206,6 +208,8 @@ pub struct Loader {
     /// Memory in MB (10^6 bytes) for shards that are read whole, > 0.
     #[serde(serialize_with = "number")]
     pub buffer_mb: f64,
+    /// Where training images are kept, one of [`keys::CACHES`].
+    pub cache: String,
     /// What becomes of a training record that cannot be used, one of [`keys::ON_CORRUPT`].
     pub on_corrupt: String,
 }
@@ -254,6 +258,7 @@ impl Default for Reduce {
         Reduce {
             codec: "float".into(),
             bucket_mb: 4.0,
+            path: "auto".into(),
             overlap: Overlap::Auto,
             error_feedback: None,
             min_elements: None,
@@ -266,7 +271,14 @@ impl Default for Reduce {
 
 impl Default for Loader {
     fn default() -> Self {
-        Loader { threads: None, slots: 0, io: "auto".into(), buffer_mb: 256.0, on_corrupt: "fail".into() }
+        Loader {
+            threads: None,
+            slots: 0,
+            io: "auto".into(),
+            buffer_mb: 256.0,
+            cache: "none".into(),
+            on_corrupt: "fail".into(),
+        }
     }
 }
 

@@ -7,9 +7,9 @@ mod synthetic;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use super::device::{Kind, Wanted};
 use super::{Error, cores};
 use crate::backend::Backend;
-use crate::backend::cpu::Cpu;
 use crate::nn::Graph;
 use synthetic::Synthetic;
 
@@ -21,12 +21,23 @@ pub struct StepRequest {
     pub size: Option<usize>,
     /// Images a step.
     pub batch: usize,
+    /// What to compute on.
+    pub device: Wanted,
+    /// Number format of the arithmetic, as recipes name it.
+    pub precision: String,
     /// Compute threads; `None` = all cores.
     pub threads: Option<usize>,
     /// Time every layer.
     pub profile: bool,
     /// How long, after the warm-up.
     pub seconds: f64,
+}
+
+impl StepRequest {
+    fn work(&self) -> synthetic::Work<'_> {
+        let StepRequest { model, size, batch, threads, precision, .. } = self;
+        synthetic::Work { model, size: *size, batch: *batch, threads: *threads, precision, node_rank: 0 }
+    }
 }
 
 /// What came out.
@@ -47,6 +58,8 @@ pub struct StepResult {
     pub first_step_s: f64,
     /// Anonymous and shared memory.
     pub memory_mb: f64,
+    /// Kind of device.
+    pub device: &'static str,
     /// Device and library.
     pub backend: String,
     /// Milliseconds per layer, if asked for.
@@ -56,8 +69,8 @@ pub struct StepResult {
 const WARM_UP: usize = 3;
 
 /// Forward, backward and update on one synthetic batch, again and again.
-pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
-    let mut work = Synthetic::new(&request.model, request.size, request.batch, request.threads)?;
+pub fn step<K: Kind>(kind: &K, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
+    let mut work = Synthetic::new(kind, &request.work())?;
     let mut times = Vec::new();
     let (mut first_step_s, mut begin) = (0.0, Instant::now());
     while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
@@ -87,12 +100,13 @@ pub fn step(request: &StepRequest, started: Instant) -> Result<StepResult, Error
         steps,
         first_step_s,
         memory_mb: memory_mb(),
+        device: K::NAME,
         backend: work.graph.backend().describe(),
         profile,
     })
 }
 
-fn profile_table(graph: &mut Graph<Cpu>, steps: usize) -> String {
+fn profile_table<B: Backend>(graph: &mut Graph<B>, steps: usize) -> String {
     let times = graph.profile(false);
     let mut text = format!("{:<20} {:>9} {:>11} {:>11}  {}\n", "layer", "MMAC", "forward ms", "backward ms", "by");
     let ms = |d: Duration| d.as_secs_f64() * 1e3 / steps as f64;

@@ -1,28 +1,86 @@
-//! From the request to a running session: device, threads, ranks, agreement. The one place that names a concrete backend.
+//! Kinds of devices, and which of them a run takes: the one place that names concrete backends. Everything else is written for
+//! any [`Kind`].
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
-use super::prepare::{Place, Request, Run, Source, claim_output};
-use super::resume::{self, Resume};
+use super::gpus::Card;
+use super::prepare::Request;
+use super::scoring::{self, Predict, Scored};
 use super::session::Session;
-use super::stop::Stop;
-use super::{Error, How, cores, staging};
-use crate::backend::Backend;
+use super::{Error, bench, start};
 use crate::backend::cpu::Cpu;
-use crate::checkpoint::Progress;
-use crate::comm::{self, Comm};
-use crate::nn::table;
-use crate::recipe::{self, Overlap, Sync};
-use crate::report::{Reporter, Start};
-use loaders::Shuffle;
+use crate::backend::{self, Backend};
+use crate::comm::Comm;
+
+/// What was asked for with `--device`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// A GPU if there is one that can be used, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// What a rank opens its device with.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat<'a> {
+    /// Compute threads.
+    pub threads: usize,
+    /// This rank's number among those of its node, which picks the card.
+    pub node_rank: usize,
+    /// Number format of the arithmetic, as recipes name it.
+    pub precision: &'a str,
+}
+
+/// A kind of device, and how a rank opens its own.
+pub trait Kind {
+    /// How it computes.
+    type Backend: Backend;
+
+    /// As `--device` and the log name it.
+    const NAME: &'static str;
+
+    /// What to do where ranks have planned different memory layouts.
+    const LAYOUT_CURE: &'static str;
+
+    /// Compute threads of a rank with so many cores, unless it was asked for others.
+    fn threads(&self, cores: usize) -> usize;
+
+    /// Opens the device of this rank.
+    fn open(&self, seat: &Seat<'_>) -> Result<Self::Backend, backend::Error>;
+
+    /// The card behind an open device, where ranks could share one by mistake.
+    fn card(&self, _backend: &Self::Backend) -> Option<Card> {
+        None
+    }
+}
+
+/// The processors of this machine.
+pub struct OnCpu;
+
+impl Kind for OnCpu {
+    type Backend = Cpu;
+    const NAME: &'static str = "cpu";
+    const LAYOUT_CURE: &'static str =
+        "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
+
+    fn threads(&self, cores: usize) -> usize {
+        cores
+    }
+
+    fn open(&self, seat: &Seat<'_>) -> Result<Cpu, backend::Error> {
+        Cpu::new(seat.threads)
+    }
+}
 
 /// What `--device cuda` meets in this build.
 fn no_cuda() -> Error {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64"];
-    let driver =
-        folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| std::path::Path::new(p).exists());
+    let driver = folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| Path::new(p).exists());
     let driver = match driver {
         Some(path) => format!("though this machine has the driver's {path}"),
         None => format!("and the NVIDIA driver's libcuda.so.1 is not in {}", folders.join(", ")),
@@ -30,254 +88,53 @@ fn no_cuda() -> Error {
     Error::Failed(format!("--device cuda: this build of trireme has no CUDA backend, {driver}; use --device cpu"))
 }
 
-/// Threads and cores of one rank.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    cores: cores::Cores,
-    compute: usize,
-    loader: usize,
-}
-
-impl Budget {
-    /// Compute threads as asked, else all of this rank's cores; loader threads as asked, else the cores that are left (one
-    /// of them for MPI), at least one. Loader threads are nice 19: on a shared core they take what compute leaves.
-    fn new(cores: cores::Cores, request: &Request, loader: Option<usize>, ranks: usize) -> Self {
-        let compute = request.threads.unwrap_or(cores.own);
-        let left = cores.own.saturating_sub(compute + usize::from(ranks > 1));
-        Self { cores, compute, loader: loader.unwrap_or(left.max(1)) }
-    }
-
-    /// Whether MPI has a core of its own.
-    fn overlap(&self, wish: Overlap) -> bool {
-        match wish {
-            Overlap::On => true,
-            Overlap::Off => false,
-            Overlap::Auto => self.cores.spare(self.compute),
-        }
-    }
-}
-
-/// Opens what the request names, for the device that it names. With `--stage` the data set is copied first, which all ranks of
-/// a `session` do together; without one this is the only rank.
-fn open(request: &Request, session: Option<&Session>) -> Result<Source, Error> {
-    if request.cuda {
-        return Err(no_cuda());
-    }
-    let recipe = Source::recipe(request);
-    let Some(under) = &request.stage else {
-        let recipe = recipe?;
-        let data = PathBuf::from(&recipe.data);
-        return Source::open(recipe, &data);
+/// Ends all ranks where this one cannot have what was asked for: with its own words where it is so for all, else with the names
+/// of the ranks that differ.
+fn refused<T>(error: Error) -> Result<T, Error> {
+    let session = Session::join(Comm::launch())?;
+    let together = || {
+        session.same_program()?;
+        session.same_device("none")?;
+        session.agree(Err(error))
     };
-    let recipe = match session {
-        Some(session) => session.agree(recipe)?,
-        None => recipe?,
-    };
-    let splits = |names: &[&str]| {
-        let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
-        Ok(["train".to_string()].into_iter().chain(scored).collect())
-    };
-    let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
-    Source::open(recipe, &dir)
-}
-
-/// Plans the run on this rank.
-fn plan(source: Source, budget: Budget, rank: usize, ranks: usize) -> Result<Run<Cpu>, Error> {
-    let cpu = Cpu::new(budget.compute)?;
-    Run::new(source, cpu, Place { rank, ranks, loader_threads: budget.loader })
-}
-
-/// Trains as requested on the CPU; `started` is when the process began. A dry run gives the text to print on rank 0.
-pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error> {
-    let stop = Stop::listen(request.time_limit, started)?;
-    // without a launcher there is one rank, and planning need not wait for MPI to come up
-    let alone = comm::launcher().is_none();
-    let comm = Comm::launch();
-    // what all ranks do together waits for MPI
-    let source = (alone || request.stage.is_none()).then(|| open(request, None));
-    let mut early = None;
-    let mut late = None;
-    if alone {
-        let cores = cores::Cores { own: cores::affinity().len() };
-        early = source.map(|source| {
-            source.and_then(|mut source| {
-                let resume = resume::find(request)?;
-                resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
-                let budget = Budget::new(cores, request, source.recipe.loader.threads, 1);
-                Ok((plan(source, budget, 0, 1)?, budget, resume))
-            })
-        });
-    } else {
-        late = source;
-    }
-    let mut session = Session::join(comm)?;
-    let how = How { request, stop: &stop, started };
-    let result = match early {
-        Some(planned) if session.world.size == 1 => {
-            planned.and_then(|(run, budget, resume)| begin(&mut session, run, budget, resume, &how))
-        }
-        _ => {
-            let source = late.unwrap_or_else(|| open(request, Some(&session)));
-            join(&mut session, source, &how)
-        }
-    };
+    let result = together();
     session.conclude(result)
 }
 
-/// Plans on one of several ranks.
-fn join(session: &mut Session, source: Result<Source, Error>, how: &How<'_>) -> Result<Option<String>, Error> {
-    let request = how.request;
-    session.same_program()?;
-    let mut source = session.agree(source)?;
-    let resume = resume::share(session, request)?;
-    let (rank, ranks) = (session.world.rank, session.world.size);
-    let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
-    session.agree(settled)?;
-    session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
-    let cores = session.cores()?;
-    let budget = Budget::new(cores, request, source.recipe.loader.threads, ranks);
-    let run = session.agree(plan(source, budget, rank, ranks))?;
-    begin(session, run, budget, resume, how)
-}
-
-/// From the plan to the first step, and on to the end.
-fn begin(
-    session: &mut Session,
-    mut run: Run<Cpu>,
-    budget: Budget,
-    resume: Option<Resume>,
-    how: &How<'_>,
-) -> Result<Option<String>, Error> {
-    let request = how.request;
-    let cure = "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
-    session.same("the memory layout of the parameters", &run.graph.format_lines(), cure)?;
-    if request.dry_run {
-        return session.is_root().then(|| dry_run(&run)).transpose();
-    }
-    let head = resume.as_ref().map(|resume| resume.head.clone());
-    let report = if session.is_root() {
-        claim_output(request, head.as_ref(), &run.recipe)
-            .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?))
-    } else {
-        Ok(Reporter::silent())
-    };
-    let mut report = session.agree(report)?;
-    let at = match resume {
-        Some(resume) => resume.restore(session, &mut run)?,
-        None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
-    };
-    let overlap = budget.overlap(run.recipe.reduce.overlap);
-    let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
-    notes.for_each(|note| report.note(note));
-    if run.rounds.is_some() {
-        report.note(&format!(
-            "note: with sync = \"{}\" another number of ranks computes another model; only \"allreduce\" keeps it the same",
-            run.recipe.sync
-        ));
-    }
-    let start = session.agree(start_event(session, &run, budget, overlap, request))?;
-    let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let facts = start.facts.into_iter().chain(resumed).collect();
-    report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
-    super::train(session, run, at, overlap, how, report)?;
-    Ok(None)
-}
-
-/// Recipe, layers and memory, as `--dry-run` prints them.
-fn dry_run(run: &Run<Cpu>) -> Result<String, Error> {
-    let (training, scoring) = run.footprints()?;
-    let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
-    let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
-    let mut others = vec![
-        ("codec, residuals included", run.reduction.memory()),
-        ("loader", loaders as usize),
-        ("work space of operations", run.graph.backend().scratch_bytes()),
-        ("moving averages", averages),
-    ];
-    others.retain(|(_, bytes)| *bytes > 0);
-    Ok(format!(
-        "{}\n{}\n{}\n{}",
-        run.recipe.to_toml()?.trim_end(),
-        table::layers(&run.graph),
-        table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
-        run.schedule.describe()
-    ))
-}
-
-/// How samples are mixed, and over how many.
-fn order(run: &Run<Cpu>) -> String {
-    let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
-    match run.recipe.mixing() {
-        Shuffle::Full => "full: all samples mixed".into(),
-        Shuffle::Window(k) => {
-            let window = (images * k as u64 / shards).min(images / run.division.workers as u64);
-            format!("window({k}): each worker mixes about {window} samples at a time")
+/// Does `$work` with the kind of device that was asked for as `$kind`.
+macro_rules! on {
+    ($wanted:expr, $kind:ident => $work:expr) => {
+        match $wanted {
+            Wanted::Cuda => refused(no_cuda()),
+            Wanted::Auto | Wanted::Cpu => {
+                let $kind = &OnCpu;
+                $work
+            }
         }
-    }
+    };
 }
 
-/// How the loaders read, and the memory that they take.
-fn loader(run: &Run<Cpu>) -> Result<String, Error> {
-    let (training, scoring) = run.footprints()?;
-    let more =
-        scoring.map_or(String::new(), |s| format!("; scoring {:.1} MiB more", s.bytes() as f64 / f64::from(1 << 20)));
-    Ok(format!("{training}{more}"))
+/// Trains as requested; `started` is when the process began. A dry run gives the text to print on rank 0.
+pub fn train(request: &Request, started: Instant) -> Result<Option<String>, Error> {
+    on!(request.device, kind => start::run(kind, request, started))
 }
 
-fn start_event(
-    session: &Session,
-    run: &Run<Cpu>,
-    budget: Budget,
-    overlap: bool,
-    request: &Request,
-) -> Result<Start, Error> {
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    let when = match (session.world.size, overlap, run.recipe.reduce.overlap) {
-        (1, ..) => "none, one rank",
-        (_, true, Overlap::Auto) => "beside backward (a core is left for MPI)",
-        (_, false, Overlap::Auto) => "after backward (no core is left for MPI)",
-        (_, true, _) => "beside backward",
-        (_, false, _) => "after backward",
-    };
-    let codec = run.recipe.reduce.codec.as_str();
-    let exchange = match (&run.rounds, run.recipe.sync) {
-        (Some(_), Sync::Local(steps)) => format!("mean of parameters and optimizer slots after every {steps} step(s)"),
-        (Some(_), Sync::Easgd { period, .. }) => format!("elastic averaging every {period} step(s)"),
-        _ if when.starts_with("none") => when.to_string(),
-        _ => format!("{codec}, {when}"),
-    };
-    let facts = [
-        ("device", run.graph.backend().describe()),
-        (
-            "cores",
-            format!(
-                "{} a rank: {}, {}",
-                budget.cores.own,
-                plural(budget.compute, "compute thread"),
-                plural(budget.loader, "loader thread")
-            ),
-        ),
-        ("mpi", format!("{}, {}", session.world.library, session.world.thread_level)),
-        ("exchange", exchange),
-        ("codec", run.reduction.describe()),
-        ("schedule", run.schedule.describe()),
-        ("shards", format!("{} in {}", run.source.train.shards().len(), run.source.train.dir().display())),
-        ("order", order(run)),
-        ("loader", loader(run)?),
-        ("out", request.out.display().to_string()),
-    ];
-    Ok(Start {
-        step: 0,
-        epoch: 0,
-        epochs: run.recipe.epochs,
-        steps_per_epoch: run.division.steps_per_epoch,
-        last_step: request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps()),
-        model: run.recipe.model.clone(),
-        parameters: run.graph.params().iter().map(|p| p.spec.elems() as u64).sum(),
-        images: run.division.images,
-        batch: run.division.batch,
-        workers: run.division.workers,
-        ranks: session.world.size,
-        facts: facts.into_iter().map(|(k, v)| (k.to_string(), v)).collect::<BTreeMap<_, _>>(),
-    })
+/// Scores a split over all ranks.
+pub fn score(request: &scoring::Request) -> Result<Scored, Error> {
+    on!(request.device, kind => scoring::score(kind, request))
+}
+
+/// A model file ready to name pictures; `ema`: with the averaged weights.
+pub fn predictor(wanted: Wanted, file: &Path, ema: bool) -> Result<Box<dyn Predict>, Error> {
+    on!(wanted, kind => Ok(Box::new(scoring::Predictor::open(kind, file, ema)?)))
+}
+
+/// Forward, backward and update on one synthetic batch, again and again.
+pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
+    on!(request.device, kind => bench::step(kind, request, started))
+}
+
+/// How steps scale; collective. `None` on ranks other than 0.
+pub fn bench_scale(request: &bench::scale::Scale) -> Result<Option<bench::scale::Measured>, Error> {
+    on!(request.device, kind => bench::scale::run(kind, request))
 }

@@ -11,14 +11,14 @@ use crate::backend::Backend;
 /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its
 /// tensors and in plain layout.
 pub fn state<B: Backend>(run: &Run<B>) -> Result<String, Error> {
-    let (graph, backend) = (&run.graph, run.graph.backend());
+    let graph = &run.graph;
     let (mut parameters, mut optimizer) = (0, 0);
     for (index, p) in graph.params().iter().enumerate() {
         parameters = extend(parameters, &p.name, &graph.param(index)?);
         let averages = run.ema.iter().map(|ema| ("ema", &ema.weights));
         for (slot, arena) in run.optimizer.slots().chain(averages) {
             let mut plain = vec![0.0; p.spec.elems()];
-            backend.unpack(&p.format, arena, p.slot, &mut plain)?;
+            arena.unpack(&p.format, p.slot, &mut plain)?;
             optimizer = extend(extend(optimizer, slot, &[]), &p.name, &plain);
         }
     }

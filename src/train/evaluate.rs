@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::Error;
+use super::feed::Feed;
 use super::session::Session;
 use super::stop::Stop;
 use crate::backend::{Backend, LossSums};
 use crate::nn::{Batch, Graph};
-use loaders::{EvalOrder, Loader, Options, Pipeline, Split};
+use loaders::{EvalOrder, Options, Pipeline, Split};
 
 /// Hits among the first one and five classes, images, and ranks that were told to stop.
 const COUNTS: usize = 4;
@@ -55,12 +56,13 @@ impl Evaluation {
     ) -> Result<Option<Score>, Error> {
         let (rank, ranks) = (session.world.rank, session.world.size);
         let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
-        let mut loader = Loader::start(self.split.clone(), self.pipeline.clone(), Box::new(order), self.options)?;
+        let mut feed = Feed::new(graph.backend(), &self.pipeline);
+        let mut loader = feed.start(&self.split, &self.pipeline, Box::new(order), self.options)?;
         // Each batch's loss has a place of its own and all are added in the batches' order: the sum has the same bits
         // whichever rank had which batch. The counts are whole numbers, exact in any order.
         let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
         while let Some(batch) = loader.next()? {
-            let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
+            let one = Batch { images: feed.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);
             values[COUNTS + batch.step() as usize] = loss;

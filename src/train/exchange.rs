@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::costs::{MEASURED, Measured};
+use super::path::Way;
 use super::reduction::Reduction;
 use super::snapshot::to_bytes;
 use super::trace::{Lane, Trace};
-use crate::backend::{Backend, Buffer};
+use crate::backend::{self, Backend, Buffer};
 use crate::comm::codec::{Costs, Key, Reducer, Share, fixed};
 use crate::comm::{self, Comm, Pending, World};
 use crate::nn::{Gather, Graph};
@@ -31,13 +32,15 @@ pub struct Exchange<B: Backend> {
     feedback: bool,
     gather: Gather,
     seed: u64,
+    /// The way of plain f32.
+    way: Way<B>,
     /// Whether chunks leave while backward goes on; else all leave at its end, where no core is spare for MPI.
     overlap: bool,
     /// One a chunk; those under way are not here.
     reducers: Vec<Option<Reducer>>,
     step: u64,
     held: Vec<(usize, Vec<B::Buf>)>,
-    pending: Vec<(usize, Pending<Arrived<B>>)>,
+    pending: Vec<(usize, Pending<Came<B>>)>,
     waited: Duration,
     costs: Costs,
     measured: Measured,
@@ -47,10 +50,13 @@ pub struct Exchange<B: Backend> {
 /// Name of the exchange of a chunk.
 const GRADIENTS: &str = "sum of gradients";
 
-/// The exchange of a chunk, on whichever thread.
-trait Job<B: Backend>: FnOnce(&World) -> Result<Arrived<B>, comm::Error> + Send + 'static {}
+/// How the exchange of a chunk went, as far as the device goes.
+type Came<B> = Result<Arrived<B>, backend::Error>;
 
-impl<B: Backend, F: FnOnce(&World) -> Result<Arrived<B>, comm::Error> + Send + 'static> Job<B> for F {}
+/// The exchange of a chunk, on whichever thread.
+trait Job<B: Backend>: FnOnce(&World) -> Result<Came<B>, comm::Error> + Send + 'static {}
+
+impl<B: Backend, F: FnOnce(&World) -> Result<Came<B>, comm::Error> + Send + 'static> Job<B> for F {}
 
 /// What comes back from it.
 struct Arrived<B: Backend> {
@@ -65,7 +71,7 @@ impl<B: Backend> Exchange<B> {
     pub fn new(
         comm: Comm,
         (rank, ranks): (usize, usize),
-        overlap: bool,
+        (overlap, way): (bool, Way<B>),
         mine: std::ops::Range<usize>,
         plan: &mut Reduction,
     ) -> Self {
@@ -80,6 +86,7 @@ impl<B: Backend> Exchange<B> {
             feedback: plan.settings.error_feedback,
             gather: plan.gather(),
             seed: plan.seed,
+            way,
             overlap,
             reducers: std::mem::take(&mut plan.reducers).into_iter().map(Some).collect(),
             step: 0,
@@ -109,7 +116,10 @@ impl<B: Backend> Exchange<B> {
     }
 
     /// Takes a finished chunk of gradients.
-    pub fn ready(&mut self, chunk: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
+    pub fn ready(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<(), Error> {
+        if self.travels() && matches!(self.way, Way::Staged) {
+            gradients.iter_mut().try_for_each(Buffer::fetch)?;
+        }
         if self.overlap && self.travels() {
             self.start(chunk, gradients)
         } else {
@@ -131,14 +141,22 @@ impl<B: Backend> Exchange<B> {
             .ok_or_else(|| Error::Failed(format!("gradient chunk {chunk} was handed over twice in one step")))?;
         let key = Key { seed: self.seed, step: self.step };
         let first = self.mine.end - gradients.len();
+        let way = self.way.clone();
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         Ok(move |world: &World| {
-            // every backend of this build keeps its memory on the host
+            if !matches!(way, Way::Staged) {
+                return direct(&way, world, gradients, reducer);
+            }
             let shares = gradients.iter_mut().enumerate();
-            let shares = shares.filter_map(|(i, g)| Some(Share { worker: first + i, gradients: g.host_mut()? }));
+            let shares = shares.map(|(i, g)| Ok(Share { worker: first + i, gradients: g.staged()? })).collect();
+            let mut shares: Vec<Share<'_>> = match shares {
+                Ok(shares) => shares,
+                Err(error) => return Ok(Err(error)),
+            };
             let start = Instant::now();
-            let costs = reducer.reduce(world, &mut shares.collect::<Vec<_>>(), key, compare)?;
-            Ok(Arrived { gradients, reducer, start, costs })
+            let costs = reducer.reduce(world, &mut shares, key, compare)?;
+            let back = gradients.last_mut().map_or(Ok(()), Buffer::unstage);
+            Ok(back.map(|()| Arrived { gradients, reducer, start, costs }))
         })
     }
 
@@ -146,10 +164,10 @@ impl<B: Backend> Exchange<B> {
         &mut self,
         graph: &mut Graph<B>,
         chunk: usize,
-        arrived: Result<Arrived<B>, comm::Error>,
+        arrived: Result<Came<B>, comm::Error>,
         lane: Lane,
     ) -> Result<(), Error> {
-        let arrived = arrived.map_err(|e| known_to_all(e, self.root))?;
+        let arrived = arrived.map_err(|e| known_to_all(e, self.root))??;
         let mut at = arrived.start;
         let Costs { encode, wire, decode, .. } = arrived.costs;
         for (kind, took) in [("encode", encode), ("wire", wire), ("decode", decode)] {
@@ -231,6 +249,23 @@ impl<B: Backend> Exchange<B> {
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
     }
+}
+
+/// A chunk's way without its coming to the host.
+fn direct<B: Backend>(
+    way: &Way<B>,
+    world: &World,
+    mut gradients: Vec<B::Buf>,
+    reducer: Reducer,
+) -> Result<Came<B>, comm::Error> {
+    let start = Instant::now();
+    let Some(last) = gradients.last_mut() else {
+        return Ok(Ok(Arrived { gradients, reducer, start, costs: Costs::default() }));
+    };
+    let bytes = 4 * last.len() as u64;
+    let summed = way.sum(world, last)?;
+    let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
+    Ok(summed.map(|()| Arrived { gradients, reducer, start, costs }))
 }
 
 /// An error that all ranks see alike is said by rank 0 alone.

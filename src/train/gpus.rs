@@ -1,9 +1,75 @@
-//! Which GPUs each rank may use, as environment and device files tell without CUDA; whether ranks must share one.
+//! Which GPUs each rank may use, as environment and device files tell without CUDA, and which one it has opened; whether ranks
+//! share one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::session::Session;
 use crate::comm::launcher;
+
+/// The GPU that a rank has opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// The rank's node.
+    pub host: String,
+    /// As the driver names it.
+    pub name: String,
+    /// Tells it from all others, on any node.
+    pub uuid: String,
+}
+
+/// Learns of all ranks' cards: fails on all of them where two share one without leave, and notes what follows from sharing and
+/// from cards of several kinds. Collective, and nothing where ranks compute on processors.
+pub fn check(session: &mut Session, own: Option<&Card>, may_share: bool) -> Result<(), Error> {
+    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(()) };
+    let card = Card { host: session.world.host.clone(), ..card.clone() };
+    let odd = |e: serde_json::Error| Error::Failed(format!("the cards of the ranks: {e}"));
+    let line = serde_json::to_vec(&card).map_err(odd)?;
+    let lines = session.comm.run("exchange of cards", move |world| {
+        let mut all = world.gather(&line)?.map_or_else(Vec::new, |lines| lines.join(&b'\n'));
+        world.broadcast(&mut all, 0)?;
+        Ok(all)
+    })?;
+    let lines = lines.split(|byte| *byte == b'\n');
+    let cards: Vec<Card> = lines.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(odd)?;
+    // all ranks see the same cards, so all end here together
+    let notes = session.agree(judge(&cards, may_share).map_err(Error::Failed))?;
+    session.notes.extend(notes);
+    Ok(())
+}
+
+/// What is to be said of the cards of ranks 0, 1, ...; the error says what is wrong.
+fn judge(cards: &[Card], may_share: bool) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    let pair = (0..cards.len()).find_map(|b| Some(((0..b).find(|&a| cards[a].uuid == cards[b].uuid)?, b)));
+    if let Some((a, b)) = pair {
+        let Card { host, name, uuid } = &cards[b];
+        if !may_share {
+            return Err(format!(
+                "ranks {a} and {b} on {host} have opened the same GPU ({name}, {uuid}): start one rank a GPU (sbatch \
+                 --gpus-per-task=1 --ntasks-per-node=<GPUs of a node>, or mpirun --map-by ppr:<GPUs of a node>:node), or \
+                 --share-gpu to let them"
+            ));
+        }
+        notes.push(format!(
+            "note: ranks {a} and {b} share a GPU ({name}, {uuid}): a step takes longer than on one rank"
+        ));
+    }
+    let kinds: BTreeSet<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+    if kinds.len() > 1 {
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        notes.push(format!(
+            "note: the ranks have GPUs of {} kinds ({}): another number of ranks may compute other bits, and every step takes as \
+             long as on the slowest",
+            kinds.len(),
+            kinds.join(", ")
+        ));
+    }
+    Ok(notes)
+}
 
 /// The GPUs that one rank may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +154,19 @@ mod tests {
         for none in ["", "-1", "NoDevFiles"] {
             assert_eq!(choose(Some(none), &files(2)), [""; 0]);
         }
+    }
+
+    #[test]
+    fn two_ranks_on_one_card_are_an_error_unless_they_may() {
+        let card = |name: &str, uuid: &str| Card { host: "n1".into(), name: name.into(), uuid: uuid.into() };
+        let apart = [card("H200", "a"), card("H200", "b")];
+        assert_eq!(judge(&apart, false), Ok(vec![]));
+        let shared = [card("H200", "a"), card("H200", "b"), card("H200", "b")];
+        let text = judge(&shared, false).unwrap_err();
+        assert!(text.contains("ranks 1 and 2 on n1") && text.contains("--share-gpu"), "{text}");
+        assert!(judge(&shared, true).unwrap()[0].contains("ranks 1 and 2 share a GPU"));
+        let mixed = judge(&[card("A100", "a"), card("H200", "b")], false).unwrap();
+        assert!(mixed[0].contains("2 kinds (A100, H200)"), "{mixed:?}");
     }
 
     #[test]

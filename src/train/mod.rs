@@ -1,7 +1,7 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
-//! [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
-//! `exchange` sums it over the ranks by the codec that [`reduction`] planned (`apart` and `rounds`: ranks that meet only now and
+//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
+//! `exchange` sums it over the ranks by the codec that [`reduction`] planned, on the way that `path` chose (`apart` and `rounds`: ranks that meet only now and
 //! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
 //! beside training), `resume` goes on from one, `stop` listens to signals.
 
@@ -16,11 +16,13 @@ pub mod doctor;
 mod error;
 pub mod evaluate;
 mod exchange;
+mod feed;
 mod gpus;
 mod loading;
 pub mod model;
 mod output;
 mod pace;
+mod path;
 mod plain;
 pub mod prepare;
 pub mod reduction;
@@ -32,6 +34,7 @@ pub mod session;
 mod skips;
 mod snapshot;
 mod staging;
+pub mod start;
 mod step;
 mod stop;
 mod sums;
@@ -47,7 +50,8 @@ use crate::checkpoint::{Progress, Sums};
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
 use apart::Everyone;
 use evaluate::Score;
-use loaders::Loader;
+use feed::Feed;
+use path::Way;
 use prepare::Run;
 use saver::Saver;
 use session::Session;
@@ -69,16 +73,17 @@ fn train<B: Backend>(
     session: &Session,
     mut run: Run<B>,
     mut at: Progress,
-    overlap: bool,
+    (overlap, way): (bool, Way<B>),
     how: &How<'_>,
     mut report: Reporter,
 ) -> Result<(), Error> {
     let How { request, stop, started } = *how;
     let (d, begun) = (run.division.clone(), at.clone());
     let (train, augment) = (run.source.train.clone(), run.source.augment.clone());
+    let feed = feed(session, &run, &mut report)?;
     let order = run.order((at.epoch, at.step_of_epoch));
-    let mut loader = Loader::start(train, augment, Box::new(order), run.options)?;
-    let mut stepper = Stepper::new(session, &mut run, overlap);
+    let mut loader = feed.start(&train, &augment, Box::new(order), run.options)?;
+    let mut stepper = Stepper::new(session, &mut run, feed, (overlap, way));
     let trace = if request.trace.is_some() { Trace::start(session, request.trace_steps)? } else { Trace::default() };
     stepper.follow(&mut run, &trace);
     let mut saver = Saver::new(session, stop, request, &run)?;
@@ -138,6 +143,18 @@ fn train<B: Backend>(
     let digest = if session.is_root() { digest::state(&run)? } else { String::new() };
     report.event(End { step: at.step, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model, digest })?;
     Ok(())
+}
+
+/// How training images come to the device.
+fn feed<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<Feed, Error> {
+    let (backend, augment) = (run.graph.backend(), &run.source.augment);
+    if run.recipe.loader.cache != "device" {
+        return Ok(Feed::new(backend, augment));
+    }
+    let (feed, note) = session.agree(Feed::kept(backend, augment, &run.source.train, &run.options))?;
+    let note = note.unwrap_or_else(|| format!("images: {}", feed.describe()));
+    report.note(&note);
+    Ok(feed)
 }
 
 fn first_step(started: Instant) -> String {

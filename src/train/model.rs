@@ -10,7 +10,7 @@ use crate::nn::Graph;
 
 /// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
-    Plain::of(graph).layers(graph.backend(), graph.weights(), graph.running())
+    Plain::of(graph).layers(graph.weights(), graph.running())
 }
 
 /// Fills a graph from a model file; every parameter must be there with its shape.

@@ -35,12 +35,12 @@ impl<B: Backend> Plain<B> {
 
     /// Plain copies of all layers, out of an arena of the parameters' layout and running statistics. Fails if any value is not
     /// finite: such a file would only replace a good one.
-    pub fn layers(&self, backend: &B, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
+    pub fn layers(&self, weights: &Arena<B>, running: &[f32]) -> Result<Vec<LayerWeights>, Error> {
         let mut layers: Vec<LayerWeights> = Vec::new();
         for layer in &self.layers {
             let mut tensors = Vec::new();
             for p in &layer.params {
-                tensors.push((p.spec.field.to_string(), p.spec.shape.clone(), unpack(backend, p, weights)?));
+                tensors.push((p.spec.field.to_string(), p.spec.shape.clone(), unpack(p, weights)?));
             }
             if let Some(place) = layer.norm {
                 let (mean, var) = running[place.offset..][..2 * place.channels].split_at(place.channels);
@@ -59,10 +59,21 @@ impl<B: Backend> Plain<B> {
         Ok(layers)
     }
 
-    /// Any other arena of the parameters' layout, by the parameters' names.
-    pub fn tensors(&self, backend: &B, arena: &Arena<B>) -> Result<Vec<Tensor>, Error> {
+    /// Plain tensors, by the parameters' names, out of flat chunks on the host that lie as an arena of the parameters' layout.
+    pub fn tensors_of(&self, chunks: &[Vec<f32>]) -> Result<Vec<Tensor>, Error> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
-        params.map(|p| Ok((p.name.clone(), p.spec.shape.clone(), unpack(backend, p, arena)?))).collect()
+        let plain = |p: &Param<B>| {
+            let mut plain = vec![0.0; p.spec.elems()];
+            B::unpack(&p.format, &chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
+            Ok((p.name.clone(), p.spec.shape.clone(), plain))
+        };
+        params.map(plain).collect()
+    }
+
+    /// Any other arena of the parameters' layout, by the parameters' names.
+    pub fn tensors(&self, arena: &Arena<B>) -> Result<Vec<Tensor>, Error> {
+        let params = self.layers.iter().flat_map(|layer| &layer.params);
+        params.map(|p| Ok((p.name.clone(), p.spec.shape.clone(), unpack(p, arena)?))).collect()
     }
 }
 
@@ -70,9 +81,9 @@ fn copy<B: Backend>(p: &Param<B>) -> Param<B> {
     Param { name: p.name.clone(), spec: p.spec.clone(), node: p.node, format: p.format.clone(), slot: p.slot }
 }
 
-fn unpack<B: Backend>(backend: &B, p: &Param<B>, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
+fn unpack<B: Backend>(p: &Param<B>, arena: &Arena<B>) -> Result<Vec<f32>, Error> {
     let mut plain = vec![0.0; p.spec.elems()];
-    backend.unpack(&p.format, arena, p.slot, &mut plain)?;
+    arena.unpack(&p.format, p.slot, &mut plain)?;
     Ok(plain)
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Error;
+use super::device::Wanted;
 use super::evaluate::Evaluation;
 use super::reduction::Reduction;
 use super::resume::{self, Head};
@@ -32,8 +33,10 @@ pub struct Request {
     pub resume: bool,
     /// The checkpoint file that was named instead.
     pub resume_from: Option<PathBuf>,
-    /// Whether a GPU was asked for.
-    pub cuda: bool,
+    /// What to compute on.
+    pub device: Wanted,
+    /// Whether several ranks may compute on one GPU.
+    pub share_gpu: bool,
     /// How long the run may take, from the start of the program.
     pub time_limit: Option<Duration>,
     /// Compute threads; `None` = this rank's cores.

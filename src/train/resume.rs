@@ -212,9 +212,11 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
 
 /// Gives rank 0's arena to all.
 fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
-    let host = || Error::Failed("a checkpoint needs memory that the host can address".into());
-    let chunks = arena.chunks.iter_mut();
-    chunks.map(|c| c.host_mut().ok_or_else(host)).try_for_each(|values| spread_values(session, values?))
+    arena.chunks.iter_mut().filter(|_| session.world.size > 1).try_for_each(|chunk| {
+        chunk.fetch()?;
+        spread_values(session, chunk.staged()?)?;
+        Ok(chunk.unstage()?)
+    })
 }
 
 fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
@@ -243,9 +245,7 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         session.agree(packed.map_err(odd))?;
         spread(session, &mut arena)?;
         for (reducer, chunk) in run.reduction.reducers.iter_mut().zip(&arena.chunks) {
-            if let (Some(to), Some(from)) = (reducer.residual(worker), chunk.host()) {
-                to.copy_from_slice(from);
-            }
+            reducer.residual(worker).map_or(Ok(()), |residual| chunk.read(0, residual))?;
         }
     }
     Ok(())

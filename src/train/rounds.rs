@@ -63,14 +63,16 @@ impl<B: Backend> Rounds<B> {
         };
         let mut total = Vec::new();
         for ((centre, apart), own) in centre.chunks.iter_mut().zip(&mut apart.chunks).zip(&weights.chunks) {
-            let (centre, apart, own) = (host_mut(centre)?, host_mut(apart)?, host(own)?);
-            for ((apart, own), centre) in apart.iter_mut().zip(own).zip(centre.iter()) {
-                *apart = own - centre;
-            }
+            centre.fetch()?;
+            own.read(0, apart.staged()?)?;
+            let (centre_of_all, distance) = (centre.staged()?, apart.staged()?);
+            distance.iter_mut().zip(&*centre_of_all).for_each(|(own, centre)| *own -= centre);
             total.clear();
-            total.extend_from_slice(apart);
+            total.extend_from_slice(distance);
             ranks.sum(&mut total)?;
-            centre.iter_mut().zip(&total).for_each(|(centre, total)| *centre += alpha as f32 * total);
+            centre_of_all.iter_mut().zip(&total).for_each(|(centre, total)| *centre += alpha as f32 * total);
+            centre.unstage()?;
+            apart.unstage()?;
         }
         Ok(())
     }
@@ -86,11 +88,14 @@ impl<B: Backend> Rounds<B> {
     where
         B: 'a,
     {
-        match (self.sync, &self.apart) {
+        match (self.sync, &mut self.apart) {
             (Sync::Easgd { alpha, .. }, Some(apart)) => {
-                for (own, apart) in weights.chunks.iter_mut().zip(&apart.chunks) {
-                    let (own, apart) = (host_mut(own)?, host(apart)?);
-                    own.iter_mut().zip(apart).for_each(|(own, apart)| *own -= alpha as f32 * apart);
+                for (own, apart) in weights.chunks.iter_mut().zip(&mut apart.chunks) {
+                    own.fetch()?;
+                    apart.fetch()?;
+                    let pairs = own.staged()?.iter_mut().zip(apart.staged()?);
+                    pairs.for_each(|(own, apart)| *own -= alpha as f32 * *apart);
+                    own.unstage()?;
                 }
                 Ok(())
             }
@@ -131,10 +136,11 @@ impl<B: Backend> Rounds<B> {
 fn mean<B: Backend>(arena: &mut Arena<B>, ranks: &mut dyn Sum) -> Result<(), Error> {
     let share = 1.0 / ranks.ranks() as f32;
     arena.chunks.iter_mut().try_for_each(|chunk| {
-        let values = host_mut(chunk)?;
+        chunk.fetch()?;
+        let values = chunk.staged()?;
         ranks.sum(values)?;
         values.iter_mut().for_each(|value| *value *= share);
-        Ok(())
+        chunk.unstage()
     })
 }
 
@@ -165,22 +171,9 @@ fn copy<B: Backend>(backend: &B, from: &Arena<B>) -> Result<Arena<B>, Error> {
     let lengths: Vec<usize> = from.chunks.iter().map(Buffer::len).collect();
     let mut arena = Arena::new(backend, &lengths)?;
     for (to, from) in arena.chunks.iter_mut().zip(&from.chunks) {
-        host_mut(to)?.copy_from_slice(host(from)?);
+        backend.copy(to, from)?;
     }
     Ok(arena)
-}
-
-fn host<T: Buffer>(buffer: &T) -> Result<&[f32], Error> {
-    buffer.host().ok_or_else(on_device)
-}
-
-fn host_mut<T: Buffer>(buffer: &mut T) -> Result<&mut [f32], Error> {
-    buffer.host_mut().ok_or_else(on_device)
-}
-
-fn on_device() -> Error {
-    let why = "parameters that the host cannot address cannot be averaged; use sync = \"allreduce\"";
-    Error::Unsupported { op: "sync".into(), why: why.into() }
 }
 
 #[cfg(test)]

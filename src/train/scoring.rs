@@ -3,19 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::device::{Kind, Seat, Wanted};
 use super::evaluate::{Evaluation, Score};
 use super::model;
 use super::prepare::network;
 use super::session::Session;
 use super::stop::Stop;
-use super::{Error, cores, staging};
-use crate::backend::cpu::Cpu;
+use super::{Error, cores, gpus, staging};
+use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::nn::{Graph, Purpose};
 use crate::recipe;
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, ImageSpec, Images, Io, Manifest, Options, Pipeline, picture};
+
+/// Number format in which models are used, whatever they were trained in.
+const PRECISION: &str = "f32";
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -58,6 +62,10 @@ pub struct Request {
     pub split: Option<String>,
     /// Images a batch.
     pub batch: usize,
+    /// What to compute on.
+    pub device: Wanted,
+    /// Whether several ranks may compute on one GPU.
+    pub share_gpu: bool,
     /// Compute threads; `None` = this rank's cores.
     pub threads: Option<usize>,
     /// Loader threads; `None` = the cores that are left.
@@ -69,13 +77,13 @@ pub struct Request {
 }
 
 /// Scores a split over all ranks.
-pub fn score(request: &Request) -> Result<Scored, Error> {
+pub fn score<K: Kind>(kind: &K, request: &Request) -> Result<Scored, Error> {
     let comm = Comm::launch();
     // what all ranks do together waits for MPI
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
     let opened = opened.unwrap_or_else(|| staged(&session, request));
-    let result = score_on(&mut session, opened, request);
+    let result = score_on(kind, &mut session, opened, request);
     session.conclude(result)
 }
 
@@ -147,8 +155,14 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
     Ok(text)
 }
 
-fn score_on(session: &mut Session, opened: Result<Opened, Error>, request: &Request) -> Result<Scored, Error> {
+fn score_on<K: Kind>(
+    kind: &K,
+    session: &mut Session,
+    opened: Result<Opened, Error>,
+    request: &Request,
+) -> Result<Scored, Error> {
     session.same_program()?;
+    session.same_device(K::NAME)?;
     let Opened { model, mut evaluation, text } = session.agree(opened)?;
     session.same(
         "the model, the data set, --split, --batch or --ema",
@@ -156,12 +170,15 @@ fn score_on(session: &mut Session, opened: Result<Opened, Error>, request: &Requ
         "start all ranks with the same files and options",
     )?;
     let cores = session.cores()?;
-    let threads = request.threads.unwrap_or(cores.own);
+    let threads = request.threads.unwrap_or(kind.threads(cores.own));
     evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
+    let backend = kind.open(&Seat { threads, node_rank: session.world.node_rank, precision: PRECISION });
+    let planned = backend.map_err(Error::from).and_then(|b| graph(&model, b, evaluation.batch, &evaluation.sizes()));
+    let mut graph = session.agree(planned)?;
+    gpus::check(session, kind.card(graph.backend()).as_ref(), request.share_gpu)?;
     if session.is_root() {
         session.notes.iter().for_each(|note| eprintln!("{note}"));
     }
-    let mut graph = session.agree(graph(&model, evaluation.batch, threads, &evaluation.sizes()))?;
     let score = evaluation.run(session, &mut graph, &Stop::default())?;
     let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let split = evaluation.split.name().to_string();
@@ -169,10 +186,10 @@ fn score_on(session: &mut Session, opened: Result<Opened, Error>, request: &Requ
 }
 
 /// The model's network, planned for inference.
-fn graph(model: &ModelFile, batch: usize, threads: usize, sizes: &[usize]) -> Result<Graph<Cpu>, Error> {
+fn graph<B: Backend>(model: &ModelFile, backend: B, batch: usize, sizes: &[usize]) -> Result<Graph<B>, Error> {
     let [c, h, w] = model.input.map(|n| n as u32);
     let net = network(&model.network, ImageSpec::new(h, w, c), model.classes.len())?;
-    let mut graph = Graph::new(Cpu::new(threads)?, net, batch, Purpose::Infer, 0)?;
+    let mut graph = Graph::new(backend, net, batch, Purpose::Infer, 0)?;
     for &size in sizes {
         graph.prepare(size)?;
     }
@@ -208,24 +225,33 @@ pub struct Prediction {
     pub resized_from: Option<(u32, u32)>,
 }
 
+/// What can name pictures.
+pub trait Predict {
+    /// The `top` likeliest classes of a PNG or JPEG file.
+    fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error>;
+}
+
 /// A model ready to name pictures.
-pub struct Predictor {
+pub struct Predictor<B: Backend> {
     model: ModelFile,
-    graph: Graph<Cpu>,
+    graph: Graph<B>,
     pipeline: Pipeline,
 }
 
-impl Predictor {
+impl<B: Backend> Predictor<B> {
     /// Reads the model file; `ema`: with the averaged weights.
-    pub fn open(file: &Path, ema: bool) -> Result<Self, Error> {
+    pub fn open<K: Kind<Backend = B>>(kind: &K, file: &Path, ema: bool) -> Result<Self, Error> {
         let model = read(file, ema)?;
         let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
-        let graph = graph(&model, 1, cores::affinity().len(), &[])?;
+        let threads = kind.threads(cores::affinity().len());
+        let backend = kind.open(&Seat { threads, node_rank: 0, precision: PRECISION })?;
+        let graph = graph(&model, backend, 1, &[])?;
         Ok(Self { model, graph, pipeline })
     }
+}
 
-    /// The `top` likeliest classes of a PNG or JPEG file.
-    pub fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
+impl<B: Backend> Predict for Predictor<B> {
+    fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
         let mut input = vec![0.0; self.pipeline.output().values()];
         let resized_from = picture::transform(path, &self.pipeline, &mut input)?;
         let scores = self.graph.scores(&input, 1)?;

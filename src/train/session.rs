@@ -90,6 +90,11 @@ impl Session {
         )
     }
 
+    /// Fails on all ranks unless each computes on the same kind of device.
+    pub fn same_device(&self, kind: &str) -> Result<(), Error> {
+        self.same("the kind of device", kind, "where only some nodes have a GPU, start on those, or with --device cpu")
+    }
+
     /// Fails on all ranks unless each has the same text: the recipe, the data set, memory formats, the program.
     pub fn same(&self, what: &str, text: &str, cure: &str) -> Result<(), Error> {
         if self.world.size == 1 {

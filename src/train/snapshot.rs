@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::Error;
 use super::plain::Plain;
 use super::prepare::Run;
-use crate::backend::{Arena, Backend, Buffer};
+use crate::backend::{self, Arena, Backend, Buffer};
 use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 
 /// Threads that copy at most: beyond, memory is no faster.
@@ -44,35 +44,47 @@ impl<B: Backend> Snapshot<B> {
 
     /// Copies `run`.
     pub fn take(&mut self, run: &Run<B>) -> Result<(), Error> {
-        let mut pairs = Vec::new();
-        pair(&mut self.weights, run.graph.weights(), &mut pairs)?;
+        let (backend, mut pairs) = (run.graph.backend(), Vec::new());
+        pair(backend, &mut self.weights, run.graph.weights(), &mut pairs)?;
         for ((_, to), (_, from)) in self.slots.iter_mut().zip(run.optimizer.slots()) {
-            pair(to, from, &mut pairs)?;
+            pair(backend, to, from, &mut pairs)?;
         }
         self.running.copy_from_slice(run.graph.running());
         if let (Some((to, running)), Some(from)) = (&mut self.ema, &run.ema) {
-            pair(to, &from.weights, &mut pairs)?;
+            pair(backend, to, &from.weights, &mut pairs)?;
             running.copy_from_slice(&from.running);
         }
         copy(pairs);
         Ok(())
     }
 
-    /// Writes every page once, so that the first copy finds them.
-    fn touch(&mut self) {
+    /// Writes every page of host memory once, so that the first copy finds them.
+    fn touch(&mut self) -> Result<(), backend::Error> {
         let slots = self.slots.iter_mut().map(|slot| &mut slot.1);
         let arenas = std::iter::once(&mut self.weights).chain(slots).chain(self.ema.as_mut().map(|ema| &mut ema.0));
-        arenas.flat_map(|arena| &mut arena.chunks).filter_map(Buffer::host_mut).for_each(|chunk| chunk.fill(0.0));
+        let mut chunks = arenas.flat_map(|arena| &mut arena.chunks).filter(|chunk| chunk.host().is_some());
+        chunks.try_for_each(|chunk| chunk.staged().map(|values| values.fill(0.0)))
     }
 }
 
 /// Chunks and where they go.
 type Pairs<'a> = Vec<(&'a mut [f32], &'a [f32])>;
 
-fn pair<'a, B: Backend>(to: &'a mut Arena<B>, from: &'a Arena<B>, pairs: &mut Pairs<'a>) -> Result<(), Error> {
+/// Notes what the host is to copy; a device copies its own memory, and goes on.
+fn pair<'a, B: Backend>(
+    backend: &B,
+    to: &'a mut Arena<B>,
+    from: &'a Arena<B>,
+    pairs: &mut Pairs<'a>,
+) -> Result<(), Error> {
     for (to, from) in to.chunks.iter_mut().zip(&from.chunks) {
-        let host = || Error::Failed("a snapshot needs memory that the host can address".into());
-        pairs.push((to.host_mut().ok_or_else(host)?, from.host().ok_or_else(host)?));
+        match from.host() {
+            Some(from) => pairs.push((to.staged()?, from)),
+            None => {
+                backend.copy(to, from)?;
+                backend.mark(to)?;
+            }
+        }
     }
     Ok(())
 }
@@ -134,7 +146,7 @@ pub struct Writer<B: Backend> {
     written: Receiver<Written<B>>,
     thread: Option<JoinHandle<()>>,
     /// The first snapshot's memory, once the thread has made it.
-    fresh: Receiver<Snapshot<B>>,
+    fresh: Receiver<Result<Snapshot<B>, backend::Error>>,
     idle: Option<Snapshot<B>>,
     under_way: bool,
 }
@@ -148,9 +160,9 @@ impl<B: Backend> Writer<B> {
         let mut first = Snapshot::new(run)?;
         let (fresh_in, fresh) = bounded(1);
         let work = move || {
-            first.touch();
+            let touched = first.touch();
             // whoever asked for it may be gone
-            let _ = fresh_in.send(first);
+            let _ = fresh_in.send(touched.map(|()| first));
             while let Ok(job) = queue.recv() {
                 let begin = Instant::now();
                 let result = write(&job, &plain, &chunks);
@@ -181,7 +193,7 @@ impl<B: Backend> Writer<B> {
 
     /// Memory for the next job; none is under way.
     pub fn snapshot(&mut self) -> Result<Snapshot<B>, Error> {
-        self.idle.take().map_or_else(|| self.fresh.recv().map_err(|_| gone()), Ok)
+        self.idle.take().map_or_else(|| Ok(self.fresh.recv().map_err(|_| gone())??), Ok)
     }
 
     /// Gives memory back.
@@ -212,37 +224,31 @@ fn gone() -> Error {
 }
 
 fn write<B: Backend>(job: &Job<B>, plain: &Plain<B>, chunks: &[usize]) -> Result<u64, Error> {
-    let backend = B::aside()?;
     let Snapshot { weights, running, slots, ema } = &job.snapshot;
-    let layers = plain.layers(&backend, weights, running)?;
-    let ema = ema.as_ref().map(|(weights, running)| plain.layers(&backend, weights, running)).transpose()?;
-    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), plain.tensors(&backend, arena)?)));
+    let layers = plain.layers(weights, running)?;
+    let ema = ema.as_ref().map(|(weights, running)| plain.layers(weights, running)).transpose()?;
+    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), plain.tensors(arena)?)));
     let state = StateFile {
         model: ModelFile { layers, ema: ema.unwrap_or_default(), ..job.head.clone() },
         slots: slots.collect::<Result<_, Error>>()?,
-        residuals: residuals(&backend, plain, chunks, &job.residuals)?,
+        residuals: residuals(plain, chunks, &job.residuals)?,
         progress: job.progress.clone(),
     };
     Ok(state.write(&job.path)?)
 }
 
 /// Each worker's residuals out of flat bytes.
-fn residuals<B: Backend>(
-    backend: &B,
-    plain: &Plain<B>,
-    chunks: &[usize],
-    ranks: &[Vec<u8>],
-) -> Result<Vec<Vec<Tensor>>, Error> {
+fn residuals<B: Backend>(plain: &Plain<B>, chunks: &[usize], ranks: &[Vec<u8>]) -> Result<Vec<Vec<Tensor>>, Error> {
     let each = 4 * chunks.iter().sum::<usize>();
-    let mut arena = Arena::new(backend, chunks)?;
+    let mut flat: Vec<Vec<f32>> = chunks.iter().map(|&len| vec![0.0; len]).collect();
     let mut workers = Vec::new();
     for mut bytes in ranks.iter().flat_map(|rank| rank.chunks_exact(each)) {
-        for chunk in &mut arena.chunks {
+        for chunk in &mut flat {
             let (own, rest) = bytes.split_at(4 * chunk.len());
-            from_bytes(own, chunk.host_mut().unwrap_or_default());
+            from_bytes(own, chunk);
             bytes = rest;
         }
-        workers.push(plain.tensors(backend, &arena)?);
+        workers.push(plain.tensors_of(&flat)?);
     }
     Ok(workers)
 }

@@ -6,7 +6,9 @@ use super::Error;
 use super::across::{AllRanks, Waited};
 use super::apart::Open;
 use super::exchange::Exchange;
+use super::feed::Feed;
 use super::pace::{self, Pace, spread};
+use super::path::Way;
 use super::prepare::Run;
 use super::session::Session;
 use super::skips::Skips;
@@ -23,6 +25,9 @@ use loaders::Loader;
 pub struct Stepper<'a, B: Backend> {
     pub(super) session: &'a Session,
     pub(super) exchange: Exchange<B>,
+    feed: Feed,
+    /// A batch whose way to the device began early.
+    next: Option<loaders::Batch>,
     pub(super) layout: SumsLayout,
     smoothing: f32,
     /// This rank in the step before.
@@ -42,7 +47,7 @@ pub struct Stepper<'a, B: Backend> {
 
 impl<'a, B: Backend> Stepper<'a, B> {
     /// For a prepared run.
-    pub fn new(session: &'a Session, run: &mut Run<B>, overlap: bool) -> Self {
+    pub fn new(session: &'a Session, run: &mut Run<B>, feed: Feed, how: (bool, Way<B>)) -> Self {
         let across = Waited::default();
         if run.recipe.sync_bn && session.world.size > 1 {
             run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), across.clone())));
@@ -53,10 +58,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let layout = SumsLayout::new(&run.graph, ranks, gather);
         let mine = run.division.mine.clone();
         let among = if run.rounds.is_some() { 1 } else { ranks };
-        let exchange = Exchange::new(session.comm.clone(), (rank, among), overlap, mine, &mut run.reduction);
+        let exchange = Exchange::new(session.comm.clone(), (rank, among), how, mine, &mut run.reduction);
         Self {
             session,
             exchange,
+            feed,
+            next: None,
             layout,
             smoothing,
             before: Pace::default(),
@@ -167,8 +174,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mine = run.division.mine.clone();
         for worker in mine.clone() {
             let start = Instant::now();
-            let batch =
-                loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
+            let batch = match self.next.take() {
+                Some(batch) => Some(batch),
+                None => loader.next()?,
+            };
+            let batch = batch.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
             if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
                 let got = format!("epoch {}, step {}, worker {}", batch.epoch(), batch.step(), batch.worker());
                 return Err(Error::Failed(format!(
@@ -180,14 +190,29 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.skips.note(batch.skipped(), (world.rank, world.size));
             // nothing to do unless records were left out
             run.graph.prepare(batch.len())?;
-            let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
+            let one = Batch { images: self.feed.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
             let mut hand_over = |chunk, gradients| self.exchange.ready(chunk, gradients);
             let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
-            let worker_sums = run.graph.train(one, loss, turn, ready)?;
+            run.graph.start(one, loss, turn, ready)?;
+            // not across the end of an epoch, where other images come first
+            if !turn.last || step + 1 < run.division.steps_per_epoch {
+                self.send_ahead(run, loader)?;
+            }
+            let worker_sums = run.graph.sums()?;
             sums.add(&run.graph, worker_sums, worker, batch.ids());
         }
         Ok(sums)
+    }
+
+    /// Starts the way of the next batch to a device that computes the last one meanwhile, if the batch is there.
+    fn send_ahead(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
+        if run.graph.backend().queues() && self.feed.travels() && loader.is_ready() {
+            self.next = loader.next()?;
+            let next = self.next.as_ref().filter(|batch| !batch.is_empty());
+            next.map_or(Ok(()), |batch| run.graph.prefetch(self.feed.input(batch)))?;
+        }
+        Ok(())
     }
 
     /// The line of a step, which `at` takes into its sums.

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use trireme::backend::cpu::Cpu;
 use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Arena, Backend, Buffer, DrawKey, Gradients, Pass, Planned, Request, Slot, TensorDesc};
+use trireme::backend::{
+    Arena, Backend, Buffer, DrawKey, Gradients, Input, Pass, Planned, Request, Slot, Start, TensorDesc,
+};
 
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
 pub const PLAIN: &[usize] = &[1];
@@ -224,7 +226,11 @@ impl Case {
         let ids: Vec<u64> = (self.draws.2..).take(self.n).collect();
         let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
         let (running, training) = (self.running.as_slice(), self.training);
-        let pass = Pass { backend, params: &arena, slots: &slots, running, training, key, across: None };
+        let start = Start { images: Input::Values(&self.x[0]), key, loss: None, running, training };
+        backend
+            .begin(&start, &x_desc, &mut rubbish(backend, self.x[0].len()))
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        let pass = Pass { backend, params: &arena, slots: &slots, running, running_at: 0, training, key, across: None };
         let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();
         let y_desc = plan.output();
@@ -257,10 +263,14 @@ impl Case {
         }
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
             let mut d = vec![0.0; plain.len()];
-            backend.unpack(format, &dparams, *slot, &mut d).unwrap_or_else(|e| panic!("{what}: {e}"));
+            dparams.unpack(format, *slot, &mut d).unwrap_or_else(|e| panic!("{what}: {e}"));
             out.dparams.push(d);
         }
         let mut sums = vec![0.0; self.running.len()];
+        if backend.queues() {
+            // brings the statistics; there is no loss
+            backend.sums().unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
         let count = plan.pool_statistics(&self.running, &mut sums);
         out.statistics = (sums, count);
         out
@@ -277,7 +287,7 @@ impl Case {
         }
         let mut arena = Arena::new(backend, &[end]).unwrap_or_else(|e| panic!("{e}"));
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
-            backend.pack(format, plain, &mut arena, *slot).unwrap_or_else(|e| panic!("{e}"));
+            arena.pack(format, plain, *slot).unwrap_or_else(|e| panic!("{e}"));
         }
         (arena, slots)
     }

@@ -2,6 +2,7 @@
 //! stored bytes (a part resized, a window, a flip); the first op on values makes planar floats of it, in one pass.
 
 use super::paint::{IDENTITY, Row, Scale};
+use super::sight::Sight;
 use super::view::{Need, Part, Region, Resize, Window, stretch};
 use crate::resample::{Cut, Planes, Resampler, Rows};
 use crate::spec::ImageSpec;
@@ -124,6 +125,46 @@ impl<'a> Canvas<'a> {
             }
         } else {
             self.flipped = !self.flipped;
+        }
+    }
+
+    /// What is seen of the stored image, while it is a view that nothing was resized for.
+    pub(super) fn sight(&self) -> Sight {
+        Sight { top: self.window.top as i32, left: self.window.left as i32, mirrored: self.flipped }
+    }
+
+    /// The view as interleaved bytes, made now; values between bytes, which resizing makes, are rounded.
+    pub(super) fn bytes(&mut self, out: &mut [u8]) {
+        let (height, width, channels) = (self.window.height(), self.window.width(), self.channels);
+        if self.resize.is_some() {
+            self.paint(&IDENTITY);
+            let planes: Vec<&[f32]> = self.values.chunks_exact((height * width).max(1)).take(channels).collect();
+            for (i, pixel) in out.chunks_exact_mut(channels).enumerate() {
+                pixel.iter_mut().zip(&planes).for_each(|(byte, plane)| *byte = (plane[i] + 0.5) as u8);
+            }
+            return;
+        }
+        let seen = self.window.meet(self.visible);
+        let columns = (seen.right - seen.left).max(0) as usize;
+        for (row, out) in out.chunks_exact_mut((width * channels).max(1)).take(height).enumerate() {
+            let from = self.window.top + row as i64;
+            if columns == 0 || !(seen.top..seen.bottom).contains(&from) {
+                out.fill(0);
+                continue;
+            }
+            let (row, column) = (from as usize - self.part.origin.0, seen.left as usize - self.part.origin.1);
+            let pixels = &self.part.bytes[(row * self.part.columns + column) * channels..][..columns * channels];
+            let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
+            let (ahead, rest) = out.split_at_mut(ahead as usize * channels);
+            let (part, behind) = rest.split_at_mut(pixels.len());
+            ahead.fill(0);
+            behind.fill(0);
+            if self.flipped {
+                let turned = part.chunks_exact_mut(channels).rev().zip(pixels.chunks_exact(channels));
+                turned.for_each(|(to, from)| to.copy_from_slice(from));
+            } else {
+                part.copy_from_slice(pixels);
+            }
         }
     }
 

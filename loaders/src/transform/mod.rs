@@ -27,6 +27,7 @@ mod random_erasing;
 mod random_resized_crop;
 mod rectangle;
 mod resize;
+mod sight;
 mod standardize;
 mod view;
 
@@ -34,6 +35,7 @@ use std::fmt;
 
 pub use canvas::Canvas;
 pub use pipeline::{Pipeline, Scratch};
+pub use sight::Sight;
 pub(crate) use view::{Need, Part};
 
 use crate::random::Draws;
@@ -57,6 +59,16 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
 
     /// Whether it only moves pixels about, which is free until values are asked for.
     fn is_geometric(&self) -> bool;
+
+    /// Whether it may bring what lies outside of the image into sight.
+    fn pads(&self) -> bool {
+        false
+    }
+
+    /// For an op that takes every byte to one value, whatever lies around it: those values, a table for each of `channels`.
+    fn tables(&self, _channels: usize) -> Option<Vec<[f32; 256]>> {
+        None
+    }
 
     /// Changes the image; all randomness comes from `draws`.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);

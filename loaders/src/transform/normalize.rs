@@ -58,6 +58,10 @@ impl Transform for Normalize {
         false
     }
 
+    fn tables(&self, channels: usize) -> Option<Vec<[f32; 256]>> {
+        Some((0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
+    }
+
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let n = self.mean.len();
         image.map(&self.scales, |channel, value| {

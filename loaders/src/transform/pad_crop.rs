@@ -26,6 +26,10 @@ impl Transform for PadCrop {
         true
     }
 
+    fn pads(&self) -> bool {
+        true
+    }
+
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let mut offset = || draws.below(2 * self.padding + 1) as i32 - self.padding as i32;
         let (down, right) = (offset(), offset());

@@ -176,6 +176,50 @@ impl Pipeline {
         self.run(&example, id, epoch, scratch, out)
     }
 
+    /// The ops that only move pixels about, before all others.
+    pub(super) fn geometry_ops(&self) -> &[Box<dyn Transform>] {
+        &self.ops[..self.views]
+    }
+
+    /// All ops after them.
+    pub(super) fn values_ops(&self) -> &[Box<dyn Transform>] {
+        &self.ops[self.views..]
+    }
+
+    pub(super) fn apply_geometry(&self, canvas: &mut Canvas<'_>, id: u64, epoch: u32) {
+        self.apply_ops(canvas, 0..self.views, id, epoch);
+    }
+
+    fn apply_ops(&self, canvas: &mut Canvas<'_>, range: Range<usize>, id: u64, epoch: u32) {
+        for index in range {
+            let mut draws = Draws::new(self.seed, id, epoch, index as u16);
+            self.ops[index].apply(canvas, &mut draws);
+        }
+    }
+
+    /// What geometry leaves in sight, as interleaved bytes.
+    pub(super) fn see(
+        &self,
+        example: &Example<'_>,
+        id: u64,
+        epoch: u32,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        let Scratch { decoder, pixels, resampler, clock, floats } = scratch;
+        let stored = decoder.open(example)?;
+        let spec = stored.accept(self.input)?;
+        if self.geometry_ops().iter().any(|op| op.resizes()) {
+            floats.resize(floats.len().max(self.work), 0.0);
+        }
+        let mut canvas = Canvas::new(spec, floats, resampler);
+        self.apply_geometry(&mut canvas, id, epoch);
+        canvas.load(decoder.part(stored, example, canvas.need(), spec.channels, pixels)?);
+        clock.decoded();
+        canvas.bytes(&mut out[..self.output.values()]);
+        Ok(())
+    }
+
     fn paint(
         &self,
         example: &Example<'_>,
@@ -188,16 +232,10 @@ impl Pipeline {
         let stored = decoder.open(example)?;
         let spec = stored.accept(self.input)?;
         let mut canvas = Canvas::new(spec, values, resampler);
-        let apply = |canvas: &mut Canvas<'_>, range: Range<usize>| {
-            for index in range {
-                let mut draws = Draws::new(self.seed, id, epoch, index as u16);
-                self.ops[index].apply(canvas, &mut draws);
-            }
-        };
-        apply(&mut canvas, 0..self.views);
+        self.apply_geometry(&mut canvas, id, epoch);
         canvas.load(decoder.part(stored, example, canvas.need(), spec.channels, pixels)?);
         clock.decoded();
-        apply(&mut canvas, self.views..self.ops.len());
+        self.apply_ops(&mut canvas, self.views..self.ops.len(), id, epoch);
         // A list of nothing but geometry leaves bytes; a batch is floats.
         canvas.floats();
         Ok(())

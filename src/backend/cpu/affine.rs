@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use super::buf::AlignedBuf;
+use super::layout::Md;
 use super::narrow::{Narrow, put_in_frame};
-use super::onednn::{Engine, Layer, Md, Pass as Way, Primitive, arg, reorder};
+use super::onednn::{Engine, Layer, Pass as Way, Primitive, arg, reorder};
 use super::threads::Threads;
 use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Linear, Shape};

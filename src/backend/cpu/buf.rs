@@ -97,11 +97,25 @@ impl Buffer for AlignedBuf {
         self.len
     }
 
+    fn place(&self) -> usize {
+        self.data.as_ptr() as usize
+    }
+
     fn host(&self) -> Option<&[f32]> {
         Some(self.as_slice())
     }
 
-    fn host_mut(&mut self) -> Option<&mut [f32]> {
-        Some(self.as_mut_slice())
+    fn staged(&mut self) -> Result<&mut [f32], Error> {
+        Ok(self.as_mut_slice())
+    }
+
+    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error> {
+        to.copy_from_slice(&self.as_slice()[first..][..to.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error> {
+        self.as_mut_slice()[first..][..from.len()].copy_from_slice(from);
+        Ok(())
     }
 }

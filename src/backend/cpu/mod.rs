@@ -6,6 +6,7 @@ mod affine;
 mod buf;
 mod dropout;
 mod elementwise;
+mod layout;
 mod loss;
 mod lrn;
 mod narrow;
@@ -13,6 +14,7 @@ mod norm;
 mod onednn;
 mod pool;
 mod shortcut;
+mod signals;
 mod threads;
 mod update;
 mod winograd;
@@ -22,7 +24,8 @@ use std::rc::Rc;
 use crate::simd;
 pub use buf::AlignedBuf;
 use buf::Scratch;
-use onednn::{Engine, Md, arg, reorder};
+use layout::Md;
+use onednn::Engine;
 use threads::Threads;
 
 use super::op::{Op, Shape};
@@ -55,11 +58,6 @@ impl Cpu {
         let engine = Rc::new(Engine::new(threads)?);
         Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block })
     }
-
-    /// Bytes of the work space that all operations share.
-    pub fn scratch_bytes(&self) -> usize {
-        self.engine.scratch_bytes() + self.scratch.bytes()
-    }
 }
 
 /// How a parameter lies in the arena.
@@ -83,20 +81,15 @@ impl Arena<Cpu> {
     }
 }
 
-impl Cpu {
-    /// Copies weights from one layout to another.
-    fn convert(&self, from: (&Md, &[f32]), to: (&Md, &mut [f32])) -> Result<(), Error> {
-        let copy = reorder(&self.engine, from.0, to.0, "weights")?;
-        for (what, md, len) in [("source", from.0, from.1.len()), ("target", to.0, to.1.len())] {
-            if len < md.elems() {
-                let (expected, got) = (format!("{} elements", md.elems()), len.to_string());
-                return Err(Error::Size { op: format!("{what} of a weight copy"), expected, got });
-            }
+/// Whether both sides of a copy of weights are as long as their layout says.
+fn fits(md: &Md, plain: &[f32], packed: &[f32]) -> Result<(), Error> {
+    for (what, elems, len) in [("plain", md.plain_elems(), plain.len()), ("packed", md.elems(), packed.len())] {
+        if len < elems {
+            let (expected, got) = (format!("{elems} elements"), len.to_string());
+            return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });
         }
-        let data = [(arg::SRC, from.1.as_ptr().cast_mut()), (arg::DST, to.1.as_mut_ptr())];
-        // SAFETY: both slices hold what their layouts need (checked above); the target is exclusively borrowed.
-        unsafe { copy.run(&self.engine, &data) }
     }
+    Ok(())
 }
 
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
@@ -127,8 +120,8 @@ impl Backend for Cpu {
         format!("cpu ({}, {isa}, {} thread{plural})", onednn::version(), self.threads.0)
     }
 
-    fn aside() -> Result<Self, Error> {
-        Self::new(1)
+    fn scratch_bytes(&self) -> usize {
+        self.engine.scratch_bytes() + self.scratch.bytes()
     }
 
     fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
@@ -164,24 +157,26 @@ impl Backend for Cpu {
         }
     }
 
-    fn pack(&self, format: &Format, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
+    fn pack(format: &Format, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
         match format {
-            Format::Weights(md) => self.convert((&md.as_plain()?, plain), (md, arena.get_mut(slot))),
-            Format::Plain(n) => {
-                arena.get_mut(slot)[..*n].copy_from_slice(plain);
-                Ok(())
+            Format::Weights(md) => {
+                fits(md, plain, packed)?;
+                md.pack(plain, packed);
             }
+            Format::Plain(n) => packed[..*n].copy_from_slice(plain),
         }
+        Ok(())
     }
 
-    fn unpack(&self, format: &Format, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
+    fn unpack(format: &Format, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
         match format {
-            Format::Weights(md) => self.convert((md, arena.get(slot)), (&md.as_plain()?, plain)),
-            Format::Plain(n) => {
-                plain.copy_from_slice(&arena.get(slot)[..*n]);
-                Ok(())
+            Format::Weights(md) => {
+                fits(md, plain, packed)?;
+                md.unpack(packed, plain);
             }
+            Format::Plain(n) => plain.copy_from_slice(&packed[..*n]),
         }
+        Ok(())
     }
 
     fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {
@@ -193,6 +188,16 @@ impl Backend for Cpu {
         let mut plain = vec![0.0; desc.n * desc.shape.elems()];
         desc.to_plain(from.as_slice(), &mut plain);
         Ok(plain)
+    }
+
+    fn copy(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice().copy_from_slice(from.as_slice());
+        Ok(())
+    }
+
+    fn zero(&self, to: &mut AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice().fill(0.0);
+        Ok(())
     }
 
     fn add(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
@@ -238,7 +243,7 @@ impl Backend for Cpu {
         ask: CrossEntropy<'_>,
         x: &AlignedBuf,
         dx: Option<&mut AlignedBuf>,
-    ) -> Result<LossSums, Error> {
-        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice))
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
     }
 }

@@ -1,15 +1,16 @@
-//! oneDNN's C API, version 2.x: the one file that names it. Memory descriptors, convolution and inner product primitives,
-//! reorders; every status is checked. Version 3.x dropped the operation descriptors: it would be a second file with these items.
+//! oneDNN's C API, version 2.x: convolution and inner product primitives, reorders; every status is checked. Version 3.x dropped
+//! the operation descriptors: it would be a second file with these items.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::ptr;
 
 use super::buf::AlignedBuf;
+use super::layout::Md;
+use super::signals;
 use crate::backend::Error;
 
 #[allow(warnings, missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
-mod sys {
+pub(super) mod sys {
     include!(concat!(env!("OUT_DIR"), "/onednn.rs"));
 }
 
@@ -38,7 +39,7 @@ pub enum Pass {
     BackwardWeights,
 }
 
-fn check(status: sys::dnnl_status_t, call: &'static str, op: &str) -> Result<(), Error> {
+pub(super) fn check(status: sys::dnnl_status_t, call: &'static str, op: &str) -> Result<(), Error> {
     if status == sys::dnnl_success {
         return Ok(());
     }
@@ -76,82 +77,6 @@ pub fn instruction_set() -> (&'static str, usize) {
     }
 }
 
-/// Layout of a tensor as oneDNN describes it.
-#[derive(Clone, Copy)]
-pub struct Md(sys::dnnl_memory_desc_t);
-
-impl Md {
-    fn tagged(dims: &[usize], tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
-        // SAFETY: an all-zero descriptor is the valid empty one.
-        let mut md: sys::dnnl_memory_desc_t = unsafe { std::mem::zeroed() };
-        let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
-        for (to, from) in d.iter_mut().zip(dims) {
-            *to = *from as i64;
-        }
-        // SAFETY: `d` holds at least `dims.len()` values, `md` outlives the call.
-        let status =
-            unsafe { sys::dnnl_memory_desc_init_by_tag(&mut md, dims.len() as i32, d.as_ptr(), sys::dnnl_f32, tag) };
-        check(status, "dnnl_memory_desc_init_by_tag", "a layout")?;
-        Ok(Self(md))
-    }
-
-    /// Row-major.
-    pub fn plain(dims: &[usize]) -> Result<Self, Error> {
-        let tag = match dims.len() {
-            1 => sys::dnnl_a,
-            2 => sys::dnnl_ab,
-            4 => sys::dnnl_abcd,
-            _ => sys::dnnl_abcde,
-        };
-        Self::tagged(dims, tag)
-    }
-
-    /// N, C, H, W with channels in blocks of 1, 8 or 16.
-    pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
-        let tag = match block {
-            1 => sys::dnnl_abcd,
-            8 => sys::dnnl_aBcd8b,
-            _ => sys::dnnl_aBcd16b,
-        };
-        Self::tagged(dims, tag)
-    }
-
-    /// The library shall choose.
-    pub fn any(dims: &[usize]) -> Result<Self, Error> {
-        Self::tagged(dims, sys::dnnl_format_tag_any)
-    }
-
-    /// Row-major, with the same dimensions.
-    pub fn as_plain(&self) -> Result<Self, Error> {
-        let dims: Vec<usize> = self.0.dims[..self.0.ndims as usize].iter().map(|&d| d as usize).collect();
-        Self::plain(&dims)
-    }
-
-    /// f32 elements that it takes, padding included.
-    pub fn elems(&self) -> usize {
-        // SAFETY: reads a valid descriptor.
-        unsafe { sys::dnnl_memory_desc_get_size(&self.0) / 4 }
-    }
-}
-
-impl PartialEq for Md {
-    fn eq(&self, other: &Self) -> bool {
-        // SAFETY: reads two valid descriptors.
-        unsafe { sys::dnnl_memory_desc_equal(&self.0, &other.0) != 0 }
-    }
-}
-
-impl fmt::Debug for Md {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n = self.0.ndims as usize;
-        // SAFETY: only blocked descriptors are ever made here, so the blocking member is the live one.
-        let b = unsafe { &self.0.format_desc.blocking };
-        let inner = b.inner_nblks as usize;
-        write!(f, "{:?} strides {:?}", &self.0.dims[..n], &b.strides[..n])?;
-        (0..inner).try_for_each(|i| write!(f, " {}@{}", b.inner_blks[i], b.inner_idxs[i]))
-    }
-}
-
 /// The CPU engine, its stream, and the work space that all primitives share (they run one at a time).
 pub struct Engine {
     engine: sys::dnnl_engine_t,
@@ -163,6 +88,8 @@ impl Engine {
     /// For a pool of this many OpenMP threads, owned by the calling thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
         let (mut engine, mut stream) = (ptr::null_mut(), ptr::null_mut());
+        // the team below inherits it
+        signals::leave_to_others()?;
         // SAFETY: both set per-thread variables of libgomp. A team of changing size is nothing that oneDNN's plans can bear.
         unsafe {
             sys::omp_set_dynamic(0);

@@ -13,7 +13,7 @@ pub(super) struct Plan {
 }
 
 /// First op index of a network's layers; the transforms of the loader count from zero.
-const FIRST_INDEX: u16 = 0x8000;
+pub(in crate::backend) const FIRST_INDEX: u16 = 0x8000;
 
 /// Fills `factors` (elements of one sample in C, H, W order) with 0 or 1/(1-p), from (seed, epoch, sample, op) alone.
 pub(in crate::backend) fn factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {

@@ -29,12 +29,26 @@ impl Buffer for HostBuf {
         self.0.len()
     }
 
+    fn place(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
     fn host(&self) -> Option<&[f32]> {
         Some(&self.0)
     }
 
-    fn host_mut(&mut self) -> Option<&mut [f32]> {
-        Some(&mut self.0)
+    fn staged(&mut self) -> Result<&mut [f32], Error> {
+        Ok(&mut self.0)
+    }
+
+    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error> {
+        to.copy_from_slice(&self.0[first..][..to.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error> {
+        self.0[first..][..from.len()].copy_from_slice(from);
+        Ok(())
     }
 }
 
@@ -57,10 +71,6 @@ impl Backend for Reference {
 
     fn describe(&self) -> String {
         "reference (plain loops, 1 thread)".into()
-    }
-
-    fn aside() -> Result<Self, Error> {
-        Ok(Self)
     }
 
     fn alloc(&self, elems: usize) -> Result<HostBuf, Error> {
@@ -90,13 +100,13 @@ impl Backend for Reference {
         *format
     }
 
-    fn pack(&self, _: &usize, plain: &[f32], arena: &mut Arena<Self>, slot: Slot) -> Result<(), Error> {
-        arena.get_mut(slot).copy_from_slice(plain);
+    fn pack(_: &usize, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+        packed.copy_from_slice(plain);
         Ok(())
     }
 
-    fn unpack(&self, _: &usize, arena: &Arena<Self>, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
-        plain.copy_from_slice(arena.get(slot));
+    fn unpack(_: &usize, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        plain.copy_from_slice(packed);
         Ok(())
     }
 
@@ -107,6 +117,16 @@ impl Backend for Reference {
 
     fn download(&self, desc: &TensorDesc, from: &HostBuf) -> Result<Vec<f32>, Error> {
         Ok(from.0[..desc.elems()].to_vec())
+    }
+
+    fn copy(&self, to: &mut HostBuf, from: &HostBuf) -> Result<(), Error> {
+        to.0.copy_from_slice(&from.0);
+        Ok(())
+    }
+
+    fn zero(&self, to: &mut HostBuf) -> Result<(), Error> {
+        to.0.fill(0.0);
+        Ok(())
     }
 
     fn add(&self, to: &mut HostBuf, from: &HostBuf) -> Result<(), Error> {
@@ -154,8 +174,8 @@ impl Backend for Reference {
         ask: CrossEntropy<'_>,
         x: &HostBuf,
         dx: Option<&mut HostBuf>,
-    ) -> Result<LossSums, Error> {
-        loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice()))
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice())).map(Some)
     }
 }
 

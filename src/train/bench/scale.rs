@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::synthetic::Synthetic;
-use crate::backend::Buffer;
+use super::synthetic::{Synthetic, Work};
+use crate::backend::{Backend, Buffer};
 use crate::comm::{Comm, Error as CommError, World};
-use crate::train::Error;
+use crate::train::device::{Kind, Wanted};
 use crate::train::session::Session;
+use crate::train::{Error, gpus};
 
 /// What is asked for.
 pub struct Scale {
@@ -15,6 +16,10 @@ pub struct Scale {
     pub model: String,
     /// Images a step on each rank.
     pub batch: usize,
+    /// What to compute on.
+    pub device: Wanted,
+    /// Whether several ranks may compute on one GPU.
+    pub share_gpu: bool,
     /// Compute threads a rank; `None` = its share of the cores.
     pub threads: Option<usize>,
     /// How long to measure on each number of ranks.
@@ -72,11 +77,17 @@ const FEWEST: usize = 5;
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
 /// Measures; collective. `None` on ranks other than 0.
-pub fn run(request: &Scale) -> Result<Option<Measured>, Error> {
+pub fn run<K: Kind>(kind: &K, request: &Scale) -> Result<Option<Measured>, Error> {
     let mut session = Session::join(Comm::launch())?;
+    session.same_program()?;
+    session.same_device(K::NAME)?;
     let cores = session.cores()?;
-    let threads = request.threads.unwrap_or(cores.own);
-    let mut work = session.agree(Synthetic::new(&request.model, None, request.batch, Some(threads)))?;
+    let threads = request.threads.unwrap_or(kind.threads(cores.own));
+    let node_rank = session.world.node_rank;
+    let (model, batch) = (request.model.as_str(), request.batch);
+    let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", node_rank };
+    let mut work = session.agree(Synthetic::new(kind, &work))?;
+    gpus::check(&mut session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
     for ranks in counts(session.world.size) {
@@ -114,10 +125,10 @@ fn counts(ranks: usize) -> Vec<usize> {
 }
 
 /// Medians in milliseconds of the step and of its sum; for `seconds`, where given, else so many steps, alike on all ranks.
-fn time_steps(
+fn time_steps<B: Backend>(
     comm: &Comm,
     part: &World,
-    work: &mut Synthetic,
+    work: &mut Synthetic<B>,
     steps: usize,
     seconds: Option<f64>,
 ) -> Result<(f64, f64), Error> {
@@ -137,9 +148,10 @@ fn time_steps(
             let start = Instant::now();
             for chunk in (0..graph.layout().chunks.len()).filter(|_| part.size() > 1) {
                 let mut gradients = graph.take(chunk);
-                if let Some(values) = gradients.host_mut() {
-                    comm.run("sum of gradients", |_| part.sum_f32(values))?;
-                }
+                gradients.fetch()?;
+                let values = gradients.staged()?;
+                comm.run("sum of gradients", |_| part.sum_f32(values))?;
+                gradients.unstage()?;
                 graph.put(chunk, vec![gradients]);
             }
             waited = start.elapsed();

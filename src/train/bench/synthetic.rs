@@ -1,11 +1,12 @@
 //! A network that trains on one made-up batch, again and again: what benches of the step run.
 
-use crate::backend::cpu::Cpu;
 use crate::backend::op::Shape;
+use crate::backend::{Backend, Input};
 use crate::models;
 use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
 use crate::optim::{Optimizer, Policy, sgd::Sgd};
 use crate::recipe;
+use crate::train::device::{Kind, Seat};
 use crate::train::prepare::network;
 use crate::train::{Error, cores};
 use loaders::{Draws, ImageSpec};
@@ -13,29 +14,47 @@ use loaders::{Draws, ImageSpec};
 /// Bytes of a gradient chunk: the default of `reduce.bucket_mb`.
 const BUCKET: usize = 4_000_000;
 
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// A network of the catalogue.
+    pub model: &'a str,
+    /// Height and width of the images; `None` = what the network is meant for.
+    pub size: Option<usize>,
+    /// Images a step.
+    pub batch: usize,
+    /// Compute threads; `None` = as many as the kind of device takes of all cores.
+    pub threads: Option<usize>,
+    /// Number format of the arithmetic.
+    pub precision: &'a str,
+    /// This rank's number on its node.
+    pub node_rank: usize,
+}
+
 /// Network, optimizer, batch.
-pub struct Synthetic {
+pub struct Synthetic<B: Backend> {
     /// The network.
-    pub graph: Graph<Cpu>,
+    pub graph: Graph<B>,
     /// Compute threads.
     pub threads: usize,
-    optimizer: Optimizer<Cpu>,
+    optimizer: Optimizer<B>,
     images: Vec<f32>,
     labels: Vec<u32>,
     ids: Vec<u64>,
 }
 
-impl Synthetic {
-    /// A network of the catalogue for images of `size` squared, or those that it is meant for; `threads` = `None` takes all
-    /// cores.
-    pub fn new(model: &str, size: Option<usize>, batch: usize, threads: Option<usize>) -> Result<Self, Error> {
+impl<B: Backend> Synthetic<B> {
+    /// On this kind of device.
+    pub fn new<K: Kind<Backend = B>>(kind: &K, work: &Work<'_>) -> Result<Self, Error> {
+        let Work { model, size, batch, threads, precision, node_rank } = *work;
         let names = models::names();
         let unknown = || Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names)));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
         let shape = size.map_or(meant, |px| Shape::image(meant.c, px, px));
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;
-        let threads = threads.unwrap_or_else(|| cores::affinity().len());
-        let graph = Graph::new(Cpu::new(threads)?, net, batch, Purpose::Train { chunk_bytes: BUCKET }, 1)?;
+        let threads = threads.unwrap_or_else(|| kind.threads(cores::affinity().len()));
+        let backend = kind.open(&Seat { threads, node_rank, precision })?;
+        let graph = Graph::new(backend, net, batch, Purpose::Train { chunk_bytes: BUCKET }, 1)?;
         let policy = Policy {
             decay: |_: &str, _: &[usize]| 1e-4,
             adapt: |_: &str, _: &[usize]| false,
@@ -50,8 +69,8 @@ impl Synthetic {
     }
 
     /// Forward, backward, `exchange`, update.
-    pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<Cpu>) -> Result<(), Error>) -> Result<(), Error> {
-        let batch = Batch { images: &self.images, labels: &self.labels, ids: &self.ids, epoch: 0 };
+    pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>) -> Result<(), Error> {
+        let batch = Batch { images: Input::Values(&self.images), labels: &self.labels, ids: &self.ids, epoch: 0 };
         let loss = Loss { smoothing: 0.0, scale: 1.0 / self.ids.len() as f32 };
         self.graph.train::<Error>(batch, loss, Turn::ONLY, None)?;
         exchange(&mut self.graph)?;

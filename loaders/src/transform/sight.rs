@@ -1,0 +1,148 @@
+//! Lists that only move pixels about, with or without `normalize` behind: what they leave of an image is bytes and a table, or
+//! no more than which part of it is seen. A device can do the rest, with the same result to the bit as long as nothing is resized.
+
+use super::canvas::Canvas;
+use super::paint::IDENTITY;
+use super::pipeline::{Pipeline, Scratch};
+use crate::error::Fault;
+use crate::example::Example;
+use crate::resample::Resampler;
+use crate::spec::{ImageSpec, Images};
+
+/// The part of an image that is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight {
+    /// Row of the image that becomes the first; outside, pixels are zero.
+    pub top: i32,
+    /// The leftmost column of the image that is seen.
+    pub left: i32,
+    /// Whether the columns run from right to left.
+    pub mirrored: bool,
+}
+
+impl Pipeline {
+    /// What becomes of each byte, a table a channel, if the list only moves pixels about, with or without a `normalize` at its
+    /// end; none for other lists, which leave more than bytes.
+    pub fn tables(&self) -> Option<Vec<[f32; 256]>> {
+        let channels = self.output().channels as usize;
+        match self.values_ops() {
+            [] => Some(vec![IDENTITY[0].table; channels]),
+            [last] => last.tables(channels),
+            _ => None,
+        }
+    }
+
+    /// Whether [`Pipeline::sight`] says all that such a list does to an image: nothing is resized, and nothing is brought into
+    /// sight after something was cut off.
+    pub fn is_sight(&self) -> bool {
+        let geometry = self.geometry_ops();
+        let plain = geometry.iter().enumerate().all(|(i, op)| !op.resizes() && (i == 0 || !op.pads()));
+        plain && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
+    }
+
+    /// What is seen of sample `id` in `epoch`, an image of shape `spec`, where [`Pipeline::is_sight`] holds.
+    pub fn sight(&self, spec: ImageSpec, id: u64, epoch: u32) -> Sight {
+        let (mut values, mut resampler) = ([], Resampler::default());
+        let mut canvas = Canvas::new(spec, &mut values, &mut resampler);
+        self.apply_geometry(&mut canvas, id, epoch);
+        canvas.sight()
+    }
+
+    /// [`Pipeline::run`] without the table of [`Pipeline::tables`]: bytes (H, W, C of `output()`). What was resized is rounded.
+    pub fn run_bytes(
+        &self,
+        example: &Example<'_>,
+        id: u64,
+        epoch: u32,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        self.see(example, id, epoch, scratch, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example::Format;
+    use crate::random::Draws;
+
+    const SPEC: ImageSpec = ImageSpec::new(7, 5, 3);
+
+    fn pipeline(ops: &[&str]) -> Pipeline {
+        let ops: Vec<String> = ops.iter().map(|op| op.to_string()).collect();
+        let manifest: crate::Manifest = serde_json::from_str(
+            r#"{"version":1,"classes":["a"],"mean":[0.5,0.25,0.125],"std":[0.5,0.25,2.0],"splits":{}}"#,
+        )
+        .unwrap();
+        Pipeline::new(&ops, SPEC, &manifest, 9).unwrap()
+    }
+
+    fn image() -> Vec<u8> {
+        let mut draws = Draws::new(3, 0, 0, 0);
+        (0..SPEC.values()).map(|_| draws.below(256) as u8).collect()
+    }
+
+    /// What a device makes of bytes: a table a channel, planar.
+    fn planar(bytes: impl Fn(usize, usize, usize) -> u8, out: ImageSpec, tables: &[[f32; 256]]) -> Vec<f32> {
+        let (h, w) = (out.height as usize, out.width as usize);
+        let places = (0..3).flat_map(|c| (0..h).flat_map(move |y| (0..w).map(move |x| (c, y, x))));
+        places.map(|(c, y, x)| tables[c][bytes(y, x, c) as usize]).collect()
+    }
+
+    #[test]
+    fn bytes_and_sights_give_the_values_to_the_bit() {
+        let pixels = image();
+        let lists: [&[&str]; 5] = [
+            &["pad_crop(3)", "flip", "normalize"],
+            &["flip", "random_crop(4)", "flip", "normalize(0.3, 0.7)"],
+            &["pad_crop(2)", "center_crop(3)", "flip"],
+            &["normalize"],
+            &[],
+        ];
+        for ops in lists {
+            let pipeline = pipeline(ops);
+            assert!(pipeline.is_sight(), "{ops:?}");
+            let (tables, out, mut scratch) = (pipeline.tables().unwrap(), pipeline.output(), Scratch::default());
+            for id in 0..60 {
+                let mut values = vec![f32::NAN; out.values()];
+                pipeline.apply(&pixels, SPEC, id, 2, &mut scratch, &mut values).unwrap();
+                let ImageSpec { height, width, channels } = SPEC;
+                let (format, text, filename) = (Format::Raw, "", "");
+                let example = Example { encoded: &pixels, format, height, width, channels, label: 0, text, filename };
+                let mut bytes = vec![0x55; out.values()];
+                pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
+                let row = out.width as usize;
+                assert_eq!(planar(|y, x, c| bytes[(y * row + x) * 3 + c], out, &tables), values, "{ops:?}, {id}");
+                let Sight { top, left, mirrored } = pipeline.sight(SPEC, id, 2);
+                let seen = |y: usize, x: usize, c: usize| {
+                    let x = if mirrored { row - 1 - x } else { x };
+                    let (y, x) = (top + y as i32, left + x as i32);
+                    let inside = (0..height as i32).contains(&y) && (0..width as i32).contains(&x);
+                    if inside { pixels[((y * width as i32 + x) * 3) as usize + c] } else { 0 }
+                };
+                assert_eq!(planar(seen, out, &tables), values, "{ops:?}, {id}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_resized_is_rounded_and_other_lists_leave_more_than_bytes() {
+        let pixels = image();
+        let resized = pipeline(&["random_resized_crop(4)", "flip", "normalize"]);
+        assert!(resized.tables().is_some() && !resized.is_sight());
+        let (mut scratch, mut values, mut bytes) = (Scratch::default(), vec![0.0; 48], vec![0; 48]);
+        let plain = pipeline(&["random_resized_crop(4)", "flip"]);
+        plain.apply(&pixels, SPEC, 5, 0, &mut scratch, &mut values).unwrap();
+        let (format, text, filename) = (Format::Raw, "", "");
+        let example = Example { encoded: &pixels, format, height: 7, width: 5, channels: 3, label: 0, text, filename };
+        resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();
+        for (i, value) in values.iter().enumerate() {
+            let byte = bytes[i % 16 * 3 + i / 16];
+            assert!((f32::from(byte) - value).abs() <= 0.5, "{value} became {byte}");
+        }
+        assert!(pipeline(&["brightness(20)", "normalize"]).tables().is_none());
+        assert!(pipeline(&["normalize", "random_erasing(0.5)"]).tables().is_none());
+        assert!(!pipeline(&["random_crop(4)", "pad_crop(2)", "normalize"]).is_sight());
+    }
+}

@@ -1,0 +1,88 @@
+// Passes over flat f32 memory: sums, factors, limits, moving averages, sums of squares, loss scaling.
+
+extern "C" __global__ void arena_add(float* to, const float* from, u64 n) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += from[i];
+}
+
+extern "C" __global__ void arena_scale(float* to, float factor, u64 n) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) to[i] *= factor;
+}
+
+// NaN stays NaN.
+extern "C" __global__ void arena_clamp(float* to, float limit, u64 n) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        float v = to[i];
+        to[i] = v > limit ? limit : (v < -limit ? -limit : v);
+    }
+}
+
+extern "C" __global__ void arena_lerp(float* to, const float* from, float weight, u64 n) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += weight * (from[i] - to[i]);
+}
+
+// A piece of a range; the host cuts ranges into pieces of at most so many elements that a block does at once.
+struct Piece {
+    u64 from;
+    u32 len;
+    float decay;
+    float trust;
+    u32 unused;
+};
+
+// Sum of squares of each piece.
+extern "C" __global__ void __launch_bounds__(256) squares_of_pieces(const float* x, const Piece* pieces, u32 count, double* sums) {
+    __shared__ double room[SUMMERS];
+    for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
+        Piece piece = pieces[p];
+        double sum = 0.0;
+        for (u32 i = threadIdx.x; i < piece.len; i += SUMMERS) {
+            double v = (double)x[piece.from + i];
+            sum = fma(v, v, sum);
+        }
+        sum = block_sum(sum, room);
+        if (threadIdx.x == 0) sums[p] = sum;
+    }
+}
+
+// Sum of each range's pieces, in their order: range i has those from first[i] up to first[i + 1].
+extern "C" __global__ void sums_of_ranges(const double* pieces, const u32* first, u32 ranges, double* sums) {
+    for (u64 i = thread_index(); i < ranges; i += thread_count()) {
+        double sum = 0.0;
+        for (u32 p = first[i]; p < first[i + 1]; p++) sum += pieces[p];
+        sums[i] = sum;
+    }
+}
+
+// The scale of the losses and what becomes of it: `scale` holds the factor, then its inverse for the gradients at hand; `state`
+// holds the steps since it last grew, whether this step is left out, how many in a row were, and whether any gradient is bad.
+extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
+    bool bad = false;
+    for (u64 i = thread_index(); i < n; i += thread_count()) bad = bad || !isfinite(g[i]);
+    if (bad) atomicOr(state + 3, 1u);
+}
+
+// PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice. `seen` is
+// in the host's sight: the scale, and how many steps in a row were left out.
+extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
+    if (thread_index() == 0) {
+        bool bad = state[3] != 0;
+        scale[1] = 1.0f / scale[0];
+        state[0] = bad ? 0 : state[0] + 1;
+        state[1] = bad;
+        state[2] = bad ? state[2] + 1 : 0;
+        state[3] = 0;
+        if (bad) {
+            scale[0] *= 0.5f;
+        } else if (state[0] == interval) {
+            scale[0] *= 2.0f;
+            state[0] = 0;
+        }
+        seen[0] = scale[0];
+        seen[1] = (float)state[2];
+    }
+}
+
+extern "C" __global__ void scale_undo(float* g, const float* scale, u64 n) {
+    float factor = scale[1];
+    for (u64 i = thread_index(); i < n; i += thread_count()) g[i] *= factor;
+}

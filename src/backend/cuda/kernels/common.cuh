@@ -1,0 +1,133 @@
+// What all kernels share: the type of activations, 16-byte accesses, loops over any grid, sums in a fixed order. The host puts
+// this text before every other file and says by PRECISION (0: f32, 1: bf16, 2: f16) what a run's activations are.
+//
+// Every kernel is right for any grid. Sums are made in an order that depends on sizes and grid alone, never on time: no float
+// atomics. Arithmetic is in f32, sums over many values in f64.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#if PRECISION == 0
+
+typedef float T;
+__device__ inline float value(T v) { return v; }
+__device__ inline T rounded(float v) { return v; }
+
+#elif PRECISION == 1
+
+struct T {
+    u16 bits;
+};
+__device__ inline float value(T v) { return __uint_as_float((u32)v.bits << 16); }
+// to nearest, ties to even; NaN keeps its sign and becomes quiet
+__device__ inline T rounded(float v) {
+    u32 bits = __float_as_uint(v);
+    u32 up = bits + 0x7fffu + ((bits >> 16) & 1u);
+    T to;
+    to.bits = (u16)((v != v ? (bits | 0x400000u) : up) >> 16);
+    return to;
+}
+
+#else
+
+struct T {
+    u16 bits;
+};
+// the exponent is moved by a multiplication, which takes subnormals along; what then is beyond f16's range was Inf or NaN
+__device__ inline float value(T v) {
+    u32 magnitude = (u32)(v.bits & 0x7fff) << 13;
+    float moved = __uint_as_float(magnitude) * __uint_as_float(0x77800000u);
+    u32 bits = __float_as_uint(moved) | (magnitude >= 0x0f800000u ? 0x7f800000u : 0u);
+    return __uint_as_float(bits | (u32)(v.bits & 0x8000) << 16);
+}
+// to nearest, ties to even; 65520 and more become Inf
+__device__ inline T rounded(float v) {
+    u32 bits = __float_as_uint(v), sign = bits & 0x80000000u;
+    bits ^= sign;
+    u32 to;
+    if (bits >= 0x47800000u) {
+        to = bits > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    } else if (bits < 0x38800000u) {
+        // adding 0.5 leaves the subnormal's digits, rounded, in the lowest bits
+        to = __float_as_uint(__uint_as_float(bits) + 0.5f) - 0x3f000000u;
+    } else {
+        to = (bits - 0x38000000u + 0xfffu + ((bits >> 13) & 1u)) >> 13;
+    }
+    T half;
+    half.bits = (u16)(to | sign >> 16);
+    return half;
+}
+
+#endif
+
+// Elements of one 16-byte access.
+constexpr int WIDE = 16 / (int)sizeof(T);
+
+template <int V>
+struct alignas(V * sizeof(T)) Pack {
+    T at[V];
+};
+
+template <int V>
+__device__ inline void load(const T* from, float (&to)[V]) {
+    Pack<V> pack = *reinterpret_cast<const Pack<V>*>(from);
+    for (int i = 0; i < V; i++) to[i] = value(pack.at[i]);
+}
+
+template <int V>
+__device__ inline void store(T* to, const float (&from)[V]) {
+    Pack<V> pack;
+    for (int i = 0; i < V; i++) pack.at[i] = rounded(from[i]);
+    *reinterpret_cast<Pack<V>*>(to) = pack;
+}
+
+__device__ inline u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline u64 thread_count() { return (u64)gridDim.x * blockDim.x; }
+
+// y[i] = f(a[i], b[i]) over n elements: 16 bytes at a time, then one by one. Any of them may be the same memory.
+template <class F>
+__device__ inline void map(const T* a, const T* b, T* y, u64 n, F f) {
+    u64 packs = n / WIDE;
+    for (u64 i = thread_index(); i < packs; i += thread_count()) {
+        float v[WIDE], w[WIDE];
+        load(a + i * WIDE, v);
+        load(b + i * WIDE, w);
+        for (int j = 0; j < WIDE; j++) v[j] = f(v[j], w[j]);
+        store(y + i * WIDE, v);
+    }
+    for (u64 i = packs * WIDE + thread_index(); i < n; i += thread_count()) y[i] = rounded(f(value(a[i]), value(b[i])));
+}
+
+// y[i] = f(x[i])
+template <class F>
+__device__ inline void map(const T* x, T* y, u64 n, F f) {
+    u64 packs = n / WIDE;
+    for (u64 i = thread_index(); i < packs; i += thread_count()) {
+        float v[WIDE];
+        load(x + i * WIDE, v);
+        for (int j = 0; j < WIDE; j++) v[j] = f(v[j]);
+        store(y + i * WIDE, v);
+    }
+    for (u64 i = packs * WIDE + thread_index(); i < n; i += thread_count()) y[i] = rounded(f(value(x[i])));
+}
+
+// max(v, 0), but NaN stays NaN.
+__device__ inline float relu(float v) { return v <= 0.0f ? 0.0f : v; }
+
+// Threads of a block that sums; the host launches these kernels with so many.
+constexpr int SUMMERS = 256;
+
+// The block's sum of one value a thread, in the order of the threads' halves; for all threads. `room` holds SUMMERS values.
+__device__ inline double block_sum(double v, double* room) {
+    room[threadIdx.x] = v;
+    __syncthreads();
+    for (int half = SUMMERS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+        __syncthreads();
+    }
+    double sum = room[0];
+    __syncthreads();
+    return sum;
+}

@@ -1,0 +1,33 @@
+// The network's input, (n, h, w, c), from what the host or the card holds. A byte's value comes from a table (c, 256) that the
+// host has made, so it is the host's own to the bit.
+
+extern "C" __global__ void input_values(const float* images, T* to, u32 rows, u32 channels, u32 plane) {
+    u64 count = (u64)rows * plane;
+    for (u64 i = thread_index(); i < count; i += thread_count()) {
+        u64 row = i / plane, p = i % plane;
+        for (u32 c = 0; c < channels; c++) to[i * channels + c] = rounded(images[(row * channels + c) * plane + p]);
+    }
+}
+
+extern "C" __global__ void input_bytes(const u8* pixels, const float* tables, T* to, u64 n, u32 channels) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) to[i] = rounded(tables[(u32)(i % channels) * 256 + pixels[i]]);
+}
+
+struct View {
+    u32 picture;
+    int top, left;
+    u32 mirrored;
+};
+
+// Parts of kept pictures (picture, from_h, from_w, c); outside of a picture every byte is 0.
+extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_w, const View* views, const float* tables, T* to, u32 rows, u32 h, u32 w, u32 channels) {
+    u64 count = (u64)rows * h * w;
+    for (u64 i = thread_index(); i < count; i += thread_count()) {
+        View view = views[i / ((u64)h * w)];
+        int row = view.top + (int)(i / w % h), column = (int)(i % w);
+        column = view.left + (view.mirrored ? (int)w - 1 - column : column);
+        bool inside = row >= 0 && row < (int)from_h && column >= 0 && column < (int)from_w;
+        const u8* from = pictures + (((u64)view.picture * from_h + (inside ? row : 0)) * from_w + (inside ? column : 0)) * channels;
+        for (u32 c = 0; c < channels; c++) to[i * channels + c] = rounded(tables[c * 256 + (inside ? from[c] : 0)]);
+    }
+}

@@ -1,0 +1,80 @@
+// Softmax cross-entropy in f64, one warp a row.
+
+__device__ inline double warp_sum(double v) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
+    return v;
+}
+
+__device__ inline int warp_sum(int v) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
+    return v;
+}
+
+__device__ inline float warp_max(float v) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lanes));
+    return v;
+}
+
+// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * ask[1] * *loss_scale, with
+// s = ask[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
+// losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go to cross_entropy_sums. dx may be null.
+extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* ask, const float* loss_scale, u32 rows, u32 classes, double* losses, u32* hits) {
+    u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    double smooth = (double)ask[0], factor = (double)ask[1] * (double)*loss_scale;
+    for (u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
+        const T* scores = x + (u64)row * classes;
+        u32 label = labels[row];
+        bool known = label < classes;
+        label = known ? label : 0;
+        float own = value(scores[label]), top = -__int_as_float(0x7f800000);
+        for (u32 c = lane; c < classes; c += 32) top = fmaxf(top, value(scores[c]));
+        top = warp_max(top);
+        double total = 0.0, offsets = 0.0;
+        int ahead = 0;
+        for (u32 c = lane; c < classes; c += 32) {
+            float v = value(scores[c]);
+            double offset = (double)v - (double)top;
+            total += exp(offset);
+            offsets += offset;
+            ahead += v > own || (v == own && c < label);
+        }
+        double log_total = log(warp_sum(total));
+        double mean_log = warp_sum(offsets) / (double)classes - log_total;
+        ahead = warp_sum(ahead);
+        if (lane == 0) {
+            double log_own = (double)own - (double)top - log_total;
+            losses[row] = -((1.0 - smooth) * log_own + smooth * mean_log);
+            hits[row] = (own != own ? 0 : (ahead == 0 ? 3 : (ahead < 5 ? 2 : 0))) | (known ? 0 : 4);
+        }
+        if (dx) {
+            for (u32 c = lane; c < classes; c += 32) {
+                double target = smooth / (double)classes + (c == label ? 1.0 - smooth : 0.0);
+                double share = exp((double)value(scores[c]) - (double)top - log_total);
+                dx[(u64)row * classes + c] = rounded((float)((share - target) * factor));
+            }
+        }
+    }
+}
+
+// One block: sums[0] = loss, sums[1] and [2] = rows that hit, sums[3] = rows whose label is no class, in the host's sight. After an update that left a parameter which is
+// not finite the loss is NaN.
+extern "C" __global__ void __launch_bounds__(256) cross_entropy_sums(const double* losses, const u32* hits, u32 rows, const u32* not_finite, double* sums) {
+    __shared__ double room[SUMMERS];
+    double loss = 0.0, top1 = 0.0, top5 = 0.0, wrong = 0.0;
+    for (u32 row = threadIdx.x; row < rows; row += SUMMERS) {
+        loss += losses[row];
+        top1 += (double)(hits[row] & 1);
+        top5 += (double)(hits[row] >> 1 & 1);
+        wrong += (double)(hits[row] >> 2 & 1);
+    }
+    loss = block_sum(loss, room);
+    top1 = block_sum(top1, room);
+    top5 = block_sum(top5, room);
+    wrong = block_sum(wrong, room);
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+        sums[0] = *not_finite ? __longlong_as_double(0x7ff8000000000000ll) : loss;
+        sums[1] = top1;
+        sums[2] = top5;
+        sums[3] = wrong;
+    }
+}

@@ -1,0 +1,108 @@
+// Pooling over images that lie as (n, h, w, c). The host gives the windows of each direction as tables: for output i the cells
+// [from, to) and the cells that count with padding, at 3 i; for input cell i the outputs [first, last) whose windows hold it, at
+// 2 i.
+
+struct Images {
+    u32 n, h, w, c, out_h, out_w;
+};
+
+// What a window yields; the host's numbers.
+constexpr int POOL_MAX = 0, POOL_MEAN = 1, POOL_MEAN_PADDED = 2;
+
+// f(image, row, column, channel) of every pack of V channels of (n, h, w, c)
+template <int V, class F>
+__device__ inline void each_place(u32 n, u32 h, u32 w, u32 c, F f) {
+    u64 columns = c / V, count = (u64)n * h * w * columns;
+    for (u64 i = thread_index(); i < count; i += thread_count()) {
+        u64 place = i / columns;
+        f((u32)(place / ((u64)h * w)), (u32)(place / w % h), (u32)(place % w), (u32)(i % columns) * V);
+    }
+}
+
+// `best` receives the winning cell's number within its window, which only backward asks for; it may be null.
+template <int V, class I>
+__device__ inline void pool_images(const T* x, T* y, I* best, const int* rows, const int* columns, Images s, int kind) {
+    each_place<V>(s.n, s.out_h, s.out_w, s.c, [&](u32 n, u32 oh, u32 ow, u32 c) {
+        const int *r = rows + 3 * oh, *q = columns + 3 * ow;
+        u64 to = (((u64)n * s.out_h + oh) * s.out_w + ow) * s.c + c;
+        float out[V];
+        I index[V];
+        double sums[V];
+        for (int i = 0; i < V; i++) {
+            out[i] = -__int_as_float(0x7f800000);
+            index[i] = 0;
+            sums[i] = 0.0;
+        }
+        for (int h = r[0]; h < r[1]; h++) {
+            float line[V] = {};
+            for (int w = q[0]; w < q[1]; w++) {
+                float v[V];
+                load(x + (((u64)n * s.h + h) * s.w + w) * s.c + c, v);
+                for (int i = 0; i < V; i++) {
+                    line[i] += v[i];
+                    // the first largest cell wins, and NaN does
+                    if (v[i] > out[i] || v[i] != v[i]) {
+                        out[i] = v[i];
+                        index[i] = (I)((h - r[0]) * (q[1] - q[0]) + (w - q[0]));
+                    }
+                }
+            }
+            for (int i = 0; i < V; i++) sums[i] += line[i];
+        }
+        if (kind == POOL_MAX) {
+            if (best)
+                for (int i = 0; i < V; i++) best[to + i] = index[i];
+        } else {
+            int cells = kind == POOL_MEAN_PADDED ? r[2] * q[2] : (r[1] - r[0]) * (q[1] - q[0]);
+            for (int i = 0; i < V; i++) out[i] = (float)(sums[i] / (double)cells);
+        }
+        store(y + to, out);
+    });
+}
+
+extern "C" __global__ void pool_forward(const T* x, T* y, void* best, int byte_index, const int* rows, const int* columns, u32 n, u32 h, u32 w, u32 c, u32 out_h, u32 out_w, int kind) {
+    Images s = {n, h, w, c, out_h, out_w};
+    if (c % WIDE == 0 && byte_index) {
+        pool_images<WIDE>(x, y, (u8*)best, rows, columns, s, kind);
+    } else if (byte_index) {
+        pool_images<1>(x, y, (u8*)best, rows, columns, s, kind);
+    } else {
+        pool_images<1>(x, y, (u32*)best, rows, columns, s, kind);
+    }
+}
+
+// Every input cell gathers from the windows that hold it, in the order of the outputs.
+template <int V, class I>
+__device__ inline void pool_gradients(const T* dy, T* dx, const I* best, const int* rows, const int* columns, const int* over_rows, const int* over_columns, Images s, int kind) {
+    each_place<V>(s.n, s.h, s.w, s.c, [&](u32 n, u32 h, u32 w, u32 c) {
+        float sum[V] = {};
+        for (int oh = over_rows[2 * h]; oh < over_rows[2 * h + 1]; oh++) {
+            const int* r = rows + 3 * oh;
+            for (int ow = over_columns[2 * w]; ow < over_columns[2 * w + 1]; ow++) {
+                const int* q = columns + 3 * ow;
+                u64 from = (((u64)n * s.out_h + oh) * s.out_w + ow) * s.c + c;
+                float d[V];
+                load(dy + from, d);
+                if (kind == POOL_MAX) {
+                    u32 own = ((int)h - r[0]) * (q[1] - q[0]) + ((int)w - q[0]);
+                    for (int i = 0; i < V; i++) sum[i] += best[from + i] == own ? d[i] : 0.0f;
+                } else {
+                    int cells = kind == POOL_MEAN_PADDED ? r[2] * q[2] : (r[1] - r[0]) * (q[1] - q[0]);
+                    for (int i = 0; i < V; i++) sum[i] += d[i] / (float)cells;
+                }
+            }
+        }
+        store(dx + (((u64)n * s.h + h) * s.w + w) * s.c + c, sum);
+    });
+}
+
+extern "C" __global__ void pool_backward(const T* dy, T* dx, const void* best, int byte_index, const int* rows, const int* columns, const int* over_rows, const int* over_columns, u32 n, u32 h, u32 w, u32 c, u32 out_h, u32 out_w, int kind) {
+    Images s = {n, h, w, c, out_h, out_w};
+    if (c % WIDE == 0 && byte_index) {
+        pool_gradients<WIDE>(dy, dx, (const u8*)best, rows, columns, over_rows, over_columns, s, kind);
+    } else if (byte_index) {
+        pool_gradients<1>(dy, dx, (const u8*)best, rows, columns, over_rows, over_columns, s, kind);
+    } else {
+        pool_gradients<1>(dy, dx, (const u32*)best, rows, columns, over_rows, over_columns, s, kind);
+    }
+}

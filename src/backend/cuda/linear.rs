@@ -1,0 +1,131 @@
+//! Fully connected layers: cuBLASLt's products. Behind an image the weights lie in the image's order of memory.
+
+use std::rc::Rc;
+
+use super::Cuda;
+use super::format::Format;
+use super::kernels::Arg::{At, U64};
+use super::matmul::{After, Factor, Product};
+use super::memory::CudaBuf;
+use super::settings::Precision;
+use super::shared::Shared;
+use crate::backend::op::{Linear, Shape};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+
+/// A linear layer of known sizes.
+pub(super) struct Plan {
+    shared: Rc<Shared>,
+    op: Linear,
+    x: TensorDesc,
+    y: TensorDesc,
+    forward: Product,
+    data: Option<Product>,
+    filter: Option<Product>,
+    /// Weights and bias in the type of activations, where that is not f32.
+    narrow: Option<[CudaBuf; 2]>,
+    /// Parts of the bias's gradient.
+    partial: CudaBuf,
+}
+
+impl Plan {
+    pub fn new(shared: &Rc<Shared>, op: &Linear, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+        let (x, settings, handle) = (r.x[0], &shared.settings, shared.matmul()?);
+        let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
+        let after = match (op.bias, op.relu) {
+            (true, true) => After::BiasRelu,
+            (true, false) => After::Bias,
+            (false, true) => After::Relu,
+            (false, false) => After::Nothing,
+        };
+        let factor = |rows, columns, transposed| Factor { rows, columns, transposed };
+        let product = |a, b, wide, after| Product::new(handle, settings, a, b, wide, after, r.name);
+        // y = x w'; dw = dy' x; dx = dy w
+        let forward = product(factor(n, inputs, false), factor(outputs, inputs, true), false, after)?;
+        let filter = || product(factor(n, outputs, true), factor(n, inputs, false), true, After::Nothing);
+        let data = || product(factor(n, outputs, false), factor(outputs, inputs, false), false, After::Nothing);
+        let filter = r.train.then(filter).transpose()?;
+        let data = (r.train && r.wants_dx).then(data).transpose()?;
+        let all = [Some(&forward), data.as_ref(), filter.as_ref()];
+        shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
+        let half = |elems: usize| shared.alloc(elems.div_ceil(2), r.name);
+        let narrow = match settings.precision {
+            Precision::F32 => None,
+            _ => Some([half(inputs * outputs)?, half(outputs)?]),
+        };
+        let splits = shared.column_grid(n, outputs).1 as usize;
+        let partial = shared.alloc(if r.train && op.bias { 2 * splits * outputs } else { 0 }, r.name)?;
+        let y = TensorDesc::plain(n, Shape::vector(outputs));
+        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, narrow, partial })
+    }
+
+    fn cast(&self, from: u64, to: &CudaBuf, elems: usize) -> Result<u64, Error> {
+        let args = [At(from), At(to.address()), U64(elems as u64)];
+        // SAFETY: a parameter's slot and a buffer of as many 16-bit elements, both checked.
+        unsafe { self.shared.launch("cast_weights", self.shared.grid(elems), &args)? };
+        Ok(to.address())
+    }
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        let (outer, shape) = (self.op.out_features, self.x.shape);
+        let weight = Format::ChannelsLast { outer, channels: shape.c, plane: shape.plane() };
+        if self.op.bias { vec![weight, Format::Plain(outer)] } else { vec![weight] }
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.narrow.iter().flatten().map(super::bytes).sum::<usize>() + super::bytes(&self.partial)
+    }
+
+    fn implementation(&self) -> String {
+        "cuBLASLt".into()
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let shared = &self.shared;
+        let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
+        let mut w = pass.params.at(pass.slots[0])?;
+        let mut bias = if self.op.bias { Some(pass.params.at(pass.slots[1])?) } else { None };
+        if let Some([narrow_w, narrow_b]) = &self.narrow {
+            w = self.cast(w, narrow_w, self.x.shape.elems() * self.op.out_features)?;
+            bias = bias.map(|b| self.cast(b, narrow_b, self.op.out_features)).transpose()?;
+        }
+        shared.start()?;
+        // SAFETY: all matrices are as large as planned (checked), the work space was reserved.
+        unsafe { self.forward.run(shared.matmul()?, shared.stream(), [x, w, y], bias, shared.scratch()) }
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let shared = &self.shared;
+        let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
+        let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
+        if self.op.bias {
+            let dbias = g.dparams.at(pass.slots[1])?;
+            let size = (self.y.n, self.op.out_features);
+            super::bias::backward(shared, (y, dy), &self.partial, size, self.op.relu, dbias)?;
+        } else if self.op.relu {
+            // SAFETY: both hold as many activations.
+            unsafe { shared.launch("relu_backward", shared.grid(y_elems), &[At(y), At(dy), U64(y_elems as u64)])? };
+        }
+        let dw = g.dparams.at(pass.slots[0])?;
+        shared.start()?;
+        if let Some(filter) = &self.filter {
+            // SAFETY: all matrices are as large as planned (checked), the work space was reserved.
+            unsafe { filter.run(shared.matmul()?, shared.stream(), [dy, x, dw], None, shared.scratch())? };
+        }
+        if let (Some(data), Some(dx)) = (&self.data, g.dx) {
+            let w = match &self.narrow {
+                Some([w, _]) => w.address(),
+                None => pass.params.at(pass.slots[0])?,
+            };
+            let dx = shared.holds(dx, x_elems)?;
+            // SAFETY: as above.
+            unsafe { data.run(shared.matmul()?, shared.stream(), [dy, w, dx], None, shared.scratch())? };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,405 @@
+//! Memory: on the card (with its way to the host and back), pinned on the host, and small blocks that the host writes anew before
+//! each pass.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::sys::{self, CUresult};
+
+use super::context::Context;
+use super::status::driver;
+use super::stream::{Event, Stream};
+use crate::backend::{Buffer, Error};
+
+/// The two queues of a backend: one computes, one copies between card and host meanwhile.
+pub struct Queues {
+    pub compute: Stream,
+    pub copies: Stream,
+    /// Something was enqueued on `copies` that the next computation must wait for.
+    late: AtomicBool,
+    caught_up: Event,
+}
+
+impl Queues {
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        let (compute, copies) = (Stream::new(context)?, Stream::new(context)?);
+        Ok(Arc::new(Self { compute, copies, late: AtomicBool::new(false), caught_up: Event::new(context)? }))
+    }
+
+    pub fn context(&self) -> &Arc<Context> {
+        self.compute.context()
+    }
+
+    /// What is computed from here on comes after the copies that other threads have enqueued.
+    pub fn catch_up(&self) -> Result<(), Error> {
+        if self.late.swap(false, Ordering::Acquire) {
+            self.caught_up.record(&self.copies, false)?;
+            self.compute.wait_for(&self.caught_up)?;
+        }
+        Ok(())
+    }
+}
+
+/// Memory of the card, in f32 elements; all zeros at first.
+#[derive(Default)]
+pub struct CudaBuf {
+    address: sys::CUdeviceptr,
+    len: usize,
+    queues: Option<Arc<Queues>>,
+    /// Its copy on the host, once something was staged.
+    host: Option<Pinned<f32>>,
+    /// The end of the work that fills it, once it was marked.
+    filled: Option<Event>,
+    /// The end of its last copy to the host.
+    fetched: Option<Event>,
+}
+
+impl CudaBuf {
+    /// Zeros, on the computing queue.
+    pub fn zeroed(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
+        let buffer = Self::unset(queues, len, what)?;
+        buffer.clear()?;
+        Ok(buffer)
+    }
+
+    /// Whatever lay there before.
+    pub fn unset(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
+        if len == 0 {
+            return Ok(Self::default());
+        }
+        let (context, bytes) = (queues.context(), len.saturating_mul(4));
+        context.bind()?;
+        let mut address = 0;
+        // SAFETY: the context is bound, the pointer valid for the call; freed in `drop`.
+        let status = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
+        if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            let (free, total) = context.memory()?;
+            let have = format!("{} of {} are free on {}", megabytes(free), megabytes(total), context.card.name);
+            let have =
+                format!("{have}; try a smaller batch or more ranks, or see with `nvidia-smi` who else uses this card");
+            return Err(Error::DeviceMemory { what: what.into(), need: megabytes(bytes), have });
+        }
+        driver(status, "cuMemAlloc_v2", what)?;
+        Ok(Self { address, len, queues: Some(queues.clone()), host: None, filled: None, fetched: None })
+    }
+
+    /// Zeros, on the computing queue.
+    pub fn clear(&self) -> Result<(), Error> {
+        let Some(queues) = &self.queues else { return Ok(()) };
+        queues.context().bind()?;
+        // SAFETY: the memory is this buffer's and as long as said.
+        let status = unsafe { sys::cuMemsetD32Async(self.address, 0, self.len, queues.compute.handle()) };
+        driver(status, "cuMemsetD32Async", "a buffer")
+    }
+
+    /// Takes over the elements of another buffer, on the computing queue.
+    pub fn copy_from(&self, from: &CudaBuf) -> Result<(), Error> {
+        let Some(queues) = &self.queues else { return Ok(()) };
+        from.check(0, self.len)?;
+        queues.context().bind()?;
+        let stream = queues.compute.handle();
+        // SAFETY: both hold as many bytes (checked).
+        let status = unsafe { sys::cuMemcpyDtoDAsync_v2(self.address, from.address, 4 * self.len, stream) };
+        driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
+    }
+
+    /// Where it begins on the card.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Where its element `i` lies; checked.
+    pub fn at(&self, i: usize) -> Result<u64, Error> {
+        self.check(i, 0)?;
+        Ok(self.address + 4 * i as u64)
+    }
+
+    /// Fails unless it holds `len` elements from `first` on.
+    pub fn check(&self, first: usize, len: usize) -> Result<(), Error> {
+        if first.checked_add(len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let expected = format!("at least {} elements", first.saturating_add(len));
+        Err(Error::Size { op: "a buffer on the card".into(), expected, got: self.len.to_string() })
+    }
+
+    /// Marks the end of the work that fills it.
+    pub fn mark(&mut self, recording: bool) -> Result<(), Error> {
+        let Some(queues) = &self.queues else { return Ok(()) };
+        let event = match self.filled.take() {
+            Some(event) => event,
+            None => Event::new(queues.context())?,
+        };
+        event.record(&queues.compute, recording)?;
+        self.filled = Some(event);
+        Ok(())
+    }
+
+    fn queues(&self) -> Result<&Arc<Queues>, Error> {
+        let why = "it was moved elsewhere".into();
+        self.queues.as_ref().ok_or(Error::Unsupported { op: "a buffer on the card".into(), why })
+    }
+
+    fn own_host(&mut self) -> Result<&mut Pinned<f32>, Error> {
+        let host = match self.host.take() {
+            Some(host) => host,
+            None => Pinned::new(self.queues()?.context(), self.len, "staging")?,
+        };
+        Ok(self.host.insert(host))
+    }
+}
+
+/// Bytes in words.
+pub(super) fn megabytes(bytes: usize) -> String {
+    if bytes >= 1 << 20 { format!("{:.0} MB", bytes as f64 / 1e6) } else { format!("{bytes} bytes") }
+}
+
+impl Buffer for CudaBuf {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn place(&self) -> usize {
+        self.address as usize
+    }
+
+    fn host(&self) -> Option<&[f32]> {
+        None
+    }
+
+    fn fetch(&mut self) -> Result<(), Error> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        self.own_host()?;
+        let queues = self.queues()?.clone();
+        if let Some(filled) = &self.filled {
+            queues.copies.wait_for(filled)?;
+        }
+        if let Some(host) = &mut self.host {
+            host.receive(self.address, 0, self.len, &queues.copies)?;
+        }
+        let fetched = match self.fetched.take() {
+            Some(event) => event,
+            None => Event::new(queues.context())?,
+        };
+        fetched.record(&queues.copies, false)?;
+        self.fetched = Some(fetched);
+        queues.late.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn staged(&mut self) -> Result<&mut [f32], Error> {
+        if self.len == 0 {
+            return Ok(&mut []);
+        }
+        if let Some(fetched) = &self.fetched {
+            fetched.wait()?;
+        }
+        Ok(self.own_host()?.as_mut_slice())
+    }
+
+    fn unstage(&mut self) -> Result<(), Error> {
+        let (Some(queues), Some(host)) = (&self.queues, &self.host) else { return Ok(()) };
+        if self.fetched.is_none()
+            && let Some(filled) = &self.filled
+        {
+            // what was there before is still being made
+            queues.copies.wait_for(filled)?;
+        }
+        host.send(self.len, self.address, &queues.copies)?;
+        // the host may write there again once this is over
+        let event = match self.fetched.take() {
+            Some(event) => event,
+            None => Event::new(queues.context())?,
+        };
+        event.record(&queues.copies, false)?;
+        self.fetched = Some(event);
+        queues.late.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error> {
+        self.check(first, to.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let queues = self.queues()?;
+        match &self.filled {
+            Some(filled) => queues.copies.wait_for(filled)?,
+            None => queues.compute.wait()?,
+        }
+        queues.context().bind()?;
+        let (from, bytes) = (self.address + 4 * first as u64, size_of_val(to));
+        // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `to` ends.
+        let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, queues.copies.handle()) };
+        driver(status, "cuMemcpyDtoHAsync_v2", "a buffer")?;
+        queues.copies.wait()
+    }
+
+    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error> {
+        self.check(first, from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let queues = self.queues()?;
+        match &self.filled {
+            Some(filled) => queues.copies.wait_for(filled)?,
+            None => queues.compute.wait()?,
+        }
+        queues.context().bind()?;
+        let (to, bytes) = (self.address + 4 * first as u64, size_of_val(from));
+        // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `from` ends.
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), bytes, queues.copies.handle()) };
+        driver(status, "cuMemcpyHtoDAsync_v2", "a buffer")?;
+        queues.copies.wait()
+    }
+}
+
+impl Drop for CudaBuf {
+    fn drop(&mut self) {
+        if let Some(queues) = &self.queues
+            && queues.context().bind().is_ok()
+        {
+            // SAFETY: allocated by `unset`; the driver waits for the work that uses it.
+            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        }
+    }
+}
+
+/// Page-locked host memory that the card reads and writes directly.
+pub struct Pinned<T> {
+    data: *mut T,
+    len: usize,
+    /// Where the card sees it.
+    address: sys::CUdeviceptr,
+    context: Arc<Context>,
+    own: PhantomData<T>,
+}
+
+// SAFETY: it owns its memory exclusively, like a Box<[T]>.
+unsafe impl<T: Send> Send for Pinned<T> {}
+
+/// Types that are valid whatever their bits are.
+pub trait Plain: Copy + Send + 'static {}
+impl Plain for u8 {}
+impl Plain for u32 {}
+impl Plain for u64 {}
+impl Plain for f32 {}
+impl Plain for f64 {}
+
+impl<T: Plain> Pinned<T> {
+    /// Zeros.
+    pub fn new(context: &Arc<Context>, len: usize, what: &str) -> Result<Self, Error> {
+        context.bind()?;
+        let (mut data, mut address): (*mut c_void, _) = (std::ptr::null_mut(), 0);
+        let bytes = (len * size_of::<T>()).max(16);
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the context is bound, the pointers valid for the calls, the memory as long as said; freed in `drop`.
+        unsafe {
+            let status = sys::cuMemHostAlloc(&mut data, bytes, flags);
+            if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+                return Err(Error::Memory { what: format!("{what} (page-locked)"), bytes });
+            }
+            driver(status, "cuMemHostAlloc", what)?;
+            data.cast::<u8>().write_bytes(0, bytes);
+        }
+        let mut own = Self { data: data.cast(), len, address: 0, context: context.clone(), own: PhantomData };
+        // SAFETY: the memory was just allocated as mapped.
+        let status = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, data, 0) };
+        driver(status, "cuMemHostGetDevicePointer_v2", what)?;
+        own.address = address;
+        Ok(own)
+    }
+
+    /// Where the card sees it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The elements; the card must be through with them.
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: `data` is valid for `len` elements of a type that is valid whatever its bits.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+
+    /// The elements for writing; the card must be through with them.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as above, and exclusively borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
+    }
+
+    /// Enqueues a copy of `len` elements from the card, to element `first` on.
+    pub fn receive(&mut self, from: u64, first: usize, len: usize, stream: &Stream) -> Result<(), Error> {
+        let to = &mut self.as_mut_slice()[first..first + len];
+        let (to, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
+        self.context.bind()?;
+        // SAFETY: the slice is in bounds, and page-locked memory outlives the copy: the driver waits before it frees.
+        let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, stream.handle()) };
+        driver(status, "cuMemcpyDtoHAsync_v2", "a copy to the host")
+    }
+
+    /// Enqueues a copy of the first `len` elements to the card.
+    pub fn send(&self, len: usize, to: u64, stream: &Stream) -> Result<(), Error> {
+        let from = &self.as_slice()[..len];
+        self.context.bind()?;
+        // SAFETY: as above.
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), size_of_val(from), stream.handle()) };
+        driver(status, "cuMemcpyHtoDAsync_v2", "a copy to the card")
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: allocated by `new`.
+            let _ = unsafe { sys::cuMemFreeHost(self.data.cast()) };
+        }
+    }
+}
+
+/// A block on the card that the host writes anew again and again, without waiting for the card.
+pub struct Inlet<T> {
+    card: CudaBuf,
+    host: Pinned<T>,
+    sent: Event,
+}
+
+impl<T: Plain> Inlet<T> {
+    /// Room for so many elements.
+    pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
+        let (context, bytes) = (queues.context(), len * size_of::<T>());
+        let host = Pinned::new(context, len, what)?;
+        Ok(Self { card: CudaBuf::zeroed(queues, bytes.div_ceil(4).max(4), what)?, host, sent: Event::new(context)? })
+    }
+
+    /// Elements that fit.
+    pub fn room(&self) -> usize {
+        self.host.len
+    }
+
+    /// Where the card finds them.
+    pub fn address(&self) -> u64 {
+        self.card.address()
+    }
+
+    /// What the host has written last.
+    pub fn values(&self) -> &[T] {
+        self.host.as_slice()
+    }
+
+    /// Writes the elements that the work enqueued from here on finds.
+    pub fn write(&mut self, values: &[T], stream: &Stream) -> Result<(), Error> {
+        if values.len() > self.room() {
+            let (expected, got) = (format!("at most {} values", self.room()), values.len().to_string());
+            return Err(Error::Size { op: "a block for the card".into(), expected, got });
+        }
+        // the copy of the values before must be over
+        self.sent.wait()?;
+        self.host.as_mut_slice()[..values.len()].copy_from_slice(values);
+        self.host.send(values.len(), self.address(), stream)?;
+        self.sent.record(stream, false)
+    }
+}

@@ -1,0 +1,102 @@
+//! What a pass reads beside its tensors, and what it leaves for the host: labels, sample ids, epoch, running statistics, the scale of
+//! the loss; loss and hits. All of it lies where a recorded pass finds it again.
+
+use std::sync::Arc;
+
+use super::memory::{CudaBuf, Inlet, Pinned, Queues};
+use super::settings::Precision;
+use crate::backend::{Buffer, Error};
+
+/// Scale of the losses at the start, under f16.
+pub const FIRST_SCALE: f32 = 65_536.0;
+/// Steps without Inf or NaN after which it doubles.
+pub const GROWTH_INTERVAL: u32 = 2_000;
+/// Below this, halving it has not helped: the values themselves are not finite.
+pub const LEAST_SCALE: f32 = 1.0 / 1024.0;
+
+/// See the module.
+pub struct PassBlocks {
+    pub labels: Inlet<u32>,
+    pub ids: Inlet<u64>,
+    pub epoch: Inlet<u32>,
+    /// Smoothing, and the factor of the gradient.
+    pub ask: Inlet<f32>,
+    /// Whether `labels` and `ask` are those of the pass under way.
+    pub asked: bool,
+    pub running: Inlet<f32>,
+    /// Loss, rows that hit with their best score, with one of five; rows whose label is no class.
+    pub sums: Pinned<f64>,
+    /// Rows of the last loss.
+    pub rows: u64,
+    pub classes: usize,
+    /// Loss and hits of each row.
+    pub losses: CudaBuf,
+    pub hits: CudaBuf,
+    /// Whether an update has left a parameter that is not finite.
+    pub not_finite: CudaBuf,
+    /// Scale of the losses, and its inverse for the gradients at hand.
+    pub scale: CudaBuf,
+    /// Good steps in a row, whether this step is left out, bad steps in a row, and whether any gradient is bad.
+    pub scale_state: CudaBuf,
+    /// The scale and state as the host sees them, after the last settling.
+    pub scale_seen: Pinned<f32>,
+}
+
+impl PassBlocks {
+    pub fn new(queues: &Arc<Queues>, precision: Precision) -> Result<Self, Error> {
+        let mut blocks = Self {
+            labels: Inlet::new(queues, 64, "labels")?,
+            ids: Inlet::new(queues, 64, "sample ids")?,
+            epoch: Inlet::new(queues, 4, "the epoch")?,
+            ask: Inlet::new(queues, 4, "the loss's numbers")?,
+            asked: false,
+            running: Inlet::new(queues, 64, "running statistics")?,
+            sums: Pinned::new(queues.context(), 4, "sums")?,
+            rows: 0,
+            classes: 0,
+            losses: CudaBuf::zeroed(queues, 128, "losses")?,
+            hits: CudaBuf::zeroed(queues, 64, "hits")?,
+            not_finite: CudaBuf::zeroed(queues, 4, "a flag")?,
+            scale: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
+            scale_state: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
+            scale_seen: Pinned::new(queues.context(), 4, "the loss's scale")?,
+        };
+        let first = if precision == Precision::F16 { FIRST_SCALE } else { 1.0 };
+        blocks.set_scale(queues, first)?;
+        queues.compute.wait()?;
+        Ok(blocks)
+    }
+
+    /// Starts the scale of the losses over.
+    pub fn set_scale(&mut self, queues: &Arc<Queues>, scale: f32) -> Result<(), Error> {
+        self.scale_seen.as_mut_slice()[..2].copy_from_slice(&[scale, 1.0 / scale]);
+        self.scale_seen.send(2, self.scale.address(), &queues.compute)?;
+        self.scale_state.clear()
+    }
+
+    /// Makes room for passes over so many rows; tells whether anything moved.
+    pub fn fit_rows(&mut self, queues: &Arc<Queues>, rows: usize) -> Result<bool, Error> {
+        let mut moved = false;
+        if self.labels.room() < rows || self.hits.len() < rows {
+            self.labels = Inlet::new(queues, rows, "labels")?;
+            self.losses = CudaBuf::zeroed(queues, 2 * rows, "losses")?;
+            self.hits = CudaBuf::zeroed(queues, rows, "hits")?;
+            self.asked = false;
+            moved = true;
+        }
+        if self.ids.room() < rows {
+            self.ids = Inlet::new(queues, rows, "sample ids")?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Makes room for so many running statistics; tells whether anything moved.
+    pub fn fit_running(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
+        if self.running.room() >= len {
+            return Ok(false);
+        }
+        self.running = Inlet::new(queues, len, "running statistics")?;
+        Ok(true)
+    }
+}

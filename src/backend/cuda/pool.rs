@@ -1,0 +1,142 @@
+//! Pooling: forward window by window; backward each input cell gathers from the windows that hold it, in a fixed order.
+
+use std::rc::Rc;
+
+use super::kernels::Arg::{At, I32, U32};
+use super::memory::CudaBuf;
+use super::shared::Shared;
+use super::{Cuda, Format, channels_last};
+use crate::backend::op::{Op, Pool, PoolKind, Window};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+
+/// Pooling of known sizes.
+pub(super) struct Plan {
+    shared: Rc<Shared>,
+    kind: PoolKind,
+    x: TensorDesc,
+    y: TensorDesc,
+    /// Windows down the rows and along the columns; then for each input row and column the outputs that hold it.
+    tables: [CudaBuf; 4],
+    /// The winning cell's number within each window, for the maximum's gradient.
+    best: CudaBuf,
+    byte_index: bool,
+}
+
+/// from, to, cells with padding; of each window.
+fn windows_table(windows: &[Window]) -> Vec<u32> {
+    windows.iter().flat_map(|w| [w.from as u32, w.to as u32, w.padded as u32]).collect()
+}
+
+/// First output and one past the last whose windows hold each of `size` cells; windows begin and end in order.
+fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
+    let holders = |cell: usize| {
+        let first = windows.partition_point(|w| w.to <= cell);
+        let last = windows.partition_point(|w| w.from <= cell);
+        [first as u32, last.max(first) as u32]
+    };
+    (0..size).flat_map(holders).collect()
+}
+
+impl Plan {
+    pub fn new(shared: &Rc<Shared>, op: &Pool, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+        let x = r.x[0];
+        let wrong = |why| Error::Unsupported { op: r.name.into(), why };
+        let shape = Op::Pool(op.clone()).output(&[x.shape]).map_err(wrong)?;
+        let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
+        let longest = |windows: &[Window]| windows.iter().map(|w| w.to - w.from).max().unwrap_or(0);
+        let byte_index = longest(&rows) * longest(&columns) <= 256;
+        let y = channels_last(x.n, shape);
+        let keeps = r.train && op.kind == PoolKind::Max;
+        let words = if byte_index { y.elems().div_ceil(4) } else { y.elems() };
+        let table = |values: Vec<u32>| shared.constant(&values, r.name);
+        let tables = [
+            table(windows_table(&rows))?,
+            table(windows_table(&columns))?,
+            table(holders_table(&rows, x.shape.h))?,
+            table(holders_table(&columns, x.shape.w))?,
+        ];
+        let best = shared.alloc(if keeps { words } else { 0 }, r.name)?;
+        Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
+    }
+
+    fn sizes(&self) -> [super::kernels::Arg; 7] {
+        let kind = match self.kind {
+            PoolKind::Max => 0,
+            PoolKind::Avg => 1,
+            PoolKind::AvgCountPad => 2,
+        };
+        let (x, y) = (self.x.shape, self.y.shape);
+        let [n, h, w, c, oh, ow] = [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| U32(v as u32));
+        [n, h, w, c, oh, ow, I32(kind)]
+    }
+}
+
+impl Planned<Cuda> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.y
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        Vec::new()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.tables.iter().map(super::bytes).sum::<usize>() + super::bytes(&self.best)
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
+        let shared = &self.shared;
+        let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
+        let [rows, columns, ..] = self.tables.each_ref().map(|t| At(t.address()));
+        let first = [At(x), At(y), At(self.best.address()), I32(i32::from(self.byte_index)), rows, columns];
+        let args: Vec<_> = first.into_iter().chain(self.sizes()).collect();
+        // SAFETY: both tensors are as large as planned (checked), tables and `best` were made for them.
+        unsafe { shared.launch("pool_forward", shared.grid(self.y.elems()), &args) }
+    }
+
+    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.dx else { return Ok(()) };
+        let shared = &self.shared;
+        let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
+        let [rows, columns, over_rows, over_columns] = self.tables.each_ref().map(|t| At(t.address()));
+        let index = I32(i32::from(self.byte_index));
+        let first = [At(dy), At(dx), At(self.best.address()), index, rows, columns, over_rows, over_columns];
+        let args: Vec<_> = first.into_iter().chain(self.sizes()).collect();
+        // SAFETY: as above.
+        unsafe { shared.launch("pool_backward", shared.grid(self.x.elems()), &args) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::op::Shape;
+
+    #[test]
+    fn every_window_is_found_from_its_cells_and_from_no_others() {
+        let shape = Shape::image(1, 11, 9);
+        let pools = [
+            Pool::new(PoolKind::Max, 3, 2).pads([1; 4]),
+            Pool::new(PoolKind::Avg, 2, 3).ceil(),
+            Pool::new(PoolKind::Max, 3, 1),
+            Pool::global(),
+            Pool::adaptive(4),
+        ];
+        for pool in pools {
+            for (axis, size) in [(0, shape.h), (1, shape.w)] {
+                let windows = pool.windows(shape, axis).unwrap();
+                let table = holders_table(&windows, size);
+                for cell in 0..size {
+                    let found: Vec<usize> = (table[2 * cell] as usize..table[2 * cell + 1] as usize).collect();
+                    let holds = |i: &usize| (windows[*i].from..windows[*i].to).contains(&cell);
+                    let want: Vec<usize> = (0..windows.len()).filter(holds).collect();
+                    assert_eq!(found, want, "{pool:?}, axis {axis}, cell {cell}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! One pass over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device that enqueues,
+//! the whole pass is enqueued before anything is handed over or read, and the same pass is enqueued again and again.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::accumulate::{Gather, Turn};
+use super::graph::{Batch, Graph, Loss, NormPlace, Ready};
+use super::memory::Move;
+use crate::backend::{
+    Arena, Backend, Buffer, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, Planned, Start, TensorDesc,
+};
+
+/// What a pass is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Scores alone.
+    Scores,
+    /// Scores and loss.
+    Loss,
+    /// Gradients; whether those of this rank's earlier workers come in.
+    Gradients { last: bool },
+}
+
+impl<B: Backend> Graph<B> {
+    /// Runs the network over a batch and gives the sums of loss and hits; no gradient, running statistics.
+    pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
+        let loss = Loss { smoothing, scale: 0.0 };
+        self.begin(&batch, Some(loss), false)?;
+        self.enqueue::<Error>(Kind::Loss, &mut |graph| {
+            graph.forward(&batch, false)?;
+            graph.loss(&batch, loss, false)
+        })?;
+        self.sums()
+    }
+
+    /// Runs the network over images without labels and gives the scores, (rows, classes).
+    pub fn scores(&mut self, images: &[f32], rows: usize) -> Result<Vec<f32>, Error> {
+        let ids = vec![0; rows];
+        let batch = Batch { images: Input::Values(images), labels: &[], ids: &ids, epoch: 0 };
+        self.begin(&batch, None, false)?;
+        self.enqueue::<Error>(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
+        self.output(self.net.nodes.len())
+    }
+
+    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
+    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
+        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
+    }
+
+    /// [`Graph::start`], and the sums of the pass.
+    pub fn train<E: From<Error>>(
+        &mut self,
+        batch: Batch<'_>,
+        loss: Loss,
+        turn: Turn,
+        ready: Option<Ready<'_, B, E>>,
+    ) -> Result<LossSums, E> {
+        self.start(batch, loss, turn, ready)?;
+        Ok(self.sums()?)
+    }
+
+    /// Forward, loss and backward of one worker's share of a step. At the last worker's turn the gradients of all of this rank's
+    /// workers are summed (or gathered); with `ready`, each chunk is handed over as soon as backward has finished it, or, on a
+    /// device that enqueues, as soon as all is enqueued: give it back with [`Self::put`]. Gradients that are kept apart need
+    /// `ready`: without it, the last worker's alone stay here. [`Graph::sums`] must come before the next pass.
+    pub fn start<E: From<Error>>(
+        &mut self,
+        batch: Batch<'_>,
+        loss: Loss,
+        turn: Turn,
+        ready: Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        if turn.last {
+            self.gradients(&batch, loss, true, ready)?;
+            self.earlier.clear();
+            return Ok(());
+        }
+        let own = self.earlier.take(&self.backend, &self.layout.chunks)?;
+        let whole = std::mem::replace(&mut self.grads, own);
+        let result = self.gradients::<E>(&batch, loss, false, None);
+        let own = std::mem::replace(&mut self.grads, whole);
+        result?;
+        self.earlier.push(&self.backend, turn.worker, own)?;
+        Ok(())
+    }
+
+    /// Loss and hits of the last pass, once the device is through with it.
+    pub fn sums(&mut self) -> Result<LossSums, Error> {
+        self.sums.take().map_or_else(|| self.backend.sums(), Ok)
+    }
+
+    /// Starts the way of images to the device for the pass after the one under way.
+    pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
+        self.backend.prefetch(&images)
+    }
+
+    /// Multiplies the gradients of the step, which must all be back.
+    pub fn scale_gradients(&mut self, factor: f32) -> Result<(), Error> {
+        self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
+    }
+
+    /// Leaves this batch's gradients in `grads`; at the last turn with those of earlier workers, chunk by chunk.
+    fn gradients<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Loss,
+        last: bool,
+        mut ready: Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        if batch.labels.is_empty() {
+            return self.no_samples(last, ready);
+        }
+        self.begin(batch, Some(loss), true)?;
+        let mut later = if self.backend.queues() { ready.take() } else { None };
+        self.enqueue(Kind::Gradients { last }, &mut |graph| {
+            graph.forward(batch, true)?;
+            graph.loss(batch, loss, true)?;
+            graph.backward(batch, last, &mut ready)
+        })?;
+        if last && self.backend.queues() {
+            (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, &mut later))?;
+        }
+        Ok(())
+    }
+
+    fn backward<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        last: bool,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        let mut next = 0;
+        let moves = std::mem::take(&mut self.memory.moves);
+        let result = moves.iter().try_for_each(|step| {
+            self.backward_move(step, batch)?;
+            if let Move::Node { node, .. } = step {
+                next = self.finish_chunks(next, *node, last, ready)?;
+            }
+            Ok(())
+        });
+        self.memory.moves = moves;
+        result
+    }
+
+    /// A worker without samples adds nothing; where statistics span the ranks, it takes part in the others' sums in their order.
+    fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
+        self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
+        self.sums = Some(LossSums::default());
+        let mut later = if self.backend.queues() { ready.take() } else { None };
+        let mut next = 0;
+        if let Some(across) = self.across.take() {
+            self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
+            for norm in self.norms.clone().iter().rev() {
+                // what the layers above the norm have finished leaves before its own sum, as everywhere
+                next = self.finish_chunks(next, norm.node + 1, last, &mut ready)?;
+                across.no_gradients(norm.channels)?;
+            }
+            self.across = Some(across);
+        }
+        self.finish_chunks(next, 0, last, &mut ready)?;
+        if last && self.backend.queues() {
+            (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, &mut later))?;
+        }
+        Ok(())
+    }
+
+    /// Completes the chunks from `next` on that backward has finished once `node` is done, and hands them over unless the device
+    /// enqueues.
+    fn finish_chunks<E: From<Error>>(
+        &mut self,
+        next: usize,
+        node: usize,
+        last: bool,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<usize, E> {
+        let finished = |c: &usize| self.layout.finished_by[*c] >= node;
+        let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
+        for chunk in next..end {
+            let own = &mut self.grads.chunks[chunk];
+            if last {
+                self.earlier.add_to(&self.backend, chunk, own)?;
+            }
+            if last || self.earlier.gather() == Gather::Apart {
+                self.backend.mark(own)?;
+            }
+            if last && !self.backend.queues() {
+                self.hand_over(chunk, ready)?;
+            }
+        }
+        Ok(end)
+    }
+
+    fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        let own = std::mem::take(&mut self.grads.chunks[chunk]);
+        let finished = self.earlier.collect(chunk, own);
+        match ready {
+            Some(ready) => ready(chunk, finished)?,
+            None => self.put(chunk, finished),
+        }
+        Ok(())
+    }
+
+    /// Checks the batch, plans it where it is of a new size, and gives the device what this pass alone has.
+    fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
+        let rows = batch.ids.len();
+        let (each, per_image) = match batch.images {
+            Input::Values(values) => (values.len(), self.net.input.elems()),
+            Input::Bytes { pixels, .. } => (pixels.len(), self.net.input.elems()),
+            Input::Kept { views, .. } => (views.len(), 1),
+        };
+        if each != rows * per_image {
+            let (expected, got) = (format!("{} values for {rows} images", rows * per_image), each.to_string());
+            return Err(Error::Size { op: "a batch".into(), expected, got });
+        }
+        self.prepare(rows)?;
+        self.current = rows;
+        let start = Start {
+            images: batch.images,
+            key: self.key(batch),
+            loss: loss.map(|loss| ask(batch, loss)),
+            running: &self.running,
+            training,
+        };
+        let desc = TensorDesc { n: rows, ..self.memory_desc(0) };
+        self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
+    }
+
+    /// Does the device's part of a pass. Passes in whose midst ranks meet, and those that someone follows layer by layer, are
+    /// made anew each time.
+    fn enqueue<E: From<Error>>(
+        &mut self,
+        kind: Kind,
+        work: &mut dyn FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.across.is_some() || self.watched() {
+            return work(self);
+        }
+        let (backend, key) = (Rc::clone(&self.backend), self.digest(kind));
+        backend.repeat(key, &mut || work(self))
+    }
+
+    /// What a pass is and which memory it works on, but for that which never changes.
+    fn digest(&self, kind: Kind) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (kind, self.current).hash(&mut hasher);
+        let arenas = [&self.weights, &self.grads].into_iter().chain(self.earlier.alive());
+        arenas.flat_map(|arena| &arena.chunks).for_each(|chunk| chunk.place().hash(&mut hasher));
+        hasher.finish()
+    }
+
+    fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
+        let rows = self.current;
+        let mut plan = self.plans.remove(&rows).unwrap_or_default();
+        let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
+            Some(op) => self.forward_node(node, op.as_mut(), batch, training),
+            None => Ok(()),
+        });
+        self.plans.insert(rows, plan);
+        Ok(result?)
+    }
+
+    fn forward_node(
+        &mut self,
+        node: usize,
+        op: &mut dyn Planned<B>,
+        batch: &Batch<'_>,
+        training: bool,
+    ) -> Result<(), Error> {
+        let start = self.watched().then(Instant::now);
+        let to = self.memory.tensors[node + 1];
+        let mut y = std::mem::take(&mut self.buffers[to]);
+        let x: Vec<&B::Buf> = self.inputs(node);
+        let result = op.forward(&self.pass(node, batch, training), &x, &mut y);
+        self.buffers[to] = y;
+        self.clock(node, 0, start);
+        result
+    }
+
+    fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
+        let scores = self.memory.tensors[self.net.nodes.len()];
+        let desc = TensorDesc::plain(self.current, self.shapes[self.net.nodes.len()]);
+        let mut dx = gradient.then(|| std::mem::take(&mut self.buffers[self.memory.loss]));
+        let sums = self.backend.cross_entropy(&desc, ask(batch, loss), &self.buffers[scores], dx.as_mut());
+        if let Some(dx) = dx {
+            self.buffers[self.memory.loss] = dx;
+        }
+        self.sums = sums?;
+        Ok(())
+    }
+
+    fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
+        let (node, dy, second, dx) = match *step {
+            Move::Add { to, from } => {
+                let mut sum = std::mem::take(&mut self.buffers[to]);
+                let result = self.backend.add_tensors(&mut sum, &self.buffers[from]);
+                self.buffers[to] = sum;
+                return result;
+            }
+            Move::Node { node, dy, second, dx } => (node, dy, second, dx),
+        };
+        let start = self.watched().then(Instant::now);
+        let mut plan = self.plans.remove(&self.current).unwrap_or_default();
+        let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
+        let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
+        let mut dx_buf = dx.map(|b| std::mem::take(&mut self.buffers[b]));
+        let x = self.inputs(node);
+        let g = Gradients {
+            x: &x,
+            y: &self.buffers[self.memory.tensors[node + 1]],
+            dy: &mut dy_buf,
+            dy2: second.map(|b| &self.buffers[b]),
+            dx: dx_buf.as_mut(),
+            dparams: &mut dparams,
+        };
+        let result = match plan[node].as_mut() {
+            Some(op) => op.backward(&self.pass(node, batch, true), g),
+            None => Ok(()),
+        };
+        self.buffers[dy] = dy_buf;
+        if let (Some(place), Some(buffer)) = (dx, dx_buf) {
+            self.buffers[place] = buffer;
+        }
+        self.grads = dparams;
+        self.plans.insert(self.current, plan);
+        self.clock(node, 1, start);
+        result
+    }
+
+    fn inputs(&self, node: usize) -> Vec<&B::Buf> {
+        self.net.nodes[node].inputs.iter().map(|id| &self.buffers[self.memory.tensors[id.0]]).collect()
+    }
+
+    fn key<'a>(&self, batch: &Batch<'a>) -> DrawKey<'a> {
+        DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids }
+    }
+
+    fn pass<'a>(&'a self, node: usize, batch: &Batch<'a>, training: bool) -> Pass<'a, B> {
+        let place = self.norms.iter().find(|n| n.node == node);
+        let place = place.copied().unwrap_or(NormPlace { node, channels: 0, offset: 0 });
+        Pass {
+            backend: &self.backend,
+            params: &self.weights,
+            slots: &self.slots[node],
+            running: self.running_of(place),
+            running_at: place.offset,
+            training,
+            key: self.key(batch),
+            across: self.across.as_deref(),
+        }
+    }
+}
+
+fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
+    CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale }
+}

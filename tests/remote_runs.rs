@@ -1,0 +1,189 @@
+//! Whole runs under `mpirun` on a device that the host cannot look into and that is late with everything: the laws hold there as
+//! on one that is neither. Each test starts this very program, with a kind of device for its ranks to train on.
+
+#[path = "support/images.rs"]
+mod images;
+#[path = "support/program.rs"]
+mod program;
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use std::time::Instant;
+
+use images::Images;
+use loaders::ImageSpec;
+use program::{Ended, Folder, PATIENCE, events, on_ranks, start};
+use remote::Remote;
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Error};
+use trireme::comm;
+use trireme::train::device::{Kind, Seat, Wanted};
+use trireme::train::{self, Request};
+
+const CASE: &str = "TRIREME_TEST_CASE";
+
+/// A kind of device that needs nothing of this machine.
+struct On<B>(fn() -> B);
+
+impl<B: Backend> Kind for On<B> {
+    type Backend = B;
+    const NAME: &'static str = "test";
+    const LAYOUT_CURE: &'static str = "there is but one layout";
+
+    fn threads(&self, _: usize) -> usize {
+        1
+    }
+
+    fn open(&self, _: &Seat<'_>) -> Result<B, Error> {
+        Ok((self.0)())
+    }
+}
+
+/// The ranks' side; started by the tests below, never on its own. The case is the kind of device, the recipe, OUT, the last step,
+/// whether to resume, and changes to the recipe.
+#[test]
+#[ignore = "the ranks' side of the other tests"]
+fn worker() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    comm::install_panic_hook();
+    let words: Vec<String> = case.split('|').map(String::from).collect();
+    let [kind, recipe, out, last, resume, sets @ ..] = words.as_slice() else { panic!("{case}") };
+    let request = Request {
+        recipe: recipe.into(),
+        sets: sets.to_vec(),
+        out: out.into(),
+        resume: resume == "resume",
+        resume_from: None,
+        device: Wanted::Auto,
+        share_gpu: false,
+        time_limit: None,
+        threads: None,
+        max_steps: last.parse().ok(),
+        dry_run: false,
+        stage: None,
+        trace: None,
+        trace_steps: 0,
+    };
+    let result = match kind.as_str() {
+        "remote" => train::start::run(&On(Remote::new), &request, Instant::now()),
+        _ => train::start::run(&On(Reference::default), &request, Instant::now()),
+    };
+    if let Err(error) = result {
+        comm::die(i32::from(error.code()), &error.to_string());
+    }
+}
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --set"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+nesterov = true
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+bucket_mb = 0.2
+
+[checkpoint]
+every = "4 steps"
+"#;
+
+struct Setting {
+    folder: Folder,
+    recipe: String,
+    data: String,
+}
+
+impl Setting {
+    /// 42 images: the last batch of an epoch has 2, so that two of four workers have none.
+    fn new() -> Self {
+        let folder = Folder::new();
+        let data = Images::new(&folder.path().join("data"), ImageSpec::new(8, 8, 3), 42, 12).arg();
+        let recipe = folder.write("recipe.toml", RECIPE);
+        Self { folder, recipe, data }
+    }
+
+    fn start(&self, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> Ended {
+        let [last, resume] = how;
+        let data = format!("data=\"{}\"", self.data);
+        let out = self.folder.at(out);
+        let case = [&[kind, &self.recipe, &out, last, resume, &data], sets].concat().join("|");
+        let mut program = on_ranks(ranks, std::env::current_exe().expect("this program has a path"));
+        program.args(["worker", "--exact", "--ignored", "--nocapture", "-q"]).env(CASE, case);
+        start(program).wait(PATIENCE)
+    }
+
+    /// Trains to the end, and gives the digest of all that training has made and the steps' losses.
+    #[track_caller]
+    fn train(&self, kind: &str, out: &str, ranks: usize, sets: &[&str]) -> (String, Vec<String>) {
+        self.start(kind, out, ranks, ["all", ""], sets).succeeded();
+        self.outcome(out)
+    }
+
+    #[track_caller]
+    fn outcome(&self, out: &str) -> (String, Vec<String>) {
+        let out = self.folder.at(out);
+        let end = events(&out, "end");
+        let losses = events(&out, "step").iter().chain(&events(&out, "eval")).map(|e| e["loss"].to_string()).collect();
+        (end[0]["digest"].as_str().expect("a digest").to_string(), losses)
+    }
+}
+
+#[test]
+fn ranks_change_nothing() {
+    let setting = Setting::new();
+    let plain = setting.train("reference", "plain", 1, &[]);
+    for ranks in [1, 2, 4] {
+        assert_eq!(setting.train("remote", &format!("remote{ranks}"), ranks, &[]), plain, "{ranks} ranks");
+    }
+}
+
+/// The images travel as bytes above; here they do not travel at all.
+#[test]
+fn images_that_the_device_keeps_change_nothing() {
+    let setting = Setting::new();
+    let plain = setting.train("reference", "plain", 2, &[]);
+    assert_eq!(setting.train("remote", "kept", 2, &["loader.cache=\"device\""]), plain);
+    let varied = ["loader.cache=\"device\"", "augment.train=[\"brightness(9)\", \"normalize\"]"];
+    let ended = setting.start("remote", "not kept", 1, ["2", ""], &varied).succeeded();
+    assert!(ended.stderr.contains("loader.cache = \"device\" has no effect"), "{}", ended.stderr);
+}
+
+#[test]
+fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
+    let setting = Setting::new();
+    let ternary = ["reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
+    let local = ["reduce.codec=\"float\"", "sync=\"local(3)\"", "workers=2"];
+    let easgd = ["reduce.codec=\"float\"", "sync=\"easgd(2, 0.3)\"", "workers=2"];
+    let clipped = ["reduce.codec=\"int8\"", "optimizer.clip_norm=0.5", "loader.threads=1"];
+    for (i, sets) in [ternary, local, easgd, clipped].iter().enumerate() {
+        let plain = setting.train("reference", &format!("plain{i}"), 2, sets);
+        assert_eq!(setting.train("remote", &format!("remote{i}"), 2, sets), plain, "{sets:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped() {
+    let setting = Setting::new();
+    let sets = ["epochs=2", "reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
+    let whole = setting.train("remote", "whole", 2, &sets);
+    setting.start("remote", "parts", 2, ["4", ""], &sets).succeeded();
+    setting.start("remote", "parts", 4, ["all", "resume"], &sets).succeeded();
+    let out = setting.folder.at("parts");
+    assert_eq!(events(&out, "end").last().expect("an end")["digest"], whole.0.as_str());
+}

@@ -1,0 +1,303 @@
+//! A device that the host cannot look into, made of the reference backend behind two threads: one computes what is enqueued, in
+//! order and late; one copies to and from the host, and waits only for what it was told to wait for. A pass that is enqueued a
+//! third time under one key is replayed from what was recorded, without calling the code that enqueued it.
+//!
+//! What the training loop forgets to mark, to wait for, or to hand over before a replay comes out wrong here as on a GPU.
+
+#![allow(dead_code)] // each test binary uses a part
+
+mod buffer;
+mod plan;
+mod queue;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+pub use buffer::RemoteBuf;
+use queue::{Device, Queues, Task};
+use trireme::backend::reference::{HostBuf, Reference};
+use trireme::backend::{
+    Backend, Buffer, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch, TensorDesc, Update, View,
+};
+
+/// The device.
+pub struct Remote {
+    queues: Rc<Queues>,
+    /// By the key of the pass: seen once, or recorded.
+    passes: RefCell<HashMap<u64, Option<Vec<Task>>>>,
+    /// What was sent ahead, and where it lay.
+    ahead: RefCell<Option<(usize, Vec<f32>)>>,
+    /// Passes that were replayed.
+    replayed: RefCell<usize>,
+}
+
+impl Remote {
+    /// With threads of its own.
+    pub fn new() -> Self {
+        Self {
+            queues: Rc::new(Queues::new()),
+            passes: RefCell::default(),
+            ahead: RefCell::default(),
+            replayed: RefCell::default(),
+        }
+    }
+
+    /// How many passes were replayed so far.
+    pub fn replayed(&self) -> usize {
+        *self.replayed.borrow()
+    }
+
+    fn enqueue(&self, work: impl Fn(&mut Device) -> Result<(), Error> + Send + Sync + 'static) -> Result<(), Error> {
+        self.queues.enqueue(Task::new(work));
+        Ok(())
+    }
+
+    /// Changes `to` by what `from` holds.
+    fn combine(
+        &self,
+        to: &mut RemoteBuf,
+        from: &RemoteBuf,
+        f: impl Fn(&Reference, &mut HostBuf, &HostBuf) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        let (to, from) = (to.memory()?, from.memory()?);
+        self.enqueue(move |_| f(&Reference, &mut to.lock(), &from.lock()))
+    }
+
+    fn change(
+        &self,
+        to: &mut RemoteBuf,
+        f: impl Fn(&Reference, &mut HostBuf) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        let to = to.memory()?;
+        self.enqueue(move |_| f(&Reference, &mut to.lock()))
+    }
+}
+
+/// Where images lie on the host.
+fn place_of(images: &Input<'_>) -> usize {
+    match images {
+        Input::Values(values) => values.as_ptr() as usize,
+        Input::Bytes { pixels, .. } => pixels.as_ptr() as usize,
+        Input::Kept { .. } => 0,
+    }
+}
+
+/// What the host hands over, as plain values; kept pictures are looked up later.
+fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usize, usize, usize)) -> Vec<f32> {
+    let (c, h, w) = shape;
+    let plain = |n: usize, at: &dyn Fn(usize, usize, usize, usize) -> f32| {
+        let mut all = Vec::with_capacity(n * c * h * w);
+        for row in 0..n {
+            for channel in 0..c {
+                (0..h).for_each(|y| (0..w).for_each(|x| all.push(at(row, channel, y, x))));
+            }
+        }
+        all
+    };
+    match images {
+        Input::Values(values) => values.to_vec(),
+        Input::Bytes { pixels, tables } => {
+            let n = pixels.len() / (c * h * w);
+            plain(n, &|row, channel, y, x| tables[channel][pixels[((row * h + y) * w + x) * c + channel] as usize])
+        }
+        Input::Kept { views, tables } => {
+            let (pictures, height, width) = device.expect("kept pictures");
+            plain(views.len(), &|row, channel, y, x| {
+                let View { picture, top, left, mirrored } = views[row];
+                let x = if mirrored == 1 { w - 1 - x } else { x };
+                let (y, x) = (top + y as i32, left + x as i32);
+                let inside = (0..height as i32).contains(&y) && (0..width as i32).contains(&x);
+                let at = ((picture as usize * height + y.max(0) as usize) * width + x.max(0) as usize) * c + channel;
+                tables[channel][if inside { pictures[at] as usize } else { 0 }]
+            })
+        }
+    }
+}
+
+impl Backend for Remote {
+    type Buf = RemoteBuf;
+    type Format = usize;
+
+    fn describe(&self) -> String {
+        "remote (the reference, late)".into()
+    }
+
+    fn alloc(&self, elems: usize) -> Result<RemoteBuf, Error> {
+        Ok(RemoteBuf::new(self.queues.sender(), elems))
+    }
+
+    fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        Ok(Box::new(plan::RemotePlan::new(self.queues.clone(), request)?))
+    }
+
+    fn format_elems(&self, format: &usize) -> usize {
+        *format
+    }
+
+    fn pack(format: &usize, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+        Reference::pack(format, plain, packed)
+    }
+
+    fn unpack(format: &usize, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        Reference::unpack(format, packed, plain)
+    }
+
+    fn upload(&self, images: &[f32], to: &mut RemoteBuf) -> Result<(), Error> {
+        to.write(0, images)
+    }
+
+    fn begin(&self, start: &Start<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
+        let (to, now) = (to.memory()?, queue::Now::of(start));
+        let Input::Kept { views, tables } = start.images else {
+            let images = values(&start.images, None, self.queues.input());
+            if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
+                assert_eq!(ahead, images, "what was sent ahead has changed since");
+            }
+            return self.enqueue(move |device| {
+                device.now = now.clone();
+                to.lock().0[..images.len()].copy_from_slice(&images);
+                Ok(())
+            });
+        };
+        let (views, tables, shape) = (views.to_vec(), tables.to_vec(), self.queues.input());
+        self.enqueue(move |device| {
+            device.now = now.clone();
+            let (pictures, height, width) = &device.kept;
+            let images = Input::Kept { views: &views, tables: &tables };
+            let images = values(&images, Some((pictures, *height, *width)), shape);
+            to.lock().0[..images.len()].copy_from_slice(&images);
+            Ok(())
+        })
+    }
+
+    fn queues(&self) -> bool {
+        true
+    }
+
+    fn prefetch(&self, images: &Input<'_>) -> Result<(), Error> {
+        if !matches!(images, Input::Kept { .. }) {
+            *self.ahead.borrow_mut() = Some((place_of(images), values(images, None, self.queues.input())));
+        }
+        Ok(())
+    }
+
+    fn keep(&self, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error> {
+        let pictures = pictures.to_vec();
+        self.enqueue(move |device| {
+            device.kept = (pictures.clone(), height, width);
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn repeat<E: From<Error>>(&self, key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+        let known = self.passes.borrow_mut().remove(&key);
+        let tape = match known {
+            None => {
+                work()?;
+                None
+            }
+            Some(None) => {
+                self.queues.record();
+                work()?;
+                Some(self.queues.recorded())
+            }
+            Some(tape) => {
+                *self.replayed.borrow_mut() += 1;
+                tape
+            }
+        };
+        tape.iter().flatten().for_each(|task| self.queues.enqueue(task.clone()));
+        self.passes.borrow_mut().insert(key, tape);
+        Ok(())
+    }
+
+    fn mark(&self, buffer: &mut RemoteBuf) -> Result<(), Error> {
+        self.queues.enqueue(buffer.mark());
+        Ok(())
+    }
+
+    fn sums(&self) -> Result<LossSums, Error> {
+        self.queues.ask(|device| {
+            let sums = device.sums.take().unwrap_or_default();
+            let loss = if device.broken { f64::NAN } else { sums.loss };
+            LossSums { loss, ..sums }
+        })
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &RemoteBuf) -> Result<Vec<f32>, Error> {
+        let mut all = vec![0.0; desc.elems()];
+        from.read(0, &mut all)?;
+        Ok(all)
+    }
+
+    fn copy(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
+        self.combine(to, from, |reference, to, from| reference.copy(to, from))
+    }
+
+    fn zero(&self, to: &mut RemoteBuf) -> Result<(), Error> {
+        self.change(to, |reference, to| reference.zero(to))
+    }
+
+    fn add(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
+        self.combine(to, from, |reference, to, from| reference.add(to, from))
+    }
+
+    fn scale(&self, to: &mut RemoteBuf, factor: f32) -> Result<(), Error> {
+        self.change(to, move |reference, to| reference.scale(to, factor))
+    }
+
+    fn update(
+        &self,
+        update: &Update,
+        stretches: &[Stretch],
+        w: &mut RemoteBuf,
+        g: &RemoteBuf,
+        slots: &mut [&mut RemoteBuf],
+    ) -> Result<bool, Error> {
+        let (update, stretches, w, g) = (*update, stretches.to_vec(), w.memory()?, g.memory()?);
+        let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
+        self.enqueue(move |device| {
+            let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
+            let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
+            let finite = Reference.update(&update, &stretches, &mut w.lock(), &g.lock(), &mut slots)?;
+            device.broken |= !finite;
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn squares(&self, x: &RemoteBuf, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        let (x, ranges) = (x.memory()?, ranges.to_vec());
+        self.queues.ask(move |_| Reference.squares(&x.lock(), &ranges))?
+    }
+
+    fn clamp(&self, x: &mut RemoteBuf, limit: f32) -> Result<(), Error> {
+        self.change(x, move |reference, x| reference.clamp(x, limit))
+    }
+
+    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, weight: f32) -> Result<(), Error> {
+        self.combine(to, from, move |reference, to, from| reference.lerp(to, from, weight))
+    }
+
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        _: CrossEntropy<'_>,
+        x: &RemoteBuf,
+        dx: Option<&mut RemoteBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let (desc, x, dx) = (*desc, x.memory()?, dx.map(|dx| dx.memory()).transpose()?);
+        self.enqueue(move |device| {
+            // what the host asks for now is not what it will ask for in a replay
+            let (labels, smoothing, scale) = device.now.loss.as_ref().expect("a loss was begun");
+            let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale };
+            let mut dx = dx.as_ref().map(|dx| dx.lock());
+            device.sums = Reference.cross_entropy(&desc, ask, &x.lock(), dx.as_deref_mut())?;
+            Ok(())
+        })?;
+        Ok(None)
+    }
+}

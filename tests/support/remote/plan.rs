@@ -1,0 +1,177 @@
+//! Operations whose plans live on the remote device; the host has their outlines.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use super::queue::{Memory, Queues, Task};
+use super::{Remote, RemoteBuf};
+use trireme::backend::op::{Op, Shape};
+use trireme::backend::reference::{HostBuf, Reference};
+use trireme::backend::{Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, Planned, Request, Slot, TensorDesc};
+
+/// What the host knows of a plan.
+pub struct RemotePlan {
+    queues: Rc<Queues>,
+    number: u64,
+    output: TensorDesc,
+    formats: Vec<usize>,
+    alias: Option<usize>,
+    adds: bool,
+    /// Channels, where it is a batch normalisation.
+    channels: usize,
+    /// Sums and count of the last pass in training.
+    statistics: Arc<Mutex<(Vec<f64>, u64)>>,
+}
+
+/// What a pass needs, in memory of the device.
+#[derive(Clone)]
+struct Site {
+    number: u64,
+    params: Vec<Arc<Memory>>,
+    slots: Vec<Slot>,
+    running: std::ops::Range<usize>,
+    training: bool,
+}
+
+fn memories(buffers: &[&RemoteBuf]) -> Result<Vec<Arc<Memory>>, Error> {
+    buffers.iter().map(|buffer| buffer.memory()).collect()
+}
+
+/// The elements out of their memory for a while; two names of one memory get copies.
+fn take(memory: &[Arc<Memory>]) -> Vec<HostBuf> {
+    memory.iter().map(|memory| HostBuf(memory.lock().0.clone())).collect()
+}
+
+impl Site {
+    fn of(plan: &RemotePlan, pass: &Pass<'_, Remote>) -> Result<Self, Error> {
+        if pass.across.is_some() {
+            let why = "statistics over all ranks are not for this device".into();
+            return Err(Error::Unsupported { op: "batch normalisation".into(), why });
+        }
+        let params = memories(&pass.params.chunks.iter().filter(|chunk| !chunk.is_empty()).collect::<Vec<_>>())?;
+        let running = pass.running_at..pass.running_at + pass.running.len();
+        Ok(Self { number: plan.number, params, slots: pass.slots.to_vec(), running, training: pass.training })
+    }
+
+    /// Runs `f` with the plan and a pass of the reference.
+    fn with(
+        &self,
+        device: &mut super::queue::Device,
+        f: impl FnOnce(&mut dyn Planned<Reference>, &Pass<'_, Reference>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let now = device.now.clone();
+        let params = Arena { chunks: take(&self.params) };
+        let pass = Pass {
+            backend: &Reference,
+            params: &params,
+            slots: &self.slots,
+            running: &now.running[self.running.clone()],
+            running_at: self.running.start,
+            training: self.training,
+            key: DrawKey { seed: now.seed, epoch: now.epoch, ids: &now.ids },
+            across: None,
+        };
+        f(device.plans.get_mut(&self.number).expect("planned").as_mut(), &pass)
+    }
+}
+
+impl RemotePlan {
+    pub fn new(queues: Rc<Queues>, request: &Request<'_, Remote>) -> Result<Self, Error> {
+        let number = queues.number(request.shapes[0]);
+        let (name, op, index) = (request.name.to_string(), request.op.clone(), request.index);
+        let (shapes, x): (Vec<Shape>, Vec<TensorDesc>) = (request.shapes.to_vec(), request.x.to_vec());
+        let (train, wants_dx, formats) = (request.train, request.wants_dx, request.formats.map(<[usize]>::to_vec));
+        let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
+        let outline = queues.ask(move |device| {
+            let formats = formats.as_deref();
+            let request = Request { name: &name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index };
+            let plan = Reference.plan(&request)?;
+            let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
+            device.plans.insert(number, plan);
+            Ok::<_, Error>(outline)
+        })??;
+        let (output, formats, alias, adds) = outline;
+        Ok(Self { queues, number, output, formats, alias, adds, channels, statistics: Arc::default() })
+    }
+}
+
+impl Planned<Remote> for RemotePlan {
+    fn output(&self) -> TensorDesc {
+        self.output
+    }
+
+    fn formats(&self) -> Vec<usize> {
+        self.formats.clone()
+    }
+
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    fn implementation(&self) -> String {
+        "the reference's".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        self.alias
+    }
+
+    fn adds(&self) -> bool {
+        self.adds
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Remote>, x: &[&RemoteBuf], y: &mut RemoteBuf) -> Result<(), Error> {
+        let (site, x, y) = (Site::of(self, pass)?, memories(x)?, y.memory()?);
+        let (channels, statistics) = (self.channels, self.statistics.clone());
+        self.queues.enqueue(Task::new(move |device| {
+            let inputs = take(&x);
+            site.with(device, |plan, pass| {
+                plan.forward(pass, &inputs.iter().collect::<Vec<_>>(), &mut y.lock())?;
+                if channels > 0 && pass.training {
+                    let mut sums = vec![0.0; 2 * channels];
+                    let count = plan.pool_statistics(pass.running, &mut sums);
+                    *statistics.lock().unwrap() = (sums, count);
+                }
+                Ok(())
+            })
+        }));
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Remote>, g: Gradients<'_, Remote>) -> Result<(), Error> {
+        let (site, x, y) = (Site::of(self, pass)?, memories(g.x)?, g.y.memory()?);
+        let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
+        let dx = g.dx.map(|dx| dx.memory()).transpose()?;
+        // chunks that have left are not this op's
+        let chunks = g.dparams.chunks.iter().map(|chunk| chunk.memory().ok()).collect::<Vec<_>>();
+        self.queues.enqueue(Task::new(move |device| {
+            let (inputs, output) = (take(&x), HostBuf(y.lock().0.clone()));
+            let second = dy2.as_ref().map(|dy2| HostBuf(dy2.lock().0.clone()));
+            let held = chunks.iter().map(|chunk| HostBuf(chunk.as_ref().map_or(Vec::new(), |c| c.lock().0.clone())));
+            let mut dparams = Arena { chunks: held.collect() };
+            site.with(device, |plan, pass| {
+                let mut dx = dx.as_ref().map(|dx| dx.lock());
+                let g = Gradients {
+                    x: &inputs.iter().collect::<Vec<_>>(),
+                    y: &output,
+                    dy: &mut *dy.lock(),
+                    dy2: second.as_ref(),
+                    dx: dx.as_deref_mut(),
+                    dparams: &mut dparams,
+                };
+                plan.backward(pass, g)
+            })?;
+            for (chunk, values) in chunks.iter().zip(dparams.chunks) {
+                chunk.iter().for_each(|chunk| chunk.lock().0.copy_from_slice(&values.0));
+            }
+            Ok(())
+        }));
+        Ok(())
+    }
+
+    fn pool_statistics(&self, _: &[f32], sums: &mut [f64]) -> u64 {
+        let statistics = self.statistics.lock().unwrap();
+        sums.iter_mut().zip(&statistics.0).for_each(|(sum, own)| *sum += own);
+        statistics.1
+    }
+}

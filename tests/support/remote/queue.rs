@@ -1,0 +1,205 @@
+//! The thread that computes, what it remembers between operations, and tasks on their way to it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use trireme::backend::op::Shape;
+use trireme::backend::reference::{HostBuf, Reference};
+use trireme::backend::{Error, LossSums, Planned, Start};
+
+/// How late every operation is.
+const LATE: Duration = Duration::from_micros(20);
+
+/// Memory of the device.
+#[derive(Default)]
+pub struct Memory(Mutex<HostBuf>);
+
+impl Memory {
+    pub fn zeroed(elems: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(HostBuf(vec![0.0; elems]))))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, HostBuf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A point in a queue that others can wait for: how often it was enqueued, and how often reached.
+#[derive(Default)]
+pub struct Event {
+    counts: Mutex<[u64; 2]>,
+    reached: Condvar,
+}
+
+impl Event {
+    fn enqueued(&self) {
+        self.counts.lock().unwrap()[0] += 1;
+    }
+
+    pub fn reach(&self) {
+        self.counts.lock().unwrap()[1] += 1;
+        self.reached.notify_all();
+    }
+
+    /// The last time that it was enqueued until now.
+    pub fn last(&self) -> u64 {
+        self.counts.lock().unwrap()[0]
+    }
+
+    pub fn wait(&self, until: u64) {
+        let counts = self.counts.lock().unwrap();
+        drop(self.reached.wait_while(counts, |counts| counts[1] < until).unwrap());
+    }
+}
+
+/// What a pass was begun with.
+#[derive(Clone, Default)]
+pub struct Now {
+    pub seed: u64,
+    pub epoch: u32,
+    pub ids: Vec<u64>,
+    pub running: Vec<f32>,
+    /// Labels, smoothing, scale.
+    pub loss: Option<(Vec<u32>, f32, f32)>,
+}
+
+impl Now {
+    pub fn of(start: &Start<'_>) -> Self {
+        let loss = start.loss.map(|ask| (ask.labels.to_vec(), ask.smoothing, ask.scale));
+        let (seed, epoch, ids) = (start.key.seed, start.key.epoch, start.key.ids.to_vec());
+        Self { seed, epoch, ids, running: start.running.to_vec(), loss }
+    }
+}
+
+/// What lives on the device.
+#[derive(Default)]
+pub struct Device {
+    pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
+    pub now: Now,
+    pub sums: Option<LossSums>,
+    /// Whether an update has left a parameter that is not finite.
+    pub broken: bool,
+    /// Pictures, height, width.
+    pub kept: (Vec<u8>, usize, usize),
+    /// The first operation that failed.
+    failed: Option<String>,
+}
+
+type Work = Arc<dyn Fn(&mut Device) -> Result<(), Error> + Send + Sync>;
+
+/// An operation; if it is one that others wait for, its event.
+#[derive(Clone)]
+pub struct Task {
+    work: Work,
+    event: Option<Arc<Event>>,
+}
+
+impl Task {
+    pub fn new(work: impl Fn(&mut Device) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        Self { work: Arc::new(work), event: None }
+    }
+
+    pub fn mark(event: &Arc<Event>) -> Self {
+        let own = event.clone();
+        let work: Work = Arc::new(move |_| {
+            own.reach();
+            Ok(())
+        });
+        Self { work, event: Some(event.clone()) }
+    }
+}
+
+/// The way to the thread that computes.
+pub type Line = Sender<Task>;
+
+/// The queue, and what is being recorded of it.
+pub struct Queues {
+    line: Line,
+    tape: RefCell<Option<Vec<Task>>>,
+    plans: Cell<u64>,
+    input: Cell<(usize, usize, usize)>,
+}
+
+impl Queues {
+    pub fn new() -> Self {
+        let (line, tasks): (Line, Receiver<Task>) = channel();
+        std::thread::spawn(move || {
+            let mut device = Device::default();
+            for task in tasks {
+                std::thread::sleep(LATE);
+                if let Err(error) = (task.work)(&mut device) {
+                    device.failed.get_or_insert(error.to_string());
+                }
+            }
+        });
+        Self { line, tape: RefCell::default(), plans: Cell::new(0), input: Cell::default() }
+    }
+
+    pub fn sender(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// A number for a new plan, whose first input is of this shape: that of the first plan of all is the network's.
+    pub fn number(&self, shape: Shape) -> u64 {
+        let number = self.plans.get();
+        if number == 0 {
+            self.input.set((shape.c, shape.h, shape.w));
+        }
+        self.plans.set(number + 1);
+        number
+    }
+
+    /// Channels, height and width of the network's input.
+    pub fn input(&self) -> (usize, usize, usize) {
+        self.input.get()
+    }
+
+    pub fn enqueue(&self, task: Task) {
+        match self.tape.borrow_mut().as_mut() {
+            Some(tape) => tape.push(task),
+            None => send(&self.line, task),
+        }
+    }
+
+    /// From here on operations are recorded, not done.
+    pub fn record(&self) {
+        *self.tape.borrow_mut() = Some(Vec::new());
+    }
+
+    pub fn recorded(&self) -> Vec<Task> {
+        self.tape.take().unwrap_or_default()
+    }
+
+    /// Waits for all that was enqueued, and for the answer.
+    pub fn ask<R: Send + 'static>(&self, f: impl Fn(&mut Device) -> R + Send + Sync + 'static) -> Result<R, Error> {
+        assert!(self.tape.borrow().is_none(), "the host waits in the middle of a pass that is recorded");
+        ask(&self.line, f)
+    }
+}
+
+fn send(line: &Line, task: Task) {
+    if let Some(event) = &task.event {
+        event.enqueued();
+    }
+    line.send(task).expect("the thread that computes lives");
+}
+
+/// Waits for all that was enqueued, and for the answer.
+pub fn ask<R: Send + 'static>(line: &Line, f: impl Fn(&mut Device) -> R + Send + Sync + 'static) -> Result<R, Error> {
+    let (answer, answered) = channel();
+    let task = Task::new(move |device| {
+        let result = match &device.failed {
+            Some(why) => Err(why.clone()),
+            None => Ok(f(device)),
+        };
+        // whoever asked may be gone
+        let _ = answer.send(result);
+        Ok(())
+    });
+    send(line, task);
+    let answer = answered.recv().expect("the thread that computes lives");
+    answer.map_err(|why| Error::Unsupported { op: "the remote device".into(), why })
+}
