@@ -48,17 +48,16 @@ impl Plan {
         let x = r.x[0];
         let c = x.shape.c;
         let splits = shared.column_grid(x.n * x.shape.plane(), c).1 as usize;
-        let train = |elems: usize| if r.train { elems } else { 0 };
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
             x,
-            partial: shared.alloc(train(4 * splits * c), r.name)?,
-            statistics: shared.alloc(train(4 * c), r.name)?,
+            partial: shared.alloc(4 * splits * c, r.name)?,
+            statistics: shared.alloc(4 * c, r.name)?,
             seen: shared.pinned(2 * c, r.name)?,
             sums: shared.pinned(2 * c, r.name)?,
             affine: shared.alloc(3 * c, r.name)?,
-            slopes: shared.alloc(train(3 * c), r.name)?,
+            slopes: shared.alloc(3 * c, r.name)?,
             whole: None,
             n: (x.n * x.shape.plane()) as f64,
         })
