@@ -11,6 +11,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 MPIRUN ?= mpirun
 RANKS ?= 2
+PYTHON ?= python3
 
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/trireme
 DATA := data/fashion-mnist
@@ -122,7 +123,7 @@ test-gpu: ## on a machine with a GPU: operations, networks and laws on the card
 	@tests/gpu/test.sh
 
 bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same card, one table (under ten minutes)
-	@tests/gpu/bench.sh
+	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))
 
 pack-gpu: build ## target/trireme-gpu.tar.xz: binary, tests and an MPI, for a machine with a GPU and nothing else
 	@tests/gpu/pack.sh

@@ -46,7 +46,12 @@ thread_local! {
 pub fn cards() -> Result<usize, Error> {
     library::require(Library::Driver)?;
     // SAFETY: the driver is there.
-    driver(unsafe { sys::cuInit(0) }, "cuInit", "the driver")?;
+    let status = unsafe { sys::cuInit(0) };
+    if status == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+        // also where CUDA_VISIBLE_DEVICES hides them all
+        return Ok(0);
+    }
+    driver(status, "cuInit", "the driver")?;
     let mut count = 0;
     // SAFETY: the driver is initialised, the pointer valid for the call.
     driver(unsafe { sys::cuDeviceGetCount(&mut count) }, "cuDeviceGetCount", "the number of cards")?;
