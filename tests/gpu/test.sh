@@ -31,7 +31,8 @@ if command -v nvidia-smi >/dev/null; then
     else echo "device memory flat at $first MiB"; fi
 fi
 
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1 || true)
+sanitizer=$(command -v compute-sanitizer || true)
+for place in /usr/local/cuda*/bin/compute-sanitizer; do [ -x "$place" ] && sanitizer=${sanitizer:-$place}; done
 if [ -n "$sanitizer" ]; then
     for tool in memcheck racecheck initcheck synccheck; do
         "$sanitizer" --tool $tool --error-exitcode 9 "$BIN" bench step --model lenet --batch 4 --device cuda --seconds 0.1 ||
