@@ -8,6 +8,7 @@ use super::prepare::{Place, Request, Run, Source, claim_output};
 use super::resume::{self, Resume};
 use super::session::Session;
 use super::stop::Stop;
+use super::watch::Watch;
 use super::{Error, How, cores, staging};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
@@ -93,6 +94,7 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
     let comm = Comm::launch();
+    let watch = Watch::start(&comm, request.stall);
     // what all ranks do together waits for MPI
     let source = (alone || request.stage.is_none()).then(|| open(request, None));
     let mut early = None;
@@ -110,7 +112,7 @@ pub fn run(request: &Request, started: Instant) -> Result<Option<String>, Error>
     } else {
         late = source;
     }
-    let mut session = Session::join(comm)?;
+    let mut session = Session::join_watched(comm, watch)?;
     let how = How { request, stop: &stop, started };
     let result = match early {
         Some(planned) if session.world.size == 1 => {
@@ -157,11 +159,13 @@ fn begin(
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let report = if session.is_root() {
         claim_output(request, head.as_ref(), &run.recipe)
+            .inspect(|()| session.watch.share(&request.out, 0, session.world.size))
             .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?))
     } else {
         Ok(Reporter::silent())
     };
     let mut report = session.agree(report)?;
+    session.watch.share(&request.out, session.world.rank, session.world.size);
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
         None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },

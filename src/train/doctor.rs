@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::session::Session;
+use super::watch::Watch;
 use super::{Error, bench, gpus};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
@@ -40,7 +41,7 @@ pub fn examine() -> Result<Option<Report>, Error> {
         world.node_size,
         super::cores::affinity()
     );
-    let mut session = Session { comm, world, notes: Vec::new() };
+    let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
     session.cores()?;
     findings.append(&mut session.notes);
     let gpus = gpus::visible(&session.world.host);

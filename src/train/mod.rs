@@ -36,6 +36,7 @@ mod step;
 mod stop;
 mod sums;
 mod trace;
+pub mod watch;
 
 pub use error::Error;
 pub use prepare::Request;
@@ -54,6 +55,7 @@ use session::Session;
 use step::Stepper;
 use stop::Stop;
 use trace::{Lane, Trace};
+use watch::Doing;
 
 /// What a run was asked for, and what may end it.
 #[derive(Clone, Copy)]
@@ -118,6 +120,7 @@ fn train<B: Backend>(
         }
         trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
         let begin = Instant::now();
+        session.watch.doing(Doing::Writing { step: at.step });
         saver.epoch_done(&mut run, &mut stepper, &mut at, &mut report)?;
         trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         if at.step == last {
@@ -127,6 +130,7 @@ fn train<B: Backend>(
             rounds.take_off(&mut run.graph);
         }
     }
+    session.watch.doing(Doing::Writing { step: at.step });
     saver.finish(&mut run, &mut stepper, &at, &mut report)?;
     let model = output::model_path(&request.out);
     output::model(session, &mut run, &at, &model)?;

@@ -12,6 +12,7 @@ use super::session::Session;
 use super::skips::Skips;
 use super::sums::{Flags, StepSums, SumsLayout};
 use super::trace::{Lane, Trace};
+use super::watch::Doing;
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::nn::graph::Ready;
@@ -165,8 +166,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut sums = self.layout.zero();
         let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(step) as f32 };
         let mine = run.division.mine.clone();
+        let number = u64::from(epoch) * run.division.steps_per_epoch + step + 1;
         for worker in mine.clone() {
             let start = Instant::now();
+            self.session.watch.doing(Doing::Data { step: number, worker });
             let batch =
                 loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
             if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
@@ -180,6 +183,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.skips.note(batch.skipped(), (world.rank, world.size));
             // nothing to do unless records were left out
             run.graph.prepare(batch.len())?;
+            self.session.watch.doing(Doing::Computing { step: number });
             let one = Batch { images: batch.images(), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
             let mut hand_over = |chunk, gradients| self.exchange.ready(chunk, gradients);
