@@ -9,7 +9,7 @@ use super::resume::{self, Resume};
 use super::session::Session;
 use super::stop::Stop;
 use super::watch::Watch;
-use super::{Error, How, cores, staging};
+use super::{Error, How, cores, preflight, staging};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::checkpoint::Progress;
@@ -157,8 +157,14 @@ fn begin(
         return session.is_root().then(|| dry_run(&run)).transpose();
     }
     let head = resume.as_ref().map(|resume| resume.head.clone());
+    let mut table = preflight::table(session, &run.graph.backend().describe())?;
     let report = if session.is_root() {
-        claim_output(request, head.as_ref(), &run.recipe)
+        preflight::room(&request.out, need(&run))
+            .map(|(row, tight)| {
+                table.push(row);
+                session.notes.extend(tight);
+            })
+            .and_then(|()| claim_output(request, head.as_ref(), &run.recipe))
             .inspect(|()| session.watch.share(&request.out, 0, session.world.size))
             .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?))
     } else {
@@ -171,6 +177,7 @@ fn begin(
         None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
     };
     let overlap = budget.overlap(run.recipe.reduce.overlap);
+    table.iter().for_each(|row| report.note(row));
     let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
     notes.for_each(|note| report.note(note));
     if run.rounds.is_some() {
@@ -185,6 +192,18 @@ fn begin(
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     super::train(session, run, at, overlap, how, report)?;
     Ok(None)
+}
+
+/// What the run will write.
+fn need(run: &Run<Cpu>) -> preflight::Need {
+    let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
+    let running = run.graph.running().len() as u64 * 4;
+    let averages = u64::from(run.ema.is_some());
+    preflight::Need {
+        checkpoint: weights * (1 + averages + run.optimizer.slots().count() as u64) + running,
+        model: weights * (1 + averages) + running,
+        keep: run.recipe.checkpoint.keep as u64,
+    }
 }
 
 /// Recipe, layers and memory, as `--dry-run` prints them.

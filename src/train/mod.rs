@@ -22,6 +22,7 @@ pub mod model;
 mod output;
 mod pace;
 mod plain;
+mod preflight;
 pub mod prepare;
 pub mod reduction;
 mod resume;

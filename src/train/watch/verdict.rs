@@ -104,7 +104,7 @@ impl Verdict {
             let silent = peer.heard.map_or(Duration::MAX, |heard| heard.elapsed());
             if silent > quiet {
                 let silent = silent.as_secs_f64();
-                missing.push(format!("{who} has given no sign of life for {silent:.0} s (stopped, or its node or its file system is); its last: it {}", news.last()));
+                missing.push(format!("{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); its last: it {}", news.last()));
                 stuck = true;
             } else if news.operation < me.operation {
                 let allowed = limit.as_secs_f64() * f64::from(if news.writing { PATIENCE } else { 1 });
