@@ -37,7 +37,9 @@ pub fn examine() -> Result<Option<Report>, Error> {
     findings.extend(gpus.and_then(|lines| gpus::shared(&lines)));
     let rows = preflight::table(&session, &device)?;
     session.comm.finish()?;
-    rows.iter().for_each(|row| drop(writeln!(text, "{row}")));
+    for row in &rows {
+        let _ = writeln!(text, "{row}");
+    }
     for finding in &findings {
         let _ = writeln!(text, "problem    {}", finding.trim_start_matches("warning: "));
     }

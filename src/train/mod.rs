@@ -16,6 +16,7 @@ pub mod doctor;
 mod error;
 pub mod evaluate;
 mod exchange;
+pub mod follow;
 mod gpus;
 mod loading;
 pub mod model;

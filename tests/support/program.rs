@@ -186,6 +186,12 @@ impl Running {
         ids.filter(|&id| parent(id) == Some(self.id())).collect()
     }
 
+    /// Reads what has been printed to stderr so far.
+    pub fn stderr(&self) -> impl Fn() -> String + use<> {
+        let path = self.output.path().join("stderr");
+        move || String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned()
+    }
+
     fn read(&self, name: &str) -> String {
         String::from_utf8_lossy(&fs::read(self.output.path().join(name)).unwrap_or_default()).into_owned()
     }
