@@ -58,7 +58,8 @@ impl Case {
 
     fn start(&self, ranks: usize, more: &[&str]) -> Running {
         let data = self.images.arg();
-        let args = ["train", &self.recipe, "--data", &data, "--out", &self.out, "--threads", "1"];
+        let often = "checkpoint.every=2 steps";
+        let args = ["train", &self.recipe, "--data", &data, "--out", &self.out, "--threads", "1", "--set", often];
         start(trireme(ranks, &[&args, more].concat()))
     }
 
@@ -191,7 +192,7 @@ fn a_follower_scores_what_appears_and_ends_with_the_model() {
     };
     follow(0, &["--once"]).wait(PATIENCE).failed(1, &["no model and no checkpoint there yet"]);
     let follower = follow(2, &[]);
-    case.start(2, &["--set", "epochs=3", "--set", "checkpoint.keep=5"]).wait(PATIENCE).succeeded();
+    case.start(2, &["--set", "epochs=3", "--set", "checkpoint.keep=50"]).wait(PATIENCE).succeeded();
     let ended = follower.wait(PATIENCE).succeeded();
     let text = fs::read_to_string(Path::new(&case.out).join("metrics-eval.jsonl")).unwrap();
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -67,7 +67,7 @@ pub struct Args {
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
     #[arg(long, value_name = "TIME", value_parser = crate::recipe::every::duration)]
     pub time_limit: Option<Duration>,
-    /// Say which ranks keep the others waiting, and with what, when a wait lasts so long (s, m, h, or `off`)
+    /// Say which ranks keep the others waiting, and with what, when a wait lasts so long, as 90s or 1h30m, or `off`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
     /// End the run when a wait lasts so long
