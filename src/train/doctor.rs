@@ -30,6 +30,7 @@ pub fn examine() -> Result<Option<Report>, Error> {
         findings.push(why);
     }
     let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
+    session.same_program()?;
     session.cores()?;
     findings.append(&mut session.notes);
     let gpus = gpus::visible(&session.world.host);
