@@ -148,6 +148,10 @@ pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
     let disk = FileSystem::of(there)
         .map_err(|e| Error::Failed(format!("cannot ask for the free space of {}: {e}", there.display())))?;
+    if disk.size == 0 {
+        // where nothing can be stored at all, making the folder says so
+        return Ok((format!("out        {}", out.display()), None));
+    }
     judge(out, &disk.name, disk.free, need)
 }
 
@@ -233,6 +237,8 @@ mod tests {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
         let (row, _) = room(&out, Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
         assert!(row.contains("trireme-not-there/below/it"), "{row}");
+        let (row, _) = room(Path::new("/proc/not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        assert_eq!(row, "out        /proc/not-there");
         room(Path::new("not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
     }
 }
