@@ -4,8 +4,8 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::positive;
-use crate::train::follow;
 use crate::train::scoring::{self, Scored};
+use crate::train::{Error, follow};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
@@ -72,7 +72,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         stage: args.stage.clone(),
     };
     if args.follow {
-        return follow::follow(&request, args.once, |file, scored| show(args, file, scored));
+        let show = |file: &Path, scored: &Scored| show(args, file, scored).map_err(|e| Error::Failed(e.message));
+        return Ok(follow::follow(&request, args.once, show)?);
     }
     let scored = scoring::score(&request)?;
     if scored.root { show(args, &args.model, &scored) } else { Ok(()) }

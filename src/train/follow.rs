@@ -43,57 +43,55 @@ enum Next {
 
 /// Scores the files of `request.file`, a run's output folder or a model file that may be yet to come; `once`: only the newest, which must be
 /// there. `show` gets each score on rank 0.
-pub fn follow<E: From<Error>>(
+pub fn follow(
     request: &Request,
     once: bool,
-    mut show: impl FnMut(&Path, &Scored) -> Result<(), E>,
-) -> Result<(), E> {
+    mut show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
+) -> Result<(), Error> {
     let interrupted = listen()?;
-    let comm = Comm::launch();
-    let mut session = Session::join(comm).map_err(E::from)?;
-    let mut each = |session: &Session, file: &Path, scored: &Scored| match session.is_root() {
-        true => show(file, scored),
-        false => Ok(()),
-    };
-    let mut run = || -> Result<Result<(), E>, Error> {
-        session.agree(Dataset::open(&request.data).map_err(Error::from))?;
-        let seats = scoring::seats(&mut session)?;
-        let mut log = Log::open(request);
-        loop {
-            let next = next(&session, request, once, &log, &interrupted)?;
-            let (file, last) = match next {
-                Next::Over => return Ok(Ok(())),
-                Next::Wait => {
-                    nap(&interrupted);
-                    continue;
-                }
-                Next::Score { file, last } => (file, last),
-            };
-            log.seen.insert(name(&file));
-            let request = Request { file: file.clone(), ..request.clone() };
-            match scoring::score_with(&session, seats, &request) {
-                Ok(scored) => {
-                    if session.is_root() {
-                        log.write(&file, &request, &scored)?;
-                    }
-                    if let Err(error) = each(&session, &file, &scored) {
-                        return Ok(Err(error));
-                    }
-                }
-                Err(error) if !last && !once && passes(&session, &error) => {
-                    if session.is_root() {
-                        eprintln!("passed over {}: {error}", file.display());
-                    }
-                }
-                Err(error) => return Err(error),
+    let mut session = Session::join(Comm::launch())?;
+    let result = score_all(&mut session, request, once, &interrupted, &mut show);
+    session.conclude(result)
+}
+
+fn score_all(
+    session: &mut Session,
+    request: &Request,
+    once: bool,
+    interrupted: &AtomicBool,
+    show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
+) -> Result<(), Error> {
+    session.agree(Dataset::open(&request.data).map_err(Error::from))?;
+    let seats = scoring::seats(session)?;
+    let mut log = Log::open(request);
+    loop {
+        let (file, last) = match next(session, request, once, &log, interrupted)? {
+            Next::Over => return Ok(()),
+            Next::Wait => {
+                nap(interrupted);
+                continue;
             }
-            if last || once {
-                return Ok(Ok(()));
+            Next::Score { file, last } => (file, last),
+        };
+        log.seen.insert(name(&file));
+        let this = Request { file, ..request.clone() };
+        match scoring::score_with(session, seats, &this) {
+            Ok(scored) if session.is_root() => {
+                Log::write(&path(&request.file), &this, &scored)?;
+                show(&this.file, &scored)?;
             }
+            Ok(_) => {}
+            Err(error) if !last && !once && passes(session, &error) => {
+                if session.is_root() {
+                    eprintln!("passed over {}: {error}", this.file.display());
+                }
+            }
+            Err(error) => return Err(error),
         }
-    };
-    let result = run();
-    session.conclude(result).map_err(E::from)?
+        if last || once {
+            return Ok(());
+        }
+    }
 }
 
 /// Whether all ranks know of the failure, and another file may do better: the trainer removes old checkpoints at any time.
@@ -186,9 +184,14 @@ fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// RUN/metrics-eval.jsonl.
+/// RUN/metrics-eval.jsonl, where `run` is the folder or a file in it. Asked for each time anew: the folder may be yet to come.
+fn path(run: &Path) -> PathBuf {
+    let folder = if run.is_file() { run.parent().unwrap_or(Path::new("")) } else { run };
+    folder.join("metrics-eval.jsonl")
+}
+
+/// What the follower has written.
 struct Log {
-    path: PathBuf,
     /// Names of the files that are done with.
     seen: BTreeSet<String>,
 }
@@ -205,24 +208,18 @@ struct Line<'a> {
 impl Log {
     /// Takes over what an earlier follower has scored: the same split, the same weights.
     fn open(request: &Request) -> Self {
-        let folder = if request.file.is_dir() {
-            request.file.as_path()
-        } else {
-            request.file.parent().unwrap_or(Path::new("."))
-        };
-        let path = folder.join("metrics-eval.jsonl");
-        let text = fs::read_to_string(&path).unwrap_or_default();
+        let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let of = |line: &serde_json::Value| {
             let split = line["split"].as_str()?;
             let same = request.split.as_deref().is_none_or(|wanted| wanted == split) && line["ema"] == request.ema;
             same.then(|| line["file"].as_str().map(String::from)).flatten()
         };
-        Self { path, seen: lines.filter_map(|line| of(&line)).collect() }
+        Self { seen: lines.filter_map(|line| of(&line)).collect() }
     }
 
-    /// Adds a line at the file's end, in one write.
-    fn write(&self, file: &Path, request: &Request, scored: &Scored) -> Result<(), Error> {
+    /// Adds a line at the end of the file at `path`, in one write.
+    fn write(path: &Path, request: &Request, scored: &Scored) -> Result<(), Error> {
         let score = scored.score;
         let event = Eval {
             step: scored.step,
@@ -233,11 +230,11 @@ impl Log {
             loss: score.loss,
             count: score.count,
         };
-        let refuse = |e: std::io::Error| Error::Failed(format!("cannot write {}: {e}", self.path.display()));
-        let line = Line { event: event.into(), file: &name(file), ema: request.ema };
+        let refuse = |e: std::io::Error| Error::Failed(format!("cannot write {}: {e}", path.display()));
+        let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
-        let mut log = OpenOptions::new().append(true).create(true).open(&self.path).map_err(refuse)?;
+        let mut log = OpenOptions::new().append(true).create(true).open(path).map_err(refuse)?;
         log.write_all(text.as_bytes()).map_err(refuse)
     }
 }
@@ -257,7 +254,7 @@ mod tests {
     }
 
     fn log(seen: &[&str]) -> Log {
-        Log { path: PathBuf::new(), seen: seen.iter().map(ToString::to_string).collect() }
+        Log { seen: seen.iter().map(ToString::to_string).collect() }
     }
 
     #[test]
