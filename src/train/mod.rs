@@ -122,7 +122,6 @@ fn train<B: Backend>(
         }
         trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
         let begin = Instant::now();
-        session.watch.doing(Doing::Writing { step: at.step });
         saver.epoch_done(&mut run, &mut stepper, &mut at, &mut report)?;
         trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         if at.step == last {

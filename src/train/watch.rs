@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::comm::{self, Comm};
 use beacon::Beacon;
-use verdict::{News, Peer, Verdict};
+use verdict::{News, Peer};
 
 /// What a rank does between collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl Watch {
     pub fn share(&self, out: &Path, rank: usize, ranks: usize) {
         let Some(shared) = self.0.as_ref().filter(|shared| ranks > 1 && shared.beacon.get().is_none()) else { return };
         let beacon = Beacon::new(out, rank, ranks);
-        *lock(&shared.peers) = (0..ranks).map(|_| Peer::default()).collect();
+        *lock(&shared.peers) = vec![Peer::unheard(Instant::now()); ranks];
         if shared.beacon.set(beacon).is_ok() {
             let shared = shared.clone();
             // without it the others see no sign of life, and say so
@@ -179,6 +179,7 @@ impl Shared {
             operation_s: progress.since.elapsed().as_secs_f64(),
             doing: doing.to_string(),
             doing_s: since.elapsed().as_secs_f64(),
+            loading: matches!(doing, Doing::Data { .. }),
             writing: matches!(doing, Doing::Writing { .. }),
         }
     }
@@ -212,8 +213,8 @@ fn shine(shared: &Shared) {
 
 /// The watchdog's life.
 fn watch(shared: &Shared) {
-    let (limits, period) = (shared.limits, shared.limits.period());
-    let Some(shortest) = limits.shortest() else { return };
+    let (Limits { warn, abort }, period) = (shared.limits, shared.limits.period());
+    let Some(shortest) = shared.limits.shortest() else { return };
     let mut asleep = Instant::now();
     let mut awake = asleep;
     let mut warned: Option<Warned> = None;
@@ -225,67 +226,45 @@ fn watch(shared: &Shared) {
         asleep = Instant::now();
         let me = shared.news();
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
-        let waits = if alone { me.doing_s } else { me.operation_s };
-        let waited = Duration::from_secs_f64(waits).min(awake.elapsed());
-        if warned.as_ref().is_some_and(|w| w.over(&me)) {
-            warned
-                .take()
-                .into_iter()
-                .for_each(|w| say(&format!("it goes on: {} after {:.0} s", w.what, w.last.as_secs_f64())));
+        let waits = me.waits(alone);
+        if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
+            say(&format!("it goes on: {} after {:.0} s", old.what, old.last.as_secs_f64()));
         }
-        let stuck = if alone { me.doing.starts_with("waits for data") } else { me.inside };
-        shared.curious.store(stuck && waited > shortest / 4, Ordering::Relaxed);
-        if !stuck || waited < shortest {
-            continue;
-        }
-        let verdict = match alone {
-            true => Verdict::alone(&me),
-            false => judge(shared, &me, shortest),
-        };
-        let Some((verdict, patience)) = verdict else { continue };
-        if let Some(abort) = limits.abort.filter(|abort| waited >= *abort * patience) {
-            let limit = abort.as_secs_f64();
+        let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
+        let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
+        shared.curious.store(waited > shortest / 4, Ordering::Relaxed);
+        let judge = |limit: &Duration| (waited >= *limit).then(|| judge(shared, &me, alone, *limit)).flatten();
+        if let Some((verdict, limit)) = abort.and_then(|limit| Some((judge(&limit)?, limit.as_secs_f64()))) {
             comm::die(1, &format!("{verdict}. The run ends after {limit:.0} s of this (--stall-abort); {CURE}"));
         }
-        let due = warned.as_ref().map(|w| w.last * 2).or(limits.warn.map(|warn| warn * patience));
-        if due.is_some_and(|due| waited >= due) {
-            let end = limits.abort.map_or(String::new(), |abort| {
-                format!("; the run ends after {:.0} s", (abort * patience).as_secs_f64())
-            });
-            say(&format!("warning: {verdict}{end}"));
-            warned = Some(Warned { operation: me.operation, what: me.what(alone), alone, last: waited });
+        let due = warned.as_ref().map(|old| old.last * 2).or(warn);
+        if let (Some(verdict), Some((what, _))) = (due.as_ref().and_then(judge), waits) {
+            let end = abort.map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
+            say(&format!("warning: {verdict}{}", end.unwrap_or_default()));
+            warned = Some(Warned { what, last: waited });
         }
     }
 }
 
-/// The judgement of a rank that waits for others.
-fn judge(shared: &Shared, me: &News, limit: Duration) -> Option<(String, u32)> {
+/// The judgement of a rank that has waited for `limit`.
+fn judge(shared: &Shared, me: &News, alone: bool, limit: Duration) -> Option<String> {
+    if alone {
+        return Some(verdict::alone(me));
+    }
     let rank = shared.comm.known().map(|world| world.rank);
     let peers = lock(&shared.peers);
     match rank.filter(|_| !peers.is_empty()) {
-        Some(rank) => Verdict::of(me, rank, &peers, limit),
-        None => Verdict::unknown(me),
+        Some(rank) => verdict::among(me, rank, &peers, limit),
+        None => verdict::unknown(me, limit),
     }
 }
 
 const CURE: &str = "look at the ranks, files and nodes named; --resume auto goes on from the last checkpoint";
 
-/// The last warning.
+/// The last warning: what was waited for, and for how long.
 struct Warned {
-    operation: u64,
     what: String,
-    alone: bool,
     last: Duration,
-}
-
-impl Warned {
-    /// Whether what was warned of is over.
-    fn over(&self, me: &News) -> bool {
-        match self.alone {
-            true => me.doing_s < self.last.as_secs_f64(),
-            false => me.operation != self.operation || !me.inside,
-        }
-    }
 }
 
 /// A line on stderr, in one piece.

@@ -1,4 +1,4 @@
-//! From the ranks' news to a sentence: who keeps whom waiting. No threads, no files, no clock of its own but for tests' sake given times.
+//! From the ranks' news to a sentence: who keeps whom waiting. No threads, no files, and no clock but for how long ago a rank was heard.
 
 use std::time::{Duration, Instant};
 
@@ -25,120 +25,133 @@ pub struct News {
     pub doing: String,
     /// Seconds since it turned to that.
     pub doing_s: f64,
+    /// Whether that is waiting for its loader.
+    pub loading: bool,
     /// Whether that is writing files, which may take its time.
     pub writing: bool,
 }
 
 impl News {
-    /// What this rank waits for.
-    pub fn what(&self, alone: bool) -> String {
-        match alone {
-            true => self.doing.clone(),
-            false => format!("\"{}\" (operation {})", self.name, self.operation),
+    /// What this rank waits for, and for how many seconds; nothing while it works. `alone`: without other ranks.
+    pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
+        match self.inside && !alone {
+            true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
+            false => self.loading.then(|| (self.doing.clone(), self.still())),
         }
+    }
+
+    /// Seconds since it last turned to anything.
+    fn still(&self) -> f64 {
+        if self.inside { self.operation_s } else { self.doing_s.min(self.operation_s) }
     }
 
     /// The last that it is known to have done.
     fn last(&self) -> String {
+        let still = self.still();
         match self.inside {
-            true => format!("is in \"{}\" (operation {}) for {:.0} s", self.name, self.operation, self.operation_s),
-            false => format!("{} for {:.0} s", self.doing, self.doing_s),
+            true => format!("is in \"{}\" (operation {}) for {still:.0} s", self.name, self.operation),
+            false => format!("{} for {still:.0} s", self.doing),
         }
     }
 }
 
 /// Another rank, as seen from this one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     news: Option<News>,
-    heard: Option<Instant>,
+    /// When it last gave a sign of life, or when the first was looked for.
+    heard: Instant,
 }
 
 impl Peer {
+    /// One of whom nothing is known.
+    pub fn unheard(now: Instant) -> Self {
+        Self { news: None, heard: now }
+    }
+
     /// Takes news; only a new beat is a sign of life.
     pub fn hear(&mut self, news: News, now: Instant) {
         if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
-            self.heard = Some(now);
-            self.news = Some(news);
+            *self = Self { news: Some(news), heard: now };
         }
     }
 }
 
-/// Files may take so many times longer than anything else; so may what nothing is known of.
-const PATIENCE: u32 = 10;
+/// How long files may take to be written: file systems that hang come back after minutes.
+const FILES: Duration = Duration::from_secs(600);
+
+/// How many times longer than anything else the start may take, when data sets are copied to the nodes.
+const START: u32 = 10;
 
 /// Ranks named in a sentence at most.
 const NAMED: usize = 8;
 
-/// Namespace of the judgements: each is a sentence and the factor by which to stretch the limits, or nothing to say.
-pub struct Verdict;
+/// What there is to say where `me` has waited for `limit`, alone.
+pub fn alone(me: &News) -> String {
+    format!("this rank {}", me.last())
+}
 
-impl Verdict {
-    /// One rank without others.
-    pub fn alone(me: &News) -> Option<(String, u32)> {
-        Some((format!("this rank {}", me.last()), 1))
+/// The same where nothing is known of the other ranks yet.
+pub fn unknown(me: &News, limit: Duration) -> Option<String> {
+    let (what, waited) = me.waits(false)?;
+    let long = waited >= (limit * START).as_secs_f64();
+    long.then(|| {
+        format!(
+            "waiting in {what} for {waited:.0} s; which ranks have not come is not known before the output folder is there"
+        )
+    })
+}
+
+/// The same among `peers`, of whom this is rank `rank`: nothing if those that are waited for have turned to something else within `limit`
+/// and have given a sign of life within half of it, or if a lower rank says it.
+pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
+    let (what, waited) = me.waits(false)?;
+    let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
+    if !me.inside {
+        // whoever has gone on to a collective names this rank; where nobody has, the lowest speaks for all
+        let silent = others().filter_map(|(other, peer)| Some((other, peer.news.as_ref()?)));
+        let other_speaks = |(other, news): (usize, &News)| news.inside || (other < rank && news.loading);
+        return (!silent.clone().any(other_speaks)).then(|| {
+            let too = silent.filter(|(_, news)| news.loading).count();
+            format!("{}; so do {too} of {} other ranks", alone(me), peers.len() - 1)
+        });
     }
-
-    /// Nothing is known of the other ranks yet.
-    pub fn unknown(me: &News) -> Option<(String, u32)> {
-        let what = me.what(false);
-        let text = format!(
-            "waiting in {what} for {:.0} s; which ranks have not come is not known before the output folder is there",
-            me.operation_s
-        );
-        Some((text, PATIENCE))
-    }
-
-    /// Rank `rank` waits; `limit` is how long a rank may take over one thing, half of it how long it may give no sign of life. Only the
-    /// lowest of the ranks that wait speaks.
-    pub fn of(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<(String, u32)> {
-        let quiet = limit / 2;
-        let (mut missing, mut stuck, mut lower) = (Vec::new(), false, false);
-        for (other, peer) in peers.iter().enumerate().filter(|(other, _)| *other != rank) {
-            let Some(news) = &peer.news else {
-                missing.push(format!("rank {other} has given no sign of life"));
-                stuck = true;
-                continue;
-            };
-            let who = format!("rank {other} on {} (process {})", news.host, news.pid);
-            let silent = peer.heard.map_or(Duration::MAX, |heard| heard.elapsed());
-            if silent > quiet {
-                let silent = silent.as_secs_f64();
-                missing.push(format!("{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); its last: it {}", news.last()));
-                stuck = true;
-            } else if news.operation < me.operation {
-                let allowed = limit.as_secs_f64() * f64::from(if news.writing { PATIENCE } else { 1 });
-                stuck |= if news.inside { news.operation_s } else { news.doing_s } > allowed;
-                missing.push(format!("{who} {}", news.last()));
-            } else {
-                lower |= other < rank && news.operation == me.operation && news.inside;
-            }
-        }
-        if lower || !(stuck || missing.is_empty()) {
+    let (mut missing, mut stuck, mut moving) = (Vec::new(), false, false);
+    for (other, Peer { news, heard }) in others() {
+        let silent = heard.elapsed();
+        let dead = silent > limit / 2;
+        let Some(news) = news else {
+            stuck |= dead;
+            missing.push(format!("rank {other} has given no sign of life"));
+            continue;
+        };
+        let still = Duration::try_from_secs_f64(news.still()).unwrap_or_default();
+        let who = format!("rank {other} on {} (process {})", news.host, news.pid);
+        if dead {
+            stuck = true;
+            let silent = silent.as_secs_f64();
+            missing.push(format!(
+                "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); its last: it {}",
+                news.last()
+            ));
+        } else if news.operation < me.operation {
+            stuck |= still > if news.writing { limit.max(FILES) } else { limit };
+            missing.push(format!("{who} {}", news.last()));
+        } else if other < rank && news.operation == me.operation && news.inside {
             return None;
+        } else {
+            moving |= still < limit;
         }
-        let (what, waited) = (me.what(false), me.operation_s);
-        let all = peers.len();
-        Some(match missing.len() {
-            0 => (
-                format!(
-                    "waiting in {what} for {waited:.0} s although all {all} ranks have come: MPI or the network hangs"
-                ),
-                1,
-            ),
-            n => {
-                let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };
-                missing.truncate(NAMED);
-                (
-                    format!(
-                        "waiting in {what} for {waited:.0} s; {n} of {all} ranks not there: {}{rest}",
-                        missing.join("; ")
-                    ),
-                    1,
-                )
-            }
-        })
     }
+    let (all, n) = (peers.len(), missing.len());
+    if n == 0 {
+        let why = format!("although all {all} ranks have come: MPI or the network hangs");
+        return (!moving).then(|| format!("waiting in {what} for {waited:.0} s {why}"));
+    }
+    let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };
+    missing.truncate(NAMED);
+    let named = missing.join("; ");
+    stuck.then(|| format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks not there: {named}{rest}"))
 }
 
 #[cfg(test)]
@@ -158,68 +171,88 @@ mod tests {
 
     fn peers(news: &[Option<News>], silent: u64) -> Vec<Peer> {
         let heard = Instant::now().checked_sub(Duration::from_secs(silent)).unwrap();
-        let peer = |news: &Option<News>| Peer { news: news.clone(), heard: news.is_some().then_some(heard) };
+        let peer = |news: &Option<News>| Peer { news: news.clone(), heard };
         news.iter().map(peer).collect()
     }
 
     #[test]
     fn a_rank_stuck_in_data_is_named() {
         let all = peers(&[None, Some(busy(4, "waits for data (step 3, worker 1)", 69.0)), Some(inside(5))], 1);
-        let (text, factor) = Verdict::of(&inside(5), 0, &all, LIMIT).unwrap();
         assert_eq!(
-            text,
+            among(&inside(5), 0, &all, LIMIT).unwrap(),
             "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks not there: rank 1 on n1 (process 12) waits for data \
              (step 3, worker 1) for 69 s"
         );
-        assert_eq!(factor, 1);
         // rank 2 waits too, and leaves it to rank 0 to speak
         let all = peers(&[Some(inside(5)), Some(busy(4, "waits for data", 69.0)), None], 1);
-        assert_eq!(Verdict::of(&inside(5), 2, &all, LIMIT), None);
+        assert_eq!(among(&inside(5), 2, &all, LIMIT), None);
+    }
+
+    #[test]
+    fn where_all_wait_for_data_the_lowest_speaks() {
+        let waits = News { loading: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
+        assert_eq!(waits.waits(true).unwrap(), ("waits for data (step 3, worker 0)".into(), 65.0));
+        assert_eq!(busy(4, "computes step 3", 65.0).waits(false), None);
+        let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
+        let text = "this rank waits for data (step 3, worker 0) for 65 s; so do 1 of 2 other ranks";
+        assert_eq!(among(&waits, 0, &all, LIMIT).unwrap(), text);
+        assert_eq!(among(&waits, 1, &all, LIMIT), None);
+        // a rank that waits for this one names it
+        assert_eq!(among(&waits, 0, &peers(&[None, Some(inside(5))], 1), LIMIT), None);
     }
 
     #[test]
     fn ranks_at_work_are_left_alone() {
         let writing = News { writing: true, ..busy(4, "writes the files of step 3", 300.0) };
-        for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), writing.clone()] {
-            assert_eq!(Verdict::of(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
+        let left = News { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
+        for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, writing.clone()] {
+            assert_eq!(among(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
         }
-        let forever = News { doing_s: 700.0, ..writing };
-        assert!(Verdict::of(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
+        let forever = News { doing_s: 700.0, operation_s: 700.0, ..writing };
+        assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
+        // a run that begins is given longer
+        assert_eq!(unknown(&inside(5), LIMIT), None);
+        assert!(unknown(&News { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
     }
 
     #[test]
     fn a_rank_without_a_sign_of_life_is_named_wherever_it_was() {
-        let (text, _) = Verdict::of(&inside(5), 0, &peers(&[None, Some(inside(5))], 40), LIMIT).unwrap();
+        let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 40), LIMIT).unwrap();
         assert!(text.contains("rank 1 on n1 (process 12) has given no sign of life for 40 s"), "{text}");
-        let (text, _) = Verdict::of(&inside(5), 0, &peers(&[None, None], 1), LIMIT).unwrap();
+        let text = among(&inside(5), 0, &peers(&[None, None], 40), LIMIT).unwrap();
         assert!(text.contains("rank 1 has given no sign of life"), "{text}");
+        // nobody has looked for long
+        assert_eq!(among(&inside(5), 0, &peers(&[None, None], 1), LIMIT), None);
     }
 
     #[test]
     fn where_all_have_come_the_network_is_to_blame() {
-        let (text, _) = Verdict::of(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
+        let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
         assert!(text.contains("all 2 ranks have come"), "{text}");
         // who has passed already is no reason to wait
-        let (text, _) =
-            Verdict::of(&inside(5), 0, &peers(&[None, Some(busy(6, "computes step 4", 1.0))], 1), LIMIT).unwrap();
-        assert!(text.contains("all 2 ranks have come"), "{text}");
+        let passed = |s| peers(&[None, Some(News { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
+        assert!(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap().contains("all 2 ranks have come"));
+        // the one that kept all waiting has just come, or just left
+        assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
+        let come = News { operation_s: 1.0, ..inside(5) };
+        assert_eq!(among(&inside(5), 0, &peers(&[None, Some(come)], 1), LIMIT), None);
     }
 
     #[test]
     fn many_missing_ranks_are_counted() {
-        let all = peers(&vec![None; 100], 1);
-        let (text, _) = Verdict::of(&inside(5), 0, &all, LIMIT).unwrap();
+        let all = peers(&vec![None; 100], 40);
+        let text = among(&inside(5), 0, &all, LIMIT).unwrap();
         assert!(text.contains("99 of 100 ranks not there") && text.ends_with("; and 91 more"), "{text}");
     }
 
     #[test]
     fn the_same_beat_again_is_no_sign_of_life() {
-        let mut peer = Peer::default();
         let then = Instant::now().checked_sub(Duration::from_secs(50)).unwrap();
+        let mut peer = Peer::unheard(then);
         peer.hear(News { beat: 3, ..inside(5) }, then);
         peer.hear(News { beat: 3, ..inside(5) }, Instant::now());
-        assert_eq!(peer.heard, Some(then));
+        assert_eq!(peer.heard, then);
         peer.hear(News { beat: 4, ..inside(5) }, Instant::now());
-        assert_ne!(peer.heard, Some(then));
+        assert_ne!(peer.heard, then);
     }
 }
