@@ -103,7 +103,8 @@ pub fn unknown(me: &News, limit: Duration) -> Option<String> {
 }
 
 /// The same among `peers`, of whom this is rank `rank`: nothing if those that are waited for have turned to something else within `limit`
-/// and have given a sign of life within half of it, or if a lower rank says it.
+/// and have given a sign of life within half of it. Of the ranks that wait, those in the earliest operation know best, and the lowest of
+/// them speaks: others have only gone ahead as far as they could.
 pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
     let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
@@ -134,11 +135,11 @@ pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<
                 "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); its last: it {}",
                 news.last()
             ));
+        } else if news.inside && (news.operation, other) < (me.operation, rank) {
+            return None;
         } else if news.operation < me.operation {
             stuck |= still > if news.writing { limit.max(FILES) } else { limit };
             missing.push(format!("{who} {}", news.last()));
-        } else if other < rank && news.operation == me.operation && news.inside {
-            return None;
         } else {
             moving |= still < limit;
         }
@@ -186,6 +187,10 @@ mod tests {
         // rank 2 waits too, and leaves it to rank 0 to speak
         let all = peers(&[Some(inside(5)), Some(busy(4, "waits for data", 69.0)), None], 1);
         assert_eq!(among(&inside(5), 2, &all, LIMIT), None);
+        // rank 0 has gone ahead, and leaves it to rank 2, which waits in the operation before
+        let all = peers(&[Some(inside(6)), Some(busy(4, "computes step 3", 69.0)), Some(inside(5))], 1);
+        assert_eq!(among(&inside(6), 0, &all, LIMIT), None);
+        assert!(among(&inside(5), 2, &all, LIMIT).unwrap().contains("1 of 3 ranks not there: rank 1 on n1"));
     }
 
     #[test]
