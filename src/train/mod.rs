@@ -19,6 +19,7 @@ mod exchange;
 pub mod follow;
 mod gpus;
 mod loading;
+mod lost;
 pub mod model;
 mod output;
 mod pace;
