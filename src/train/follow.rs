@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,7 @@ use super::Error;
 use super::scoring::{self, Request, Scored};
 use super::session::Session;
 use crate::comm::Comm;
-use crate::report::{Eval, Event};
+use crate::report::{Eval, Event, write_whole};
 use loaders::Dataset;
 
 /// Time between two looks at the folder.
@@ -234,8 +233,8 @@ impl Log {
         let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
-        let mut log = OpenOptions::new().append(true).create(true).open(path).map_err(refuse)?;
-        log.write_all(text.as_bytes()).map_err(refuse)
+        let log = OpenOptions::new().append(true).create(true).open(path).map_err(refuse)?;
+        write_whole(&log, text.as_bytes()).map_err(refuse)
     }
 }
 

@@ -245,6 +245,12 @@ impl<'a, B: Backend> Saver<'a, B> {
                 report.event(report::Checkpoint { bytes, ..event })?;
                 self.prune(&progress, report);
             }
+            // nothing that the run would still write could stay
+            Err(error) if !self.folder.exists() => {
+                return Err(Error::Failed(format!(
+                    "{error}; the output folder was removed, with the log and all checkpoints: start again, best with another --out"
+                )));
+            }
             Err(error) => {
                 report.event(report::Checkpoint { error: Some(error.to_string()), ..event })?;
                 self.failed = Some(error);
