@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::prepare::{Place, Request, Run, Source, claim_output};
-use super::resume::{self, Resume};
+use super::resume::{self, Head, Resume};
 use super::session::Session;
 use super::stop::Stop;
 use super::watch::Watch;
@@ -158,17 +158,9 @@ fn begin(
     }
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let mut table = preflight::table(session, &run.graph.backend().describe())?;
-    let report = if session.is_root() {
-        preflight::room(&request.out, need(&run))
-            .map(|(row, tight)| {
-                table.push(row);
-                session.notes.extend(tight);
-            })
-            .and_then(|()| claim_output(request, head.as_ref(), &run.recipe))
-            .inspect(|()| session.watch.share(&request.out, 0, session.world.size))
-            .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?))
-    } else {
-        Ok(Reporter::silent())
+    let report = match session.is_root() {
+        true => open_output(session, &run, request, head.as_ref(), &mut table),
+        false => Ok(Reporter::silent()),
     };
     let mut report = session.agree(report)?;
     session.watch.share(&request.out, session.world.rank, session.world.size);
@@ -194,16 +186,30 @@ fn begin(
     Ok(None)
 }
 
+/// Rank 0's way into the output folder: is there room, is it free, and then it is this run's.
+fn open_output<B: Backend>(
+    session: &mut Session,
+    run: &Run<B>,
+    request: &Request,
+    head: Option<&Head>,
+    table: &mut Vec<String>,
+) -> Result<Reporter, Error> {
+    let (row, tight) = preflight::room(&request.out, need(run))?;
+    table.push(row);
+    session.notes.extend(tight);
+    claim_output(request, head, &run.recipe)?;
+    session.watch.share(&request.out, 0, session.world.size);
+    Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?)
+}
+
 /// What the run will write.
-fn need(run: &Run<Cpu>) -> preflight::Need {
+fn need<B: Backend>(run: &Run<B>) -> preflight::Need {
     let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
-    let running = run.graph.running().len() as u64 * 4;
     let averages = u64::from(run.ema.is_some());
-    preflight::Need {
-        checkpoint: weights * (1 + averages + run.optimizer.slots().count() as u64) + running,
-        model: weights * (1 + averages) + running,
-        keep: run.recipe.checkpoint.keep as u64,
-    }
+    let model = weights * (1 + averages) + run.graph.running().len() as u64 * 4;
+    let residuals = if run.reduction.settings.error_feedback { run.division.workers } else { 0 };
+    let others = run.optimizer.slots().count() + residuals;
+    preflight::Need { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
 /// Recipe, layers and memory, as `--dry-run` prints them.

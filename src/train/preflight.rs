@@ -46,13 +46,10 @@ pub fn table(session: &Session, device: &str) -> Result<Vec<String>, Error> {
     let lines = session.comm.run("gathering of the ranks' places", |world| world.gather(line.as_bytes()))?;
     let Some(lines) = lines else { return Ok(Vec::new()) };
     let seats: Vec<Seat> = lines.iter().enumerate().map(|(rank, line)| Seat::parse(rank, line)).collect();
-    let started = launcher::launcher().unwrap_or("no launcher");
-    let size = world.size;
+    let (size, started) =
+        (world.size, launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}")));
     let same = if size > 1 { "; equal on all: the program" } else { "" };
-    let mut rows = vec![
-        format!("mpi        {}, {}, started by {started}", world.library, world.thread_level),
-        format!("ranks      {size}; known-answer sums right{same}"),
-    ];
+    let mut rows = vec![format!("launch     {size} rank(s), {started}; known-answer sums right{same}")];
     rows.extend(slurm(launcher::variable, size));
     rows.extend(hosts(&seats));
     Ok(rows)
@@ -150,7 +147,7 @@ pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
         .map_err(|e| Error::Failed(format!("cannot ask for the free space of {}: {e}", there.display())))?;
     if disk.size == 0 {
         // where nothing can be stored at all, making the folder says so
-        return Ok((format!("out        {}", out.display()), None));
+        return Ok(("room       none".into(), None));
     }
     judge(out, &disk.name, disk.free, need)
 }
@@ -173,7 +170,7 @@ fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Optio
             mb(need.most())
         )
     });
-    Ok((format!("out        {out}, {disk}, {} free; {sizes}", mb(free)), tight))
+    Ok((format!("room       {} free ({disk}); {sizes}", mb(free)), tight))
 }
 
 #[cfg(test)]
@@ -227,7 +224,7 @@ mod tests {
             "{refused}"
         );
         let (row, tight) = at(15_000_000).unwrap();
-        assert_eq!(row, "out        runs/a, ext4, 15.0 MB free; a checkpoint takes 10.0 MB, model.h5 5.0 MB");
+        assert_eq!(row, "room       15.0 MB free (ext4); a checkpoint takes 10.0 MB, model.h5 5.0 MB");
         assert!(tight.unwrap().contains("keep = 3 the run's files come to 45.0 MB"));
         assert_eq!(at(45_000_000).unwrap().1, None);
     }
@@ -236,9 +233,9 @@ mod tests {
     fn a_folder_to_be_made_is_looked_for_above() {
         let out = std::env::temp_dir().join("trireme-not-there/below/it");
         let (row, _) = room(&out, Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
-        assert!(row.contains("trireme-not-there/below/it"), "{row}");
+        assert!(row.contains(" MB free ("), "{row}");
         let (row, _) = room(Path::new("/proc/not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
-        assert_eq!(row, "out        /proc/not-there");
+        assert_eq!(row, "room       none");
         room(Path::new("not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
     }
 }
