@@ -8,7 +8,7 @@ use super::gpus::Card;
 use super::prepare::Request;
 use super::scoring::{self, Predict, Scored};
 use super::session::Session;
-use super::{Error, bench, gpus, path, start};
+use super::{Error, bench, follow, gpus, path, start};
 use crate::backend::cpu::Cpu;
 use crate::backend::cuda::{self, Cuda, Precision, Settings};
 use crate::backend::{self, Backend};
@@ -226,7 +226,8 @@ fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, 
     let node_rank = session.world.node_rank;
     let seat = Seat { threads: 1, node_rank, precision: "f32", tf32: false, deterministic: true };
     let backend = session.agree(OnCuda.open(&seat).map_err(Error::from))?;
-    gpus::check(session, OnCuda.card(&backend).as_ref(), share_gpu)?;
+    let notes = gpus::check(session, OnCuda.card(&backend).as_ref(), share_gpu)?;
+    notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));
     path::try_aware(session, &backend)
 }
 
@@ -238,6 +239,15 @@ pub fn train(request: &Request, started: Instant) -> Result<Option<String>, Erro
 /// Scores a split over all ranks.
 pub fn score(request: &scoring::Request) -> Result<Scored, Error> {
     on!(request.device, kind => scoring::score(kind, request))
+}
+
+/// Scores the files of a run as they appear, see [`follow::follow`].
+pub fn follow(
+    request: &scoring::Request,
+    once: bool,
+    show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
+) -> Result<(), Error> {
+    on!(request.device, kind => follow::follow(kind, request, once, show))
 }
 
 /// A model file ready to name pictures; `ema`: with the averaged weights.
