@@ -106,4 +106,52 @@ fn ranks_and_stops_change_nothing_on_a_card() {
     }
     setting.digest("parts", 2, &["--max-steps", "2"]);
     assert_eq!(setting.digest("parts", 1, &["--resume", "auto"]), one, "resumed");
+    // the scale of the losses goes on where it was
+    let half = ["--set", "precision=f16"];
+    let whole = setting.digest("f16", 1, &half);
+    setting.digest("f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
+    assert_eq!(setting.digest("f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
+}
+
+/// Two ranks have but one order to add in, so the way that MPI takes changes no bit.
+#[test]
+fn sums_in_the_card_s_memory_are_those_on_the_host() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu", "--set"];
+    // the host may touch this card's memory, as a CUDA-aware MPI does
+    let unified = [("TRIREME_EMULATED_UNIFIED", "1")];
+    let train = |out: &str, path: &str| {
+        let ended = setting.start(out, 2, &[&float[..], &[path]].concat(), &unified).succeeded();
+        (setting.made(out), ended.stderr)
+    };
+    let (staged, _) = train("staged", "reduce.path=staged");
+    let (aware, said) = train("aware", "reduce.path=cuda-aware");
+    assert_eq!(aware, staged);
+    assert!(said.contains("cuda-aware") && said.contains("its sums are right"), "{said}");
+    assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
+}
+
+#[test]
+fn two_ranks_on_one_card_by_mistake_are_named() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    setting.start("twice", 2, &[], &[]).failed(1, &["ranks 0 and 1 on", "same GPU (Emulated GPU 0", "--share-gpu"]);
+    let devices = [("TRIREME_EMULATED_DEVICES", "0")];
+    setting.start("none", 0, &[], &devices).failed(1, &["--device cuda", "sees no GPU", "--device cpu"]);
+}
+
+#[test]
+fn a_card_that_falls_off_is_named_with_rank_and_host() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    // CUDA_ERROR_DEVICE_UNAVAILABLE, in the middle of training
+    let fault = [("TRIREME_EMULATED_FAULT", "6000:46")];
+    setting.start("lost", 0, &[], &fault).failed(1, &["rank 0 on", "Emulated GPU 0 (GPU-", "the GPU is gone"]);
 }

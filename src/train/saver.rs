@@ -220,9 +220,10 @@ impl<'a, B: Backend> Saver<'a, B> {
             ..self.head.clone()
         };
         let path = path_of(&self.folder, at.step);
+        let progress = Progress { loss_scale: run.graph.backend().loss_scale()?, ..at.clone() };
         let waited = begin.elapsed();
         self.since = Instant::now();
-        writer.write(Job { snapshot, head, progress: at.clone(), residuals, path, waited })
+        writer.write(Job { snapshot, head, progress, residuals, path, waited })
     }
 
     /// Reports what was written; with `wait`, what is under way, too.
