@@ -267,8 +267,9 @@ fn breaches_of(source: &Source) -> Vec<String> {
     if tokens.iter().any(|t| t == "unsafe") && !below(UNSAFE) {
         found.push("unsafe".into());
     }
-    let concrete =
-        paths.iter().find(|p| ["cpu", "reference"].iter().any(|b| p.starts_with(&format!("crate::backend::{b}"))));
+    let concrete = paths
+        .iter()
+        .find(|p| ["cpu", "cuda", "reference"].iter().any(|b| p.starts_with(&format!("crate::backend::{b}"))));
     let free = path.starts_with("src/backend/") || !path.starts_with("src/") || below(CONCRETE);
     found.extend(concrete.filter(|_| !free && !only_in_tests(source)).map(|p| format!("{p}: a concrete backend")));
     let lines = text.lines().count();
@@ -282,7 +283,8 @@ fn breaches_of(source: &Source) -> Vec<String> {
 fn only_in_tests(source: &Source) -> bool {
     let head = source.text.split("#[cfg(test)]").next().unwrap_or_default().to_string();
     let head = Source { path: source.path.clone(), text: head };
-    let named = |p: &String| p.starts_with("crate::backend::cpu") || p.starts_with("crate::backend::reference");
+    let named =
+        |p: &String| ["cpu", "cuda", "reference"].iter().any(|b| p.starts_with(&format!("crate::backend::{b}")));
     !paths(&head).iter().any(named)
 }
 

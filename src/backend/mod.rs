@@ -387,6 +387,16 @@ pub trait Backend: Sized + 'static {
         Ok(())
     }
 
+    /// The scale of the losses and the good steps since it last grew, where a device scales them.
+    fn loss_scale(&self) -> Result<Option<[f32; 2]>, Error> {
+        Ok(None)
+    }
+
+    /// Goes on with such a scale.
+    fn set_loss_scale(&self, _scale: [f32; 2]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// One optimizer step over the stretches of a chunk, whose `slots` are those of the rule, in its order; tells whether all
     /// parameters are still finite, as far as is known by now (see [`Backend::sums`]).
     fn update(

@@ -50,6 +50,8 @@ pub struct Progress {
     pub score: Option<Sums>,
     /// The best share of the first class so far, and the step that it was reached at.
     pub best: Option<Best>,
+    /// The scale of the losses and the good steps since it last grew, under f16.
+    pub loss_scale: Option<[f32; 2]>,
     /// What identifies the data set.
     pub data: String,
     /// The seed, root of every random draw.
@@ -272,6 +274,10 @@ fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
     if let Some(score) = &p.score {
         write_sums(group, "score", score)?;
     }
+    if let Some([scale, good]) = p.loss_scale {
+        group.put_number("loss_scale", scale)?;
+        group.put_number("loss_scale_steps", good)?;
+    }
     if let Some(best) = p.best {
         group.put_number("best_top1", best.top1)?;
         group.put_number("best_step", best.step)?;
@@ -282,6 +288,7 @@ fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
 fn read_progress(group: &Group) -> Result<Progress, Error> {
     let names = group.attribute_names()?;
     let has = |name: &str| names.iter().any(|n| n == name);
+    let scale = || Ok::<_, Error>([group.number("loss_scale")?, group.number("loss_scale_steps")?]);
     let best = || Ok::<_, Error>(Best { top1: group.number("best_top1")?, step: group.number("best_step")? });
     Ok(Progress {
         epoch: group.number("epoch")?,
@@ -291,6 +298,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         epoch_sums: read_sums(group, "epoch_sums")?,
         score: has("score_count").then(|| read_sums(group, "score")).transpose()?,
         best: has("best_step").then(best).transpose()?,
+        loss_scale: has("loss_scale").then(scale).transpose()?,
         data: group.text("data")?,
         seed: group.number("seed")?,
     })

@@ -6,6 +6,7 @@ use super::Error;
 use super::feed::Feed;
 use super::session::Session;
 use super::stop::Stop;
+use super::watch::Doing;
 use crate::backend::{Backend, LossSums};
 use crate::nn::{Batch, Graph};
 use loaders::{EvalOrder, Options, Pipeline, Split};
@@ -61,7 +62,9 @@ impl Evaluation {
         // Each batch's loss has a place of its own and all are added in the batches' order: the sum has the same bits
         // whichever rank had which batch. The counts are whole numbers, exact in any order.
         let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
+        session.watch.doing(Doing::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
+            session.watch.doing(Doing::Scoring { batch: batch.step() });
             let one = Batch { images: feed.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::costs::{MEASURED, Measured};
+use super::lost;
 use super::path::Way;
 use super::reduction::Reduction;
 use super::snapshot::to_bytes;
@@ -21,7 +22,6 @@ const FLOAT: &str = "float";
 pub struct Exchange<B: Backend> {
     comm: Comm,
     ranks: usize,
-    root: bool,
     /// This rank's workers.
     mine: std::ops::Range<usize>,
     /// V.
@@ -34,11 +34,15 @@ pub struct Exchange<B: Backend> {
     seed: u64,
     /// The way of plain f32.
     way: Way<B>,
+    /// Whether a bucket that is not finite stays so, for the device to leave the step out.
+    scaled: bool,
     /// Whether chunks leave while backward goes on; else all leave at its end, where no core is spare for MPI.
     overlap: bool,
     /// One a chunk; those under way are not here.
     reducers: Vec<Option<Reducer>>,
     step: u64,
+    /// This rank's part of its loss.
+    loss: f64,
     held: Vec<(usize, Vec<B::Buf>)>,
     pending: Vec<(usize, Pending<Came<B>>)>,
     waited: Duration,
@@ -67,10 +71,10 @@ struct Arrived<B: Backend> {
 }
 
 impl<B: Backend> Exchange<B> {
-    /// Over all ranks of `comm`, as planned, for the rank with these workers.
+    /// Over all `ranks` of `comm`, as planned, for the rank with these workers.
     pub fn new(
         comm: Comm,
-        (rank, ranks): (usize, usize),
+        ranks: usize,
         (overlap, way): (bool, Way<B>),
         mine: std::ops::Range<usize>,
         plan: &mut Reduction,
@@ -78,7 +82,6 @@ impl<B: Backend> Exchange<B> {
         Self {
             comm,
             ranks,
-            root: rank == 0,
             mine,
             workers: plan.settings.workers,
             codec: plan.entry.name,
@@ -86,10 +89,12 @@ impl<B: Backend> Exchange<B> {
             feedback: plan.settings.error_feedback,
             gather: plan.gather(),
             seed: plan.seed,
+            scaled: plan.scaled,
             way,
             overlap,
             reducers: std::mem::take(&mut plan.reducers).into_iter().map(Some).collect(),
             step: 0,
+            loss: 0.0,
             held: Vec::new(),
             pending: Vec::new(),
             waited: Duration::ZERO,
@@ -141,7 +146,7 @@ impl<B: Backend> Exchange<B> {
             .ok_or_else(|| Error::Failed(format!("gradient chunk {chunk} was handed over twice in one step")))?;
         let key = Key { seed: self.seed, step: self.step };
         let first = self.mine.end - gradients.len();
-        let way = self.way.clone();
+        let (way, scaled) = (self.way.clone(), self.scaled);
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         Ok(move |world: &World| {
             if !matches!(way, Way::Staged) {
@@ -154,7 +159,14 @@ impl<B: Backend> Exchange<B> {
                 Err(error) => return Ok(Err(error)),
             };
             let start = Instant::now();
-            let costs = reducer.reduce(world, &mut shares, key, compare)?;
+            let costs = match reducer.reduce(world, &mut shares, key, compare) {
+                // all ranks have seen the same scales, so all leave the step out
+                Err(comm::Error::NotFinite { .. }) if scaled => {
+                    shares.iter_mut().for_each(|share| share.gradients.fill(f32::NAN));
+                    Costs::default()
+                }
+                other => other?,
+            };
             let back = gradients.last_mut().map_or(Ok(()), Buffer::unstage);
             Ok(back.map(|()| Arrived { gradients, reducer, start, costs }))
         })
@@ -167,7 +179,10 @@ impl<B: Backend> Exchange<B> {
         arrived: Result<Came<B>, comm::Error>,
         lane: Lane,
     ) -> Result<(), Error> {
-        let arrived = arrived.map_err(|e| known_to_all(e, self.root))??;
+        let arrived = match arrived {
+            Err(error @ comm::Error::NotFinite { .. }) => return Err(lost::in_codec(&self.comm, &error, self.loss)),
+            other => other??,
+        };
         let mut at = arrived.start;
         let Costs { encode, wire, decode, .. } = arrived.costs;
         for (kind, took) in [("encode", encode), ("wire", wire), ("decode", decode)] {
@@ -184,6 +199,7 @@ impl<B: Backend> Exchange<B> {
     /// the graph.
     pub fn finish(&mut self, graph: &mut Graph<B>, sums: Vec<Vec<f64>>) -> Result<Vec<f64>, Error> {
         let start = Instant::now();
+        self.loss = sums.iter().map(|share| share[0]).sum();
         // what has not left yet goes by this thread, which has it in its cache
         for (chunk, gradients) in std::mem::take(&mut self.held) {
             if self.travels() {
@@ -266,13 +282,4 @@ fn direct<B: Backend>(
     let summed = way.sum(world, last)?;
     let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
     Ok(summed.map(|()| Arrived { gradients, reducer, start, costs }))
-}
-
-/// An error that all ranks see alike is said by rank 0 alone.
-fn known_to_all(error: comm::Error, root: bool) -> Error {
-    match error {
-        comm::Error::NotFinite { .. } if root => Error::Agreed { code: 1, text: error.to_string() },
-        comm::Error::NotFinite { .. } => Error::Elsewhere { code: 1 },
-        other => other.into(),
-    }
 }

@@ -21,10 +21,10 @@ pub struct Card {
     pub uuid: String,
 }
 
-/// Learns of all ranks' cards: fails on all of them where two share one without leave, and notes what follows from sharing and
-/// from cards of several kinds. Collective, and nothing where ranks compute on processors.
-pub fn check(session: &mut Session, own: Option<&Card>, may_share: bool) -> Result<(), Error> {
-    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(()) };
+/// Learns of all ranks' cards: fails on all of them where two share one without leave; gives what is to be said of sharing and of
+/// cards of several kinds. Collective, and nothing where ranks compute on processors.
+pub fn check(session: &Session, own: Option<&Card>, may_share: bool) -> Result<Vec<String>, Error> {
+    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(Vec::new()) };
     let card = Card { host: session.world.host.clone(), ..card.clone() };
     let odd = |e: serde_json::Error| Error::Failed(format!("the cards of the ranks: {e}"));
     let line = serde_json::to_vec(&card).map_err(odd)?;
@@ -36,9 +36,7 @@ pub fn check(session: &mut Session, own: Option<&Card>, may_share: bool) -> Resu
     let lines = lines.split(|byte| *byte == b'\n');
     let cards: Vec<Card> = lines.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(odd)?;
     // all ranks see the same cards, so all end here together
-    let notes = session.agree(judge(&cards, may_share).map_err(Error::Failed))?;
-    session.notes.extend(notes);
-    Ok(())
+    session.agree(judge(&cards, may_share).map_err(Error::Failed))
 }
 
 /// What is to be said of the cards of ranks 0, 1, ...; the error says what is wrong.

@@ -17,13 +17,16 @@ mod error;
 pub mod evaluate;
 mod exchange;
 mod feed;
+pub mod follow;
 mod gpus;
 mod loading;
+mod lost;
 pub mod model;
 mod output;
 mod pace;
 mod path;
 mod plain;
+mod preflight;
 pub mod prepare;
 pub mod reduction;
 mod resume;
@@ -39,6 +42,7 @@ mod step;
 mod stop;
 mod sums;
 mod trace;
+pub mod watch;
 
 pub use error::Error;
 pub use prepare::Request;
@@ -58,6 +62,7 @@ use session::Session;
 use step::Stepper;
 use stop::Stop;
 use trace::{Lane, Trace};
+use watch::Doing;
 
 /// What a run was asked for, and what may end it.
 #[derive(Clone, Copy)]
@@ -132,6 +137,7 @@ fn train<B: Backend>(
             rounds.take_off(&mut run.graph);
         }
     }
+    session.watch.doing(Doing::Writing { step: at.step });
     saver.finish(&mut run, &mut stepper, &at, &mut report)?;
     let model = output::model_path(&request.out);
     output::model(session, &mut run, &at, &model)?;

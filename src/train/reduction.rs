@@ -17,6 +17,8 @@ pub struct Reduction {
     pub settings: Settings,
     /// The run's seed, which keys the codec's draws.
     pub seed: u64,
+    /// Whether a gradient that is not finite is a matter of the loss's scale, which the device settles.
+    pub scaled: bool,
     /// One for each chunk of the gradient arena; empty once the exchange has taken them.
     pub reducers: Vec<Reducer>,
     /// Parameters that go as `exact` where the codec rounds: tensors, elements.
@@ -38,7 +40,8 @@ impl Reduction {
         let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);
         let exempt = exempt.fold((0, 0), |sum, t| (sum.0 + 1, sum.1 + t.elems));
         let reducers = buckets.into_iter().map(|b| Reducer::new(entry, b, &settings, division.mine.clone())).collect();
-        Ok(Self { entry, settings, seed: recipe.seed, reducers, exempt })
+        let scaled = recipe.precision == "f16";
+        Ok(Self { entry, settings, seed: recipe.seed, scaled, reducers, exempt })
     }
 
     /// Whether workers' gradients are added on their rank or kept apart.

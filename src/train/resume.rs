@@ -146,6 +146,7 @@ impl Resume {
         let filled = state.as_ref().map_or(Ok(()), |state| fill(run, state, &file));
         session.agree(filled)?;
         run.optimizer.set_steps(head.progress.step);
+        head.progress.loss_scale.map_or(Ok(()), |scale| run.graph.backend().set_loss_scale(scale))?;
         spread(session, run.graph.arenas().1)?;
         spread_values(session, run.graph.running_mut())?;
         run.optimizer.slots_mut().try_for_each(|(_, arena)| spread(session, arena))?;

@@ -305,6 +305,26 @@ impl Backend for Cuda {
         update::inspect(&self.shared, gradients)
     }
 
+    fn loss_scale(&self) -> Result<Option<[f32; 2]>, Error> {
+        if self.shared.settings.precision != Precision::F16 {
+            return Ok(None);
+        }
+        let blocks = self.shared.blocks.borrow();
+        let (mut scale, mut state) = ([0.0], [0.0]);
+        blocks.scale.read(0, &mut scale)?;
+        blocks.scale_state.read(0, &mut state)?;
+        // a count, in an integer's bits
+        Ok(Some([scale[0], state[0].to_bits() as f32]))
+    }
+
+    fn set_loss_scale(&self, [scale, good]: [f32; 2]) -> Result<(), Error> {
+        let mut blocks = self.shared.blocks.borrow_mut();
+        self.shared.settle()?;
+        blocks.set_scale(&self.shared.queues, scale)?;
+        self.shared.settle()?;
+        blocks.scale_state.write(0, &[f32::from_bits(good as u32)])
+    }
+
     fn update(
         &self,
         update: &Update,
