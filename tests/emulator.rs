@@ -239,11 +239,15 @@ fn compiler_errors_come_with_their_line() {
     if !emulator::load(TESTS) {
         return;
     }
-    let error = compiled("extern \"C\" __global__ void k(float* x) {\n    x[0] = nothing;\n}").map(|_| ()).expect_err("an error");
+    let error = compiled("extern \"C\" __global__ void k(float* x) {\n    x[0] = nothing;\n}")
+        .map(|_| ())
+        .expect_err("an error");
     assert!(error.contains("default_program:2") && error.contains("nothing"), "{error}");
-    let error = compiled("extern \"C\" __global__ void k(float* x) { atomicAdd(x, 1.0f); }").map(|_| ()).expect_err("an error");
+    let error =
+        compiled("extern \"C\" __global__ void k(float* x) { atomicAdd(x, 1.0f); }").map(|_| ()).expect_err("an error");
     assert!(error.contains("atomics on integers only"), "{error}");
-    let error = compiled("#include <cuda_fp16.h>\nextern \"C\" __global__ void k() {}").map(|_| ()).expect_err("an error");
+    let error =
+        compiled("#include <cuda_fp16.h>\nextern \"C\" __global__ void k() {}").map(|_| ()).expect_err("an error");
     assert!(error.contains("could not open source file"), "{error}");
     let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
     // SAFETY: the program lives
