@@ -61,6 +61,9 @@ pub struct Step {
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = clap::builder::PossibleValuesParser::new(keys::PRECISIONS))]
     pub precision: String,
+    /// Let products of f32 be rounded to tf32 (GPU)
+    #[arg(long)]
+    pub tf32: bool,
     /// Compute threads [default: all cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
@@ -167,6 +170,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 batch: step.batch,
                 device: step.device.into(),
                 precision: step.precision.clone(),
+                tf32: step.tf32,
                 threads: step.threads,
                 profile: step.profile,
                 seconds: step.seconds,

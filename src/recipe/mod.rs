@@ -56,6 +56,12 @@ pub struct Recipe {
     /// Number format, one of [`keys::PRECISIONS`].
     #[serde(default = "default::precision")]
     pub precision: String,
+    /// With GPUs and `f32`: whether factors of products may be rounded to 11 bits.
+    #[serde(default)]
+    pub tf32: bool,
+    /// With GPUs: only algorithms that give the same bits again.
+    #[serde(default)]
+    pub deterministic: bool,
     /// Share of the target spread evenly over all classes, in [0, 1).
     #[serde(default, serialize_with = "number")]
     pub label_smoothing: f64,

@@ -204,7 +204,7 @@ fn bad_values_are_named() {
         ("schedule.base_lr=-0.1", "must be >= 0, got -0.1"),
         ("schedule.milestones=[123, 82]", "must ascend, but 123 is followed by 82"),
         ("schedule.power=2", "belongs to kind polynomial, but kind = \"step\""),
-        ("precision=bf16", "not available in this build, which has \"f32\""),
+        ("precision=bf61", "which has \"f32\", \"bf16\", \"f16\"; did you mean \"bf16\"?"),
         (
             "reduce.codec=ternery",
             "which has \"float\", \"exact\", \"int8\", \"bf16\", \"ternary\"; did you mean \"ternary\"?",

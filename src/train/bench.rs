@@ -25,6 +25,8 @@ pub struct StepRequest {
     pub device: Wanted,
     /// Number format of the arithmetic, as recipes name it.
     pub precision: String,
+    /// Whether products of f32 may be rounded to tf32.
+    pub tf32: bool,
     /// Compute threads; `None` = all cores.
     pub threads: Option<usize>,
     /// Time every layer.
@@ -35,8 +37,9 @@ pub struct StepRequest {
 
 impl StepRequest {
     fn work(&self) -> synthetic::Work<'_> {
-        let StepRequest { model, size, batch, threads, precision, .. } = self;
-        synthetic::Work { model, size: *size, batch: *batch, threads: *threads, precision, node_rank: 0 }
+        let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
+        let (size, batch, threads, tf32) = (*size, *batch, *threads, *tf32);
+        synthetic::Work { model, size, batch, threads, precision, tf32, node_rank: 0 }
     }
 }
 

@@ -10,6 +10,7 @@ use super::scoring::{self, Predict, Scored};
 use super::session::Session;
 use super::{Error, bench, start};
 use crate::backend::cpu::Cpu;
+use crate::backend::cuda::{self, Cuda, Precision, Settings};
 use crate::backend::{self, Backend};
 use crate::comm::Comm;
 
@@ -34,6 +35,10 @@ pub struct Seat<'a> {
     pub node_rank: usize,
     /// Number format of the arithmetic, as recipes name it.
     pub precision: &'a str,
+    /// Whether products of f32 may be rounded to tf32.
+    pub tf32: bool,
+    /// Only algorithms that give the same bits again.
+    pub deterministic: bool,
 }
 
 /// A kind of device, and how a rank opens its own.
@@ -53,6 +58,11 @@ pub trait Kind {
     /// Opens the device of this rank.
     fn open(&self, seat: &Seat<'_>) -> Result<Self::Backend, backend::Error>;
 
+    /// What is to be said of the choice.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The card behind an open device, where ranks could share one by mistake.
     fn card(&self, _backend: &Self::Backend) -> Option<Card> {
         None
@@ -60,7 +70,13 @@ pub trait Kind {
 }
 
 /// The processors of this machine.
-pub struct OnCpu;
+pub struct OnCpu {
+    /// Why no GPU was taken, where there is one.
+    note: Option<String>,
+}
+
+/// NVIDIA's GPUs.
+pub struct OnCuda;
 
 impl Kind for OnCpu {
     type Backend = Cpu;
@@ -73,19 +89,83 @@ impl Kind for OnCpu {
     }
 
     fn open(&self, seat: &Seat<'_>) -> Result<Cpu, backend::Error> {
+        if seat.precision != "f32" {
+            let why = format!(
+                "the CPU computes in f32 here, got \"{}\": oneDNN would round each convolution on its own, which is slower than f32 \
+                 without AVX512-BF16 or AMX; use precision = \"f32\", or --device cuda",
+                seat.precision
+            );
+            return Err(backend::Error::Unsupported { op: "precision".into(), why });
+        }
         Cpu::new(seat.threads)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.note.iter().cloned().collect()
     }
 }
 
-/// What `--device cuda` meets in this build.
-fn no_cuda() -> Error {
-    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/lib64"];
-    let driver = folders.map(|dir| format!("{dir}/libcuda.so.1")).into_iter().find(|p| Path::new(p).exists());
-    let driver = match driver {
-        Some(path) => format!("though this machine has the driver's {path}"),
-        None => format!("and the NVIDIA driver's libcuda.so.1 is not in {}", folders.join(", ")),
-    };
-    Error::Failed(format!("--device cuda: this build of trireme has no CUDA backend, {driver}; use --device cpu"))
+impl Kind for OnCuda {
+    type Backend = Cuda;
+    const NAME: &'static str = "cuda";
+    const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of one kind";
+
+    fn threads(&self, _: usize) -> usize {
+        // it enqueues, and waits
+        1
+    }
+
+    fn open(&self, seat: &Seat<'_>) -> Result<Cuda, backend::Error> {
+        let precision = match seat.precision {
+            "bf16" => Precision::Bf16,
+            "f16" => Precision::F16,
+            _ => Precision::F32,
+        };
+        let Seat { tf32, deterministic, node_rank, .. } = *seat;
+        let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
+        // a launcher that gives each rank its own card shows it no other; else each takes the one of its number
+        let cards = cuda::cards()?.max(1);
+        Cuda::open(node_rank % cards, settings)
+    }
+
+    fn card(&self, backend: &Cuda) -> Option<Card> {
+        let card = backend.card();
+        let uuid: String = card.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Card { host: String::new(), name: card.name.clone(), uuid: format!("GPU-{uuid}") })
+    }
+}
+
+/// What was found when a kind of device was to be chosen.
+enum Choice {
+    Cpu(OnCpu),
+    Cuda(OnCuda),
+    Refused(Error),
+}
+
+/// The kind of device that was asked for, if it can be had. Looks for libraries and counts cards, and opens none.
+fn choose(wanted: Wanted) -> Choice {
+    let cpu = |note| Choice::Cpu(OnCpu { note });
+    let usable = || cuda::library::require_all().and_then(|()| cuda::cards());
+    match wanted {
+        Wanted::Cpu => cpu(None),
+        Wanted::Cuda => match usable() {
+            Ok(0) => Choice::Refused(Error::Failed(format!(
+                "--device cuda: this process sees no GPU{}; `nvidia-smi -L` lists those of the machine, or use --device cpu",
+                visible()
+            ))),
+            Ok(_) => Choice::Cuda(OnCuda),
+            Err(error) => Choice::Refused(Error::Failed(format!("--device cuda: {error}; or use --device cpu"))),
+        },
+        Wanted::Auto => match (cuda::cards(), usable()) {
+            (Ok(1..), Ok(_)) => Choice::Cuda(OnCuda),
+            (Ok(1..), Err(error)) => cpu(Some(format!("note: this machine has a GPU, which is left alone: {error}"))),
+            _ => cpu(None),
+        },
+    }
+}
+
+fn visible() -> String {
+    std::env::var("CUDA_VISIBLE_DEVICES").map_or(String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is \"{list}\")"))
 }
 
 /// Ends all ranks where this one cannot have what was asked for: with its own words where it is so for all, else with the names
@@ -104,12 +184,16 @@ fn refused<T>(error: Error) -> Result<T, Error> {
 /// Does `$work` with the kind of device that was asked for as `$kind`.
 macro_rules! on {
     ($wanted:expr, $kind:ident => $work:expr) => {
-        match $wanted {
-            Wanted::Cuda => refused(no_cuda()),
-            Wanted::Auto | Wanted::Cpu => {
-                let $kind = &OnCpu;
+        match choose($wanted) {
+            Choice::Cpu(kind) => {
+                let $kind = &kind;
                 $work
             }
+            Choice::Cuda(kind) => {
+                let $kind = &kind;
+                $work
+            }
+            Choice::Refused(error) => refused(error),
         }
     };
 }

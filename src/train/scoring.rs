@@ -18,8 +18,8 @@ use crate::recipe;
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, ImageSpec, Images, Io, Manifest, Options, Pipeline, picture};
 
-/// Number format in which models are used, whatever they were trained in.
-const PRECISION: &str = "f32";
+/// How models are used, whatever they were trained in.
+const SEAT: Seat<'static> = Seat { threads: 1, node_rank: 0, precision: "f32", tf32: false, deterministic: true };
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -172,7 +172,7 @@ fn score_on<K: Kind>(
     let cores = session.cores()?;
     let threads = request.threads.unwrap_or(kind.threads(cores.own));
     evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
-    let backend = kind.open(&Seat { threads, node_rank: session.world.node_rank, precision: PRECISION });
+    let backend = kind.open(&Seat { threads, node_rank: session.world.node_rank, ..SEAT });
     let planned = backend.map_err(Error::from).and_then(|b| graph(&model, b, evaluation.batch, &evaluation.sizes()));
     let mut graph = session.agree(planned)?;
     gpus::check(session, kind.card(graph.backend()).as_ref(), request.share_gpu)?;
@@ -244,7 +244,7 @@ impl<B: Backend> Predictor<B> {
         let model = read(file, ema)?;
         let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
         let threads = kind.threads(cores::affinity().len());
-        let backend = kind.open(&Seat { threads, node_rank: 0, precision: PRECISION })?;
+        let backend = kind.open(&Seat { threads, ..SEAT })?;
         let graph = graph(&model, backend, 1, &[])?;
         Ok(Self { model, graph, pipeline })
     }

@@ -13,7 +13,7 @@ use super::stop::Stop;
 use super::{Error, How, cores, gpus, staging};
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
-use crate::comm::{self, Comm};
+use crate::comm::{self, Comm, codec};
 use crate::nn::table;
 use crate::recipe::{self, Overlap, Sync};
 use crate::report::{Reporter, Start};
@@ -76,7 +76,14 @@ fn plan<K: Kind>(
     node_rank: usize,
 ) -> Result<Run<K::Backend>, Error> {
     let recipe = &source.recipe;
-    let seat = Seat { threads: budget.compute, node_rank, precision: &recipe.precision };
+    let integer = codec::find(&recipe.reduce.codec).is_some_and(|codec| codec.integer);
+    let seat = Seat {
+        threads: budget.compute,
+        node_rank,
+        precision: &recipe.precision,
+        tf32: recipe.tf32,
+        deterministic: recipe.deterministic || integer,
+    };
     let backend = kind.open(&seat)?;
     Run::new(source, backend, place)
 }
@@ -152,6 +159,7 @@ fn begin<K: Kind>(
     how: &How<'_>,
 ) -> Result<Option<String>, Error> {
     let request = how.request;
+    session.notes.extend(kind.notes());
     gpus::check(session, kind.card(run.graph.backend()).as_ref(), request.share_gpu)?;
     session.same("the memory layout of the parameters", &run.graph.format_lines(), K::LAYOUT_CURE)?;
     if request.dry_run {

@@ -12,6 +12,7 @@ use super::context::Context;
 use super::status::driver;
 use super::stream::{Event, Stream};
 use crate::backend::{Buffer, Error};
+use crate::region::Region;
 
 /// The two queues of a backend: one computes, one copies between card and host meanwhile.
 pub struct Queues {
@@ -137,6 +138,28 @@ impl CudaBuf {
         Ok(())
     }
 
+    /// Makes a stream of another library wait for the work that fills it.
+    pub fn wait_on(&self, stream: &Stream) -> Result<(), Error> {
+        match &self.filled {
+            Some(filled) => stream.wait_for(filled),
+            None => self.queues()?.compute.wait(),
+        }
+    }
+
+    /// Makes what is computed and copied next wait for another library's work on it.
+    pub fn come_after(&mut self, stream: &Stream) -> Result<(), Error> {
+        let queues = self.queues()?.clone();
+        let done = match self.filled.take() {
+            Some(event) => event,
+            None => Event::new(queues.context())?,
+        };
+        done.record(stream, false)?;
+        queues.copies.wait_for(&done)?;
+        queues.late.store(true, Ordering::Release);
+        self.filled = Some(done);
+        Ok(())
+    }
+
     fn queues(&self) -> Result<&Arc<Queues>, Error> {
         let why = "it was moved elsewhere".into();
         self.queues.as_ref().ok_or(Error::Unsupported { op: "a buffer on the card".into(), why })
@@ -175,8 +198,14 @@ impl Buffer for CudaBuf {
         }
         self.own_host()?;
         let queues = self.queues()?.clone();
-        if let Some(filled) = &self.filled {
-            queues.copies.wait_for(filled)?;
+        match &self.filled {
+            Some(filled) => queues.copies.wait_for(filled)?,
+            None => {
+                // never marked: all that was enqueued may change it
+                let all = Event::new(queues.context())?;
+                all.record(&queues.compute, false)?;
+                queues.copies.wait_for(&all)?;
+            }
         }
         if let Some(host) = &mut self.host {
             host.receive(self.address, 0, self.len, &queues.copies)?;
@@ -219,6 +248,15 @@ impl Buffer for CudaBuf {
         self.fetched = Some(event);
         queues.late.store(true, Ordering::Release);
         Ok(())
+    }
+
+    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
+        if let (Some(filled), Some(_)) = (&self.filled, &self.queues) {
+            filled.wait()?;
+        }
+        // SAFETY: the memory is this buffer's, which the region borrows exclusively; what fills it is over (waited for above), and
+        // nothing that uses it is enqueued before it is given back to the thread that enqueues.
+        Ok(Some(unsafe { Region::new(self.address as usize, self.len) }))
     }
 
     fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error> {

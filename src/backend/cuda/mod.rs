@@ -20,6 +20,7 @@ mod loss;
 mod lrn;
 mod matmul;
 mod memory;
+mod nccl;
 mod norm;
 mod pass;
 mod pool;
@@ -41,7 +42,8 @@ pub use settings::{Precision, Settings};
 
 use super::op::{Op, Shape};
 use super::{
-    Backend, Buffer, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch, TensorDesc, Update,
+    Backend, Buffer, Collective, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch, TensorDesc,
+    Update,
 };
 use context::Context;
 use kernels::Arg::{At, U64};
@@ -140,6 +142,14 @@ impl Backend for Cuda {
 
     fn input(&self, n: usize, shape: Shape) -> TensorDesc {
         channels_last(n, shape)
+    }
+
+    fn collective_id() -> Result<Option<Vec<u8>>, Error> {
+        nccl::new_id().map(Some)
+    }
+
+    fn collective(&self, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
+        Ok(Box::new(nccl::Ring::join(self, id, rank, ranks)?))
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {

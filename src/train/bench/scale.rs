@@ -85,7 +85,7 @@ pub fn run<K: Kind>(kind: &K, request: &Scale) -> Result<Option<Measured>, Error
     let threads = request.threads.unwrap_or(kind.threads(cores.own));
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", node_rank };
+    let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", tf32: false, node_rank };
     let mut work = session.agree(Synthetic::new(kind, &work))?;
     gpus::check(&mut session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
     let mut points: Vec<Point> = Vec::new();

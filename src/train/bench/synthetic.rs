@@ -27,6 +27,8 @@ pub struct Work<'a> {
     pub threads: Option<usize>,
     /// Number format of the arithmetic.
     pub precision: &'a str,
+    /// Whether products of f32 may be rounded to tf32.
+    pub tf32: bool,
     /// This rank's number on its node.
     pub node_rank: usize,
 }
@@ -46,14 +48,15 @@ pub struct Synthetic<B: Backend> {
 impl<B: Backend> Synthetic<B> {
     /// On this kind of device.
     pub fn new<K: Kind<Backend = B>>(kind: &K, work: &Work<'_>) -> Result<Self, Error> {
-        let Work { model, size, batch, threads, precision, node_rank } = *work;
+        let Work { model, size, batch, threads, precision, node_rank, .. } = *work;
         let names = models::names();
         let unknown = || Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names)));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
         let shape = size.map_or(meant, |px| Shape::image(meant.c, px, px));
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;
         let threads = threads.unwrap_or_else(|| kind.threads(cores::affinity().len()));
-        let backend = kind.open(&Seat { threads, node_rank, precision })?;
+        let (tf32, deterministic) = (work.tf32, false);
+        let backend = kind.open(&Seat { threads, node_rank, precision, tf32, deterministic })?;
         let graph = Graph::new(backend, net, batch, Purpose::Train { chunk_bytes: BUCKET }, 1)?;
         let policy = Policy {
             decay: |_: &str, _: &[usize]| 1e-4,
