@@ -2,18 +2,32 @@
 
 use super::exit::Failure;
 use super::output::print;
-use crate::train::doctor;
+use crate::train::{device, doctor};
 
 /// Arguments of `trireme doctor`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   trireme doctor
-  mpirun -n 2 trireme doctor")]
-pub struct Args {}
+  mpirun -n 2 trireme doctor
+  mpirun -n 2 trireme doctor --cuda-aware")]
+pub struct Args {
+    /// Try whether this MPI sums in the memory of GPUs, one a rank; one that does not can end the job by a signal
+    #[arg(long)]
+    pub cuda_aware: bool,
+    /// Let several ranks use one GPU for it
+    #[arg(long, requires = "cuda_aware")]
+    pub share_gpu: bool,
+}
 
 /// Prints the report on rank 0; problems make it fail.
-pub fn run(_: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.cuda_aware {
+        return match device::try_cuda_aware(args.share_gpu)? {
+            Some(text) => print(text),
+            None => Ok(()),
+        };
+    }
     let Some(report) = doctor::examine()? else { return Ok(()) };
     print(&report.text)?;
     match report.problems {

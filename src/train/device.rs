@@ -8,7 +8,7 @@ use super::gpus::Card;
 use super::prepare::Request;
 use super::scoring::{self, Predict, Scored};
 use super::session::Session;
-use super::{Error, bench, start};
+use super::{Error, bench, gpus, path, start};
 use crate::backend::cpu::Cpu;
 use crate::backend::cuda::{self, Cuda, Precision, Settings};
 use crate::backend::{self, Backend};
@@ -196,6 +196,38 @@ macro_rules! on {
             Choice::Refused(error) => refused(error),
         }
     };
+}
+
+/// What there is of CUDA, a library a line, for `trireme doctor`.
+pub fn cuda_lines() -> Vec<String> {
+    let mut lines: Vec<String> =
+        cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
+    lines.push(match cuda::cards() {
+        Ok(count) => format!("{count} GPU(s) for this process{}", visible()),
+        Err(_) => "no GPU: --device cuda is refused".into(),
+    });
+    lines
+}
+
+/// Tries whether MPI sums in the cards' memory; the findings, on rank 0. Collective, and a job of its own: a library that says it
+/// does and does not ends it by a signal.
+pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
+    if let Choice::Refused(error) = choose(Wanted::Cuda) {
+        return refused(error);
+    }
+    let mut session = Session::join(Comm::launch())?;
+    let found = cuda_aware(&mut session, share_gpu);
+    session.conclude(found)
+}
+
+fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
+    session.same_program()?;
+    session.same_device(OnCuda::NAME)?;
+    let node_rank = session.world.node_rank;
+    let seat = Seat { threads: 1, node_rank, precision: "f32", tf32: false, deterministic: true };
+    let backend = session.agree(OnCuda.open(&seat).map_err(Error::from))?;
+    gpus::check(session, OnCuda.card(&backend).as_ref(), share_gpu)?;
+    path::try_aware(session, &backend)
 }
 
 /// Trains as requested; `started` is when the process began. A dry run gives the text to print on rank 0.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::session::Session;
-use super::{Error, bench, gpus};
+use super::{Error, bench, device, gpus};
 use crate::backend::Backend;
 use crate::backend::cpu::Cpu;
 use crate::comm::{self, Comm, Verdict};
@@ -24,7 +24,12 @@ pub fn examine() -> Result<Option<Report>, Error> {
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
     let _ = writeln!(text, "device     {}", Cpu::new(1)?.describe());
-    let _ = writeln!(text, "cuda       not in this build: --device cuda is refused");
+    for line in device::cuda_lines() {
+        let _ = writeln!(text, "cuda       {line}");
+    }
+    let claim = comm::aware::claim();
+    let says = claim.yes.map_or("unknown", |yes| if yes { "yes" } else { "no" });
+    let _ = writeln!(text, "cuda-aware {says}: {}", claim.by);
     let _ = writeln!(text, "mpi        {}, {}", world.library, world.thread_level);
     let _ = writeln!(text, "launcher   {}", launcher.unwrap_or("none: one rank"));
     let _ = writeln!(text, "sums       known answers of f32, f64 and i64 over {} rank(s): right", world.size);

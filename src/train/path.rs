@@ -60,6 +60,9 @@ pub struct Ask<'a> {
 /// The codec whose numbers can be summed as they lie.
 const FLOAT: &str = "float";
 
+/// Elements of the sums that `trireme doctor --cuda-aware` tries.
+const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24];
+
 /// Rounds of a timing; the fastest counts.
 const ROUNDS: usize = 3;
 
@@ -297,6 +300,34 @@ impl<B: Backend> Trial<'_, B> {
         }
         Ok(best.as_secs_f64())
     }
+}
+
+/// Tries sums of device memory by MPI over sizes from 4 KB to 64 MB, whatever the library says of itself; what came of it, on rank
+/// 0. Collective.
+pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<String>, Error> {
+    let claim = aware::claim();
+    if session.is_root() {
+        eprintln!(
+            "trying MPI_Allreduce of device memory over {} rank(s); {}. If a signal ends this, {} does not take device memory",
+            session.world.size, claim.by, session.world.library
+        );
+    }
+    let ask = Ask { path: "cuda-aware", codec: FLOAT, allreduce: true, out: Path::new(""), buckets: &SIZES };
+    let trial = Trial { session, backend, ask };
+    let found = match trial.known_answer(&Way::Aware)? {
+        Ok(()) => {
+            let (aware, staged) = (trial.time(&Way::Aware)?, trial.time(&Way::Staged)?);
+            format!(
+                "cuda-aware: its sums are right; {:.2} ms for all sizes, staged {:.2} ms",
+                1e3 * aware,
+                1e3 * staged
+            )
+        }
+        Err(why) => {
+            return session.agree(Err(Error::Failed(format!("not cuda-aware: {why}; use reduce.path = \"staged\""))));
+        }
+    };
+    Ok(session.is_root().then_some(found))
 }
 
 /// The file that says that a trial is under way.

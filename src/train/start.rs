@@ -11,7 +11,7 @@ use super::resume::{self, Resume};
 use super::session::Session;
 use super::stop::Stop;
 use super::{Error, How, cores, gpus, staging};
-use crate::backend::Backend;
+use crate::backend::{self, Backend};
 use crate::checkpoint::Progress;
 use crate::comm::{self, Comm, codec};
 use crate::nn::table;
@@ -199,8 +199,20 @@ fn begin<K: Kind>(
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
     let facts = start.facts.into_iter().chain(resumed).chain(path).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
-    super::train(session, run, at, (overlap, way), how, report)?;
+    let card = kind.card(run.graph.backend());
+    super::train(session, run, at, (overlap, way), how, report).map_err(|error| located(error, session, card))?;
     Ok(None)
+}
+
+/// Says whose card it was that is gone.
+fn located(error: Error, session: &Session, card: Option<gpus::Card>) -> Error {
+    match (&error, card) {
+        (Error::Backend(backend::Error::Lost { .. }), Some(card)) => {
+            let (rank, host) = (session.world.rank, &session.world.host);
+            Error::Failed(format!("rank {rank} on {host}, {} ({}): {error}", card.name, card.uuid))
+        }
+        _ => error,
+    }
 }
 
 /// Recipe, layers and memory, as `--dry-run` prints them.
