@@ -87,7 +87,7 @@ impl Plan {
         unsafe {
             shared.launch("norm_moments", grid, &[At(x), partial, rows, channels])?;
             let args = [At(x), partial, U32(grid.1), rows, channels, gamma, beta, eps, statistics, seen, affine];
-            shared.launch("norm_statistics", shared.grid(c), &args)?;
+            shared.launch("norm_statistics", shared.grid(32 * c), &args)?;
         }
         self.n = self.rows() as f64;
         let Some(ranks) = pass.across else {
@@ -173,7 +173,7 @@ impl Planned<Cuda> for Plan {
             let sums = At(self.sums.address());
             let (dgamma, dbeta) = (At(dgamma), At(dbeta));
             let args = [partial, U32(grid.1), statistics, n, channels, eps, affine, dgamma, dbeta, sums, slopes];
-            shared.launch("norm_gradients", shared.grid(c), &args)?;
+            shared.launch("norm_gradients", shared.grid(32 * c), &args)?;
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
