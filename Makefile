@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-slurm test-mpich bench bench-loader lint doc clean
+.PHONY: help setup build demo test test-faults test-slurm test-mpich bench bench-loader lint doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -87,6 +87,9 @@ $(RUN)/model.h5: | $(DATA)/dataset.json
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
 	@$(CARGO) test --locked --workspace
+
+test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
+	@$(CARGO) test --locked --test faults -- --include-ignored --nocapture --test-threads 1
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))

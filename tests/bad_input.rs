@@ -338,12 +338,11 @@ fn a_disk_that_is_full() {
         return;
     };
     setting.out = Path::new(&disk.0).join("out").display().to_string();
-    setting.train(2, &[]).failed(1, &["no space left to write", "model.h5"]);
-    assert_eq!(files(&disk.0), ["out/metrics.jsonl", "out/recipe.toml"]);
-    fs::remove_dir_all(&setting.out).unwrap();
-    fs::write(Path::new(&disk.0).join("filler"), vec![1; 2 << 20]).expect_err("the disk is smaller");
-    setting.train(2, &[]).failed(1, &[&setting.out, "No space left on device"]);
-    assert_eq!(files(&setting.out), [""; 0]);
+    // tests/faults.rs fills a disk while training goes on
+    setting
+        .train(2, &[])
+        .failed(1, &[&setting.out, "no space left for what the run writes", "a checkpoint takes", "--out"]);
+    assert!(!Path::new(&setting.out).exists());
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn worker() {
         device: Wanted::Auto,
         share_gpu: false,
         time_limit: None,
+        stall: train::watch::Limits::default(),
         threads: None,
         max_steps: last.parse().ok(),
         dry_run: false,

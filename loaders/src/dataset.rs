@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::decode;
 use crate::error::{Error, Fault};
 use crate::example::{self, Example};
+use crate::regular;
 use crate::replace::replace;
 use crate::shard::{Access, Shard};
 use crate::spec::{ImageSpec, Images};
@@ -78,7 +79,7 @@ impl Manifest {
     /// Reads and checks `dir/dataset.json`; keys unknown here are ignored.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(MANIFEST);
-        let text = match fs::read_to_string(&path) {
+        let text = match regular::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoDataset { dir: dir.to_owned(), problem: no_manifest(dir) });

@@ -45,6 +45,8 @@ pub struct FileSystem {
     pub remote: bool,
     /// Bytes that this user may still write.
     pub free: u64,
+    /// Bytes in all; 0 where nothing is stored, as in /proc.
+    pub size: u64,
 }
 
 impl FileSystem {
@@ -62,17 +64,18 @@ impl FileSystem {
         }
         // the field's width and sign differ between C libraries; the magic numbers have 32 bits
         let kind = answer.f_type as u32;
-        Ok(Self::from_type(kind, answer.f_bavail.saturating_mul(answer.f_bsize as u64)))
+        let bytes = |blocks: u64| blocks.saturating_mul(answer.f_bsize as u64);
+        Ok(Self::from_type(kind, bytes(answer.f_bavail), bytes(answer.f_blocks)))
     }
 
-    fn from_type(kind: u32, free: u64) -> Self {
+    fn from_type(kind: u32, free: u64, size: u64) -> Self {
         let find = |table: &[(u32, &'static str)]| table.iter().find(|(k, _)| *k == kind).map(|(_, name)| *name);
         let (name, remote) = match (find(REMOTE), find(LOCAL)) {
             (Some(name), _) => (name.to_owned(), true),
             (None, Some(name)) => (name.to_owned(), false),
             (None, None) => (format!("type {kind:#x}"), false),
         };
-        Self { name, remote, free }
+        Self { name, remote, free, size }
     }
 }
 
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn types_by_their_numbers() {
         let of = |kind| {
-            let found = FileSystem::from_type(kind, 7);
+            let found = FileSystem::from_type(kind, 7, 9);
             (found.name, found.remote)
         };
         for (kind, name) in [(0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0x4750_4653, "GPFS"), (0x6573_5546, "FUSE")] {

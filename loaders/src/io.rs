@@ -330,7 +330,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn system(remote: bool) -> FileSystem {
-        FileSystem { name: if remote { "Lustre" } else { "ext4" }.into(), remote, free: 0 }
+        FileSystem { name: if remote { "Lustre" } else { "ext4" }.into(), remote, free: 0, size: 0 }
     }
 
     #[test]

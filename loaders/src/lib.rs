@@ -26,6 +26,7 @@ pub mod picture;
 pub mod protobuf;
 pub mod random;
 pub mod record;
+mod regular;
 pub mod replace;
 mod resample;
 pub mod shard;

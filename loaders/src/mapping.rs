@@ -1,11 +1,11 @@
 //! A file mapped read-only into memory and made known to the SIGBUS handler.
 
-use std::fs::File;
 use std::path::Path;
 
 use memmap2::{Advice, Mmap};
 
 use crate::Error;
+use crate::regular;
 use crate::sigbus::Registration;
 
 /// A whole file, mapped. Fields drop in order: the handler forgets the range before it is unmapped.
@@ -21,7 +21,7 @@ impl Mapping {
             let path = path.to_owned();
             move |source| Error::Io { action, path, source }
         };
-        let file = File::open(path).map_err(failed("open"))?;
+        let file = regular::open(path).map_err(failed("open"))?;
         // SAFETY: the bytes are only ever read. Should another process write the file meanwhile, each
         // read still yields some bytes, which the checksums judge; should it be cut short, the read
         // ends in SIGBUS, which `sigbus` turns into a message and an exit.

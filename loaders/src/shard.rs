@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Fault};
 use crate::mapping::Mapping;
 use crate::record::{HEADER, OVERHEAD, read_record, record_size};
+use crate::regular;
 use crate::replace::{replace, suffixed};
 
 /// Distance of two reads ahead within a file.
@@ -73,7 +74,7 @@ impl Shard {
             Data::Open(file) => file.metadata().map_err(failed("read the size of", path))?.len(),
         };
         let index = index_path(path);
-        let text = fs::read_to_string(&index).map_err(|source| match source.kind() {
+        let text = regular::read_to_string(&index).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => Error::NoIndex { index: index.clone(), dir: folder(path) },
             _ => Error::Io { action: "read", path: index.clone(), source },
         })?;
@@ -218,7 +219,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error 
 }
 
 fn open(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(failed("open", path))
+    regular::open(path).map_err(failed("open", path))
 }
 
 /// The whole file.

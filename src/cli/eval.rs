@@ -4,9 +4,10 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Device, positive};
+use crate::train::Error;
 use crate::train::device;
 use crate::train::scoring::{self, Scored};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,10 +15,12 @@ use std::path::PathBuf;
 Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
+  trireme eval runs/r20 --data data/cifar10 --follow
 
 The score does not depend on the number of ranks.")]
 pub struct Args {
-    /// Model file that `trireme train` wrote
+    /// Model file that `trireme train` wrote; with --follow also the output folder of a run
+    #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set
     #[arg(long, value_name = "DIR")]
@@ -31,6 +34,12 @@ pub struct Args {
     /// Images a batch, on each rank
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
+    /// Score each checkpoint of a run as it appears, then its model.h5, and add the scores to RUN/metrics-eval.jsonl; Ctrl-C ends it
+    #[arg(long)]
+    pub follow: bool,
+    /// Of a run, score the newest file there is, and end
+    #[arg(long, requires = "follow")]
+    pub once: bool,
     /// Print one JSON object to stdout
     #[arg(long)]
     pub json: bool,
@@ -58,7 +67,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let scored = device::score(&scoring::Request {
+    let request = scoring::Request {
         file: args.model.clone(),
         ema: args.ema,
         data: args.data.clone(),
@@ -70,20 +79,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         loader_threads: args.loader_threads,
         io: args.io,
         stage: args.stage.clone(),
-    })?;
-    let Scored { score, split, network, root } = scored;
-    if !root {
-        return Ok(());
+    };
+    if args.follow {
+        let show = |file: &Path, scored: &Scored| show(args, file, scored).map_err(|e| Error::Failed(e.message));
+        return Ok(device::follow(&request, args.once, show)?);
     }
+    let scored = device::score(&request)?;
+    if scored.root { show(args, &args.model, &scored) } else { Ok(()) }
+}
+
+/// Prints a score.
+fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
+    let Scored { score, split, network, epoch, step, .. } = scored;
     if args.json {
         return print(serde_json::json!({
-            "model": args.model, "network": network, "ema": args.ema, "split": split, "top1": score.top1,
+            "model": model, "network": network, "ema": args.ema, "split": split, "step": step, "epoch": epoch, "top1": score.top1,
             "top5": score.top5, "loss": score.loss, "count": score.count,
         }));
     }
     let percent = |share: f64| 100.0 * share;
+    let which = if args.follow { format!("step {step}: ") } else { String::new() };
     print(format!(
-        "{network} on {split}: top-1 {:.2} %, top-5 {:.2} %, loss {:.4}, {} images",
+        "{which}{network} on {split}: top-1 {:.2} %, top-5 {:.2} %, loss {:.4}, {} images",
         percent(score.top1),
         percent(score.top5),
         score.loss,

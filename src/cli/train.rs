@@ -3,8 +3,9 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Device, positive};
+use super::value::{Device, Patience, patience, positive};
 use crate::recipe::keys;
+use crate::train::watch::Limits;
 use crate::train::{Request, device};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,6 +70,12 @@ pub struct Args {
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
     #[arg(long, value_name = "TIME", value_parser = crate::recipe::every::duration)]
     pub time_limit: Option<Duration>,
+    /// Say which ranks keep the others waiting, and with what, when a wait lasts so long, as 90s or 1h30m, or `off`
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
+    pub stall_warn: Patience,
+    /// End the run when a wait lasts so long
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = patience)]
+    pub stall_abort: Patience,
     /// Print the resolved recipe, the layers and the memory plan, and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -128,6 +135,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         stage: args.stage.clone(),
         trace: args.trace.clone(),
         trace_steps: args.trace_steps,
+        stall: Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 },
     };
     match device::train(&request, started)? {
         Some(plan) => print(plan),
@@ -153,6 +161,8 @@ mod tests {
         let args = parse(&["recipes/a.toml"]);
         assert_eq!((args.out(), args.sets(), args.device), ("runs/a".into(), vec![], Device::Auto));
         assert_eq!((args.resume, args.threads, args.max_steps, args.dry_run), (None, None, None, false));
+        let limits = Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 };
+        assert_eq!(limits, Limits::default());
     }
 
     #[test]

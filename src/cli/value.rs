@@ -1,7 +1,10 @@
 //! Kinds of argument values that several subcommands share.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 
+use crate::recipe::every::duration as duration_of;
 use crate::train::bench::scale::Link;
 use crate::train::device::Wanted;
 
@@ -113,6 +116,16 @@ pub(super) fn link(text: &str) -> Result<Link, String> {
     Ok(Link { rate, latency })
 }
 
+/// A time after which patience ends, or never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience(pub Option<Duration>);
+
+/// A time as 90s, 1h30m, ...; or `off`.
+pub(super) fn patience(text: &str) -> Result<Patience, String> {
+    let time = (text != "off").then(|| duration_of(text)).transpose();
+    time.map(Patience).map_err(|text| format!("{text}; or off"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +165,14 @@ mod tests {
         assert!(fraction("0").is_err() && fraction("1").is_err() && fraction("nan").is_err());
         assert_eq!(duration("0.5"), Ok(0.5));
         assert!(duration("0").is_err() && duration("nan").is_err() && duration("inf").is_err());
+    }
+
+    #[test]
+    fn times_and_never() {
+        let time = |text| patience(text).unwrap().0.map(|time| time.as_secs_f64());
+        assert_eq!([time("0.5s"), time("1h30m"), time("off")], [Some(0.5), Some(5400.0), None]);
+        for bad in ["", "0s", "-1s", "nan", "90", "s"] {
+            assert!(patience(bad).is_err(), "{bad}");
+        }
     }
 }

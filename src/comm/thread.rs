@@ -123,6 +123,11 @@ impl Comm {
         self.shared.info.wait().as_ref().map_err(Error::clone)
     }
 
+    /// Who this rank is, if that is known by now.
+    pub fn known(&self) -> Option<&WorldInfo> {
+        self.shared.info.get()?.as_ref().ok()
+    }
+
     /// Queues `f` for the MPI thread under the name `what`; operations are done one by one, in the order of the calls.
     ///
     /// All ranks must start or run the same collectives in the same order. An error that `f` returns comes out of
@@ -225,8 +230,7 @@ impl Shared {
     /// Does an operation when its turn has come.
     fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
         self.turn(ticket);
-        let number = self.progress().number + 1;
-        *self.progress() = Progress { number, name, since: Instant::now(), running: true };
+        self.begun(name);
         INSIDE.set(true);
         let result = {
             let world = lock(&self.world);
@@ -256,6 +260,12 @@ impl Shared {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         lock(&self.progress)
+    }
+
+    /// Notes that the next operation is taken up.
+    fn begun(&self, name: &'static str) {
+        let mut progress = self.progress();
+        *progress = Progress { number: progress.number + 1, name, since: Instant::now(), running: true };
     }
 
     /// Notes the end of the operation under way, before anybody learns of its result.
@@ -315,6 +325,7 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
             Work::Run(ticket, name, job) => shared.serve(ticket, name, job),
             Work::Finish(ticket, answer) => {
                 shared.turn(ticket);
+                shared.begun(FINISH);
                 let world = lock(&shared.world).take().ok_or_else(|| shared.absent(FINISH));
                 let closed = world.and_then(World::close).map_err(|error| error.during(FINISH));
                 die::enter(Phase::Ended);

@@ -35,13 +35,24 @@ impl Jsonl {
         // serde_json writes NaN and infinity as null, so every line is JSON whatever the loss became.
         serde_json::to_writer(&mut self.line, event)?;
         self.line.push(b'\n');
-        self.file.write_all(&self.line)?;
+        write_whole(&self.file, &self.line)?;
         match event {
             // A network file system may report a full disk only now.
             Event::End(_) => sync(&self.file),
             _ => Ok(()),
         }
     }
+}
+
+/// Adds a line to the end of a file, in one write; where the disk is full, none of it.
+pub fn write_whole(mut file: &File, line: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?;
+    file.write_all(line).inspect_err(|_| {
+        if before.is_file() {
+            // what is cut off was never whole; the error that is told is the write's
+            let _ = file.set_len(before.len());
+        }
+    })
 }
 
 /// Brings a file to the disk; pipes and devices, which have none, are left alone.

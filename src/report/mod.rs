@@ -9,7 +9,7 @@ mod text;
 mod window;
 
 pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Loading, Start, Step};
-pub use jsonl::Jsonl;
+pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -4,11 +4,12 @@
 use std::time::Instant;
 
 use super::Error;
+use super::lost::not_finite;
 use super::pace::Pace;
 use super::prepare::Run;
 use super::rounds::Sum;
 use super::session::Session;
-use super::step::{Stepper, not_finite};
+use super::step::Stepper;
 use super::sums::{Flags, StepSums};
 use super::trace::Lane;
 use crate::backend::{self, Backend};
@@ -142,7 +143,7 @@ impl<B: Backend> Stepper<'_, B> {
             let sums = StepSums::from_values(self.layout, sums.to_vec());
             // all ranks have the same sums, so all stop here together
             if !sums.loss().is_finite() {
-                return Err(not_finite(self.session, open.step - 1, open.lr));
+                return Err(not_finite(self.session, open.step - 1, open.lr, open.sums[0]));
             }
             let Flags { stop, save } = sums.flags();
             self.agreed = Flags { stop: self.agreed.stop | stop, save: self.agreed.save | save };

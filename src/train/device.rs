@@ -8,7 +8,7 @@ use super::gpus::Card;
 use super::prepare::Request;
 use super::scoring::{self, Predict, Scored};
 use super::session::Session;
-use super::{Error, bench, start};
+use super::{Error, bench, follow, start};
 use crate::backend::cpu::Cpu;
 use crate::backend::{self, Backend};
 use crate::comm::Comm;
@@ -122,6 +122,15 @@ pub fn train(request: &Request, started: Instant) -> Result<Option<String>, Erro
 /// Scores a split over all ranks.
 pub fn score(request: &scoring::Request) -> Result<Scored, Error> {
     on!(request.device, kind => scoring::score(kind, request))
+}
+
+/// Scores the files of a run as they appear, or with `once` the newest; `show` gets each score on rank 0.
+pub fn follow(
+    request: &scoring::Request,
+    once: bool,
+    show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
+) -> Result<(), Error> {
+    on!(request.device, kind => follow::follow(kind, request, once, show))
 }
 
 /// A model file ready to name pictures; `ema`: with the averaged weights.

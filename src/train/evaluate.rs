@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Error;
 use super::session::Session;
 use super::stop::Stop;
+use super::watch::Doing;
 use crate::backend::{Backend, Input, LossSums};
 use crate::nn::{Batch, Graph};
 use loaders::{EvalOrder, Loader, Options, Pipeline, Split};
@@ -59,7 +60,9 @@ impl Evaluation {
         // Each batch's loss has a place of its own and all are added in the batches' order: the sum has the same bits
         // whichever rank had which batch. The counts are whole numbers, exact in any order.
         let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
+        session.watch.doing(Doing::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
+            session.watch.doing(Doing::Scoring { batch: batch.step() });
             let one =
                 Batch { images: Input::Values(batch.images()), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::costs::{MEASURED, Measured};
+use super::lost;
 use super::reduction::Reduction;
 use super::snapshot::to_bytes;
 use super::trace::{Lane, Trace};
@@ -20,7 +21,6 @@ const FLOAT: &str = "float";
 pub struct Exchange<B: Backend> {
     comm: Comm,
     ranks: usize,
-    root: bool,
     /// This rank's workers.
     mine: std::ops::Range<usize>,
     /// V.
@@ -36,6 +36,8 @@ pub struct Exchange<B: Backend> {
     /// One a chunk; those under way are not here.
     reducers: Vec<Option<Reducer>>,
     step: u64,
+    /// This rank's part of its loss.
+    loss: f64,
     held: Vec<(usize, Vec<B::Buf>)>,
     pending: Vec<(usize, Pending<Way<B>>)>,
     waited: Duration,
@@ -64,18 +66,11 @@ struct Arrived<B: Backend> {
 }
 
 impl<B: Backend> Exchange<B> {
-    /// Over all ranks of `comm`, as planned, for the rank with these workers.
-    pub fn new(
-        comm: Comm,
-        (rank, ranks): (usize, usize),
-        overlap: bool,
-        mine: std::ops::Range<usize>,
-        plan: &mut Reduction,
-    ) -> Self {
+    /// Over all `ranks` of `comm`, as planned, for the rank with these workers.
+    pub fn new(comm: Comm, ranks: usize, overlap: bool, mine: std::ops::Range<usize>, plan: &mut Reduction) -> Self {
         Self {
             comm,
             ranks,
-            root: rank == 0,
             mine,
             workers: plan.settings.workers,
             codec: plan.entry.name,
@@ -86,6 +81,7 @@ impl<B: Backend> Exchange<B> {
             overlap,
             reducers: std::mem::take(&mut plan.reducers).into_iter().map(Some).collect(),
             step: 0,
+            loss: 0.0,
             held: Vec::new(),
             pending: Vec::new(),
             waited: Duration::ZERO,
@@ -159,7 +155,10 @@ impl<B: Backend> Exchange<B> {
         arrived: Result<Way<B>, comm::Error>,
         lane: Lane,
     ) -> Result<(), Error> {
-        let arrived = arrived.map_err(|e| known_to_all(e, self.root))??;
+        let arrived = match arrived {
+            Err(error @ comm::Error::NotFinite { .. }) => return Err(lost::in_codec(&self.comm, &error, self.loss)),
+            other => other??,
+        };
         let mut at = arrived.start;
         let Costs { encode, wire, decode, .. } = arrived.costs;
         for (kind, took) in [("encode", encode), ("wire", wire), ("decode", decode)] {
@@ -176,6 +175,7 @@ impl<B: Backend> Exchange<B> {
     /// the graph.
     pub fn finish(&mut self, graph: &mut Graph<B>, sums: Vec<Vec<f64>>) -> Result<Vec<f64>, Error> {
         let start = Instant::now();
+        self.loss = sums.iter().map(|share| share[0]).sum();
         // what has not left yet goes by this thread, which has it in its cache
         for (chunk, gradients) in std::mem::take(&mut self.held) {
             if self.travels() {
@@ -240,14 +240,5 @@ impl<B: Backend> Exchange<B> {
     /// After the last of the first steps: what the exchange of gradients costs this rank.
     pub fn take_report(&mut self) -> Option<report::Exchange> {
         self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
-    }
-}
-
-/// An error that all ranks see alike is said by rank 0 alone.
-fn known_to_all(error: comm::Error, root: bool) -> Error {
-    match error {
-        comm::Error::NotFinite { .. } if root => Error::Agreed { code: 1, text: error.to_string() },
-        comm::Error::NotFinite { .. } => Error::Elsewhere { code: 1 },
-        other => other.into(),
     }
 }

@@ -16,12 +16,15 @@ pub mod doctor;
 mod error;
 pub mod evaluate;
 mod exchange;
+pub mod follow;
 mod gpus;
 mod loading;
+mod lost;
 pub mod model;
 mod output;
 mod pace;
 mod plain;
+mod preflight;
 pub mod prepare;
 pub mod reduction;
 mod resume;
@@ -37,6 +40,7 @@ mod step;
 mod stop;
 mod sums;
 mod trace;
+pub mod watch;
 
 pub use error::Error;
 pub use prepare::Request;
@@ -55,6 +59,7 @@ use session::Session;
 use step::Stepper;
 use stop::Stop;
 use trace::{Lane, Trace};
+use watch::Doing;
 
 /// What a run was asked for, and what may end it.
 #[derive(Clone, Copy)]
@@ -128,6 +133,7 @@ fn train<B: Backend>(
             rounds.take_off(&mut run.graph);
         }
     }
+    session.watch.doing(Doing::Writing { step: at.step });
     saver.finish(&mut run, &mut stepper, &at, &mut report)?;
     let model = output::model_path(&request.out);
     output::model(session, &mut run, &at, &model)?;

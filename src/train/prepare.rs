@@ -10,6 +10,7 @@ use super::evaluate::Evaluation;
 use super::reduction::Reduction;
 use super::resume::{self, Head};
 use super::rounds::Rounds;
+use super::watch;
 use crate::backend::Backend;
 use crate::backend::op::Shape;
 use crate::models;
@@ -51,6 +52,8 @@ pub struct Request {
     pub trace: Option<PathBuf>,
     /// Steps of which it holds every part.
     pub trace_steps: u64,
+    /// When the watchdog speaks, and when it ends the run.
+    pub stall: watch::Limits,
 }
 
 /// The recipe and the data that it names; the same on every rank.

@@ -10,6 +10,7 @@ use super::snapshot::{Job, Snapshot, Writer, Written};
 use super::step::Stepper;
 use super::stop::Stop;
 use super::sums::Flags;
+use super::watch::Doing;
 use super::{Error, apart::Everyone};
 use crate::backend::Backend;
 use crate::checkpoint::{Best, ModelFile, Progress};
@@ -192,6 +193,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         report: &mut Reporter,
     ) -> Result<(), Error> {
         let begin = Instant::now();
+        self.session.watch.doing(Doing::Writing { step: at.step });
         (self.due, self.taken) = (false, Some(at.step));
         let residuals = stepper.gather_residuals()?;
         // only a file that must be there can find another under way
@@ -242,6 +244,12 @@ impl<'a, B: Backend> Saver<'a, B> {
                 self.failed = None;
                 report.event(report::Checkpoint { bytes, ..event })?;
                 self.prune(&progress, report);
+            }
+            // nothing that the run would still write could stay
+            Err(error) if !self.folder.exists() => {
+                return Err(Error::Failed(format!(
+                    "{error}; the output folder was removed, with the log and all checkpoints: start again, best with another --out"
+                )));
             }
             Err(error) => {
                 report.event(report::Checkpoint { error: Some(error.to_string()), ..event })?;

@@ -29,6 +29,10 @@ pub struct Scored {
     pub split: String,
     /// Network of the model.
     pub network: String,
+    /// Epochs that it has seen.
+    pub epoch: u32,
+    /// Optimizer steps that it has seen.
+    pub step: u64,
     /// Whether this rank is the one that prints.
     pub root: bool,
 }
@@ -161,28 +165,63 @@ fn score_on<K: Kind>(
     opened: Result<Opened, Error>,
     request: &Request,
 ) -> Result<Scored, Error> {
+    let cores = seats::<K>(session)?;
+    score_opened(kind, session, cores, opened, request)
+}
+
+/// Compares the ranks' programs and devices, and divides the cores; says on rank 0 what there is to say.
+pub(super) fn seats<K: Kind>(session: &mut Session) -> Result<cores::Cores, Error> {
     session.same_program()?;
     session.same_device(K::NAME)?;
+    let cores = session.cores()?;
+    if session.is_root() {
+        session.notes.iter().for_each(|note| eprintln!("{note}"));
+    }
+    Ok(cores)
+}
+
+/// Scores one file on ranks that have their seats.
+pub(super) fn score_with<K: Kind>(
+    kind: &K,
+    session: &mut Session,
+    cores: cores::Cores,
+    request: &Request,
+) -> Result<Scored, Error> {
+    let opened = match &request.stage {
+        Some(_) => staged(session, request),
+        None => open(request, &request.data),
+    };
+    score_opened(kind, session, cores, opened, request)
+}
+
+fn score_opened<K: Kind>(
+    kind: &K,
+    session: &mut Session,
+    cores: cores::Cores,
+    opened: Result<Opened, Error>,
+    request: &Request,
+) -> Result<Scored, Error> {
     let Opened { model, mut evaluation, text } = session.agree(opened)?;
     session.same(
         "the model, the data set, --split, --batch or --ema",
         &text,
         "start all ranks with the same files and options",
     )?;
-    let cores = session.cores()?;
     let threads = request.threads.unwrap_or(kind.threads(cores.own));
     evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
     let backend = kind.open(&Seat { threads, node_rank: session.world.node_rank, precision: PRECISION });
     let planned = backend.map_err(Error::from).and_then(|b| graph(&model, b, evaluation.batch, &evaluation.sizes()));
     let mut graph = session.agree(planned)?;
+    let known = session.notes.clone();
     gpus::check(session, kind.card(graph.backend()).as_ref(), request.share_gpu)?;
     if session.is_root() {
-        session.notes.iter().for_each(|note| eprintln!("{note}"));
+        session.notes.iter().filter(|note| !known.contains(note)).for_each(|note| eprintln!("{note}"));
     }
     let score = evaluation.run(session, &mut graph, &Stop::default())?;
     let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let split = evaluation.split.name().to_string();
-    Ok(Scored { score, split, network: model.network, root: session.is_root() })
+    let (epoch, step) = (model.epoch as u32, model.step);
+    Ok(Scored { score, split, network: model.network, epoch, step, root: session.is_root() })
 }
 
 /// The model's network, planned for inference.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Error;
+use super::watch::Watch;
 use super::{cores, digest};
 use crate::comm::{self, Comm, Verdict, WorldInfo};
 
@@ -14,11 +15,18 @@ pub struct Session {
     pub world: WorldInfo,
     /// Things to say on rank 0 before the run starts.
     pub notes: Vec<String>,
+    /// This rank's watchdog, if it has one.
+    pub watch: Watch,
 }
 
 impl Session {
     /// Waits until MPI is up and checks how the ranks were started.
     pub fn join(comm: Comm) -> Result<Self, Error> {
+        Self::join_watched(comm, Watch::default())
+    }
+
+    /// The same, with a watchdog.
+    pub fn join_watched(comm: Comm, watch: Watch) -> Result<Self, Error> {
         let world = comm.world()?.clone();
         loaders::sigbus::set_rank(world.rank as u32);
         let mut notes = Vec::new();
@@ -27,7 +35,7 @@ impl Session {
             Verdict::Warning(text) => notes.push(format!("warning: {text}")),
             Verdict::Fatal(text) => return Err(Error::Failed(text)),
         }
-        Ok(Self { comm, world, notes })
+        Ok(Self { comm, world, notes, watch })
     }
 
     /// Whether this rank speaks and writes.
@@ -75,6 +83,7 @@ impl Session {
         if matches!(&result, Ok(_) | Err(Error::Elsewhere { .. })) {
             self.comm.finish()?;
         }
+        self.watch.stop(result.is_ok());
         result
     }
 

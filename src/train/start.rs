@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use super::device::{Kind, Seat};
 use super::prepare::{Place, Request, Run, Source, claim_output};
-use super::resume::{self, Resume};
+use super::resume::{self, Head, Resume};
 use super::session::Session;
 use super::stop::Stop;
-use super::{Error, How, cores, gpus, staging};
+use super::watch::Watch;
+use super::{Error, How, cores, gpus, preflight, staging};
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::comm::{self, Comm};
@@ -86,6 +87,7 @@ pub fn run<K: Kind>(kind: &K, request: &Request, started: Instant) -> Result<Opt
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
     let comm = Comm::launch();
+    let watch = Watch::start(&comm, request.stall);
     // what all ranks do together waits for MPI
     let source = (alone || request.stage.is_none()).then(|| open(request, None));
     let mut early = None;
@@ -104,7 +106,7 @@ pub fn run<K: Kind>(kind: &K, request: &Request, started: Instant) -> Result<Opt
     } else {
         late = source;
     }
-    let mut session = Session::join(comm)?;
+    let mut session = Session::join_watched(comm, watch)?;
     let how = How { request, stop: &stop, started };
     let result = match early {
         Some(planned) if session.world.size == 1 => {
@@ -157,18 +159,19 @@ fn begin<K: Kind>(
         return session.is_root().then(|| dry_run(&run)).transpose();
     }
     let head = resume.as_ref().map(|resume| resume.head.clone());
-    let report = if session.is_root() {
-        claim_output(request, head.as_ref(), &run.recipe)
-            .and_then(|()| Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?))
-    } else {
-        Ok(Reporter::silent())
+    let mut table = preflight::table(session, &run.graph.backend().describe())?;
+    let report = match session.is_root() {
+        true => open_output(session, &run, request, head.as_ref(), &mut table),
+        false => Ok(Reporter::silent()),
     };
     let mut report = session.agree(report)?;
+    session.watch.share(&request.out, session.world.rank, session.world.size);
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
         None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
     };
     let overlap = budget.overlap(run.recipe.reduce.overlap, run.graph.backend().queues());
+    table.iter().for_each(|row| report.note(row));
     let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
     notes.for_each(|note| report.note(note));
     if run.rounds.is_some() {
@@ -183,6 +186,32 @@ fn begin<K: Kind>(
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     super::train(session, run, at, overlap, how, report)?;
     Ok(None)
+}
+
+/// Rank 0's way into the output folder: is there room, is it free, and then it is this run's.
+fn open_output<B: Backend>(
+    session: &mut Session,
+    run: &Run<B>,
+    request: &Request,
+    head: Option<&Head>,
+    table: &mut Vec<String>,
+) -> Result<Reporter, Error> {
+    let (row, tight) = preflight::room(&request.out, need(run))?;
+    table.push(row);
+    session.notes.extend(tight);
+    claim_output(request, head, &run.recipe)?;
+    session.watch.share(&request.out, 0, session.world.size);
+    Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?)
+}
+
+/// What the run will write.
+fn need<B: Backend>(run: &Run<B>) -> preflight::Need {
+    let weights = run.graph.layout().chunks.iter().sum::<usize>() as u64 * 4;
+    let averages = u64::from(run.ema.is_some());
+    let model = weights * (1 + averages) + run.graph.running().len() as u64 * 4;
+    let residuals = if run.reduction.settings.error_feedback { run.division.workers } else { 0 };
+    let others = run.optimizer.slots().count() + residuals;
+    preflight::Need { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
 /// Recipe, layers and memory, as `--dry-run` prints them.

@@ -6,12 +6,14 @@ use super::Error;
 use super::across::{AllRanks, Waited};
 use super::apart::Open;
 use super::exchange::Exchange;
+use super::lost::not_finite;
 use super::pace::{self, Pace, spread};
 use super::prepare::Run;
 use super::session::Session;
 use super::skips::Skips;
 use super::sums::{Flags, StepSums, SumsLayout};
 use super::trace::{Lane, Trace};
+use super::watch::Doing;
 use crate::backend::{Backend, Input};
 use crate::checkpoint::Progress;
 use crate::nn::graph::Ready;
@@ -48,12 +50,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
             run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), across.clone())));
         }
         let smoothing = run.recipe.label_smoothing as f32;
-        let (rank, ranks) = (session.world.rank, session.world.size);
+        let ranks = session.world.size;
         let gather = run.reduction.summed_numbers();
         let layout = SumsLayout::new(&run.graph, ranks, gather);
         let mine = run.division.mine.clone();
         let among = if run.rounds.is_some() { 1 } else { ranks };
-        let exchange = Exchange::new(session.comm.clone(), (rank, among), overlap, mine, &mut run.reduction);
+        let exchange = Exchange::new(session.comm.clone(), among, overlap, mine, &mut run.reduction);
         Self {
             session,
             exchange,
@@ -113,6 +115,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
         sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
         sums.set_flags(asks);
+        let own = sums.own_loss();
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
         let sums = StepSums::from_values(self.layout, sums);
         self.agreed = sums.flags();
@@ -121,11 +124,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let update = Instant::now();
         // every rank has the same sums and the same parameters, so all stop here together
         if !sums.loss().is_finite() {
-            return Err(not_finite(self.session, done, lr));
+            return Err(not_finite(self.session, done, lr, own));
         }
         let stepped = run.optimizer.step(&mut run.graph, lr)?;
         if !stepped.finite {
-            return Err(not_finite(self.session, done, lr));
+            return Err(not_finite(self.session, done, lr, own));
         }
         sums.update_running(&mut run.graph);
         if let Some(ema) = &mut run.ema {
@@ -165,8 +168,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut sums = self.layout.zero();
         let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(step) as f32 };
         let mine = run.division.mine.clone();
+        let number = u64::from(epoch) * run.division.steps_per_epoch + step + 1;
         for worker in mine.clone() {
             let start = Instant::now();
+            self.session.watch.doing(Doing::Data { step: number, worker });
             let batch =
                 loader.next()?.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
             if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
@@ -180,6 +185,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.skips.note(batch.skipped(), (world.rank, world.size));
             // nothing to do unless records were left out
             run.graph.prepare(batch.len())?;
+            self.session.watch.doing(Doing::Computing { step: number });
             let one = Batch { images: Input::Values(batch.images()), labels: batch.labels(), ids: batch.ids(), epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
             let mut hand_over = |chunk, gradients| self.exchange.ready(chunk, gradients);
@@ -230,16 +236,4 @@ impl<'a, B: Backend> Stepper<'a, B> {
             grad_norm: None,
         }
     }
-}
-
-/// The loss became NaN or infinite: rank 0 says so, all ranks end.
-pub(super) fn not_finite(session: &Session, done: u64, lr: f64) -> Error {
-    if !session.is_root() {
-        return Error::Elsewhere { code: 1 };
-    }
-    Error::Failed(format!(
-        "the loss of step {} is not finite, or a parameter after it (lr {lr:.4e}); the last good checkpoint stands, if there is one. Try a smaller schedule.base_lr, a longer \
-         schedule.warmup_epochs, or check the data with `trireme data stats`",
-        done + 1
-    ))
 }

@@ -125,6 +125,11 @@ impl StepSums {
         self.values()[0]
     }
 
+    /// Sum of this rank's own losses, before the exchange.
+    pub fn own_loss(&self) -> f64 {
+        self.shares.iter().map(|share| share[0]).sum()
+    }
+
     /// Makes the loss not finite, which tells all ranks that a parameter is.
     pub fn spoil(&mut self) {
         self.shares[0][0] = f64::NAN;

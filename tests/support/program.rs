@@ -186,6 +186,12 @@ impl Running {
         ids.filter(|&id| parent(id) == Some(self.id())).collect()
     }
 
+    /// Reads what has been printed to stderr so far.
+    pub fn stderr(&self) -> impl Fn() -> String + use<> {
+        let path = self.output.path().join("stderr");
+        move || String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned()
+    }
+
     fn read(&self, name: &str) -> String {
         String::from_utf8_lossy(&fs::read(self.output.path().join(name)).unwrap_or_default()).into_owned()
     }
@@ -228,12 +234,15 @@ pub fn events(out: &str, event: &str) -> Vec<Value> {
     lines.filter(|line: &Value| line["event"] == event).collect()
 }
 
-/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder.
+/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder. The ranks' signs of life, which those that
+/// were killed leave behind, do not count.
 pub fn files(folder: &str) -> Vec<String> {
     fn visit(folder: &Path, root: &Path, found: &mut Vec<String>) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
-            if path.is_dir() {
+            if path.is_dir() && path.ends_with(".ranks") {
+                continue;
+            } else if path.is_dir() {
                 visit(&path, root, found);
             } else {
                 found.push(path.strip_prefix(root).unwrap_or(&path).display().to_string());

@@ -1,0 +1,52 @@
+//! Opening the files of a data set, which are regular ones: a FIFO in the place of a shard would keep its rank, and with it all others,
+//! waiting for a writer for good.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Opens a regular file for reading; anything else is refused at once.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    // O_NONBLOCK: without it the opening of a FIFO waits. Reads of regular files do not heed it.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let kind = file.metadata()?.file_type();
+    match kind.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, no regular file", name(kind)))),
+    }
+}
+
+/// A regular file's text.
+pub(crate) fn read_to_string(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn name(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_char_device() || kind.is_block_device() => "a device",
+        _ => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let fifo = std::env::temp_dir().join(format!("trireme-fifo-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        let refused = |path: &Path| open(path).unwrap_err().to_string();
+        assert_eq!(refused(&fifo), "it is a FIFO, no regular file");
+        std::fs::remove_file(&fifo).unwrap();
+        assert_eq!(refused(&std::env::temp_dir()), "it is a folder, no regular file");
+        assert_eq!(refused(Path::new("/dev/null")), "it is a device, no regular file");
+        assert!(read_to_string(Path::new("/proc/self/status")).unwrap().starts_with("Name:"));
+    }
+}

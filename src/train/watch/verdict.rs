@@ -1,0 +1,263 @@
+//! From the ranks' news to a sentence: who keeps whom waiting. No threads, no files, and no clock but for how long ago a rank was heard.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What a rank says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct News {
+    /// Counts the signs of life.
+    pub beat: u64,
+    /// The node.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the operation of MPI that it took up last; equal on all ranks that keep step.
+    pub operation: u64,
+    /// The operation's name.
+    pub name: String,
+    /// Whether it is still in it.
+    pub inside: bool,
+    /// Seconds since it went in, or came out.
+    pub operation_s: f64,
+    /// What it does beside.
+    pub doing: String,
+    /// Seconds since it turned to that.
+    pub doing_s: f64,
+    /// Whether that is waiting for its loader.
+    pub loading: bool,
+    /// Whether that is writing files, which may take its time.
+    pub writing: bool,
+}
+
+impl News {
+    /// What this rank waits for, and for how many seconds; nothing while it works. `alone`: without other ranks.
+    pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
+        match self.inside && !alone {
+            true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
+            false => self.loading.then(|| (self.doing.clone(), self.still())),
+        }
+    }
+
+    /// Seconds since it last turned to anything.
+    fn still(&self) -> f64 {
+        if self.inside { self.operation_s } else { self.doing_s.min(self.operation_s) }
+    }
+
+    /// The last that it is known to have done.
+    fn last(&self) -> String {
+        let still = self.still();
+        match self.inside {
+            true => format!("is in \"{}\" (operation {}) for {still:.0} s", self.name, self.operation),
+            false => format!("{} for {still:.0} s", self.doing),
+        }
+    }
+}
+
+/// Another rank, as seen from this one.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    news: Option<News>,
+    /// When it last gave a sign of life, or when the first was looked for.
+    heard: Instant,
+}
+
+impl Peer {
+    /// One of whom nothing is known.
+    pub fn unheard(now: Instant) -> Self {
+        Self { news: None, heard: now }
+    }
+
+    /// Takes news; only a new beat is a sign of life.
+    pub fn hear(&mut self, news: News, now: Instant) {
+        if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
+            *self = Self { news: Some(news), heard: now };
+        }
+    }
+}
+
+/// How long files may take to be written: file systems that hang come back after minutes.
+const FILES: Duration = Duration::from_secs(600);
+
+/// How many times longer than anything else the start may take, when data sets are copied to the nodes.
+const START: u32 = 10;
+
+/// Ranks named in a sentence at most.
+const NAMED: usize = 8;
+
+/// What there is to say where `me` has waited for `limit`, alone.
+pub fn alone(me: &News) -> String {
+    format!("this rank {}", me.last())
+}
+
+/// The same where nothing is known of the other ranks yet.
+pub fn unknown(me: &News, limit: Duration) -> Option<String> {
+    let (what, waited) = me.waits(false)?;
+    let long = waited >= (limit * START).as_secs_f64();
+    long.then(|| {
+        format!(
+            "waiting in {what} for {waited:.0} s; which ranks have not come is not known before the output folder is there"
+        )
+    })
+}
+
+/// The same among `peers`, of whom this is rank `rank`: nothing if those that are waited for have turned to something else within `limit`
+/// and have given a sign of life within half of it. Of the ranks that wait, those in the earliest operation know best, and the lowest of
+/// them speaks: others have only gone ahead as far as they could.
+pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<String> {
+    let (what, waited) = me.waits(false)?;
+    let others = || peers.iter().enumerate().filter(|(other, _)| *other != rank);
+    if !me.inside {
+        // whoever has gone on to a collective names this rank; where nobody has, the lowest speaks for all
+        let silent = others().filter_map(|(other, peer)| Some((other, peer.news.as_ref()?)));
+        let other_speaks = |(other, news): (usize, &News)| news.inside || (other < rank && news.loading);
+        return (!silent.clone().any(other_speaks)).then(|| {
+            let too = silent.filter(|(_, news)| news.loading).count();
+            format!("{}; so do {too} of {} other ranks", alone(me), peers.len() - 1)
+        });
+    }
+    let (mut missing, mut stuck, mut moving) = (Vec::new(), false, false);
+    for (other, Peer { news, heard }) in others() {
+        let silent = heard.elapsed();
+        let dead = silent > limit / 2;
+        let Some(news) = news else {
+            stuck |= dead;
+            missing.push(format!("rank {other} has given no sign of life"));
+            continue;
+        };
+        let still = Duration::try_from_secs_f64(news.still()).unwrap_or_default();
+        let who = format!("rank {other} on {} (process {})", news.host, news.pid);
+        if dead {
+            stuck = true;
+            let silent = silent.as_secs_f64();
+            missing.push(format!(
+                "{who} has given no sign of life for {silent:.0} s (it or its node has stopped, or its file system hangs); its last: it {}",
+                news.last()
+            ));
+        } else if news.inside && (news.operation, other) < (me.operation, rank) {
+            return None;
+        } else if news.operation < me.operation {
+            stuck |= still > if news.writing { limit.max(FILES) } else { limit };
+            missing.push(format!("{who} {}", news.last()));
+        } else {
+            moving |= still < limit;
+        }
+    }
+    let (all, n) = (peers.len(), missing.len());
+    if n == 0 {
+        let why = format!("although all {all} ranks have come: MPI or the network hangs");
+        return (!moving).then(|| format!("waiting in {what} for {waited:.0} s {why}"));
+    }
+    let rest = if n > NAMED { format!("; and {} more", n - NAMED) } else { String::new() };
+    missing.truncate(NAMED);
+    let named = missing.join("; ");
+    stuck.then(|| format!("waiting in {what} for {waited:.0} s; {n} of {all} ranks not there: {named}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn inside(operation: u64) -> News {
+        let name = "sum of gradients".into();
+        News { operation, name, inside: true, operation_s: 70.0, host: "n1".into(), pid: 12, ..News::default() }
+    }
+
+    fn busy(operation: u64, doing: &str, doing_s: f64) -> News {
+        News { inside: false, doing: doing.into(), doing_s, ..inside(operation) }
+    }
+
+    fn peers(news: &[Option<News>], silent: u64) -> Vec<Peer> {
+        let heard = Instant::now().checked_sub(Duration::from_secs(silent)).unwrap();
+        let peer = |news: &Option<News>| Peer { news: news.clone(), heard };
+        news.iter().map(peer).collect()
+    }
+
+    #[test]
+    fn a_rank_stuck_in_data_is_named() {
+        let all = peers(&[None, Some(busy(4, "waits for data (step 3, worker 1)", 69.0)), Some(inside(5))], 1);
+        assert_eq!(
+            among(&inside(5), 0, &all, LIMIT).unwrap(),
+            "waiting in \"sum of gradients\" (operation 5) for 70 s; 1 of 3 ranks not there: rank 1 on n1 (process 12) waits for data \
+             (step 3, worker 1) for 69 s"
+        );
+        // rank 2 waits too, and leaves it to rank 0 to speak
+        let all = peers(&[Some(inside(5)), Some(busy(4, "waits for data", 69.0)), None], 1);
+        assert_eq!(among(&inside(5), 2, &all, LIMIT), None);
+        // rank 0 has gone ahead, and leaves it to rank 2, which waits in the operation before
+        let all = peers(&[Some(inside(6)), Some(busy(4, "computes step 3", 69.0)), Some(inside(5))], 1);
+        assert_eq!(among(&inside(6), 0, &all, LIMIT), None);
+        assert!(among(&inside(5), 2, &all, LIMIT).unwrap().contains("1 of 3 ranks not there: rank 1 on n1"));
+    }
+
+    #[test]
+    fn where_all_wait_for_data_the_lowest_speaks() {
+        let waits = News { loading: true, ..busy(4, "waits for data (step 3, worker 0)", 65.0) };
+        assert_eq!(waits.waits(true).unwrap(), ("waits for data (step 3, worker 0)".into(), 65.0));
+        assert_eq!(busy(4, "computes step 3", 65.0).waits(false), None);
+        let all = peers(&[Some(waits.clone()), Some(waits.clone()), Some(busy(4, "computes step 3", 65.0))], 1);
+        let text = "this rank waits for data (step 3, worker 0) for 65 s; so do 1 of 2 other ranks";
+        assert_eq!(among(&waits, 0, &all, LIMIT).unwrap(), text);
+        assert_eq!(among(&waits, 1, &all, LIMIT), None);
+        // a rank that waits for this one names it
+        assert_eq!(among(&waits, 0, &peers(&[None, Some(inside(5))], 1), LIMIT), None);
+    }
+
+    #[test]
+    fn ranks_at_work_are_left_alone() {
+        let writing = News { writing: true, ..busy(4, "writes the files of step 3", 300.0) };
+        let left = News { operation_s: 3.0, ..busy(4, "prepares the run", 300.0) };
+        for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, writing.clone()] {
+            assert_eq!(among(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
+        }
+        let forever = News { doing_s: 700.0, operation_s: 700.0, ..writing };
+        assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
+        // a run that begins is given longer
+        assert_eq!(unknown(&inside(5), LIMIT), None);
+        assert!(unknown(&News { operation_s: 601.0, ..inside(5) }, LIMIT).is_some());
+    }
+
+    #[test]
+    fn a_rank_without_a_sign_of_life_is_named_wherever_it_was() {
+        let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 40), LIMIT).unwrap();
+        assert!(text.contains("rank 1 on n1 (process 12) has given no sign of life for 40 s"), "{text}");
+        let text = among(&inside(5), 0, &peers(&[None, None], 40), LIMIT).unwrap();
+        assert!(text.contains("rank 1 has given no sign of life"), "{text}");
+        // nobody has looked for long
+        assert_eq!(among(&inside(5), 0, &peers(&[None, None], 1), LIMIT), None);
+    }
+
+    #[test]
+    fn where_all_have_come_the_network_is_to_blame() {
+        let text = among(&inside(5), 0, &peers(&[None, Some(inside(5))], 1), LIMIT).unwrap();
+        assert!(text.contains("all 2 ranks have come"), "{text}");
+        // who has passed already is no reason to wait
+        let passed = |s| peers(&[None, Some(News { operation_s: s, ..busy(6, "computes step 4", s) })], 1);
+        assert!(among(&inside(5), 0, &passed(61.0), LIMIT).unwrap().contains("all 2 ranks have come"));
+        // the one that kept all waiting has just come, or just left
+        assert_eq!(among(&inside(5), 0, &passed(1.0), LIMIT), None);
+        let come = News { operation_s: 1.0, ..inside(5) };
+        assert_eq!(among(&inside(5), 0, &peers(&[None, Some(come)], 1), LIMIT), None);
+    }
+
+    #[test]
+    fn many_missing_ranks_are_counted() {
+        let all = peers(&vec![None; 100], 40);
+        let text = among(&inside(5), 0, &all, LIMIT).unwrap();
+        assert!(text.contains("99 of 100 ranks not there") && text.ends_with("; and 91 more"), "{text}");
+    }
+
+    #[test]
+    fn the_same_beat_again_is_no_sign_of_life() {
+        let then = Instant::now().checked_sub(Duration::from_secs(50)).unwrap();
+        let mut peer = Peer::unheard(then);
+        peer.hear(News { beat: 3, ..inside(5) }, then);
+        peer.hear(News { beat: 3, ..inside(5) }, Instant::now());
+        assert_eq!(peer.heard, then);
+        peer.hear(News { beat: 4, ..inside(5) }, Instant::now());
+        assert_ne!(peer.heard, then);
+    }
+}
