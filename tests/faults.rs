@@ -113,7 +113,7 @@ fn assert_gone(ranks: &[u32]) {
 #[test]
 fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
     let case = Case::new();
-    let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "400"]);
+    let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "60"]);
     let stopped = running.ranks()[1] as i32;
     signal(stopped, libc::SIGSTOP);
     let text = running.stderr();
