@@ -47,6 +47,7 @@ const UNSAFE: &[&str] = &[
     "loaders/src/mapping.rs",
     "loaders/src/nice.rs",
     "loaders/src/resample/mix.rs",
+    "loaders/src/resample/plane.rs",
     "loaders/src/sigbus.rs",
     "src/backend/cpu/",
     "src/comm/sys.rs",
