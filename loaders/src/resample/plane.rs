@@ -65,10 +65,21 @@ struct Taps {
     first: Vec<usize>,
     /// `2 * pairs` weights an output, in fixed point.
     weights: Vec<i16>,
-    /// For each whole group of outputs, where in its two loads the pairs lie, as 16-bit numbers; none if too far apart.
-    places: Vec<[u8; 2 * LOAD]>,
-    /// For each of them and each pair, the weights.
+    /// Groups of outputs, the last one overlapping; none if too far apart or too few.
+    groups: Vec<Group>,
+    /// For each group and each pair, the weights.
     grouped: Vec<[i16; 2 * GROUP]>,
+}
+
+/// Where a group of outputs finds its inputs.
+#[derive(Debug)]
+struct Group {
+    /// Its first output.
+    start: usize,
+    /// First inputs of its two halves, from which one load each holds a pair for every output.
+    loads: [usize; 2],
+    /// Where in the loads the pairs lie, as 16-bit numbers.
+    places: [u8; 2 * LOAD],
 }
 
 impl Taps {
@@ -96,20 +107,22 @@ impl Taps {
         self.plan = (inputs, shrink, outputs);
     }
 
-    /// Lays places and weights out for whole groups of outputs.
+    /// Lays places and weights out for groups of outputs.
     fn group(&mut self) {
-        self.places.clear();
+        self.groups.clear();
         self.grouped.clear();
         let far = |half: &[usize]| half[GROUP / 2 - 1] - half[0] + 2 > LOAD;
-        if self.first.chunks_exact(GROUP / 2).any(far) {
+        if self.first.windows(GROUP / 2).any(far) {
             return;
         }
-        for (first, weights) in self.first.chunks_exact(GROUP).zip(self.weights.chunks_exact(2 * self.pairs * GROUP)) {
+        for start in starts(self.first.len(), GROUP) {
+            let (first, weights) = (&self.first[start..], &self.weights[start * 2 * self.pairs..]);
             let place = |byte: usize| match byte % 4 {
                 at @ (0 | 2) => (first[byte / 4] - first[byte / 16 * 4] + at / 2) as u8,
                 _ => 0x80,
             };
-            self.places.push(std::array::from_fn(place));
+            let (loads, places) = ([first[0], first[GROUP / 2]], std::array::from_fn(place));
+            self.groups.push(Group { start, loads, places });
             for pair in 0..self.pairs {
                 self.grouped.push(std::array::from_fn(|i| weights[i / 2 * 2 * self.pairs + 2 * pair + i % 2]));
             }
@@ -119,13 +132,21 @@ impl Taps {
     /// The weighted sum of the rows of output `i`.
     fn mix_rows(&self, source: Plane<'_>, i: usize, line: &mut [u8]) {
         let (first, weights) = (self.first[i], &self.weights[i * 2 * self.pairs..][..2 * self.pairs]);
-        let mut done = 0;
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
+        if source.width >= LOAD && is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
-            done = unsafe { mix_rows_avx2(source, first, weights, line) };
+            unsafe {
+                match self.pairs {
+                    1 => return mix_rows_avx2::<1>(source, first, weights, line),
+                    2 => return mix_rows_avx2::<2>(source, first, weights, line),
+                    3 => return mix_rows_avx2::<3>(source, first, weights, line),
+                    4 => return mix_rows_avx2::<4>(source, first, weights, line),
+                    5 => return mix_rows_avx2::<5>(source, first, weights, line),
+                    _ => {}
+                }
+            }
         }
-        for (x, value) in line[..source.width].iter_mut().enumerate().skip(done) {
+        for (x, value) in line[..source.width].iter_mut().enumerate() {
             let at = |k: usize| (first + k).min(source.height - 1) * source.width + x;
             let products = weights.iter().enumerate().map(|(k, &w)| i32::from(source.bytes[at(k)]) * i32::from(w));
             *value = ((products.sum::<i32>() + HALF) >> BITS) as u8;
@@ -134,13 +155,21 @@ impl Taps {
 
     /// The weighted sums of columns.
     fn mix_columns(&self, line: &[u8], out: &mut [u8]) {
-        let mut done = 0;
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
+        if !self.groups.is_empty() && is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
-            done = unsafe { mix_columns_avx2(self, line, out) };
+            unsafe {
+                match self.pairs {
+                    1 => return mix_columns_avx2::<1>(self, line, out),
+                    2 => return mix_columns_avx2::<2>(self, line, out),
+                    3 => return mix_columns_avx2::<3>(self, line, out),
+                    4 => return mix_columns_avx2::<4>(self, line, out),
+                    5 => return mix_columns_avx2::<5>(self, line, out),
+                    _ => {}
+                }
+            }
         }
-        for (x, value) in out.iter_mut().enumerate().skip(done) {
+        for (x, value) in out.iter_mut().enumerate() {
             let (taps, weights) = (&line[self.first[x]..], &self.weights[x * 2 * self.pairs..][..2 * self.pairs]);
             let products = taps.iter().zip(weights).map(|(&byte, &w)| i32::from(byte) * i32::from(w));
             *value = ((products.sum::<i32>() + HALF) >> BITS) as u8;
@@ -148,51 +177,64 @@ impl Taps {
     }
 }
 
-/// Sums of as many columns as are whole loads; their number.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn mix_rows_avx2(source: Plane<'_>, first: usize, weights: &[i16], line: &mut [u8]) -> usize {
-    let (loads, _) = line[..source.width].as_chunks_mut::<LOAD>();
-    for (i, out) in loads.iter_mut().enumerate() {
-        let row = |k: usize| load(&source.bytes[(first + k).min(source.height - 1) * source.width + i * LOAD..]);
-        let mut sums = [_mm256_set1_epi32(HALF); 2];
-        for (pair, weights) in weights.as_chunks::<2>().0.iter().enumerate() {
-            let (upper, lower) = (row(2 * pair), row(2 * pair + 1));
-            let weights = _mm256_set1_epi32(i32::from(weights[1]) << 16 | i32::from(weights[0] as u16));
-            for (sum, bytes) in
-                sums.iter_mut().zip([_mm_unpacklo_epi8(upper, lower), _mm_unpackhi_epi8(upper, lower)])
-            {
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), weights));
-            }
-        }
-        let [low, high] = sums.map(|sum| words(sum));
-        // SAFETY: `out` holds 16 bytes.
-        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm_packus_epi16(low, high)) };
-    }
-    loads.len() * LOAD
+/// Where blocks of `size` start that cover `length`, the last one perhaps overlapping; none if not one fits.
+fn starts(length: usize, size: usize) -> impl Iterator<Item = usize> {
+    let last = length.checked_sub(size);
+    (0..length).step_by(size).map_while(move |start| Some(start.min(last?)))
 }
 
-/// Sums of as many outputs as are in groups; their number.
+/// Sums of `P` pairs of rows from `first` on, in all columns, which are a load at least.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn mix_columns_avx2(columns: &Taps, line: &[u8], out: &mut [u8]) -> usize {
-    let (groups, _) = out.as_chunks_mut::<GROUP>();
-    for (i, (out, places)) in groups.iter_mut().zip(&columns.places).enumerate() {
-        let (low, high) = (columns.first[i * GROUP], columns.first[i * GROUP + GROUP / 2]);
+fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16], line: &mut [u8]) {
+    let Plane { bytes, height, width } = source;
+    let row = |k: usize| &bytes[(first + k).min(height - 1) * width..][..width];
+    let (mut rows, mut factors) = ([[&[] as &[u8]; 2]; P], [_mm256_setzero_si256(); P]);
+    for (p, pair) in weights.as_chunks::<2>().0.iter().enumerate() {
+        rows[p] = [row(2 * p), row(2 * p + 1)];
+        factors[p] = _mm256_set1_epi32(i32::from(pair[1]) << 16 | i32::from(pair[0] as u16));
+    }
+    for start in starts(width, LOAD) {
+        let mut sums = [_mm256_set1_epi32(HALF); 2];
+        for p in 0..P {
+            // SAFETY: each row has `width` bytes, and a block starts 16 before its end at the latest.
+            let (upper, lower) = unsafe { (load(rows[p][0], start), load(rows[p][1], start)) };
+            let halves = [_mm_unpacklo_epi8(upper, lower), _mm_unpackhi_epi8(upper, lower)];
+            for (sum, bytes) in sums.iter_mut().zip(halves) {
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), factors[p]));
+            }
+        }
+        let bytes = _mm_packus_epi16(words(sums[0]), words(sums[1]));
+        let out = &mut line[start..][..LOAD];
+        // SAFETY: `out` holds 16 bytes.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) };
+    }
+}
+
+/// Sums of `P` pairs for each output; there are groups.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn mix_columns_avx2<const P: usize>(columns: &Taps, line: &[u8], out: &mut [u8]) {
+    // outputs are in order, so none reaches further than the last one
+    assert!(columns.first[columns.first.len() - 1] + 2 * P + LOAD <= line.len());
+    for (group, weights) in columns.groups.iter().zip(columns.grouped.as_chunks::<P>().0) {
         // SAFETY: `places` holds 32 bytes.
-        let places = unsafe { _mm256_loadu_si256(places.as_ptr().cast()) };
+        let places = unsafe { _mm256_loadu_si256(group.places.as_ptr().cast()) };
         let mut sum = _mm256_set1_epi32(HALF);
-        for (pair, weights) in columns.grouped[i * columns.pairs..][..columns.pairs].iter().enumerate() {
-            let bytes = _mm256_set_m128i(load(&line[high + 2 * pair..]), load(&line[low + 2 * pair..]));
+        for (p, weights) in weights.iter().enumerate() {
+            // SAFETY: 16 bytes from any pair on lie inside of `line`, as asserted above.
+            let bytes = unsafe {
+                _mm256_set_m128i(load(line, group.loads[1] + 2 * p), load(line, group.loads[0] + 2 * p))
+            };
             // SAFETY: `weights` holds 32 bytes.
             let weights = unsafe { _mm256_loadu_si256(weights.as_ptr().cast()) };
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, places), weights));
         }
         let bytes = _mm_packus_epi16(words(sum), _mm_setzero_si128());
+        let out = &mut out[group.start..][..GROUP];
         // SAFETY: `out` holds 8 bytes.
         unsafe { _mm_storel_epi64(out.as_mut_ptr().cast(), bytes) };
     }
-    columns.places.len() * GROUP
 }
 
 /// Sums without their fraction.
@@ -204,14 +246,17 @@ fn words(sums: __m256i) -> __m128i {
     _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole))
 }
 
-/// The first 16 of these bytes.
+/// 16 bytes from `at` on.
+///
+/// # Safety
+/// They must lie inside of `bytes`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-fn load(bytes: &[u8]) -> __m128i {
-    assert!(bytes.len() >= LOAD);
-    // SAFETY: there are 16 bytes, as just asserted.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+unsafe fn load(bytes: &[u8], at: usize) -> __m128i {
+    debug_assert!(at + LOAD <= bytes.len());
+    // SAFETY: the caller's promise.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) }
 }
 
 #[cfg(test)]
