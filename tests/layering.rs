@@ -49,6 +49,7 @@ const UNSAFE: &[&str] = &[
     "loaders/src/resample/mix.rs",
     "loaders/src/resample/plane.rs",
     "loaders/src/sigbus.rs",
+    "loaders/src/transform/rgb.rs",
     "src/backend/cpu/",
     "src/comm/sys.rs",
     "src/simd.rs",

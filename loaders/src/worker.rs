@@ -12,11 +12,15 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::error::Error;
 use crate::fetch::Fetch;
 use crate::io::{Held, Storage, Want};
+use crate::mapping::populate_fresh;
 use crate::nice;
 use crate::order::{Job, Order};
 use crate::record::OVERHEAD;
 use crate::stats::{SAMPLED, Stages, Tally, Totals};
 use crate::transform::{Pipeline, Scratch};
+
+/// Values of a batch that are brought into memory at a time: 1 MiB, during which no other thread maps anything.
+const STEP: usize = 1 << 18;
 
 /// One batch's memory. It grows to the largest batch and then stays.
 #[derive(Debug, Default)]
@@ -24,11 +28,24 @@ pub(crate) struct Slot {
     pub job: Job,
     /// (N, C, H, W); at least as long as the job needs.
     pub images: Vec<f32>,
+    /// How many of their values are in memory for sure; the rest is as the system gave it.
+    pub touched: usize,
     pub labels: Vec<u32>,
     /// Bytes of the records read.
     pub bytes: u64,
     /// What was wrong with the samples that were left out.
     pub skipped: Vec<Error>,
+}
+
+impl Slot {
+    /// Brings the images' values up to this one into memory, and some more.
+    fn touch(&mut self, end: usize) {
+        if end > self.touched {
+            let end = end.max(self.touched + STEP).min(self.images.len());
+            populate_fresh(&mut self.images[self.touched..end]);
+            self.touched = end;
+        }
+    }
 }
 
 /// The slots that are free. The one given back last goes first: its memory is at hand, and where few are ever in use at
@@ -197,7 +214,7 @@ impl Shared {
         let needed = slot.job.ids.len() * values;
         if slot.images.len() < needed {
             // fresh from the system and so zero already: touched first where the images are written
-            slot.images = vec![0.0; needed];
+            (slot.images, slot.touched) = (vec![0.0; needed], 0);
         }
         slot.labels.clear();
         slot.skipped.clear();
@@ -212,6 +229,7 @@ impl Shared {
                 return Ok(Outcome::Over);
             }
             let (id, kept) = (slot.job.ids[i], slot.labels.len());
+            slot.touch((kept + 1) * values);
             let image = &mut slot.images[kept * values..][..values];
             match self.sample((id, slot.job.epoch), fetch.as_mut().map(|fetch| (fetch, i)), tools, image) {
                 Ok((label, bytes)) => {
