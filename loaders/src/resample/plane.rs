@@ -223,9 +223,8 @@ fn mix_columns_avx2<const P: usize>(columns: &Taps, line: &[u8], out: &mut [u8])
         let mut sum = _mm256_set1_epi32(HALF);
         for (p, weights) in weights.iter().enumerate() {
             // SAFETY: 16 bytes from any pair on lie inside of `line`, as asserted above.
-            let bytes = unsafe {
-                _mm256_set_m128i(load(line, group.loads[1] + 2 * p), load(line, group.loads[0] + 2 * p))
-            };
+            let bytes =
+                unsafe { _mm256_set_m128i(load(line, group.loads[1] + 2 * p), load(line, group.loads[0] + 2 * p)) };
             // SAFETY: `weights` holds 32 bytes.
             let weights = unsafe { _mm256_loadu_si256(weights.as_ptr().cast()) };
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, places), weights));
@@ -321,8 +320,7 @@ mod tests {
             for y in 0..rows {
                 let line: Vec<u8> =
                     (0..width).map(|x| sum(down, y, &|i| bytes[i.min(height - 1) * width + x])).collect();
-                let expected: Vec<u8> =
-                    (0..columns).map(|x| sum(across, x, &|i| line[i.min(width - 1)])).collect();
+                let expected: Vec<u8> = (0..columns).map(|x| sum(across, x, &|i| line[i.min(width - 1)])).collect();
                 assert_eq!(target[y * columns..][..columns], expected, "case {case}, row {y}");
             }
         }

@@ -182,10 +182,10 @@ mod tests {
             assert_eq!(done, columns >= rgb::FEWEST && rgb::is_supported());
             for (i, value) in values.iter().enumerate().filter(|_| done) {
                 let (channel, y, x) = (i / (height * width), i / width % height, i % width);
-                let seen = y.checked_sub(above).filter(|&y| y < rows).zip(x.checked_sub(ahead).filter(|&x| x < columns));
-                let byte = seen.map_or(0, |(y, x)| {
-                    bytes[y * stride + 3 * if flipped { columns - 1 - x } else { x } + channel]
-                });
+                let seen =
+                    y.checked_sub(above).filter(|&y| y < rows).zip(x.checked_sub(ahead).filter(|&x| x < columns));
+                let byte = seen
+                    .map_or(0, |(y, x)| bytes[y * stride + 3 * if flipped { columns - 1 - x } else { x } + channel]);
                 let expected = scales[channel].table[usize::from(byte)];
                 assert_eq!(value.to_bits(), expected.to_bits(), "case {case}: channel {channel}, row {y}, column {x}");
             }
