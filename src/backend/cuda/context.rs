@@ -46,7 +46,11 @@ thread_local! {
 pub fn cards() -> Result<usize, Error> {
     library::require(Library::Driver)?;
     // SAFETY: the driver is there.
-    driver(unsafe { sys::cuInit(0) }, "cuInit", "the driver")?;
+    let begun = unsafe { sys::cuInit(0) };
+    if begun == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+        return Ok(0);
+    }
+    driver(begun, "cuInit", "the driver")?;
     let mut count = 0;
     // SAFETY: the driver is initialised, the pointer valid for the call.
     driver(unsafe { sys::cuDeviceGetCount(&mut count) }, "cuDeviceGetCount", "the number of cards")?;
