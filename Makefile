@@ -5,11 +5,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-slurm test-mpich bench bench-loader lint doc clean
+.PHONY: help setup build demo test test-faults test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu pack-gpu \
+	bench bench-loader lint doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
 RANKS ?= 2
+PYTHON ?= python3
 
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/trireme
 DATA := data/fashion-mnist
@@ -105,6 +107,31 @@ test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead o
 		$(CARGO) test --locked --test comm --test laws -- --test-threads=2
 	@$(MAKE) --no-print-directory build $(DATA)/dataset.json
 	@DATA='$(abspath $(DATA))' tests/mpich/compare.sh '$(abspath $(BIN))' target-mpich/debug/trireme
+
+# NVIDIA's compiler of kernels needs neither a GPU nor a driver. The hash in the list pins what is fetched.
+CUDA_CHECK := $(or $(CARGO_TARGET_DIR),target)/cuda-check
+
+setup-cuda-check: ## NVIDIA's compiler of GPU kernels (90 MB, from PyPI) into target/cuda-check
+	@if ! cmp -s tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; then \
+		$(call install,python3-pip); \
+		rm -rf $(CUDA_CHECK); \
+		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
+			--target $(CUDA_CHECK) -r tests/gpu/nvrtc.txt; \
+		cp tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; \
+	fi
+
+test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, for sm_80, sm_90 and as PTX: registers, spills
+	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK=1 \
+		$(CARGO) test --locked --quiet --lib backend::cuda::compile -- --nocapture
+
+test-gpu: ## on a machine with a GPU: operations, networks and laws on the card
+	@tests/gpu/test.sh
+
+bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same card, one table (under ten minutes)
+	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))
+
+pack-gpu: build ## target/trireme-gpu.tar.xz: binary, tests and an MPI, for a machine with a GPU and nothing else
+	@tests/gpu/pack.sh
 
 bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes; leave the machine alone)
 	@$(BIN) bench step --model resnet20 --batch 128 --threads 2

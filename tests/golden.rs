@@ -6,8 +6,9 @@ mod numerics;
 
 use std::collections::BTreeMap;
 
-use numerics::{Example, Formula, assert_close, assert_near, blend, cpu, golden, magnitude, norm};
+use numerics::{Example, Formula, assert_close, assert_near, blend, cpu, cuda, emulator, golden, magnitude, norm};
 use serde::Deserialize;
+use trireme::backend::cuda::Precision;
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input};
@@ -232,6 +233,9 @@ fn networks_learn_as_in_pytorch() {
         for threads in [1, 2] {
             Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
         }
+        if let Some(cuda) = cuda(Precision::F32) {
+            Run::new(cuda, &file, file.net(name)).check(file.net(name), 10);
+        }
     }
 }
 
@@ -243,6 +247,10 @@ fn imagenet_networks_are_torchvisions() {
     assert!(file.label_smoothing > 0.0 && file.networks.len() == 4);
     for net in &file.networks {
         Run::new(cpu(2), &file, net).check(net, 2);
+        // too large for the stand-in
+        if let Some(card) = emulator::card().then(|| cuda(Precision::F32)).flatten() {
+            Run::new(card, &file, net).check(net, 2);
+        }
     }
 }
 

@@ -6,9 +6,12 @@ mod numerics;
 
 use std::collections::BTreeSet;
 
-use numerics::{BLOCKED, Case, Chooser, Outcome, assert_close, by_the_book, cpu, magnitude, noise, on_every_backend};
+use numerics::{
+    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, by_the_book, cpu, cuda, magnitude, noise,
+    on_every_backend,
+};
 use trireme::backend::Backend;
-use trireme::backend::cpu::Cpu;
+use trireme::backend::cuda::Precision;
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 
@@ -152,20 +155,24 @@ fn gradients_are_the_slopes_of_the_forward_pass() {
     on_every_backend!(check_slopes(&all));
 }
 
-/// The CPU gives what the reference gives, in every layout, with one thread and two.
+/// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
 fn assert_parity(cases: Vec<Case>) {
-    let backends = [(cpu(1), 1), (cpu(2), 2)];
+    let backends = [(cpu(1), "1 thread"), (cpu(2), "2 threads")];
+    let cuda = cuda(Precision::F32);
     for case in cases {
         let case = off_corners(case, 1e-4);
         let want = by_the_book(&case);
-        for (backend, threads) in &backends {
-            BLOCKED.iter().for_each(|&block| assert_agrees(backend, *threads, block, &case, &want));
+        for (backend, name) in &backends {
+            BLOCKED.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
+        }
+        if let Some(cuda) = &cuda {
+            CHANNELS_LAST.iter().for_each(|&block| assert_agrees(cuda, "cuda", block, &case, &want));
         }
     }
 }
 
-fn assert_agrees(backend: &Cpu, threads: usize, block: usize, case: &Case, want: &Outcome) {
-    let what = format!("{:?} of {} x {} in blocks of {block} on {threads} thread(s)", case.op, case.n, case.shape);
+fn assert_agrees<B: Backend>(backend: &B, name: &str, block: usize, case: &Case, want: &Outcome) {
+    let what = format!("{:?} of {} x {} in blocks of {block} on {name}", case.op, case.n, case.shape);
     let got = case.run(backend, block, true);
     let close = |of: &str, got: &[f32], want: &[f32]| {
         assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);

@@ -5,6 +5,7 @@
 mod numerics;
 
 use numerics::{assert_close, cpu, magnitude, noise};
+use trireme::backend::cuda::Precision;
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
@@ -99,6 +100,9 @@ macro_rules! everywhere {
         $f(|| Reference, "reference");
         $f(|| cpu(1), "cpu, 1 thread");
         $f(|| cpu(2), "cpu, 2 threads");
+        if numerics::cuda(Precision::F32).is_some() {
+            $f(|| numerics::cuda(Precision::F32).expect("it was there"), "cuda");
+        }
     };
 }
 
@@ -154,20 +158,34 @@ fn networks_with_branches_are_the_same_everywhere() {
         let mut reference = graph(Reference, net.clone(), 6, 1);
         let want = train(&mut reference, rows.all(), 0.2, Turn::ONLY);
         let want_gradients = gradients(&reference);
-        for threads in [1, 2] {
-            let mut graph = graph(cpu(threads), net.clone(), 6, 1);
-            for pass in ["first", "second"] {
-                let what = format!("{}, {pass} pass on {threads} thread(s)", net.name);
-                let got = train(&mut graph, rows.all(), 0.2, Turn::ONLY);
-                assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{what}: {got:?}, expected {want:?}");
-                assert_eq!((got.top1, got.top5, got.count), (want.top1, want.top5, want.count), "{what}");
-                assert_gradients(&what, &graph, &want_gradients, 1e-4);
-            }
-            let ((got, counts), (want, want_counts)) = (statistics(&graph), statistics(&reference));
-            assert_eq!(counts, want_counts);
-            assert_close("statistics", &got, &want, 1e-5 * magnitude(&want));
+        let want_statistics = statistics(&reference);
+        let expected = (want, want_gradients.as_slice(), &want_statistics);
+        check_passes(graph(cpu(1), net.clone(), 6, 1), &rows, "1 thread", expected);
+        check_passes(graph(cpu(2), net.clone(), 6, 1), &rows, "2 threads", expected);
+        if let Some(cuda) = numerics::cuda(Precision::F32) {
+            check_passes(graph(cuda, net.clone(), 6, 1), &rows, "cuda", expected);
         }
     }
+}
+
+/// Four passes over the same rows, since a device may run the first, record the second and replay the others: sums, gradients and
+/// statistics are those that are expected, each time.
+fn check_passes<B: Backend>(
+    mut graph: Graph<B>,
+    rows: &Rows,
+    name: &str,
+    (want, gradients, want_statistics): (LossSums, &[Vec<f32>], &(Vec<f32>, Vec<f64>)),
+) {
+    for pass in 1..5 {
+        let what = format!("{}, pass {pass} on {name}", graph.net().name);
+        let got = train(&mut graph, rows.all(), 0.2, Turn::ONLY);
+        assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{what}: {got:?}, expected {want:?}");
+        assert_eq!((got.top1, got.top5, got.count), (want.top1, want.top5, want.count), "{what}");
+        assert_gradients(&what, &graph, gradients, 1e-4);
+    }
+    let ((got, counts), (want, want_counts)) = (statistics(&graph), want_statistics);
+    assert_eq!(&counts, want_counts);
+    assert_close("statistics", &got, want, 1e-5 * magnitude(want));
 }
 
 /// The last batch's statistics, pooled, and the values per channel of each batch normalisation.

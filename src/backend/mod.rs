@@ -271,6 +271,11 @@ pub trait Backend: Sized + 'static {
         0
     }
 
+    /// Bytes that are free, where the device's memory is its own.
+    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+        Ok(None)
+    }
+
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::accumulate::{Accumulator, Gather};
 use super::init;
-use super::memory::{Memory, NodeFacts};
+use super::memory::{Memory, Need, NodeFacts};
 use super::params::Layout;
 use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_specs};
 use super::profile::{NodeSpan, NodeTime};
@@ -118,8 +118,14 @@ impl<B: Backend> Graph<B> {
         let layout = Layout::new(&backend, &net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
-        let weights = Arena::new(&backend, &layout.chunks)?;
         let train = purpose != Purpose::Infer;
+        let need = Need {
+            parameters: 4 * (1 + usize::from(train)) * layout.chunks.iter().sum::<usize>(),
+            activations: 4 * memory.buffers.iter().sum::<usize>(),
+            workspace: backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>(),
+        };
+        need.check(&net, batch, backend.free_bytes()?)?;
+        let weights = Arena::new(&backend, &layout.chunks)?;
         let grads = Arena::new(&backend, if train { &layout.chunks } else { &[] })?;
         let norms = norm_places(&net, &shapes);
         let running = initial_running(&norms);

@@ -1,6 +1,7 @@
 //! Which tensors share memory: buffers for activations and their gradients, settled once for the largest batch.
 
 use super::spec::{Id, NetSpec};
+use crate::backend::Error;
 
 /// What the planner must know of a node beyond its inputs.
 #[derive(Clone, Copy, Debug)]
@@ -143,5 +144,69 @@ impl Memory {
         let tensors = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
         Self { buffers: pool.sizes, tensors, moves: Vec::new(), loss: 0, activation_elems }
+    }
+}
+
+/// Bytes of a graph by what they are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// Parameters, and their gradients.
+    pub parameters: usize,
+    /// Activations and their gradients.
+    pub activations: usize,
+    /// Work space and private memory of the operations, which have taken theirs already.
+    pub workspace: usize,
+}
+
+impl Need {
+    /// Fails where a device has fewer bytes free than parameters and activations of `batch` rows need, and says what would fit.
+    pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
+        let need = self.parameters + self.activations;
+        let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
+        let mb = |bytes: usize| format!("{:.0} MB", bytes as f64 / 1e6);
+        // activations grow with the batch, parameters do not
+        let fits = batch as f64 * free.saturating_sub(self.parameters) as f64 / self.activations.max(1) as f64;
+        let advice = match fits as usize {
+            0 => "not even one image a rank would fit".into(),
+            rows => format!("about {rows} images a rank would fit: try a smaller batch, more workers or more ranks"),
+        };
+        Err(Error::DeviceMemory {
+            what: format!("{} at {batch} images", net.name),
+            need: format!(
+                "{} (parameters and gradients {}, activations {}), beside {} of work space that it has",
+                mb(need),
+                mb(self.parameters),
+                mb(self.activations),
+                mb(self.workspace)
+            ),
+            have: format!("{} are free; {advice}", mb(free)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::op::Shape;
+
+    #[test]
+    fn what_does_not_fit_is_said_with_what_would() {
+        let net = NetSpec::new("net", Shape::vector(1));
+        let need = Need { parameters: 40_000_000, activations: 960_000_000, workspace: 7_000_000 };
+        assert!(need.check(&net, 96, None).is_ok());
+        assert!(need.check(&net, 96, Some(1_000_000_000)).is_ok());
+        let error = need.check(&net, 96, Some(540_000_000)).unwrap_err().to_string();
+        for part in [
+            "net at 96 images needs 1000 MB",
+            "gradients 40 MB",
+            "activations 960 MB",
+            "7 MB of work space",
+            "540 MB are free",
+            "about 50 images",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let error = need.check(&net, 96, Some(30_000_000)).unwrap_err().to_string();
+        assert!(error.contains("not even one image"), "{error}");
     }
 }

@@ -12,6 +12,11 @@ use std::sync::OnceLock;
 /// Libraries in the order in which each finds those that it needs.
 const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
 
+/// Whether tests must run on this machine's own card: TRIREME_TEST_GPU=1, as `make test-gpu` says.
+pub fn card() -> bool {
+    std::env::var("TRIREME_TEST_GPU").is_ok_and(|value| value == "1")
+}
+
 /// Why the stand-ins cannot run here.
 fn obstacle() -> Option<&'static str> {
     let works = |program: &str| {
@@ -66,6 +71,10 @@ pub fn available(count: usize) -> bool {
 /// Gives false, and says so, where they cannot run or where a real driver is found first.
 pub fn load(tests: usize) -> bool {
     static LOADED: OnceLock<bool> = OnceLock::new();
+    assert!(
+        !card(),
+        "TRIREME_TEST_GPU=1, but there is no GPU, or one of its libraries is missing: see `trireme doctor`"
+    );
     available(tests)
         && *LOADED.get_or_init(|| {
             let Some(folder) = folder() else { return false };

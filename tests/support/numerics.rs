@@ -5,9 +5,14 @@
 
 use std::path::Path;
 
+/// The GPU's stand-in.
+#[path = "emulator.rs"]
+pub mod emulator;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use trireme::backend::cpu::Cpu;
+use trireme::backend::cuda::{self, Cuda, Precision, Settings};
 use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{
@@ -18,19 +23,35 @@ use trireme::backend::{
 pub const PLAIN: &[usize] = &[1];
 /// See [`PLAIN`].
 pub const BLOCKED: &[usize] = &[1, 8, 16];
+/// See [`PLAIN`]; 0 = all channels side by side.
+pub const CHANNELS_LAST: &[usize] = &[0];
 
 /// The CPU backend with this many threads.
 pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Calls a function generic over the backend as `f(&backend, name, layouts, ...)`: the reference, the CPU with 1 and 2 threads.
+/// The CUDA backend on the first card, else on the stand-in for one; says so where neither is there.
+pub fn cuda(precision: Precision) -> Option<Cuda> {
+    if !cuda::cards().is_ok_and(|n| n > 0) && !emulator::load(1) {
+        return None;
+    }
+    // bits that come out again, and no clock
+    let settings = Settings { precision, deterministic: true, ..Settings::default() };
+    Some(Cuda::open(0, settings).unwrap_or_else(|e| panic!("{e}")))
+}
+
+/// Calls a function generic over the backend as `f(&backend, name, layouts, ...)`: the reference, the CPU with 1 and 2 threads, a
+/// GPU or its stand-in.
 #[allow(unused_macros)]
 macro_rules! on_every_backend {
     ($f:ident($($arg:expr),*)) => {
         $f(&trireme::backend::reference::Reference, "reference", $crate::numerics::PLAIN $(, $arg)*);
         $f(&$crate::numerics::cpu(1), "cpu, 1 thread", $crate::numerics::BLOCKED $(, $arg)*);
         $f(&$crate::numerics::cpu(2), "cpu, 2 threads", $crate::numerics::BLOCKED $(, $arg)*);
+        if let Some(cuda) = $crate::numerics::cuda(trireme::backend::cuda::Precision::F32) {
+            $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
+        }
     };
 }
 #[allow(unused_imports)]
@@ -209,6 +230,7 @@ impl Case {
     /// the gradient of the output comes as two summands if the plan takes them. Padded channels must come out zero.
     pub fn run<B: Backend>(&self, backend: &B, block: usize, split: bool) -> Outcome {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
+        let block = if block == 0 { self.shape.c } else { block };
         let x_desc = TensorDesc { n: self.n, shape: self.shape, block };
         let shapes = vec![logical(&self.op, self.shape); self.op.arity()];
         let request = Request {

@@ -22,5 +22,5 @@ pub(super) fn backward(
     // SAFETY: the caller has seen that y and dy hold (rows, channels); partial is checked above.
     unsafe { shared.launch("bias_backward", grid, &args)? };
     // SAFETY: the caller has seen that the bias has a value a channel.
-    unsafe { shared.launch("bias_gradient", shared.grid(channels), &[at, U32(grid.1), At(dbias), count]) }
+    unsafe { shared.launch("bias_gradient", shared.grid(32 * channels), &[at, U32(grid.1), At(dbias), count]) }
 }

@@ -70,8 +70,13 @@ impl Drop for Program {
     }
 }
 
-/// Compiles the kernels; `op` says for whom. The library must be there.
+/// Compiles the kernels. The library must be there.
 pub fn compile(precision: Precision, target: Target) -> Result<Vec<u8>, Error> {
+    compile_with(precision, target, &[]).map(|(code, _)| code)
+}
+
+/// Compiles the kernels, with these options too; gives the code and the compiler's log.
+fn compile_with(precision: Precision, target: Target, more: &[&str]) -> Result<(Vec<u8>, String), Error> {
     let op = format!("the kernels in {precision} for {}", target.architecture());
     let text = |s: String| CString::new(s).map_err(|e| Error::Unsupported { op: op.clone(), why: e.to_string() });
     let (source, name) = (text(source())?, text("trireme.cu".into())?);
@@ -82,7 +87,8 @@ pub fn compile(precision: Precision, target: Target) -> Result<Vec<u8>, Error> {
         sys::nvrtcCreateProgram(&mut program.0, source.as_ptr(), name.as_ptr(), 0, none, none)
     };
     nvrtc(status, "nvrtcCreateProgram", &op)?;
-    let options = options(precision, target).into_iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let more = more.iter().map(|o| (*o).into());
+    let options = options(precision, target).into_iter().chain(more).map(text).collect::<Result<Vec<_>, _>>()?;
     let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
     // SAFETY: the program is valid, and so are as many strings as said.
     let status = unsafe { sys::nvrtcCompileProgram(program.0, pointers.len() as i32, pointers.as_ptr()) };
@@ -105,7 +111,7 @@ pub fn compile(precision: Precision, target: Target) -> Result<Vec<u8>, Error> {
                 nvrtc(sys::nvrtcGetPTX(program.0, code.as_mut_ptr().cast()), "nvrtcGetPTX", &op)?;
             }
         }
-        Ok(code)
+        Ok((code, log(&program, &op)?))
     }
 }
 
@@ -152,9 +158,11 @@ mod tests {
     use super::super::library::Library;
     use super::*;
 
-    /// Whether NVRTC is there; says so if not.
+    /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
     fn nvrtc_is_there() -> bool {
         let found = library::require(Library::Nvrtc);
+        let must = std::env::var_os("TRIREME_CUDA_CHECK").is_some();
+        assert!(!must || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
         if let Err(e) = &found {
             // past the test harness, which keeps what tests print
             let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): the kernels are not compiled: {e}");
@@ -169,10 +177,43 @@ mod tests {
         }
         for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
             for target in [Target::Card(8, 0), Target::Card(9, 0), Target::Ptx(7, 5)] {
-                let code = compile(precision, target).unwrap_or_else(|e| panic!("{e}"));
+                let verbose = ["--ptxas-options=-v"];
+                let (code, log) = compile_with(precision, target, &verbose).unwrap_or_else(|e| panic!("{e}"));
                 assert!(code.len() > 10_000, "{precision} for {target:?}: {} bytes", code.len());
+                if let Target::Card(..) = target {
+                    println!("{precision} for {}: {}", target.architecture(), pressure(&log));
+                }
             }
         }
+    }
+
+    /// The most registers and the most shared memory that a kernel takes, and which kernels spill, from the assembler's log.
+    fn pressure(log: &str) -> String {
+        let number = |text: &str, unit: &str| {
+            let before = text.split(unit).next()?;
+            before.rsplit(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse::<u32>().ok()
+        };
+        let (mut kernel, mut kernels, mut registers, mut shared) = ("", 0, 0, 0);
+        let mut spills = Vec::new();
+        for line in log.lines() {
+            if let Some((_, name)) = line.split_once("Function properties for ") {
+                (kernel, kernels) = (name.trim(), kernels + 1);
+            }
+            if line.contains("bytes spill stores") {
+                let bytes = number(line, " bytes spill stores").filter(|bytes| *bytes > 0);
+                spills.extend(bytes.map(|bytes| format!("{kernel} {bytes} bytes")));
+            }
+            if line.contains("Used ") {
+                registers = registers.max(number(line, " registers").unwrap_or(0));
+                shared =
+                    shared.max(if line.contains(" bytes smem") { number(line, " bytes smem").unwrap_or(0) } else { 0 });
+            }
+        }
+        assert!(kernels > 0 && registers > 0, "no kernels in the log:\n{log}");
+        // a block has 48 KiB without asking for more
+        assert!(shared <= 48 << 10, "{shared} bytes of shared memory");
+        let spills = if spills.is_empty() { "nothing spills".into() } else { format!("spills: {}", spills.join(", ")) };
+        format!("{kernels} kernels, at most {registers} registers and {shared} bytes of shared memory, {spills}")
     }
 
     #[test]

@@ -46,11 +46,12 @@ thread_local! {
 pub fn cards() -> Result<usize, Error> {
     library::require(Library::Driver)?;
     // SAFETY: the driver is there.
-    let begun = unsafe { sys::cuInit(0) };
-    if begun == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+    let status = unsafe { sys::cuInit(0) };
+    if status == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+        // also where CUDA_VISIBLE_DEVICES hides them all
         return Ok(0);
     }
-    driver(begun, "cuInit", "the driver")?;
+    driver(status, "cuInit", "the driver")?;
     let mut count = 0;
     // SAFETY: the driver is initialised, the pointer valid for the call.
     driver(unsafe { sys::cuDeviceGetCount(&mut count) }, "cuDeviceGetCount", "the number of cards")?;

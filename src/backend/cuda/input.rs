@@ -86,6 +86,10 @@ impl Feed {
         let data = bytes(images);
         let place = Some((data.as_ptr() as usize, data.len()));
         let sent = self.slots.borrow().iter().position(|s| s.as_ref().is_some_and(|s| s.holds == place));
+        // whatever else was sent ahead is not what came next
+        for slot in self.slots.borrow_mut().iter_mut().flatten() {
+            slot.holds = None;
+        }
         let i = match sent {
             Some(i) => i,
             None => self.send(shared, images)?,

@@ -4,7 +4,6 @@
 //! first, and everything else in this backend comes after [`require`].
 
 use std::ffi::CStr;
-use std::sync::OnceLock;
 
 use cudarc::{cublaslt, cudnn, driver, nvrtc};
 
@@ -59,17 +58,15 @@ impl Library {
     }
 
     fn present(self) -> bool {
-        static KNOWN: OnceLock<[bool; 4]> = OnceLock::new();
         // SAFETY: each only opens and closes the library; NVIDIA's have no initialisers that could do harm.
-        let look = || unsafe {
-            [
-                driver::sys::is_culib_present(),
-                nvrtc::sys::is_culib_present(),
-                cudnn::sys::is_culib_present(),
-                cublaslt::sys::is_culib_present(),
-            ]
-        };
-        KNOWN.get_or_init(look)[self as usize]
+        unsafe {
+            match self {
+                Library::Driver => driver::sys::is_culib_present(),
+                Library::Nvrtc => nvrtc::sys::is_culib_present(),
+                Library::Cudnn => cudnn::sys::is_culib_present(),
+                Library::CublasLt => cublaslt::sys::is_culib_present(),
+            }
+        }
     }
 
     /// Its version, in words; the library must be there.

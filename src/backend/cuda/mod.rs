@@ -131,6 +131,10 @@ impl Backend for Cuda {
         self.shared.scratch_bytes()
     }
 
+    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+        self.shared.context().memory().map(|(free, _)| Some(free))
+    }
+
     fn alloc(&self, elems: usize) -> Result<CudaBuf, Error> {
         self.shared.start()?;
         self.shared.alloc(elems, "tensors")

@@ -48,17 +48,16 @@ impl Plan {
         let x = r.x[0];
         let c = x.shape.c;
         let splits = shared.column_grid(x.n * x.shape.plane(), c).1 as usize;
-        let train = |elems: usize| if r.train { elems } else { 0 };
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
             x,
-            partial: shared.alloc(train(4 * splits * c), r.name)?,
-            statistics: shared.alloc(train(4 * c), r.name)?,
+            partial: shared.alloc(4 * splits * c, r.name)?,
+            statistics: shared.alloc(4 * c, r.name)?,
             seen: shared.pinned(2 * c, r.name)?,
             sums: shared.pinned(2 * c, r.name)?,
             affine: shared.alloc(3 * c, r.name)?,
-            slopes: shared.alloc(train(3 * c), r.name)?,
+            slopes: shared.alloc(3 * c, r.name)?,
             whole: None,
             n: (x.n * x.shape.plane()) as f64,
         })
@@ -88,7 +87,7 @@ impl Plan {
         unsafe {
             shared.launch("norm_moments", grid, &[At(x), partial, rows, channels])?;
             let args = [At(x), partial, U32(grid.1), rows, channels, gamma, beta, eps, statistics, seen, affine];
-            shared.launch("norm_statistics", shared.grid(c), &args)?;
+            shared.launch("norm_statistics", shared.grid(32 * c), &args)?;
         }
         self.n = self.rows() as f64;
         let Some(ranks) = pass.across else {
@@ -174,7 +173,7 @@ impl Planned<Cuda> for Plan {
             let sums = At(self.sums.address());
             let (dgamma, dbeta) = (At(dgamma), At(dbeta));
             let args = [partial, U32(grid.1), statistics, n, channels, eps, affine, dgamma, dbeta, sums, slopes];
-            shared.launch("norm_gradients", shared.grid(c), &args)?;
+            shared.launch("norm_gradients", shared.grid(32 * c), &args)?;
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {

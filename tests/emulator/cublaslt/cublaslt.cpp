@@ -1,4 +1,4 @@
-// The stand-in cuBLASLt: matrix products in plain loops, f32 sums, with the epilogues bias, ReLU and bias gradients. Attributes are
+// The stand-in cuBLASLt: matrix products in plain loops, f64 sums, with the epilogues bias, ReLU and bias gradients. Attributes are
 // checked by size, as cuBLASLt does.
 #include <cstdio>
 #include <cstdlib>
@@ -108,7 +108,7 @@ static uint64_t fingerprint(const Product& p) {
     return fnv(of, sizeof of);
 }
 
-__attribute__((target_clones("avx2", "default"))) static void add_scaled(float* to, float factor, const float* from, size_t count) {
+__attribute__((target_clones("arch=haswell", "default"))) static void add_scaled(double* to, double factor, const float* from, size_t count) {
     for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
@@ -121,7 +121,8 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
         return rounds ? tf32(value) : value;
     };
     // a packed as [k][m], so that one column of d is built up from its columns
-    std::vector<float> packed(p.k * p.m), column(p.m), sums(std::max(p.m, p.n), 0.0f);
+    std::vector<float> packed(p.k * p.m);
+    std::vector<double> column(p.m), sums(std::max(p.m, p.n), 0.0);
     for (uint64_t k = 0; k < p.k; ++k)
         for (uint64_t m = 0; m < p.m; ++m) {
             packed[k * p.m + m] = factor(a, p.desc.transpose_a ? p.at(p.a, k, m) : p.at(p.a, m, k));
@@ -129,7 +130,7 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
         }
     auto* bias = reinterpret_cast<void*>(p.desc.bias);
     for (uint64_t n = 0; n < p.n; ++n) {
-        std::fill(column.begin(), column.end(), 0.0f);
+        std::fill(column.begin(), column.end(), 0.0);
         for (uint64_t i = 0; i < p.k; ++i) {
             uint64_t k = (i + first) % p.k;
             float value = factor(b, p.desc.transpose_b ? p.at(p.b, n, k) : p.at(p.b, k, n));
@@ -137,7 +138,7 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
             add_scaled(column.data(), value, &packed[k * p.m], p.m);
         }
         for (uint64_t m = 0; m < p.m; ++m) {
-            float value = alpha * column[m];
+            float value = (float)(alpha * column[m]);
             if (beta != 0) value += beta * read(reinterpret_cast<const void*>(c), out, p.at(p.c, m, n));
             if (p.desc.epilogue == EPILOGUE_BIAS || p.desc.epilogue == EPILOGUE_RELU_BIAS) value += read(bias, kept, m);
             if ((p.desc.epilogue == EPILOGUE_RELU || p.desc.epilogue == EPILOGUE_RELU_BIAS) && value < 0) value = 0;
@@ -145,7 +146,7 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
         }
     }
     uint64_t count = p.desc.epilogue == EPILOGUE_BGRADA ? p.m : p.desc.epilogue == EPILOGUE_BGRADB ? p.n : 0;
-    for (uint64_t i = 0; i < count; ++i) write(bias, kept, i, sums[i]);
+    for (uint64_t i = 0; i < count; ++i) write(bias, kept, i, (float)sums[i]);
 }
 
 extern "C" {

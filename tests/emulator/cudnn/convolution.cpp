@@ -1,16 +1,16 @@
-// Convolutions in plain loops: operands are gathered by their strides into packed f32, sums are in f32 over taps and channels (and
-// over images in f64 for filters), results scattered by strides.
+// Convolutions in plain loops: operands are gathered by their strides and results scattered by them; sums are in f64, so that what
+// error remains is the backend's own.
 #include <algorithm>
 
 #include "problem.h"
 
 namespace emulator {
 
-using Floats = std::vector<float>;
+using Values = std::vector<double>;
 
 /// In the order n, h, w, c.
-static Floats gather(const Tensor& t, const std::map<int64_t, CUdeviceptr>& memory, bool rounds) {
-    Floats packed(t.elements());
+static Values gather(const Tensor& t, const std::map<int64_t, CUdeviceptr>& memory, bool rounds) {
+    Values packed(t.elements());
     auto* from = reinterpret_cast<const void*>(memory.at(t.id));
     size_t i = 0;
     for (int64_t n = 0; n < t.dims[0]; ++n)
@@ -23,7 +23,7 @@ static Floats gather(const Tensor& t, const std::map<int64_t, CUdeviceptr>& memo
     return packed;
 }
 
-__attribute__((target_clones("avx2", "default"))) static void add_scaled(float* to, float factor, const float* from, size_t count) {
+__attribute__((target_clones("arch=haswell", "default"))) static void add_scaled(double* to, double factor, const double* from, size_t count) {
     for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
@@ -41,11 +41,11 @@ static void taps(const Problem& o, int64_t n, F f) {
                 }
 }
 
-static Floats forward(const Problem& o, const Floats& x, const Floats& w) {
+static Values forward(const Problem& o, const Values& x, const Values& w) {
     size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
     size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
     // filters with their outputs side by side: [tap][channel][output]
-    Floats turned(w.size()), y(o.y.elements(), 0.0f);
+    Values turned(w.size()), y(o.y.elements(), 0.0);
     for (size_t i = 0; i < k; ++i)
         for (size_t t = 0; t < rs; ++t)
             for (size_t j = 0; j < cg; ++j) turned[(t * cg + j) * k + i] = w[(i * rs + t) * cg + j];
@@ -58,10 +58,10 @@ static Floats forward(const Problem& o, const Floats& x, const Floats& w) {
     return y;
 }
 
-static Floats backward_data(const Problem& o, const Floats& w, const Floats& dy) {
+static Values backward_data(const Problem& o, const Values& w, const Values& dy) {
     size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
     size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
-    Floats dx(o.x.elements(), 0.0f);
+    Values dx(o.x.elements(), 0.0);
     for (int64_t n = 0; n < o.x.dims[0]; ++n)
         taps(o, n, [&](size_t out, size_t tap, size_t in) {
             for (size_t i = 0; i < k; ++i)
@@ -70,20 +70,16 @@ static Floats backward_data(const Problem& o, const Floats& w, const Floats& dy)
     return dx;
 }
 
-static Floats backward_filter(const Problem& o, const Floats& x, const Floats& dy, int64_t first) {
+static Values backward_filter(const Problem& o, const Values& x, const Values& dy, int64_t first) {
     size_t k = (size_t)o.y.dims[1], c = (size_t)o.x.dims[1], g = (size_t)o.groups(), kg = k / g, cg = c / g;
     size_t rs = (size_t)(o.w.dims[2] * o.w.dims[3]);
-    std::vector<double> sum(o.w.elements(), 0.0);
-    Floats one(o.w.elements());
-    for (int64_t i = 0; i < o.x.dims[0]; ++i) {
-        std::fill(one.begin(), one.end(), 0.0f);
+    Values sum(o.w.elements(), 0.0);
+    for (int64_t i = 0; i < o.x.dims[0]; ++i)
         taps(o, (first + i) % o.x.dims[0], [&](size_t out, size_t tap, size_t in) {
             for (size_t j = 0; j < k; ++j)
-                add_scaled(&one[(j * rs + tap) * cg], dy[out * k + j], &x[in * c + j / kg * cg], cg);
+                add_scaled(&sum[(j * rs + tap) * cg], dy[out * k + j], &x[in * c + j / kg * cg], cg);
         });
-        for (size_t j = 0; j < one.size(); ++j) sum[j] += one[j];
-    }
-    return Floats(sum.begin(), sum.end());
+    return sum;
 }
 
 static float after(const Pointwise& op, float value, float other) {
@@ -95,14 +91,14 @@ static float after(const Pointwise& op, float value, float other) {
 }
 
 /// Scales, adds what was there, does what follows, and writes by strides.
-static void scatter(const Problem& o, const Tensor& t, const Floats& packed, const std::map<int64_t, CUdeviceptr>& memory) {
+static void scatter(const Problem& o, const Tensor& t, const Values& packed, const std::map<int64_t, CUdeviceptr>& memory) {
     auto* to = reinterpret_cast<void*>(memory.at(o.result.id));
     size_t i = 0;
     for (int64_t n = 0; n < t.dims[0]; ++n)
         for (int64_t h = 0; h < t.dims[2]; ++h)
             for (int64_t w = 0; w < t.dims[3]; ++w)
                 for (int64_t c = 0; c < t.dims[1]; ++c, ++i) {
-                    float value = (float)o.alpha * packed[i];
+                    float value = (float)(o.alpha * packed[i]);
                     size_t at = o.result.at(n, c, h, w);
                     if (o.beta != 0) value += (float)o.beta * read(to, o.result.element, at);
                     for (const Pointwise& op : o.after) {

@@ -114,6 +114,8 @@ struct Stream {
     bool blocking;
     std::vector<Work> queue;
     size_t next = 0;
+    /// Its next piece of work has begun to wait for an event.
+    bool waits = false;
     std::shared_ptr<Capture> capture;
     std::vector<int> frontier;
 };

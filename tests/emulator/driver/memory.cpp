@@ -58,11 +58,11 @@ std::string describe_address(CUdeviceptr at) {
     return text;
 }
 
-/// A bad address within the device's range gets a sentence before the process dies of it; any other goes to the handler before.
+/// A bad address within the device's range, or in its work, gets a sentence before the process dies of it; any other goes to the handler before.
 static void on_fault(int number, siginfo_t* info, void* context) {
     static CUdeviceptr at;
     at = reinterpret_cast<CUdeviceptr>(info->si_addr);
-    if (range_begin && at >= range_begin && at < range_begin + RANGE) {
+    if (open_depth || (range_begin && at >= range_begin && at < range_begin + RANGE)) {
         on_fresh_stack([] {
             refuse(CUDA_ERROR_ILLEGAL_ADDRESS, "%s touched device memory at %s", open_depth ? label->c_str() : "the host",
                    describe_address(at).c_str());

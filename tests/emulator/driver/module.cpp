@@ -1,4 +1,5 @@
 // Modules, functions and launches. A module is a shared library that the stand-in NVRTC compiled, loaded from memory.
+#include <atomic>
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -76,7 +77,11 @@ static CUresult load(const std::vector<char>& library, CUmodule* to) {
         if (n <= 0) break;
         written += (size_t)n;
     }
-    std::string path = "/proc/self/fd/" + std::to_string(file);
+    // The loader takes two libraries of one path for one, and a library that it cannot unload keeps its path: each gets its own.
+    static std::atomic<unsigned> count{0};
+    std::string path = "/proc/self/";
+    for (unsigned i = count++; i > 0; --i) path += "./";
+    path += "fd/" + std::to_string(file);
     void* handle = written == library.size() ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (!handle) close(file);
     if (!handle) return refuse(CUDA_ERROR_INVALID_IMAGE, "a module does not load: %s", dlerror());

@@ -22,7 +22,7 @@ std::shared_ptr<Stream> stream_of(CUstream handle) {
     auto number = reinterpret_cast<uintptr_t>(handle);
     if (number <= 2) {
         auto& stream = defaults[current_device()];
-        if (!stream) stream = std::make_shared<Stream>(Stream{current_device(), true, {}, 0, nullptr, {}});
+        if (!stream) stream = std::make_shared<Stream>(Stream{current_device(), true});
         return stream;
     }
     auto found = streams().find(handle);
@@ -44,7 +44,11 @@ static bool idle(const Stream& stream) { return stream.next == stream.queue.size
 static void step(Stream& stream) {
     Work work = std::move(stream.queue[stream.next++]);
     if (idle(stream)) stream.queue.clear(), stream.next = 0;
-    if (work.wait) complete(*work.wait, work.ticket);
+    if (work.wait) {
+        stream.waits = true;
+        complete(*work.wait, work.ticket);
+        stream.waits = false;
+    }
     if (work.run) {
         running(work.label);
         work.run();
@@ -55,13 +59,13 @@ static void step(Stream& stream) {
     }
 }
 
-/// In the random order, other streams get on now and then.
+/// In the random order, other streams get on now and then; not those that wait for an event.
 static void wander() {
     if (settings().order != Settings::Random || streams().empty()) return;
     while (chance(3) == 0) {
         auto at = streams().begin();
         std::advance(at, chance((unsigned)streams().size()));
-        if (!idle(*at->second)) step(*at->second);
+        if (!idle(*at->second) && !at->second->waits) step(*at->second);
     }
 }
 
@@ -189,7 +193,7 @@ CUresult cuStreamCreate(CUstream* to, unsigned flags) {
     if (CUresult e = enter("cuStreamCreate")) return e;
     static uintptr_t next = 0x1000;
     *to = reinterpret_cast<CUstream>(next += 16);
-    streams()[*to] = std::make_shared<Stream>(Stream{current_device(), !(flags & CU_STREAM_NON_BLOCKING), {}, 0, nullptr, {}});
+    streams()[*to] = std::make_shared<Stream>(Stream{current_device(), !(flags & CU_STREAM_NON_BLOCKING)});
     return CUDA_SUCCESS;
 }
 CUresult cuStreamCreateWithPriority(CUstream* to, unsigned flags, int) { return cuStreamCreate(to, flags); }

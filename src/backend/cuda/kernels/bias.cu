@@ -51,5 +51,8 @@ extern "C" __global__ void __launch_bounds__(256) bias_backward(const T* y, T* d
 }
 
 extern "C" __global__ void bias_gradient(const double* partial, u32 splits, float* dbias, u32 channels) {
-    for (u64 c = thread_index(); c < channels; c += thread_count()) dbias[c] = (float)joined<1>(partial, splits, channels, 0, (u32)c);
+    for (u32 c = warp_index(); c < channels; c += warp_count()) {
+        double sum = joined<1>(partial, splits, channels, 0, c);
+        if (threadIdx.x % 32 == 0) dbias[c] = (float)sum;
+    }
 }

@@ -78,10 +78,10 @@ __device__ inline void column_sums(u64 rows, u32 channels, double* partial, B be
     }
 }
 
-// The parts of `splits` block rows, in their order.
+// The parts of `splits` block rows, by a whole warp in a fixed order; for all lanes.
 template <int K>
 __device__ inline double joined(const double* partial, u32 splits, u32 channels, int k, u32 channel) {
     double sum = 0.0;
-    for (u32 s = 0; s < splits; s++) sum += partial[((u64)s * K + k) * channels + channel];
-    return sum;
+    for (u32 s = threadIdx.x % 32; s < splits; s += 32) sum += partial[((u64)s * K + k) * channels + channel];
+    return warp_sum(sum);
 }

@@ -131,3 +131,23 @@ __device__ inline double block_sum(double v, double* room) {
     __syncthreads();
     return sum;
 }
+
+// Of all lanes of a warp, in a fixed order; for all lanes.
+__device__ inline double warp_sum(double v) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
+    return v;
+}
+
+__device__ inline int warp_sum(int v) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
+    return v;
+}
+
+__device__ inline float warp_max(float v) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lanes));
+    return v;
+}
+
+// Warps of the grid, and this thread's.
+__device__ inline u32 warp_index() { return (u32)(thread_index() / 32); }
+__device__ inline u32 warp_count() { return (u32)(thread_count() / 32); }

@@ -1,20 +1,5 @@
 // Softmax cross-entropy in f64, one warp a row.
 
-__device__ inline double warp_sum(double v) {
-    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
-    return v;
-}
-
-__device__ inline int warp_sum(int v) {
-    for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
-    return v;
-}
-
-__device__ inline float warp_max(float v) {
-    for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, lanes));
-    return v;
-}
-
 // Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * ask[1] * *loss_scale, with
 // s = ask[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
 // losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go to cross_entropy_sums. dx may be null.

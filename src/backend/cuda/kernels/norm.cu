@@ -41,17 +41,18 @@ __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mea
 
 // Of the parts that norm_moments left: statistics, here and in the host's sight, and what the forward pass needs of them.
 extern "C" __global__ void norm_statistics(const T* x, const double* partial, u32 splits, u64 rows, u32 channels, const float* gamma, const float* beta, float eps, double* statistics, double* seen, float* affine) {
-    for (u64 i = thread_index(); i < channels; i += thread_count()) {
-        u32 c = (u32)i;
+    for (u32 c = warp_index(); c < channels; c += warp_count()) {
         double n = (double)rows;
         double offset = joined<2>(partial, splits, channels, 0, c) / n;
         double m2 = joined<2>(partial, splits, channels, 1, c) - n * offset * offset;
         double mean = (double)value(x[c]) + offset;
         // rounding may leave it just below zero; NaN must stay
         m2 = m2 < 0.0 ? 0.0 : m2;
-        statistics[c] = seen[c] = mean;
-        statistics[channels + c] = seen[channels + c] = m2;
-        set_affine(affine, channels, c, mean, m2 / n, eps, gamma[c], beta[c]);
+        if (threadIdx.x % 32 == 0) {
+            statistics[c] = seen[c] = mean;
+            statistics[channels + c] = seen[channels + c] = m2;
+            set_affine(affine, channels, c, mean, m2 / n, eps, gamma[c], beta[c]);
+        }
     }
 }
 
@@ -169,17 +170,18 @@ __device__ inline void set_slopes(float* slopes, const float* affine, u32 channe
 
 // Of the parts that norm_backward_sums left: the parameters' gradients, the sums themselves, and the slopes of dx.
 extern "C" __global__ void norm_gradients(const double* partial, u32 splits, const double* statistics, double n, u32 channels, float eps, const float* affine, float* dgamma, float* dbeta, double* sums, float* slopes) {
-    for (u64 i = thread_index(); i < channels; i += thread_count()) {
-        u32 c = (u32)i;
+    for (u32 c = warp_index(); c < channels; c += warp_count()) {
         double variance = statistics[channels + c] / n + (double)eps, mean = statistics[c];
         double s = joined<2>(partial, splits, channels, 0, c);
         // about the exact mean
         double sx = joined<2>(partial, splits, channels, 1, c) - (mean - (double)affine[c]) * s;
-        dgamma[c] = (float)(sx / sqrt(variance));
-        dbeta[c] = (float)s;
-        sums[c] = s;
-        sums[channels + c] = sx;
-        set_slopes(slopes, affine, channels, c, s, sx, mean, variance, n);
+        if (threadIdx.x % 32 == 0) {
+            dgamma[c] = (float)(sx / sqrt(variance));
+            dbeta[c] = (float)s;
+            sums[c] = s;
+            sums[channels + c] = sx;
+            set_slopes(slopes, affine, channels, c, s, sx, mean, variance, n);
+        }
     }
 }
 

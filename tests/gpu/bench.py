@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Speed of trireme beside PyTorch's, on the same card in the same minutes; one table last. Under ten minutes: what is left when
+nine are over is left out, and the table says so.
+
+  bench.py [--trireme BINARY] [--data CIFAR10] [--seconds S] [--device cuda|cpu] [--tiny] [--json FILE]
+
+Needs a Python with PyTorch (this one), and mpirun for the sums over two ranks. `--data` is CIFAR-10 as `trireme data convert`
+leaves it: without it there is no time to accuracy; the loader is measured on pictures of noise, made here. `--device cpu --tiny`
+checks this script on a machine without a GPU; its figures mean nothing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+# network, batch, ways of PyTorch, precisions of trireme
+ROWS = [
+    ("resnet50", 256, ["eager", "compile"], ["bf16"]),
+    ("resnet20", 128, ["eager", "compile"], ["bf16", "tf32"]),
+    ("lenet", 64, ["eager", "compile"], ["bf16", "tf32"]),
+    ("alexnet", 256, ["eager", "compile"], ["bf16"]),
+]
+TINY = [("resnet20", 8, ["eager"], ["f32"]), ("lenet", 4, ["eager"], ["f32"])]
+
+
+class Bench:
+    def __init__(self, a):
+        self.a = a
+        self.start = time.monotonic()
+        self.log = []
+        self.environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def run(self, what, command, limit):
+        """Output of a program, or None with the reason noted: no figure is worth the others."""
+        left = 540 - (time.monotonic() - self.start)
+        if left < 10:
+            return self.failed(what, "no time left")
+        print(f"[{time.monotonic() - self.start:4.0f} s] {what}", file=sys.stderr, flush=True)
+        try:
+            done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=min(limit, left), env=self.environment)
+        except subprocess.TimeoutExpired:
+            return self.failed(what, f"not done after {min(limit, left):.0f} s")
+        except OSError as error:
+            return self.failed(what, str(error))
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            return self.failed(what, " / ".join(lines[-3:])[:400])
+        return done.stdout
+
+    def failed(self, what, why):
+        self.log.append(f"left out: {what}: {why}")
+        print(self.log[-1], file=sys.stderr, flush=True)
+
+    def json(self, what, command, limit):
+        text = self.run(what, command, limit)
+        lines = [line for line in (text or "").splitlines() if line.startswith("{")]
+        return json.loads(lines[-1]) if lines else None
+
+    def peer(self, network, way, batch):
+        limit = 150 if way == "compile" else 60
+        command = [sys.executable, HERE / "peer.py", network, way, "--device", self.a.device, "--batch", batch, "--seconds", self.a.seconds]
+        return self.json(f"PyTorch {way}, {network}, batch {batch}", command, limit)
+
+    def ours(self, network, batch, precision):
+        command = [self.a.trireme, "bench", "step", "--model", network, "--batch", batch, "--device", self.a.device,
+                   "--seconds", self.a.seconds, "--precision", "f32" if precision == "tf32" else precision]
+        return self.json(f"trireme {precision}, {network}, batch {batch}", command + ["--tf32"] * (precision == "tf32"), 90)
+
+    def train(self, what, recipe, data, out, extra, ranks=1, limit=120):
+        """Step lines of a run's metrics, without the first fifth: plans, recordings and clocks settle there."""
+        command = [self.a.trireme, "train", recipe, "--data", data, "--out", out, "--device", self.a.device, *extra]
+        if ranks > 1:
+            command = ["mpirun", "-n", ranks, "--bind-to", "none", "--oversubscribe", *command, "--share-gpu"]
+        if self.run(what, command, limit) is None:
+            return None
+        lines = [json.loads(line) for line in open(out / "metrics.jsonl")]
+        steps = [line for line in lines if line["event"] == "step"]
+        return steps[len(steps) // 5:], lines
+
+
+def median(values):
+    values = sorted(values)
+    return values[len(values) // 2]
+
+
+def networks(bench, rows, peaks):
+    """One line a network and precision: trireme, PyTorch, ratios, the floor."""
+    table = []
+    for network, batch, ways, precisions in rows:
+        peers = {way: bench.peer(network, way, batch) for way in ways}
+        eager = peers.get("eager")
+        for precision in precisions:
+            own = bench.ours(network, batch, precision)
+            floor = None
+            if eager and peaks:
+                # 16 bits a value; f32 moves twice as much
+                wide = 1 if precision == "bf16" else 2
+                seconds = max(eager["flops"] / peaks["flops_per_s"], wide * eager["traffic"] / peaks["bytes_per_s"])
+                floor = 1 / seconds
+            table.append({"what": f"{network}, batch {batch}, {precision}", "trireme": own and own["img_per_s"],
+                          **{way: result and result["img_per_s"] for way, result in peers.items()}, "floor": floor})
+    return table
+
+
+def noise_cifar(folder, images):
+    """A set in CIFAR-10's own format whose pictures are noise."""
+    folder.mkdir()
+    for name, share in [(f"data_batch_{i}.bin", images // 5) for i in range(1, 6)] + [("test_batch.bin", max(images // 5, 1))]:
+        with open(folder / name, "wb") as file:
+            for i in range(share):
+                file.write(bytes([i % 10]) + os.urandom(3072))
+    (folder / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+
+
+def noise_photos(folder, images, size):
+    """A folder of PNG files of noise in two classes."""
+    chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    for i in range(images):
+        place = folder / "train" / f"class{i % 2}"
+        place.mkdir(parents=True, exist_ok=True)
+        rows = b"".join(b"\0" + os.urandom(3 * size) for _ in range(size))
+        head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+        body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b"")
+        (place / f"{i}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+
+
+def loader(bench, work, table):
+    """resnet20 fed by the real loader, beside the same network on pictures in memory."""
+    precision, images, steps = ("f32", 200, 6) if bench.a.tiny else ("bf16", 50000, 1500)
+    batch = 8 if bench.a.tiny else 128
+    noise_cifar(work / "cifar", images)
+    if bench.run("pictures of noise as CIFAR-10", [bench.a.trireme, "data", "convert", "cifar10", work / "cifar", work / "c10"], 60) is None:
+        return
+    extra = ["--max-steps", steps, "--set", f"precision={precision}", "--set", f"batch={batch}"]
+    done = bench.train("resnet20 with the real loader", ROOT / "recipes/cifar10-resnet20.toml", work / "c10", work / "loader", extra)
+    synthetic = next((row["trireme"] for row in table if row["what"].startswith("resnet20") and row["what"].endswith(precision)), None)
+    if done:
+        table.append({"what": f"resnet20, batch {batch}, {precision}, real loader", "trireme": median([s["img_per_s"] for s in done[0]]),
+                      "synthetic": synthetic})
+
+
+def staged(bench, work, table):
+    """How much of a step of two ranks on one card waits for sums through the host: resnet50 has 102 MB of gradients."""
+    size, images, batch, steps = (32, 16, 8, 3) if bench.a.tiny else (224, 512, 128, 24)
+    network = "resnet20" if bench.a.tiny else "resnet50"
+    noise_photos(work / "photos", images, size)
+    convert = [bench.a.trireme, "data", "convert", "folder", work / "photos", work / "raw", "--raw"]
+    if bench.run("photos of noise", convert, 90) is None:
+        return
+    recipe = work / "staged.toml"
+    recipe.write_text(f"""model = "{network}"
+data = "given with --data"
+epochs = 100
+batch = {batch}
+workers = 2
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+[schedule]
+kind = "constant"
+base_lr = 0.001
+[augment]
+train = ["random_crop({size})", "normalize"]
+eval = ["normalize"]
+""")
+    path = [] if bench.a.device == "cpu" else ["--set", "reduce.path=staged", "--set", "precision=bf16"]
+    done = bench.train("two ranks on the card, sums through the host", recipe, work / "raw", work / "staged", ["--max-steps", steps, *path], 2)
+    if done:
+        step, wait = median([s["step_ms"] for s in done[0]]), median([s["comm_wait_ms"] for s in done[0]])
+        bench.log.append(f"two ranks, {network}, {batch} images a step, gradients through the host: step {step:.1f} ms, "
+                         f"waiting for sums {wait:.1f} ms = {100 * wait / step:.1f} % of it (goal: below 15 %)")
+
+
+def accuracy(bench, work):
+    """Seconds until the test images are classified to 90 % for the first time, everything included."""
+    if not bench.a.data:
+        return bench.failed("CIFAR-10's time to accuracy", "no --data")
+    extra = ["--set", "precision=bf16", "--set", "epochs=30", "--set", "schedule.milestones=[18, 25]"]
+    extra = ["--max-steps", 2] if bench.a.tiny else extra
+    began = time.time()
+    done = bench.train("CIFAR-10 to 90 %", ROOT / "recipes/cifar10-resnet20.toml", bench.a.data, work / "accuracy", extra, limit=150)
+    if not done:
+        return
+    scores = [line for line in done[1] if line["event"] == "eval"]
+    first = next((line for line in scores if line["top1"] >= 0.9), None)
+    best = max((line["top1"] for line in scores), default=0)
+    reached = f"at step {first['step']} of {done[0][-1]['step']}" if first else f"not reached (best {100 * best:.2f} %)"
+    bench.log.append(f"CIFAR-10, resnet20: 90 % {reached}; the whole run {time.time() - began:.0f} s, best {100 * best:.2f} %")
+
+
+def show(table, peaks):
+    number = lambda v: f"{v:,.0f}" if v else "-"
+    ratio = lambda row, peer: f"{row['trireme'] / row[peer]:.2f}" if row.get("trireme") and row.get(peer) else "-"
+    heads = ["img/s", "trireme", "PyTorch", "compiled", "floor", "x PyTorch", "x compiled", "of floor"]
+    lines = [[row["what"], number(row.get("trireme")), number(row.get("eager")), number(row.get("compile")), number(row.get("floor")),
+              ratio(row, "eager"), ratio(row, "compile"), ratio(row, "floor")] for row in table]
+    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+    for line in [heads, *lines]:
+        print("  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths))))
+    for row in table:
+        if row.get("synthetic") and row.get("trireme"):
+            print(f"{row['what']}: {row['trireme'] / row['synthetic']:.3f} of the rate on pictures in memory (goal: 0.95)")
+    if peaks:
+        print(f"{peaks['device']}, PyTorch {peaks['torch']}: bf16 products {peaks['flops_per_s'] / 1e12:.0f} TFLOP/s, copies "
+              f"{peaks['bytes_per_s'] / 1e12:.2f} TB/s; floor = the longer of FLOPs and bytes of a step at these rates (networks.py)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trireme", type=pathlib.Path, default=ROOT / "target/release/trireme")
+    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path)
+    a = parser.parse_args()
+    if not shutil.which(str(a.trireme)):
+        sys.exit(f"{a.trireme}: no such program; run `make build`, or give --trireme")
+    bench, rows = Bench(a), TINY if a.tiny else ROWS
+    peaks = bench.json("the card's floors", [sys.executable, HERE / "peer.py", "floors", "--device", a.device, "--seconds", 1], 60)
+    table = networks(bench, rows, peaks)
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        work = pathlib.Path(folder)
+        loader(bench, work, table)
+        staged(bench, work, table)
+        accuracy(bench, work)
+    if a.json:
+        a.json.write_text(json.dumps({"table": table, "peaks": peaks, "notes": bench.log}, indent=1))
+    print("\n".join(bench.log))
+    show(table, peaks)
+    if not all(row.get("trireme") for row in table):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""One measurement of `bench.py`, in a process of its own: PyTorch's training step on synthetic images that lie on the device
+(channels_last, AMP bf16, SGD with momentum), or the card's floors. One JSON line.
+
+  peer.py NETWORK eager|compile --device cuda|cpu --batch N --seconds S
+  peer.py floors --device cuda|cpu
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+
+from networks import NETWORKS, work
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def rate(step, device, seconds, least=5):
+    """Median seconds of a step; many are enqueued between two looks at the clock, so that the clock costs nothing."""
+    for _ in range(least):
+        step()
+    wait(device)
+    start = time.perf_counter()
+    step()
+    wait(device)
+    group = max(1, int(0.2 / max(time.perf_counter() - start, 1e-6)))
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        for _ in range(group):
+            step()
+        wait(device)
+        times.append((time.perf_counter() - start) / group)
+    return statistics.median(times)
+
+
+def train(a):
+    build, _, image, classes = NETWORKS[a.network]
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    network = build()
+    flops, traffic = work(network, image)
+    parameters = sum(p.numel() for p in network.parameters())
+    network = network.to(a.device, memory_format=torch.channels_last).train()
+    x = torch.randn(a.batch, *image, device=a.device).to(memory_format=torch.channels_last)
+    y = torch.randint(classes, (a.batch,), device=a.device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+    forward = network
+    if a.way == "compile":
+        # CUDA graphs where launches cost the most
+        forward = torch.compile(network, mode="reduce-overhead" if a.network in ("lenet", "resnet20") else "default")
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(a.device, dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(forward(x), y)
+        loss.backward()
+        optimizer.step()
+
+    seconds = rate(step, a.device, a.seconds)
+    return {"img_per_s": a.batch / seconds, "flops": flops, "traffic": traffic, "parameters": parameters, "torch": torch.__version__}
+
+
+def floors(a):
+    """Peak of a large bf16 product, and bandwidth of a large copy (bytes read and written)."""
+    n = 8192 if a.device == "cuda" else 512
+    x, y = (torch.randn(n, n, device=a.device, dtype=torch.bfloat16) for _ in range(2))
+    product = rate(lambda: x @ y, a.device, a.seconds)
+    big = torch.empty((1 << 30) if a.device == "cuda" else (1 << 24), dtype=torch.uint8, device=a.device)
+    to = torch.empty_like(big)
+    copy = rate(lambda: to.copy_(big), a.device, a.seconds)
+    name = torch.cuda.get_device_name() if a.device == "cuda" else "processor"
+    return {"flops_per_s": 2 * n**3 / product, "bytes_per_s": 2 * big.numel() / copy, "device": name, "torch": torch.__version__}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", choices=[*NETWORKS, "floors"])
+    parser.add_argument("way", nargs="?", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5)
+    a = parser.parse_args()
+    print(json.dumps(floors(a) if a.network == "floors" else train(a)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
