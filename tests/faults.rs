@@ -113,7 +113,7 @@ fn assert_gone(ranks: &[u32]) {
 #[test]
 fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
     let case = Case::new();
-    let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "400"]);
+    let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "60"]);
     let stopped = running.ranks()[1] as i32;
     signal(stopped, libc::SIGSTOP);
     let text = running.stderr();
@@ -197,7 +197,7 @@ fn the_table_before_the_start() {
     let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
     for part in [
         "launch     4 rank(s), started by ",
-        "; known-answer sums right; equal on all: the program",
+        "; known-answer sums right; equal on all: program, recipe, data set",
         "rank(s) 0-3; cores ",
         "room       ",
         "a checkpoint takes ",
@@ -434,9 +434,12 @@ fn the_sweep() {
         let ranks = all_there(&mut running);
         let parts = fault.strike(&case, &mut running, disk.as_ref());
         let since = Instant::now();
-        let ended = running.wait(IN_TIME);
+        // that one trains to its end first
+        let ended = running.wait(if matches!(fault, FillForTheModel) { PATIENCE } else { IN_TIME });
         let took = since.elapsed();
-        assert!(!ended.status.success() && ended.status.code() != Some(75), "{fault:?}: {}", ended.stderr);
+        // two interrupts at once may come as one, which stops the run in good order
+        let stopped = !matches!(fault, InterruptTwice) && ended.status.code() == Some(75);
+        assert!(!ended.status.success() && !stopped, "{fault:?}: {}", ended.stderr);
         assert_gone(&ranks);
         let said: Vec<_> = ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
         let (enough, most) = if parts.is_empty() { (0, usize::MAX) } else { (1, RANKS) };

@@ -132,6 +132,11 @@ fn records_left_out_are_counted_and_leave_the_ranks_alike() {
         assert_eq!(computed(&out), computed(&one), "{ranks} ranks");
         assert!(events(&out, "epoch").iter().all(|epoch| epoch["loader"]["skipped"] == 4));
     }
+    // also in an epoch that was interrupted
+    setting.train("parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
+    let (out, ended) = setting.train("parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
+    ended.succeeded();
+    assert_eq!(events(&out, "epoch").last().unwrap()["loader"]["skipped"], 4);
 }
 
 /// A step over a batch of 24 with 4 bad records is a step over the other 20: the same loss, and the same gradient to rounding.

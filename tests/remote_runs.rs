@@ -58,6 +58,7 @@ fn worker() {
         share_gpu: false,
         stall: Default::default(),
         time_limit: None,
+        stall: train::watch::Limits::default(),
         threads: None,
         max_steps: last.parse().ok(),
         dry_run: false,

@@ -26,7 +26,7 @@ const INDEX_LINE: u64 = 16;
 /// Samples of a split that are converted beforehand, to know what the whole takes.
 const SURVEYED: u64 = 16;
 /// Pixels that mean and deviation are measured on where images must be decoded for it ...
-const MEASURED_PIXELS: u64 = 1 << 26;
+const MEASURED_PIXELS: u64 = 1 << 25;
 /// ... but at least of so many images.
 const MEASURED_IMAGES: u64 = 256;
 const SYNSET: &str = "image/class/synset";

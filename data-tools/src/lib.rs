@@ -33,6 +33,7 @@ mod measure;
 mod moments;
 mod pipeline;
 mod pixels;
+mod planes;
 mod pool;
 mod progress;
 mod recode;

@@ -21,8 +21,8 @@ impl Moments {
         self.fit(channels)?;
         self.pixels += (image.len() / channels) as u64;
         match channels {
-            1 => self.add_planes::<1>(image),
-            3 => self.add_planes::<3>(image),
+            1 => self.add_planes::<1, 48>(image),
+            3 => self.add_planes::<3, 48>(image),
             _ => {
                 for (i, &byte) in image.iter().enumerate() {
                     self.sum[i % channels] += u64::from(byte);
@@ -33,21 +33,26 @@ impl Moments {
         Ok(())
     }
 
-    fn add_planes<const C: usize>(&mut self, image: &[u8]) {
-        // u32 holds the squares of 2^16 bytes: blocks below that let the compiler use narrow,
-        // wide-vector arithmetic.
-        for block in image.chunks(C << 14) {
-            let (mut sum, mut squares) = ([0u32; C], [0u32; C]);
-            for pixel in block.chunks_exact(C) {
-                for c in 0..C {
-                    let value = u32::from(pixel[c]);
-                    sum[c] += value;
-                    squares[c] += value * value;
+    /// `L` is a multiple of `C`: sums of every L-th byte, side by side.
+    fn add_planes<const C: usize, const L: usize>(&mut self, image: &[u8]) {
+        // u16 holds the sum of 2^8 bytes, u32 the sum of 2^16 squares: narrow numbers fill wide vectors
+        for block in image.chunks(L << 8) {
+            let (mut sum, mut squares) = ([0u16; L], [0u32; L]);
+            let (rows, rest) = block.as_chunks::<L>();
+            for row in rows {
+                for i in 0..L {
+                    let value = u16::from(row[i]);
+                    sum[i] += value;
+                    squares[i] += u32::from(value * value);
                 }
             }
-            for c in 0..C {
-                self.sum[c] += u64::from(sum[c]);
-                self.squares[c] += u64::from(squares[c]);
+            for (i, &byte) in rest.iter().enumerate() {
+                self.sum[i % C] += u64::from(byte);
+                self.squares[i % C] += u64::from(byte) * u64::from(byte);
+            }
+            for i in 0..L {
+                self.sum[i % C] += u64::from(sum[i]);
+                self.squares[i % C] += u64::from(squares[i]);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::options::ConvertOptions;
+use crate::planes::{self, Planes};
 use crate::source::Sample;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
@@ -50,6 +51,11 @@ impl Target {
         Target { resize: options.resize, quality: options.quality, raw: options.raw, png_as_jpeg }
     }
 
+    /// Whether a JPEG that is made smaller may keep its planes: what comes out has chroma of half the size.
+    fn keeps_planes(&self) -> bool {
+        !self.raw && self.quality != Some(100)
+    }
+
     /// Height and width that an image is scaled to, if it is: the short side as asked for, the long one in
     /// proportion, cut to an integer (torchvision's rule). Never up.
     fn size(&self, height: usize, width: usize) -> Option<(usize, usize)> {
@@ -73,6 +79,7 @@ pub(crate) struct Recoder {
     full: Vec<u8>,
     /// RGB pixels of the size wanted.
     small: Vec<u8>,
+    planes: Planes,
     file: Vec<u8>,
 }
 
@@ -94,6 +101,7 @@ impl Recoder {
             resizer: Resizer::new(),
             full: Vec::new(),
             small: Vec::new(),
+            planes: Planes::new(),
             file: Vec::new(),
         })
     }
@@ -123,9 +131,33 @@ impl Recoder {
             (sample.height, sample.width) = (header.height as u32, header.width as u32);
             return Ok(());
         }
+        if let Some(size) = size.filter(|_| self.target.keeps_planes() && planes::suits(&header)) {
+            return self.shrink_jpeg(&header, size, sample);
+        }
         let decoded = self.decode_jpeg(&sample.encoded, &header, size)?;
         let only_repaired = size.is_none() && cmyk;
         self.store(decoded, size, only_repaired, sample)
+    }
+
+    /// A smaller JPEG of a JPEG, by way of its planes.
+    fn shrink_jpeg(
+        &mut self,
+        header: &DecompressHeader,
+        size: (usize, usize),
+        sample: &mut Sample,
+    ) -> Result<(), String> {
+        let scale = scale(header, size);
+        self.decoder.set_scaling_factor(scale).map_err(words)?;
+        let DecompressHeader { height, width, .. } = header.scaled(scale);
+        let full = self.planes.full(height, width, header.subsamp);
+        pass_harmless(self.decoder.decompress_to_yuv(&sample.encoded, full))?;
+        let small = self.planes.resize(size.0, size.1);
+        (sample.height, sample.width) = (size.0 as u32, size.1 as u32);
+        let quality = self.target.quality.unwrap_or(QUALITY);
+        let file = make_room(&mut self.encoder, size, quality, small.subsamp, &mut self.file).map_err(words)?;
+        let length = self.encoder.compress_yuv_to_slice(small, file).map_err(words)?;
+        self.keep_file(length, sample);
+        Ok(())
     }
 
     fn recode_png(&mut self, sample: &mut Sample) -> Result<(), String> {
@@ -164,14 +196,21 @@ impl Recoder {
         let subsampling = match quality {
             _ if decoded.grey => Subsamp::Gray,
             100 => Subsamp::None,
-            _ => Subsamp::Sub2x2,
+            _ => planes::SUBSAMPLING,
         };
         let image = Image { pixels: pixels.as_slice(), width, pitch: 3 * width, height, format: PixelFormat::RGB };
-        let length = encode(&mut self.encoder, image, quality, subsampling, &mut self.file).map_err(words)?;
+        let size = (height, width);
+        let file = make_room(&mut self.encoder, size, quality, subsampling, &mut self.file).map_err(words)?;
+        let length = self.encoder.compress_to_slice(image, file).map_err(words)?;
+        self.keep_file(length, sample);
+        Ok(())
+    }
+
+    /// Makes the JPEG of this length in `file` the sample's.
+    fn keep_file(&self, length: usize, sample: &mut Sample) {
         sample.format = Format::Jpeg;
         sample.encoded.clear();
         sample.encoded.extend_from_slice(&self.file[..length]);
-        Ok(())
     }
 
     fn resize(&mut self, from: &Decoded, height: usize, width: usize) -> Result<(), String> {
@@ -242,10 +281,7 @@ impl Recoder {
         let pitch = width * format.size();
         self.full.resize(pitch * height, 0);
         let image = Image { pixels: self.full.as_mut_slice(), width, pitch, height, format };
-        match self.decoder.decompress(file, image) {
-            Err(e) if !is_harmless(&e) => return Err(words(e)),
-            _ => {}
-        }
+        pass_harmless(self.decoder.decompress(file, image))?;
         if cmyk {
             cmyk_to_rgb(&mut self.full, has_adobe_marker(file));
         }
@@ -267,20 +303,21 @@ fn decoder() -> turbojpeg::Result<Decompressor> {
     Ok(decoder)
 }
 
-fn encode(
+/// Sets the encoder up, and lends it memory for any file of an image of this (height, width).
+fn make_room<'a>(
     encoder: &mut Compressor,
-    image: Image<&[u8]>,
+    (height, width): (usize, usize),
     quality: u8,
     subsampling: Subsamp,
-    file: &mut Vec<u8>,
-) -> turbojpeg::Result<usize> {
+    file: &'a mut Vec<u8>,
+) -> turbojpeg::Result<&'a mut [u8]> {
     encoder.set_quality(i32::from(quality))?;
     encoder.set_subsamp(subsampling)?;
-    let most = encoder.buf_len(image.width, image.height)?;
+    let most = encoder.buf_len(width, height)?;
     if file.len() < most {
         file.resize(most, 0);
     }
-    encoder.compress_to_slice(image, file)
+    Ok(file)
 }
 
 /// What a file is by its first bytes, whatever its name.
@@ -354,6 +391,14 @@ fn cmyk_to_rgb(pixels: &mut Vec<u8>, inverted: bool) {
 
 fn has_adobe_marker(file: &[u8]) -> bool {
     file.windows(9).take(TAIL).any(|w| w[..2] == [0xff, 0xee] && &w[4..] == b"Adobe")
+}
+
+/// What decoding says, but for warnings that mean nothing.
+fn pass_harmless(decoded: turbojpeg::Result<()>) -> Result<(), String> {
+    match decoded {
+        Err(error) if !is_harmless(&error) => Err(words(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Warnings of libjpeg after which all pixels are there: stray bytes between segments, odd header fields.

@@ -310,3 +310,47 @@ fn large_images_are_decoded_at_a_fraction() {
     let psnr = 10.0 * (255.0 * 255.0 / error).log10();
     assert!(psnr > 38.0, "{psnr} dB");
 }
+
+/// A smaller JPEG is made from the planes of its source, whatever the chroma's resolution and however odd the sizes: close to a
+/// whole decode that is resized in RGB by another library and encoded by the same one.
+#[test]
+fn planes_and_rgb_give_the_same_picture() {
+    use turbojpeg::Subsamp;
+    let temp = Temp::new();
+    let photo = image::imageops::blur(&picture(211, 317, 5), 2.0);
+    let (width, height) = (photo.width() as usize, photo.height() as usize);
+    let encode = |photo: &image::RgbImage, quality: i32, subsampling: Subsamp| {
+        let mut encoder = turbojpeg::Compressor::new().unwrap();
+        encoder.set_quality(quality).unwrap();
+        encoder.set_subsamp(subsampling).unwrap();
+        let (width, height) = (photo.width() as usize, photo.height() as usize);
+        let pixels = turbojpeg::Image {
+            pixels: photo.as_raw().as_slice(),
+            width,
+            pitch: 3 * width,
+            height,
+            format: turbojpeg::PixelFormat::RGB,
+        };
+        encoder.compress_to_vec(pixels).unwrap()
+    };
+    let all = [Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub1x2, Subsamp::Sub4x1];
+    for (i, subsampling) in all.into_iter().enumerate() {
+        write(&temp.path(&format!("src/a/{i}.jpg")), &encode(&photo, 95, subsampling));
+    }
+    for short in [97, 128, 210] {
+        let out = temp.path(&format!("out{short}"));
+        convert("folder", &temp.path("src"), &out, &ConvertOptions { resize: Some(short), ..options() }).unwrap();
+        for (name, (_, _, rows, columns, file)) in records(&out, "train") {
+            assert_eq!((rows, columns as usize), (short, short as usize * width / height));
+            let original = image::open(temp.path("src").join(&name)).unwrap();
+            let small = original.resize_exact(columns, rows, image::imageops::FilterType::Triangle).into_rgb8();
+            let expected =
+                turbojpeg::decompress(&encode(&small, 90, Subsamp::Sub2x2), turbojpeg::PixelFormat::RGB).unwrap();
+            let got = turbojpeg::decompress(&file, turbojpeg::PixelFormat::RGB).unwrap();
+            let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);
+            let error = got.pixels.iter().zip(&expected.pixels).map(square).sum::<f64>() / got.pixels.len() as f64;
+            let psnr = 10.0 * (255.0 * 255.0 / error).log10();
+            assert!(psnr > 38.0, "{short} {name}: {psnr} dB");
+        }
+    }
+}

@@ -49,7 +49,7 @@ fn measure(
     transforms: &[String],
     threads: usize,
 ) -> Result<serde_json::Value, loaders::Error> {
-    let rate = bench::run(&bench::Request {
+    let request = bench::Request {
         dir: dir.to_owned(),
         split: split.to_owned(),
         transforms: transforms.to_vec(),
@@ -57,7 +57,8 @@ fn measure(
         epochs: EPOCHS,
         shuffle: Shuffle::Full,
         options: Options { threads, ..Options::default() },
-    })?;
+    };
+    let rate = bench::run(&request, || 0.0)?;
     let checksum_ns = bench::checksum_ns(dir, split)?;
     let image_ns = 1e9 / rate.img_per_s * threads.max(1) as f64;
     Ok(serde_json::json!({

@@ -54,6 +54,8 @@ pub struct Rate {
     pub io: String,
     /// What the loader holds in memory by its own account.
     pub memory_mb: f64,
+    /// What the process holds, at the most of those moments at which an epoch ended.
+    pub rss_mb: f64,
     /// What would make it faster.
     pub advice: String,
 }
@@ -85,8 +87,8 @@ impl StageTimes {
     }
 }
 
-/// Loads epochs of a split and drops each batch as it comes.
-pub fn run(request: &Request) -> Result<Rate, Error> {
+/// Loads epochs of a split and drops each batch as it comes; `rss_mb` asks for the memory of the process.
+pub fn run(request: &Request, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(match request.shuffle {
         Shuffle::Full => dataset.split(&request.split)?,
@@ -102,14 +104,16 @@ pub fn run(request: &Request) -> Result<Rate, Error> {
     let start = Instant::now();
     let mut loader = Loader::start(split, pipeline, Box::new(order), options)?;
     let mut rates = Vec::with_capacity(epochs as usize);
-    let (mut epoch, mut since) = (0, start);
+    let (mut epoch, mut since, mut most) = (0, start, 0f64);
     while let Some(batch) = loader.next()? {
         if batch.epoch() != epoch {
             rates.push(images / since.elapsed().as_secs_f64());
+            most = most.max(rss_mb());
             (epoch, since) = (batch.epoch(), Instant::now());
         }
     }
     rates.push(images / since.elapsed().as_secs_f64());
+    most = most.max(rss_mb());
     let (stats, time) = (loader.stats(), start.elapsed());
     Ok(Rate {
         img_per_s: median(&mut rates[1.min(epochs as usize - 1)..].to_vec()),
@@ -120,6 +124,7 @@ pub fn run(request: &Request) -> Result<Rate, Error> {
         queue_depth: stats.depth(),
         io: loader.access().to_owned(),
         memory_mb: footprint.bytes() as f64 / 1e6,
+        rss_mb: most,
         advice: stats.advice(time, options.threads),
     })
 }

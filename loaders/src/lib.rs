@@ -46,6 +46,7 @@ pub use io::Io;
 pub use loader::{Batch, Form, Loader, Options};
 pub use order::{EvalOrder, Job, Order, Permutation, TrainOrder};
 pub use random::Draws;
+pub use resample::{Plane, PlaneResizer};
 pub use shard::Shard;
 pub use shuffle::Shuffle;
 pub use spec::{ImageSpec, Images};

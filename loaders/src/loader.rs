@@ -22,7 +22,7 @@ use crate::order::Order;
 use crate::spec::ImageSpec;
 use crate::stats::LoaderStats;
 use crate::transform::{Pipeline, Sight};
-use crate::worker::{Filled, Shared, Slot, Token, work};
+use crate::worker::{Filled, Shared, Slot, Spare, Token, work};
 
 /// How a loader runs; nothing but `skip` changes what comes out.
 #[derive(Debug, Clone, Copy)]
@@ -120,10 +120,6 @@ impl Loader {
         // Room for every slot and for one word more from or to each thread: no send ever waits.
         let (free, free_out) = bounded(slots + count);
         let (ready_in, ready) = bounded(slots + count);
-        for _ in 0..slots {
-            // Cannot fail: there is room, and this function holds the other end.
-            let _ = free.send(Token::Slot(Slot::default()));
-        }
         let output = pipeline.output();
         let (wants, wanted) = unbounded();
         let storage = Arc::new(Storage::new(split, plan));
@@ -141,6 +137,9 @@ impl Loader {
             held: Arc::new(AtomicUsize::new(0)),
             stats: LoaderStats::default(),
         };
+        for _ in 0..slots {
+            loader.shared.spare().add(Slot::default(), &loader.free);
+        }
         for number in 0..storage.plan().readers() {
             let (storage, wanted) = (Arc::clone(&storage), wanted.clone());
             loader.readers.push(spawn(format!("reader-{number}"), move || attend(&storage, nice, &wanted))?);
@@ -176,7 +175,8 @@ impl Loader {
             self.stats.skipped += slot.skipped.len() as u64;
             self.stats.bytes += slot.bytes;
             self.held.fetch_add(1, Ordering::Relaxed);
-            Batch { slot, output: self.output, free: self.free.clone(), held: Arc::clone(&self.held) }
+            let (spare, free) = (Arc::clone(self.shared.spare()), self.free.clone());
+            Batch { slot, output: self.output, spare, free, held: Arc::clone(&self.held) }
         }))
     }
 
@@ -280,6 +280,7 @@ impl fmt::Debug for Loader {
 pub struct Batch {
     slot: Slot,
     output: ImageSpec,
+    spare: Arc<Spare>,
     free: Sender<Token>,
     held: Arc<AtomicUsize>,
 }
@@ -352,8 +353,7 @@ impl Drop for Batch {
         // Before the slot goes back: `held` may then only be too low, which errs towards waiting for
         // a slot that is on its way.
         self.held.fetch_sub(1, Ordering::Relaxed);
-        // If the loader is gone, so is the need for the slot.
-        let _ = self.free.try_send(Token::Slot(slot));
+        self.spare.add(slot, &self.free);
     }
 }
 

@@ -13,11 +13,15 @@ use crate::error::Error;
 use crate::fetch::Fetch;
 use crate::io::{Held, Storage, Want};
 use crate::loader::Form;
+use crate::mapping::populate_fresh;
 use crate::nice;
 use crate::order::{Job, Order};
 use crate::record::OVERHEAD;
 use crate::stats::{SAMPLED, Stages, Tally, Totals};
 use crate::transform::{Pipeline, Scratch, Sight};
+
+/// Values of a batch that are brought into memory at a time: 1 MiB, during which no other thread maps anything.
+const STEP: usize = 1 << 18;
 
 /// One batch's memory. It grows to the largest batch and then stays.
 #[derive(Debug, Default)]
@@ -29,6 +33,8 @@ pub(crate) struct Slot {
     pub pixels: Vec<u8>,
     /// One a sample, where no more is wanted of them.
     pub sights: Vec<Sight>,
+    /// How many of their values are in memory for sure; the rest is as the system gave it.
+    pub touched: usize,
     pub labels: Vec<u32>,
     /// Bytes of the records read.
     pub bytes: u64,
@@ -36,9 +42,42 @@ pub(crate) struct Slot {
     pub skipped: Vec<Error>,
 }
 
+impl Slot {
+    /// Brings the images' values up to this one into memory, and some more.
+    fn touch(&mut self, end: usize) {
+        if end > self.touched {
+            let end = end.max(self.touched + STEP).min(self.images.len());
+            populate_fresh(&mut self.images[self.touched..end]);
+            self.touched = end;
+        }
+    }
+}
+
+/// The slots that are free. The one given back last goes first: its memory is at hand, and where few are ever in use at
+/// once, that of the others is never touched.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    slots: Mutex<Vec<Slot>>,
+}
+
+impl Spare {
+    /// Adds a slot and tells the threads of it.
+    pub fn add(&self, slot: Slot, free: &Sender<Token>) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        // there is room for all; if the threads are gone, so is the need
+        let _ = free.try_send(Token::Slot);
+    }
+
+    /// Takes the slot that a token stands for.
+    fn take(&self) -> Slot {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+}
+
 /// What comes to the threads.
 pub(crate) enum Token {
-    Slot(Slot),
+    /// One of the spare slots.
+    Slot,
     /// To one thread: end.
     Stop,
 }
@@ -56,6 +95,7 @@ pub(crate) struct Shared {
     wants: Sender<Want>,
     pipeline: Pipeline,
     jobs: Mutex<Jobs>,
+    spare: Arc<Spare>,
     stop: AtomicBool,
     skip: bool,
     form: Form,
@@ -107,12 +147,18 @@ impl Shared {
         (skip, form): (bool, Form),
     ) -> Self {
         let jobs = Mutex::new(Jobs { order, count: 0, ended: false });
-        Self { storage, wants, pipeline, jobs, stop: AtomicBool::new(false), skip, form, totals: Totals::default() }
+        let (spare, stop, totals) = (Arc::default(), AtomicBool::new(false), Totals::default());
+        Self { storage, wants, pipeline, jobs, spare, stop, skip, form, totals }
     }
 
     /// Tells threads to end at the next sample.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The slots that are free.
+    pub fn spare(&self) -> &Arc<Spare> {
+        &self.spare
     }
 
     /// Where the records come from.
@@ -194,7 +240,8 @@ impl Shared {
         if as_bytes && slot.pixels.len() < needed {
             slot.pixels.resize(needed, 0);
         } else if !as_bytes && slot.images.len() < needed {
-            slot.images.resize(needed, 0.0);
+            // fresh from the system and so zero already: touched first where the images are written
+            (slot.images, slot.touched) = (vec![0.0; needed], 0);
         }
         slot.labels.clear();
         slot.skipped.clear();
@@ -212,6 +259,7 @@ impl Shared {
             let image = if as_bytes {
                 Place::Bytes(&mut slot.pixels[kept * values..][..values])
             } else {
+                slot.touch((kept + 1) * values);
                 Place::Values(&mut slot.images[kept * values..][..values])
             };
             match self.sample((id, slot.job.epoch), fetch.as_mut().map(|fetch| (fetch, i)), tools, image) {
@@ -289,9 +337,9 @@ pub(crate) fn work(
             Some(turn) => Ok(Some(turn)),
             None => {
                 let start = Instant::now();
-                let Ok(Token::Slot(slot)) = free_out.recv() else { return };
+                let Ok(Token::Slot) = free_out.recv() else { return };
                 shared.totals.add_slots(start.elapsed());
-                take(shared, thread, slot, free_in)
+                take(shared, thread, free_in)
             }
         };
         let filled = match turn {
@@ -314,13 +362,14 @@ pub(crate) fn work(
     }
 }
 
-/// Takes a job for a slot; gives the slot back if there is none left.
-fn take(shared: &Shared, thread: usize, mut slot: Slot, free_in: &Sender<Token>) -> Result<Option<Turn>, Error> {
+/// Takes a slot that is free, and a job for it; gives the slot back if there is none left.
+fn take(shared: &Shared, thread: usize, free_in: &Sender<Token>) -> Result<Option<Turn>, Error> {
+    let mut slot = shared.spare.take();
     let number = caught(thread, || Ok(shared.take_job(&mut slot.job)))?;
     match number {
         Some(number) => Ok(Some(Turn { slot, number, fetch: None })),
         None => {
-            let _ = free_in.try_send(Token::Slot(slot));
+            shared.spare.add(slot, free_in);
             Ok(None)
         }
     }
@@ -339,8 +388,8 @@ fn fill(
     let outcome = caught(thread, || {
         shared.ask(turn, tools)?;
         match next {
-            Some(Token::Slot(slot)) => {
-                *ahead = take(shared, thread, slot, free_in)?;
+            Some(Token::Slot) => {
+                *ahead = take(shared, thread, free_in)?;
                 ahead.as_mut().map_or(Ok(()), |next| shared.look_ahead(next, tools))?;
             }
             // for this thread or another, at its next wait
@@ -371,6 +420,19 @@ fn message(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_slot_used_last_goes_first() {
+        let (free, tokens) = crossbeam_channel::bounded(3);
+        let spare = Spare::default();
+        for bytes in 1..=3 {
+            spare.add(Slot { bytes, ..Slot::default() }, &free);
+        }
+        let used = spare.take();
+        spare.add(used, &free);
+        assert_eq!([spare.take().bytes, spare.take().bytes, spare.take().bytes], [3, 2, 1]);
+        assert_eq!(tokens.len(), 3, "a token for each, and no room for more");
+    }
 
     #[test]
     fn panic_messages() {

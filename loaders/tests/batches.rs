@@ -225,7 +225,7 @@ fn empty_shares_are_batches_too() {
 fn the_bench_measures_whole_epochs() {
     let data = TestData::noise(64, 2, SPEC);
     let ops = ["flip".to_owned(), "normalize".to_owned()];
-    let rate = loaders::bench::run(&loaders::bench::Request {
+    let request = loaders::bench::Request {
         dir: data.dir.clone(),
         split: "train".into(),
         transforms: ops.to_vec(),
@@ -233,8 +233,14 @@ fn the_bench_measures_whole_epochs() {
         epochs: 3,
         shuffle: loaders::Shuffle::Window(2),
         options: Options { threads: 2, ..Options::default() },
-    })
-    .unwrap();
+    };
+    let asked = std::cell::Cell::new(0.0);
+    let memory = || {
+        asked.set(asked.get() + 1.0);
+        asked.get()
+    };
+    let rate = loaders::bench::run(&request, memory).unwrap();
+    assert_eq!(rate.rss_mb, 3.0, "asked at the end of each epoch");
     assert!(rate.img_per_s > 0.0 && rate.img_per_s_first > 0.0 && rate.bytes_per_s > 0.0);
 }
 

@@ -198,13 +198,13 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 shuffle: l.shuffle,
                 options: loaders::Options { threads, io: l.io, ..loaders::Options::default() },
             };
-            let rate = loaders::bench::run(&request).map_err(Failure::failed)?;
+            let rate = loaders::bench::run(&request, bench::memory_mb).map_err(Failure::failed)?;
             print(serde_json::json!({
                 "bench": "loader", "data": l.dir, "split": l.split, "transform": request.transforms, "batch": l.batch,
                 "threads": threads, "epochs": l.epochs, "img_per_s": rate.img_per_s,
                 "img_per_s_first": rate.img_per_s_first, "bytes_per_s": rate.bytes_per_s, "wait_s": rate.wait_s,
                 "stages": rate.stages, "queue_depth": rate.queue_depth, "io": rate.io, "advice": rate.advice,
-                "memory_mb": rate.memory_mb, "rss_mb": bench::memory_mb(), "cpu": bench::processor(),
+                "memory_mb": rate.memory_mb, "rss_mb": rate.rss_mb, "cpu": bench::processor(),
             }))
         }
         What::Allreduce(a) => allreduce(a),

@@ -70,12 +70,8 @@ impl<B: Backend> Stepper<'_, B> {
         asks: Flags,
     ) -> Result<Vec<Step>, Error> {
         let (epoch, step, done) = (at.epoch, at.step_of_epoch, at.step);
-        let (start, waited) = (Instant::now(), loader.stats().wait);
-        self.exchange.begin(done);
-        let mut sums = self.gradients(run, loader, epoch, step)?;
-        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
-        sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
-        sums.set_flags(asks);
+        let start = Instant::now();
+        let sums = self.own_part(run, loader, at, asks)?;
         self.agreed = Flags::default();
         // its exchange is planned for one rank: nothing travels
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;

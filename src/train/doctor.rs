@@ -42,7 +42,7 @@ pub fn examine() -> Result<Option<Report>, Error> {
     let gpus = session.comm.run("exchange of GPUs", move |world| world.gather(gpus.line().as_bytes()))?;
     findings.extend(gpus.and_then(|lines| gpus::shared(&lines)));
     let _ = writeln!(text, "mpi        {}, {}", session.world.library, session.world.thread_level);
-    let rows = preflight::table(&session, &device)?;
+    let rows = preflight::table(&session, &device, "program")?;
     session.comm.finish()?;
     for row in &rows {
         let _ = writeln!(text, "{row}");

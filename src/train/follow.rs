@@ -64,8 +64,7 @@ fn score_all<K: Kind>(
     show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
     session.agree(Dataset::open(&request.data).map_err(Error::from))?;
-    let seats = scoring::seats(session)?;
-    session.same_device(K::NAME)?;
+    let seats = scoring::seats::<K>(session)?;
     let mut log = Log::open(request);
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {

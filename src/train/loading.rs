@@ -1,4 +1,4 @@
-//! What the ranks' loaders did in an epoch: counts of all, times of the rank that waited longest, and advice.
+//! What the ranks' loaders did in an epoch: times of the rank that waited longest, and advice.
 
 use std::time::Duration;
 
@@ -9,12 +9,14 @@ use loaders::LoaderStats;
 use loaders::stats::Stages;
 
 /// Numbers of one rank that travel.
-const FIELDS: usize = 9;
+const FIELDS: usize = 8;
 
-/// The ranks' loaders over an epoch of this length, and a line of advice for the slowest. Collective.
+/// The ranks' loaders over an epoch of this length in which so many records were left out, and a line of advice for the slowest.
+/// Collective.
 pub fn gather(
     session: &Session,
     stats: LoaderStats,
+    skipped: u64,
     time: Duration,
     threads: usize,
 ) -> Result<(Loading, String), Error> {
@@ -31,7 +33,6 @@ pub fn gather(
     let slowest = (0..ranks).max_by_key(|&r| (all[r].wait, std::cmp::Reverse(r))).unwrap_or(0);
     let advice = all[slowest].advice(time, threads);
     let advice = if ranks > 1 { format!("loader of rank {slowest}: {advice}") } else { format!("loader: {advice}") };
-    let skipped = all.iter().map(|stats| stats.skipped).sum();
     Ok((loading(&all[slowest], skipped), advice))
 }
 
@@ -53,8 +54,7 @@ fn numbers(stats: &LoaderStats) -> [f64; FIELDS] {
     let s = stats.stages;
     let [wait, read, decode, transform, slots] =
         [stats.wait, s.read, s.decode, s.transform, s.slots].map(|time| time.as_secs_f64());
-    let [images, bytes, skipped] = [stats.images, stats.bytes, stats.skipped].map(|n| n as f64);
-    [wait, read, decode, transform, slots, images, bytes, skipped, stats.depth()]
+    [wait, read, decode, transform, slots, stats.images as f64, stats.bytes as f64, stats.depth()]
 }
 
 fn stats_of(numbers: &[f64]) -> LoaderStats {
@@ -62,8 +62,8 @@ fn stats_of(numbers: &[f64]) -> LoaderStats {
     let count = |i: usize| numbers[i] as u64;
     let stages = Stages { read: time(1), decode: time(2), transform: time(3), slots: time(4) };
     // the depth travels as a mean: over a thousand batches it keeps three decimals
-    let (batches, queue) = (1000, (1000.0 * numbers[8]).round() as u64);
-    LoaderStats { wait: time(0), images: count(5), bytes: count(6), skipped: count(7), batches, queue, stages }
+    let (batches, queue) = (1000, (1000.0 * numbers[7]).round() as u64);
+    LoaderStats { wait: time(0), images: count(5), bytes: count(6), skipped: 0, batches, queue, stages }
 }
 
 #[cfg(test)]

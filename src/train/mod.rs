@@ -113,7 +113,9 @@ fn train<B: Backend>(
         stepper.rest(&mut at)?.into_iter().try_for_each(|line| report.event(line))?;
         let time = start.elapsed();
         trained += time;
-        let (loader, advice) = loading::gather(session, loader.stats() - loaded, time, run.options.threads)?;
+        // counted from the epoch's sums, which a checkpoint keeps
+        let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
+        let (loader, advice) = loading::gather(session, loader.stats() - loaded, skipped, time, run.options.threads)?;
         report.event(epoch_line(&at, run.schedule.lr(at.step.saturating_sub(1)), at.samples - before, time, loader))?;
         report.note(&advice);
         if let Some(rounds) = &mut run.rounds {

@@ -37,8 +37,8 @@ impl Seat {
     }
 }
 
-/// The table, on rank 0; nothing on the others. `device` is this rank's. Collective.
-pub fn table(session: &Session, device: &str) -> Result<Vec<String>, Error> {
+/// The table, on rank 0; nothing on the others. `device` is this rank's, `equal` what has been compared between the ranks. Collective.
+pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
     let host = world.host.replace('\t', " ");
     let seat = Seat { rank: world.rank, host, device: device.replace('\t', " "), cpus: affinity() };
@@ -46,10 +46,10 @@ pub fn table(session: &Session, device: &str) -> Result<Vec<String>, Error> {
     let lines = session.comm.run("gathering of the ranks' places", |world| world.gather(line.as_bytes()))?;
     let Some(lines) = lines else { return Ok(Vec::new()) };
     let seats: Vec<Seat> = lines.iter().enumerate().map(|(rank, line)| Seat::parse(rank, line)).collect();
-    let (size, started) =
-        (world.size, launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}")));
-    let same = if size > 1 { "; equal on all: the program" } else { "" };
-    let mut rows = vec![format!("launch     {size} rank(s), {started}; known-answer sums right{same}")];
+    let size = world.size;
+    let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
+    let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
+    let mut rows = vec![format!("launch     {size} rank(s), {started}; known-answer sums right{equal}")];
     rows.extend(slurm(launcher::variable, size));
     rows.extend(hosts(&seats));
     Ok(rows)

@@ -165,14 +165,14 @@ fn score_on<K: Kind>(
     opened: Result<Opened, Error>,
     request: &Request,
 ) -> Result<Scored, Error> {
-    let cores = seats(session)?;
-    session.same_device(K::NAME)?;
+    let cores = seats::<K>(session)?;
     score_opened(kind, session, cores, opened, request)
 }
 
-/// Compares the ranks' programs and divides the cores; says on rank 0 what there is to say.
-pub(super) fn seats(session: &mut Session) -> Result<cores::Cores, Error> {
+/// Compares the ranks' programs and devices, and divides the cores; says on rank 0 what there is to say.
+pub(super) fn seats<K: Kind>(session: &mut Session) -> Result<cores::Cores, Error> {
     session.same_program()?;
+    session.same_device(K::NAME)?;
     let cores = session.cores()?;
     if session.is_root() {
         session.notes.iter().for_each(|note| eprintln!("{note}"));

@@ -169,7 +169,8 @@ fn begin<K: Kind>(
         return session.is_root().then(|| dry_run(&run)).transpose();
     }
     let head = resume.as_ref().map(|resume| resume.head.clone());
-    let mut table = preflight::table(session, &run.graph.backend().describe())?;
+    let equal = "program, recipe, data set, memory layout";
+    let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
     let report = match session.is_root() {
         true => open_output(session, &run, request, head.as_ref(), &mut table),
         false => Ok(Reporter::silent()),

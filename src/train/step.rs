@@ -116,12 +116,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         asks: Flags,
     ) -> Result<Step, Error> {
         let (epoch, step, done) = (at.epoch, at.step_of_epoch, at.step);
-        let (start, waited) = (Instant::now(), loader.stats().wait);
-        self.exchange.begin(done);
-        let mut sums = self.gradients(run, loader, epoch, step)?;
-        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
-        sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
-        sums.set_flags(asks);
+        let start = Instant::now();
+        let sums = self.own_part(run, loader, at, asks)?;
         let own = sums.own_loss();
         let sums = self.exchange.finish(&mut run.graph, sums.into_shares())?;
         let sums = StepSums::from_values(self.layout, sums);
@@ -164,14 +160,25 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// Forward and backward of this rank's workers; finished gradients go to the exchange.
-    pub(super) fn gradients(
+    /// This rank's part of the step that comes after `at`, before any word from the others.
+    pub(super) fn own_part(
         &mut self,
         run: &mut Run<B>,
         loader: &mut Loader,
-        epoch: u32,
-        step: u64,
+        at: &Progress,
+        asks: Flags,
     ) -> Result<StepSums, Error> {
+        let waited = loader.stats().wait;
+        self.exchange.begin(at.step);
+        let mut sums = self.gradients(run, loader, at.epoch, at.step_of_epoch)?;
+        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
+        sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
+        sums.set_flags(asks);
+        Ok(sums)
+    }
+
+    /// Forward and backward of this rank's workers; finished gradients go to the exchange.
+    fn gradients(&mut self, run: &mut Run<B>, loader: &mut Loader, epoch: u32, step: u64) -> Result<StepSums, Error> {
         let mut sums = self.layout.zero();
         let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(step) as f32 };
         let mine = run.division.mine.clone();

@@ -7,6 +7,9 @@
 //! fixed order without fused multiply-adds: the bits are the same on every processor.
 
 mod mix;
+mod plane;
+
+pub use plane::{Plane, PlaneResizer};
 
 use mix::{GROUP, PADDING};
 

@@ -1,7 +1,8 @@
 //! The image on its way through the transforms. While only geometry has happened it is a view of the
 //! stored bytes (a part resized, a window, a flip); the first op on values makes planar floats of it, in one pass.
 
-use super::paint::{IDENTITY, Row, Scale};
+use super::paint::{Area, IDENTITY, Row, Scale};
+use super::rgb::Pixels;
 use super::sight::Sight;
 use super::view::{Need, Part, Region, Resize, Window, stretch};
 use crate::resample::{Cut, Planes, Resampler, Rows};
@@ -254,10 +255,21 @@ impl<'a> Canvas<'a> {
             (_, false) => (seen.left - self.window.left) as usize,
             (_, true) => (self.window.right - seen.right) as usize,
         };
+        let origin = self.part.origin;
+        if columns > 0 && seen.top < seen.bottom && self.channels == 3 {
+            let (above, rows) = ((seen.top - self.window.top) as usize, (seen.bottom - seen.top) as usize);
+            let (top, left) = (seen.top as usize - origin.0, seen.left as usize - origin.1);
+            let stride = self.part.columns * 3;
+            let bytes = &self.part.bytes[top * stride + left * 3..][..(rows - 1) * stride + columns * 3];
+            let pixels = Pixels { bytes, stride, columns, flipped: self.flipped };
+            if (Area { height, width, above, ahead, rows }).paint_rgb(pixels, scales, self.values) {
+                return;
+            }
+        }
         for row in 0..height {
             let from = self.window.top + row as i64;
             let pixels = if columns > 0 && (seen.top..seen.bottom).contains(&from) {
-                let (row, column) = (from as usize - self.part.origin.0, seen.left as usize - self.part.origin.1);
+                let (row, column) = (from as usize - origin.0, seen.left as usize - origin.1);
                 let start = (row * self.part.columns + column) * self.channels;
                 &self.part.bytes[start..start + columns * self.channels]
             } else {

@@ -27,6 +27,7 @@ mod random_erasing;
 mod random_resized_crop;
 mod rectangle;
 mod resize;
+mod rgb;
 mod sight;
 mod standardize;
 mod view;

@@ -35,10 +35,9 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
     if let Some(bad) = std.iter().find(|std| **std <= 0.0) {
         return Err(format!("expected a std above 0, got {bad}"));
     }
-    let scale = |(&mean, &std): (&f64, &f64)| Scale {
-        table: std::array::from_fn(|byte| scaled(byte as f64, mean, std)),
-        factor: (1.0 / (255.0 * std)) as f32,
-        offset: (-mean / std) as f32,
+    let scale = |(&mean, &std): (&f64, &f64)| {
+        let table = std::array::from_fn(|byte| scaled(byte as f64, mean, std));
+        Scale::new(table, 1.0 / (255.0 * std), -mean / std)
     };
     let scales = mean.iter().zip(std).map(scale).collect();
     Ok(Box::new(Normalize { mean: mean.to_vec(), std: std.to_vec(), scales }))

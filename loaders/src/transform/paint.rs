@@ -1,4 +1,7 @@
-//! A row of stored bytes to rows of planar floats: padding, mirroring and a table per channel in one pass.
+//! Stored bytes to planar floats: padding, mirroring and a table per channel in one pass; of RGB all rows at once where the
+//! processor has AVX2 and the table is a line.
+
+use super::rgb::{self, Pixels, Target};
 
 /// A table from byte to float.
 pub(super) type Table = [f32; 256];
@@ -9,6 +12,30 @@ pub(super) struct Scale {
     pub table: Table,
     pub factor: f32,
     pub offset: f32,
+    /// A product and a sum in f64 that give the table, if there are such.
+    exact: Option<Exact>,
+}
+
+/// value * factor + offset, to be rounded to f32 once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exact {
+    pub factor: f64,
+    pub offset: f64,
+}
+
+impl Exact {
+    fn scaled(self, byte: u8) -> f32 {
+        (f64::from(byte) * self.factor + self.offset) as f32
+    }
+}
+
+impl Scale {
+    /// For a table that holds value * factor + offset but for rounding.
+    pub fn new(table: Table, factor: f64, offset: f64) -> Self {
+        let exact = Exact { factor, offset };
+        let gives_table = (0..=255u8).all(|byte| exact.scaled(byte).to_bits() == table[usize::from(byte)].to_bits());
+        Self { table, factor: factor as f32, offset: offset as f32, exact: gives_table.then_some(exact) }
+    }
 }
 
 /// Bytes as floats 0 to 255.
@@ -24,7 +51,44 @@ pub(super) static IDENTITY: [Scale; 1] = [Scale {
     },
     factor: 1.0,
     offset: 0.0,
+    exact: Some(Exact { factor: 1.0, offset: 0.0 }),
 }];
+
+/// Where the visible rows of a view go in planes of `height` x `width`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Area {
+    pub height: usize,
+    pub width: usize,
+    /// Rows of padding above.
+    pub above: usize,
+    /// Columns of padding ahead.
+    pub ahead: usize,
+    /// Visible rows, at least 1.
+    pub rows: usize,
+}
+
+impl Area {
+    /// Paints RGB pixels; says whether it did, or each row is to be painted by tables.
+    pub fn paint_rgb(self, pixels: Pixels<'_>, scales: &[Scale], values: &mut [f32]) -> bool {
+        let Area { height, width, above, ahead, rows } = self;
+        let scale = |channel: usize| &scales[channel % scales.len()];
+        let [Some(red), Some(green), Some(blue)] = [0, 1, 2].map(|channel| scale(channel).exact) else { return false };
+        if pixels.columns < rgb::FEWEST || !rgb::is_supported() {
+            return false;
+        }
+        let start = above * width + ahead;
+        let end = start + (rows - 1) * width + pixels.columns;
+        for (channel, exact) in [red, green, blue].into_iter().enumerate() {
+            let plane = &mut values[channel * height * width..][..height * width];
+            let padding = scale(channel).table[0];
+            plane[..start].fill(padding);
+            plane[end..].fill(padding);
+            let target = Target { values: &mut plane[start..end], width, padding };
+            rgb::paint_plane(pixels, channel, exact, target);
+        }
+        true
+    }
+}
 
 /// Where a row of the view goes among the planes.
 pub(super) struct Row {
@@ -49,7 +113,7 @@ impl Row {
 
     pub fn paint_rgb(&self, pixels: &[u8], scales: &[Scale], values: &mut [f32]) {
         let table = |channel: usize| &scales[channel % scales.len()].table;
-        let (red_table, green_table, blue_table) = (table(0), table(1), table(2));
+        let [red_table, green_table, blue_table] = [0, 1, 2].map(table);
         let (pixels, _) = pixels.as_chunks::<3>();
         let (red, rest) = values.split_at_mut(self.plane);
         let (green, blue) = rest.split_at_mut(self.plane);
@@ -89,5 +153,51 @@ impl Row {
 fn paint<'v, 'b>(values: impl IntoIterator<Item = &'v mut f32>, bytes: impl Iterator<Item = &'b u8>, table: &Table) {
     for (value, byte) in values.into_iter().zip(bytes) {
         *value = table[usize::from(*byte)];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Draws;
+
+    /// Views of all widths, padded or not, mirrored or not, cut out of wider rows: what the tables say, with AVX2 as without.
+    #[test]
+    fn planes_hold_what_the_tables_say() {
+        for case in 0..500 {
+            let mut draws = Draws::new(12, case, 0, 0);
+            let mut below = |n: u32| draws.below(n) as usize;
+            let (columns, rows, flipped, wider) = (1 + below(70), 1 + below(5), below(2) == 1, below(4));
+            let [above, under, ahead, behind] = [0; 4].map(|_: usize| below(3));
+            let (stride, height, width) = (3 * (columns + wider), above + rows + under, ahead + columns + behind);
+            let bytes: Vec<u8> = (0..(rows - 1) * stride + 3 * columns).map(|_| below(256) as u8).collect();
+            let scale = |mean: f64, std: f64| {
+                let table = std::array::from_fn(|byte| ((byte as f64 / 255.0 - mean) / std) as f32);
+                Scale::new(table, 1.0 / (255.0 * std), -mean / std)
+            };
+            let scales = [scale(0.4914, 0.2470), scale(0.4822, 0.2435), scale(0.4465, 0.2616)];
+            let mut values = vec![f32::NAN; 3 * height * width];
+            let area = Area { height, width, above, ahead, rows };
+            let done = area.paint_rgb(Pixels { bytes: &bytes, stride, columns, flipped }, &scales, &mut values);
+            assert_eq!(done, columns >= rgb::FEWEST && rgb::is_supported());
+            for (i, value) in values.iter().enumerate().filter(|_| done) {
+                let (channel, y, x) = (i / (height * width), i / width % height, i % width);
+                let seen =
+                    y.checked_sub(above).filter(|&y| y < rows).zip(x.checked_sub(ahead).filter(|&x| x < columns));
+                let byte = seen
+                    .map_or(0, |(y, x)| bytes[y * stride + 3 * if flipped { columns - 1 - x } else { x } + channel]);
+                let expected = scales[channel].table[usize::from(byte)];
+                assert_eq!(value.to_bits(), expected.to_bits(), "case {case}: channel {channel}, row {y}, column {x}");
+            }
+        }
+    }
+
+    /// A table that is no line is looked up.
+    #[test]
+    fn other_tables_are_not_taken_for_lines() {
+        let mut table = IDENTITY[0].table;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
+        table[200] += 1.0;
+        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
     }
 }

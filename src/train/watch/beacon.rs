@@ -1,4 +1,4 @@
-//! The ranks' signs of life: OUT/.ranks/<rank>, one line of JSON each, written again in place every few seconds.
+//! The ranks' signs of life: OUT/.ranks/RANK, one line of JSON each, written again in place every few seconds.
 //!
 //! A file a rank, since network file systems lose writes of several nodes to one file; of a fixed length, so that a reader never meets half
 //! a line; opened and closed each time, since that is when NFS passes news on. Nothing here can end a run: what cannot be written or read

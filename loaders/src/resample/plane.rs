@@ -1,0 +1,328 @@
+//! Resizing of one plane of bytes to bytes, with the filter of its parent: the way of `data convert`, which makes files of
+//! what it resizes. Rows first, then columns, rounded to bytes after each, as PIL rounds; integers throughout, so that the
+//! bits are the same with AVX2 and without.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use super::{Axis, ONE, Stretch};
+
+/// Half of [`ONE`], for rounding.
+const HALF: i32 = ONE / 2;
+/// Bits of [`ONE`].
+const BITS: u32 = ONE.trailing_zeros();
+/// Outputs of a row that are summed at once.
+const GROUP: usize = 8;
+/// Bytes of a load; of each half of a group, the first taps must lie this close together.
+const LOAD: usize = 16;
+
+/// A plane: rows end to end.
+#[derive(Debug, Clone, Copy)]
+pub struct Plane<'a> {
+    /// The samples.
+    pub bytes: &'a [u8],
+    /// Rows.
+    pub height: usize,
+    /// Columns, at least 1.
+    pub width: usize,
+}
+
+/// Resizes planes; keeps its memory, and its weights while sizes stay the same.
+#[derive(Debug, Default)]
+pub struct PlaneResizer {
+    rows: Taps,
+    columns: Taps,
+    line: Vec<u8>,
+}
+
+impl PlaneResizer {
+    /// Makes `height` x `width` samples of `source`, of which each stands for `shrink` (rows, columns) of the source,
+    /// from its corner on. Past the end the source's last row and column go on.
+    ///
+    /// # Panics
+    /// If a plane has no sample, or not as many as its size says.
+    pub fn run(&mut self, source: Plane<'_>, shrink: (f64, f64), target: &mut [u8], (height, width): (usize, usize)) {
+        assert!(source.width > 0 && source.height > 0 && source.bytes.len() == source.height * source.width);
+        assert!(width > 0 && target.len() == height * width);
+        self.rows.plan(source.height, shrink.0, height);
+        self.columns.plan(source.width, shrink.1, width);
+        // so that a load from any tap lies inside
+        self.line.resize(source.width + 2 * self.columns.pairs + LOAD, 0);
+        for (i, out) in target.chunks_exact_mut(width).enumerate() {
+            self.rows.mix_rows(source, i, &mut self.line);
+            self.columns.mix_columns(&self.line, out);
+        }
+    }
+}
+
+/// What each output along one axis takes from the input: pairs of neighbours, the last one perhaps of weight 0.
+#[derive(Debug, Default)]
+struct Taps {
+    /// Inputs, inputs an output, outputs: what the rest was made for.
+    plan: (usize, f64, usize),
+    axis: Axis,
+    pairs: usize,
+    first: Vec<usize>,
+    /// `2 * pairs` weights an output, in fixed point.
+    weights: Vec<i16>,
+    /// Groups of outputs, the last one overlapping; none if too far apart or too few.
+    groups: Vec<Group>,
+    /// For each group and each pair, the weights.
+    grouped: Vec<[i16; 2 * GROUP]>,
+}
+
+/// Where a group of outputs finds its inputs.
+#[derive(Debug)]
+struct Group {
+    /// Its first output.
+    start: usize,
+    /// First inputs of its two halves, from which one load each holds a pair for every output.
+    loads: [usize; 2],
+    /// Where in the loads the pairs lie, as 16-bit numbers.
+    places: [u8; 2 * LOAD],
+}
+
+impl Taps {
+    fn plan(&mut self, inputs: usize, shrink: f64, outputs: usize) {
+        if self.plan == (inputs, shrink, outputs) {
+            return;
+        }
+        let stretch = Stretch { start: 0.0, length: shrink * outputs as f64 };
+        self.axis.plan(stretch, outputs, (0, outputs), false, 0);
+        let taps = self.axis.taps;
+        self.pairs = taps.div_ceil(2);
+        self.first.clear();
+        self.weights.clear();
+        self.weights.resize(outputs * 2 * self.pairs, 0);
+        let planned = self.axis.first.iter().zip(self.axis.fixed.chunks_exact(taps));
+        for ((&first, fixed), weights) in planned.zip(self.weights.chunks_exact_mut(2 * self.pairs)) {
+            // what lies past the end is the last input
+            let start = first.min(inputs.saturating_sub(taps));
+            for (k, weight) in fixed.iter().enumerate() {
+                weights[(first + k).min(inputs - 1) - start] += weight;
+            }
+            self.first.push(start);
+        }
+        self.group();
+        self.plan = (inputs, shrink, outputs);
+    }
+
+    /// Lays places and weights out for groups of outputs.
+    fn group(&mut self) {
+        self.groups.clear();
+        self.grouped.clear();
+        let far = |half: &[usize]| half[GROUP / 2 - 1] - half[0] + 2 > LOAD;
+        if self.first.windows(GROUP / 2).any(far) {
+            return;
+        }
+        for start in starts(self.first.len(), GROUP) {
+            let (first, weights) = (&self.first[start..], &self.weights[start * 2 * self.pairs..]);
+            let place = |byte: usize| match byte % 4 {
+                at @ (0 | 2) => (first[byte / 4] - first[byte / 16 * 4] + at / 2) as u8,
+                _ => 0x80,
+            };
+            let (loads, places) = ([first[0], first[GROUP / 2]], std::array::from_fn(place));
+            self.groups.push(Group { start, loads, places });
+            for pair in 0..self.pairs {
+                self.grouped.push(std::array::from_fn(|i| weights[i / 2 * 2 * self.pairs + 2 * pair + i % 2]));
+            }
+        }
+    }
+
+    /// The weighted sum of the rows of output `i`.
+    fn mix_rows(&self, source: Plane<'_>, i: usize, line: &mut [u8]) {
+        let (first, weights) = (self.first[i], &self.weights[i * 2 * self.pairs..][..2 * self.pairs]);
+        #[cfg(target_arch = "x86_64")]
+        if source.width >= LOAD && is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            unsafe {
+                match self.pairs {
+                    1 => return mix_rows_avx2::<1>(source, first, weights, line),
+                    2 => return mix_rows_avx2::<2>(source, first, weights, line),
+                    3 => return mix_rows_avx2::<3>(source, first, weights, line),
+                    4 => return mix_rows_avx2::<4>(source, first, weights, line),
+                    5 => return mix_rows_avx2::<5>(source, first, weights, line),
+                    _ => {}
+                }
+            }
+        }
+        for (x, value) in line[..source.width].iter_mut().enumerate() {
+            let at = |k: usize| (first + k).min(source.height - 1) * source.width + x;
+            let products = weights.iter().enumerate().map(|(k, &w)| i32::from(source.bytes[at(k)]) * i32::from(w));
+            *value = ((products.sum::<i32>() + HALF) >> BITS) as u8;
+        }
+    }
+
+    /// The weighted sums of columns.
+    fn mix_columns(&self, line: &[u8], out: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if !self.groups.is_empty() && is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            unsafe {
+                match self.pairs {
+                    1 => return mix_columns_avx2::<1>(self, line, out),
+                    2 => return mix_columns_avx2::<2>(self, line, out),
+                    3 => return mix_columns_avx2::<3>(self, line, out),
+                    4 => return mix_columns_avx2::<4>(self, line, out),
+                    5 => return mix_columns_avx2::<5>(self, line, out),
+                    _ => {}
+                }
+            }
+        }
+        for (x, value) in out.iter_mut().enumerate() {
+            let (taps, weights) = (&line[self.first[x]..], &self.weights[x * 2 * self.pairs..][..2 * self.pairs]);
+            let products = taps.iter().zip(weights).map(|(&byte, &w)| i32::from(byte) * i32::from(w));
+            *value = ((products.sum::<i32>() + HALF) >> BITS) as u8;
+        }
+    }
+}
+
+/// Where blocks of `size` start that cover `length`, the last one perhaps overlapping; none if not one fits.
+fn starts(length: usize, size: usize) -> impl Iterator<Item = usize> {
+    let last = length.checked_sub(size);
+    (0..length).step_by(size).map_while(move |start| Some(start.min(last?)))
+}
+
+/// Sums of `P` pairs of rows from `first` on, in all columns, which are a load at least.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn mix_rows_avx2<const P: usize>(source: Plane<'_>, first: usize, weights: &[i16], line: &mut [u8]) {
+    let Plane { bytes, height, width } = source;
+    let row = |k: usize| &bytes[(first + k).min(height - 1) * width..][..width];
+    let (mut rows, mut factors) = ([[&[] as &[u8]; 2]; P], [_mm256_setzero_si256(); P]);
+    for (p, pair) in weights.as_chunks::<2>().0.iter().enumerate() {
+        rows[p] = [row(2 * p), row(2 * p + 1)];
+        factors[p] = _mm256_set1_epi32(i32::from(pair[1]) << 16 | i32::from(pair[0] as u16));
+    }
+    for start in starts(width, LOAD) {
+        let mut sums = [_mm256_set1_epi32(HALF); 2];
+        for p in 0..P {
+            // SAFETY: each row has `width` bytes, and a block starts 16 before its end at the latest.
+            let (upper, lower) = unsafe { (load(rows[p][0], start), load(rows[p][1], start)) };
+            let halves = [_mm_unpacklo_epi8(upper, lower), _mm_unpackhi_epi8(upper, lower)];
+            for (sum, bytes) in sums.iter_mut().zip(halves) {
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(_mm256_cvtepu8_epi16(bytes), factors[p]));
+            }
+        }
+        let bytes = _mm_packus_epi16(words(sums[0]), words(sums[1]));
+        let out = &mut line[start..][..LOAD];
+        // SAFETY: `out` holds 16 bytes.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) };
+    }
+}
+
+/// Sums of `P` pairs for each output; there are groups.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn mix_columns_avx2<const P: usize>(columns: &Taps, line: &[u8], out: &mut [u8]) {
+    // outputs are in order, so none reaches further than the last one
+    assert!(columns.first[columns.first.len() - 1] + 2 * P + LOAD <= line.len());
+    for (group, weights) in columns.groups.iter().zip(columns.grouped.as_chunks::<P>().0) {
+        // SAFETY: `places` holds 32 bytes.
+        let places = unsafe { _mm256_loadu_si256(group.places.as_ptr().cast()) };
+        let mut sum = _mm256_set1_epi32(HALF);
+        for (p, weights) in weights.iter().enumerate() {
+            // SAFETY: 16 bytes from any pair on lie inside of `line`, as asserted above.
+            let bytes =
+                unsafe { _mm256_set_m128i(load(line, group.loads[1] + 2 * p), load(line, group.loads[0] + 2 * p)) };
+            // SAFETY: `weights` holds 32 bytes.
+            let weights = unsafe { _mm256_loadu_si256(weights.as_ptr().cast()) };
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, places), weights));
+        }
+        let bytes = _mm_packus_epi16(words(sum), _mm_setzero_si128());
+        let out = &mut out[group.start..][..GROUP];
+        // SAFETY: `out` holds 8 bytes.
+        unsafe { _mm_storel_epi64(out.as_mut_ptr().cast(), bytes) };
+    }
+}
+
+/// Sums without their fraction.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn words(sums: __m256i) -> __m128i {
+    let whole = _mm256_srli_epi32::<{ BITS as i32 }>(sums);
+    _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole))
+}
+
+/// 16 bytes from `at` on.
+///
+/// # Safety
+/// They must lie inside of `bytes`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn load(bytes: &[u8], at: usize) -> __m128i {
+    debug_assert!(at + LOAD <= bytes.len());
+    // SAFETY: the caller's promise.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Draws;
+
+    /// The filter in f64: a triangle as wide as `shrink` to both sides, cut at the end of the stretch.
+    fn exact(source: Plane<'_>, shrink: (f64, f64), (y, x): (usize, usize), outputs: (usize, usize)) -> f64 {
+        let along = |at: usize, shrink: f64, outputs: usize| -> Vec<(usize, f64)> {
+            let (centre, reach) = ((at as f64 + 0.5) * shrink, shrink.max(1.0));
+            let end = (shrink * outputs as f64).ceil() as usize;
+            let weight = |i: usize| (1.0 - ((i as f64 + 0.5 - centre) / reach).abs()).max(0.0);
+            let sum: f64 = (0..end).map(weight).sum();
+            (0..end).map(|i| (i, weight(i) / sum)).collect()
+        };
+        let (rows, columns) = (along(y, shrink.0, outputs.0), along(x, shrink.1, outputs.1));
+        let at = |i: usize, j: usize| source.bytes[i.min(source.height - 1) * source.width + j.min(source.width - 1)];
+        let row = |i: usize| columns.iter().map(|&(j, w)| f64::from(at(i, j)) * w).sum::<f64>();
+        rows.iter().map(|&(i, w)| row(i) * w).sum()
+    }
+
+    /// Shrunk, stretched, past the end; few and many taps, whole groups and a rest.
+    #[test]
+    fn bytes_are_the_filter_s_to_rounding() {
+        for case in 0..300 {
+            let mut draws = Draws::new(9, case, 0, 0);
+            let (height, width) = (1 + draws.below(40) as usize, 1 + draws.below(90) as usize);
+            let outputs = (1 + draws.below(20) as usize, 1 + draws.below(60) as usize);
+            let past = |inputs: usize, n: usize, more: u32| (inputs as f64 + f64::from(more) / 2.0) / n as f64;
+            let shrink = (past(height, outputs.0, draws.below(3)), past(width, outputs.1, draws.below(3)));
+            let bytes: Vec<u8> = (0..height * width).map(|_| draws.next_u32() as u8).collect();
+            let source = Plane { bytes: &bytes, height, width };
+            let mut target = vec![0; outputs.0 * outputs.1];
+            PlaneResizer::default().run(source, shrink, &mut target, outputs);
+            for (i, &got) in target.iter().enumerate() {
+                let expected = exact(source, shrink, (i / outputs.1, i % outputs.1), outputs);
+                let difference = (f64::from(got) - expected).abs();
+                assert!(difference < 1.1, "case {case}, {height} x {width} to {outputs:?}, {i}: {got}, not {expected}");
+            }
+        }
+    }
+
+    /// What plain loops make of the same weights.
+    #[test]
+    fn vectors_give_the_bits_of_plain_loops() {
+        for case in 0..300 {
+            let mut draws = Draws::new(10, case, 0, 0);
+            let (height, width) = (1 + draws.below(30) as usize, 1 + draws.below(200) as usize);
+            let (rows, columns) = (1 + draws.below(20) as usize, 1 + draws.below(100) as usize);
+            let bytes: Vec<u8> = (0..height * width).map(|_| draws.next_u32() as u8).collect();
+            let shrink = (height as f64 / rows as f64, width as f64 / columns as f64);
+            let mut target = vec![0; rows * columns];
+            let mut resizer = PlaneResizer::default();
+            resizer.run(Plane { bytes: &bytes, height, width }, shrink, &mut target, (rows, columns));
+            let PlaneResizer { rows: down, columns: across, .. } = &resizer;
+            let sum = |taps: &Taps, i: usize, at: &dyn Fn(usize) -> u8| {
+                let weights = taps.weights[i * 2 * taps.pairs..][..2 * taps.pairs].iter().enumerate();
+                let products = weights.map(|(k, &w)| i32::from(at(taps.first[i] + k)) * i32::from(w));
+                ((products.sum::<i32>() + HALF) >> BITS) as u8
+            };
+            for y in 0..rows {
+                let line: Vec<u8> =
+                    (0..width).map(|x| sum(down, y, &|i| bytes[i.min(height - 1) * width + x])).collect();
+                let expected: Vec<u8> = (0..columns).map(|x| sum(across, x, &|i| line[i.min(width - 1)])).collect();
+                assert_eq!(target[y * columns..][..columns], expected, "case {case}, row {y}");
+            }
+        }
+    }
+}
