@@ -198,6 +198,13 @@ def accuracy(bench, work):
 
 
 def show(table, peaks):
+    """What explains the table, then the table."""
+    for row in table:
+        if row.get("synthetic") and row.get("trireme"):
+            print(f"{row['what']}: {row['trireme'] / row['synthetic']:.3f} of the rate on pictures in memory (goal: 0.95)")
+    if peaks:
+        print(f"{peaks['device']}, PyTorch {peaks['torch']}: bf16 products {peaks['flops_per_s'] / 1e12:.0f} TFLOP/s, copies "
+              f"{peaks['bytes_per_s'] / 1e12:.2f} TB/s; floor = the longer of FLOPs and bytes of a step at these rates (networks.py)")
     number = lambda v: f"{v:,.0f}" if v else "-"
     ratio = lambda row, peer: f"{row['trireme'] / row[peer]:.2f}" if row.get("trireme") and row.get(peer) else "-"
     heads = ["img/s", "trireme", "PyTorch", "compiled", "floor", "x PyTorch", "x compiled", "of floor"]
@@ -206,12 +213,6 @@ def show(table, peaks):
     widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
     for line in [heads, *lines]:
         print("  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths))))
-    for row in table:
-        if row.get("synthetic") and row.get("trireme"):
-            print(f"{row['what']}: {row['trireme'] / row['synthetic']:.3f} of the rate on pictures in memory (goal: 0.95)")
-    if peaks:
-        print(f"{peaks['device']}, PyTorch {peaks['torch']}: bf16 products {peaks['flops_per_s'] / 1e12:.0f} TFLOP/s, copies "
-              f"{peaks['bytes_per_s'] / 1e12:.2f} TB/s; floor = the longer of FLOPs and bytes of a step at these rates (networks.py)")
 
 
 def main():
