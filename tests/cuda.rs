@@ -63,12 +63,15 @@ fn operations_in_16_bits_are_near_those_in_32() {
             // what both can hold exactly, so that maxima and ReLU's corners are the same
             let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
             case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
+            // a value at ReLU's corner may fall on its other side, with its gradient
+            let corners = by_the_book(&Case { dy: None, ..case.without_relu() }).y;
+            let dy = case.dy.iter_mut().flatten().zip(corners);
+            dy.filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
             let (want, got) = (by_the_book(&case), case.run(&cuda, 0, false));
             let near = |what: &str, got: &[f32], want: &[f32]| {
                 let tolerance = relative * magnitude(want).max(0.1);
                 let far = got.iter().zip(want).filter(|(g, w)| f64::from((*g - *w).abs()) > tolerance).count();
-                // a value at ReLU's corner may fall on its other side
-                assert!(far * 100 <= got.len(), "{:?} in {precision}: {what}: {far} of {} differ", case.op, got.len());
+                assert!(far == 0, "{:?} in {precision}: {what}: {far} of {} differ", case.op, got.len());
             };
             near("y", &got.y, &want.y);
             got.dx.iter().zip(&want.dx).for_each(|(g, w)| near("dx", g, w));

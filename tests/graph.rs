@@ -168,13 +168,16 @@ fn networks_with_branches_are_the_same_everywhere() {
     }
 }
 
+/// Sums, gradients, and running statistics with their pooled sums.
+type Wanted<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
+
 /// Four passes over the same rows, since a device may run the first, record the second and replay the others: sums, gradients and
 /// statistics are those that are expected, each time.
 fn check_passes<B: Backend>(
     mut graph: Graph<B>,
     rows: &Rows,
     name: &str,
-    (want, gradients, want_statistics): (LossSums, &[Vec<f32>], &(Vec<f32>, Vec<f64>)),
+    (want, gradients, want_statistics): Wanted<'_>,
 ) {
     for pass in 1..5 {
         let what = format!("{}, pass {pass} on {name}", graph.net().name);

@@ -56,7 +56,6 @@ fn worker() {
         resume_from: None,
         device: Wanted::Auto,
         share_gpu: false,
-        stall: Default::default(),
         time_limit: None,
         stall: train::watch::Limits::default(),
         threads: None,
