@@ -105,33 +105,31 @@ fn unreachable_memory() -> backend::Error {
     backend::Error::Unsupported { op: "the exchange of gradients".into(), why }
 }
 
-/// Chooses; collective.
-pub fn choose<B: Backend>(session: &Session, backend: &B, ask: Ask<'_>) -> Result<Chosen<B>, Error> {
-    let staged = |why: &str| Ok(Chosen { way: Way::Staged, why: why.into() });
-    let forced = ["cuda-aware", "nccl"].contains(&ask.path);
-    if session.world.size == 1 || !ask.allreduce {
-        return staged("");
+/// Refuses ways that this device, or this codec, has not.
+pub fn check(path: &str, codec: &str, queues: bool) -> Result<(), Error> {
+    let forced = ["cuda-aware", "nccl"].contains(&path);
+    if forced && !queues {
+        return Err(Error::Usage(format!(
+            "reduce.path = \"{path}\" is for GPUs: leave it out, or compute with --device cuda"
+        )));
     }
-    if !backend.queues() {
-        return if forced {
-            let path = ask.path;
-            Err(Error::Usage(format!(
-                "reduce.path = \"{path}\" is for GPUs: leave it out, or compute with --device cuda"
-            )))
-        } else {
-            staged("")
-        };
+    if forced && codec != FLOAT {
+        return Err(Error::Usage(format!(
+            "reduce.path = \"{path}\" adds f32 where they lie, and reduce.codec = \"{codec}\" sends other numbers; leave reduce.path \
+             out, or use reduce.codec = \"{FLOAT}\""
+        )));
+    }
+    Ok(())
+}
+
+/// Chooses among what [`check`] leaves; collective.
+pub fn choose<B: Backend>(session: &Session, backend: &B, ask: Ask<'_>) -> Result<Chosen<B>, Error> {
+    let staged = |why: String| Ok(Chosen { way: Way::Staged, why });
+    if session.world.size == 1 || !ask.allreduce || !backend.queues() {
+        return staged(String::new());
     }
     if ask.codec != FLOAT {
-        let Ask { path, codec, .. } = ask;
-        return if forced {
-            Err(Error::Usage(format!(
-                "reduce.path = \"{path}\" adds f32 where they lie, and reduce.codec = \"{codec}\" sends other numbers; leave \
-                 reduce.path out, or use reduce.codec = \"{FLOAT}\""
-            )))
-        } else {
-            staged(&format!("staged: {codec} sums what it has coded on the host"))
-        };
+        return staged(format!("staged: {} sums what it has coded on the host", ask.codec));
     }
     let trial = Trial { session, backend, ask };
     let (mut ways, mut found) = (vec![Way::Staged], Vec::new());

@@ -86,6 +86,7 @@ fn plan<K: Kind>(
         deterministic: recipe.deterministic || integer,
     };
     let backend = kind.open(&seat)?;
+    path::check(&recipe.reduce.path, &recipe.reduce.codec, backend.queues())?;
     Run::new(source, backend, place)
 }
 
