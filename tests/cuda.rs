@@ -51,7 +51,7 @@ fn operations_in_16_bits_are_near_those_in_32() {
     let _alone = alone();
     let image = Shape::image(8, 9, 7);
     let cases = [
-        (Op::Conv(Conv::new(16, 3).pad(1)), image),
+        (Op::Conv(Conv::new(16, 3).pad(1).bias(0.1).relu()), image),
         (Op::Conv(Conv::new(12, 3).pad(1).stride(2).groups(2)), image),
         (Op::Linear(Linear::new(10).relu()), image),
         (Op::Norm(Norm::new().relu()), image),

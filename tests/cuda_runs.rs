@@ -73,9 +73,7 @@ impl Setting {
             let (variable, folders) = emulator::library_path();
             command.env(variable, folders);
         }
-        // one for all tests: the kernels are compiled once
-        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
-        command.env("TRIREME_CACHE", cache).envs(settings.iter().copied());
+        command.envs(settings.iter().copied());
         (command, out)
     }
 
@@ -135,8 +133,8 @@ fn a_card_computes_what_the_processor_does() {
         return;
     }
     let setting = Setting::new(RESNET);
-    // with few images a worker and large steps, rounding grows tenfold in three steps
-    let more = ["--max-steps", "10", "--set", "workers=1", "--set", "schedule.base_lr=0.001"];
+    // from the eighth step on one processor's instruction sets differ by 1e-3 too: batch norm over two images magnifies rounding
+    let more = ["--max-steps", "7"];
     let card = setting.train("card", 1, &more);
     let out = setting.folder.at("cpu");
     let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cpu", "--threads", "1"];
@@ -144,7 +142,7 @@ fn a_card_computes_what_the_processor_does() {
     let log = fs::read_to_string(Path::new(&card).join("metrics.jsonl")).expect("the log");
     assert!(log.contains("\"device\":\"cuda ("), "the log names another device");
     for (i, (got, want)) in losses(&card).iter().zip(losses(&out)).enumerate() {
-        assert!((got / want - 1.0).abs() < 1e-3, "loss of step {}: {got} on the card, {want} on the processor", i + 1);
+        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on the card, {want} on the processor", i + 1);
     }
     let samples = |out: &str| events(out, "step").iter().map(|s| s["samples"].clone()).collect::<Vec<_>>();
     assert_eq!(samples(&card), samples(&out));
@@ -299,6 +297,5 @@ fn a_card_that_falls_off_ends_all_ranks() {
         .args([&format!("LD_LIBRARY_PATH={folders}"), "TRIREME_EMULATED_FAULT=3000:719", own])
         .args(args)
         .arg("--share-gpu");
-    command.env("TRIREME_CACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
     start(command).wait(PATIENCE).failed(1, &["rank 1: ", "719"]);
 }

@@ -105,6 +105,11 @@ static bool headers_found(const Program& program, std::string& log) {
     return true;
 }
 
+/// How kernels are compiled. No TLS descriptors (-mtls-dialect=gnu2): with glibc before 2.40 the first look at shared memory, which is
+/// thread-local here, may spoil vector registers. What is the same in several modules must stay each one's own.
+static const char* const FLAGS[] = {"-O2", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing",
+                                    "-fvisibility=hidden", "-fno-gnu-unique"};
+
 static nvrtcResult compile(Program& program, const std::string& folder) {
     const std::string kernel = EMULATOR_SOURCE "/kernel";
     std::string source = folder + "/source.cu", library = folder + "/library.so", out = folder + "/out", err = folder + "/err";
@@ -124,8 +129,8 @@ static nvrtcResult compile(Program& program, const std::string& folder) {
         module += (i ? ", " : "") + ("emulator::describe<&" + kernels[i].name) + ">(\"" + kernels[i].name + "\", " +
                   (kernels[i].bounds.empty() ? "1024" : kernels[i].bounds) + ")";
     if (!write_file(source, text + module + ")\n")) return NVRTC_ERROR_INTERNAL_ERROR;
-    words.insert(words.end(), {"-O2", "-march=native", "-mtls-dialect=gnu2", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing",
-                               program.options.fmad ? "-ffp-contract=fast" : "-ffp-contract=off", "-fPIC", "-shared",
+    words.insert(words.end(), std::begin(FLAGS), std::end(FLAGS));
+    words.insert(words.end(), {program.options.fmad ? "-ffp-contract=fast" : "-ffp-contract=off", "-fPIC", "-shared",
                                "-Wl,--no-undefined", "-o", library, source});
     if (run(words, out, err) != 0) return program.log = read_file(err), NVRTC_ERROR_COMPILATION;
     program.log = read_file(err);
@@ -137,6 +142,7 @@ static nvrtcResult compile_or_recall(Program& program) {
     const char* chosen = getenv("TRIREME_EMULATED_CACHE");
     std::string cache = chosen ? std::string(chosen) + "/" : home() + "cache/", key = program.source + program.options.standard + processor();
     mkdir(cache.c_str(), 0755);
+    for (const char* flag : FLAGS) key += flag + std::string("\n");
     for (const std::string& macro : program.options.macros) key += macro + "\n";
     key += std::to_string(program.options.arch) + (program.options.fmad ? "fmad" : "");
     for (const char* header : {"abi.h", "cuda.h", "half.h", "math.h"}) key += read_file(std::string(EMULATOR_SOURCE "/kernel/") + header);
