@@ -18,7 +18,7 @@ use program::{Ended, Folder, events, start, trireme};
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Tests of this file.
-const TESTS: usize = 2;
+const TESTS: usize = 5;
 
 const RECIPE: &str = r#"
 model = "resnet20"
@@ -132,4 +132,95 @@ fn sums_in_the_card_s_memory_are_those_on_the_host() {
     assert_eq!(aware, staged);
     assert!(said.contains("cuda-aware") && said.contains("its sums are right"), "{said}");
     assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
+}
+
+/// A word for MPI's, which claims what it does not keep, unless the host may touch the card's memory.
+fn liar() -> (&'static str, String) {
+    let library = emulator::folder().expect("built").join("libliar.so");
+    ("LD_PRELOAD", library.display().to_string())
+}
+
+/// The claim is tried, which ends the program by a signal; what that leaves in OUT says no to the next start.
+#[test]
+fn an_mpi_that_lies_of_device_memory_is_believed_once() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu"];
+    let (name, library) = liar();
+    let lies = [(name, library.as_str())];
+    let ended = setting.start("out", 2, &float, &lies);
+    assert!(!ended.status.success() && ended.stderr.contains("the host touched device memory"), "{}", ended.stderr);
+    let left = |out: &str| program::files(&setting.folder.at(out)).iter().any(|f| f.ends_with(".cuda-aware-trial"));
+    assert!(left("out"), "no mark of the trial that did not come back");
+    // the same MPI, asked again: not tried
+    let resume = [&float[..], &["--resume", "auto"]].concat();
+    let again = setting.start("out", 2, &resume, &lies).succeeded();
+    let path = line(&again, "path ");
+    for part in ["staged", "no cuda-aware: the trial of an earlier start did not come back", ".cuda-aware-trial"] {
+        assert!(path.contains(part), "no {part:?} in {path}");
+    }
+    assert!(left("out"), "the mark must stay: the next start would try again");
+    assert_eq!(setting.made("out"), {
+        setting.start("honest", 2, &float, &[]).succeeded();
+        setting.made("honest")
+    });
+    // the same word, and the truth this time
+    let honest = setting.start("true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
+    assert!(line(&honest, "path ").contains("MPIX_Query_cuda_support answers 1, and its sums are right"));
+    assert!(!left("true"));
+}
+
+/// The line of the log that begins so.
+#[track_caller]
+fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
+    let said = ended.stderr.lines().find(|line| line.starts_with(begin));
+    said.unwrap_or_else(|| panic!("no line {begin:?} in\n{}", ended.stderr))
+}
+
+#[test]
+fn ways_that_cannot_be_are_named() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
+    // found without NCCL's own word, which it gives only after the ranks have met
+    let auto = setting.start("auto", 2, &float, &[]).succeeded();
+    let path = line(&auto, "path ");
+    for part in ["staged", "no cuda-aware: ", "no nccl: ranks share a GPU, and NCCL takes one rank a GPU only"] {
+        assert!(path.contains(part), "no {part:?} in {path}");
+    }
+    assert!(!auto.stderr.contains("Duplicate GPU"), "NCCL was tried:\n{}", auto.stderr);
+    let nccl = [&float[..], &["--set", "reduce.path=nccl"]].concat();
+    setting.start("nccl", 2, &nccl, &[]).failed(1, &["reduce.path = \"nccl\": ranks share a GPU"]);
+    let codes = ["--max-steps", "1", "--share-gpu", "--set", "reduce.path=cuda-aware"];
+    setting.start("codes", 2, &codes, &[]).failed(2, &["reduce.path = \"cuda-aware\"", "reduce.codec = \"exact\""]);
+    let mut cpu = trireme(2, &["train", &setting.recipe, "--data", &setting.data, "--device", "cpu"]);
+    cpu.args(["--out", &setting.folder.at("cpu"), "--set", "reduce.codec=float", "--set", "reduce.path=nccl"]);
+    start(cpu).wait(PATIENCE).failed(2, &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
+}
+
+#[test]
+fn doctor_tries_device_memory_in_a_job_of_its_own() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let doctor = |more: &[&str], variables: &[(&str, &str)]| {
+        let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
+        let (name, path) = emulator::library_path();
+        program.env(name, path).envs(variables.iter().copied());
+        start(program).wait(PATIENCE)
+    };
+    doctor(&[], &[]).failed(1, &["have opened the same GPU", "--share-gpu"]);
+    let no = doctor(&["--share-gpu"], &[]);
+    assert!(!no.status.success(), "{}", no.stderr);
+    for part in
+        ["trying MPI_Allreduce of device memory over 2 rank(s)", "If a signal ends this", "touched device memory"]
+    {
+        assert!(no.stderr.contains(part), "no {part:?} in:\n{}", no.stderr);
+    }
+    let yes = doctor(&["--share-gpu"], &[("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
+    assert!(yes.stdout.contains("cuda-aware: its sums are right"), "{}", yes.stdout);
 }

@@ -226,8 +226,8 @@ fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, 
     let node_rank = session.world.node_rank;
     let seat = Seat { threads: 1, node_rank, precision: "f32", tf32: false, deterministic: true };
     let backend = session.agree(OnCuda.open(&seat).map_err(Error::from))?;
-    let notes = gpus::check(session, OnCuda.card(&backend).as_ref(), share_gpu)?;
-    notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));
+    let cards = gpus::check(session, OnCuda.card(&backend).as_ref(), share_gpu)?;
+    cards.notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));
     path::try_aware(session, &backend)
 }
 

@@ -21,10 +21,19 @@ pub struct Card {
     pub uuid: String,
 }
 
-/// Learns of all ranks' cards: fails on all of them where two share one without leave; gives what is to be said of sharing and of
-/// cards of several kinds. Collective, and nothing where ranks compute on processors.
-pub fn check(session: &Session, own: Option<&Card>, may_share: bool) -> Result<Vec<String>, Error> {
-    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(Vec::new()) };
+/// What the cards of all ranks are to one another; the same on every rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cards {
+    /// Whether two ranks share one.
+    pub shared: bool,
+    /// What is to be said of sharing, and of cards of several kinds.
+    pub notes: Vec<String>,
+}
+
+/// Learns of all ranks' cards: fails on all of them where two share one without leave. Collective, and nothing where ranks compute
+/// on processors.
+pub fn check(session: &Session, own: Option<&Card>, may_share: bool) -> Result<Cards, Error> {
+    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(Cards::default()) };
     let card = Card { host: session.world.host.clone(), ..card.clone() };
     let odd = |e: serde_json::Error| Error::Failed(format!("the cards of the ranks: {e}"));
     let line = serde_json::to_vec(&card).map_err(odd)?;
@@ -39,8 +48,8 @@ pub fn check(session: &Session, own: Option<&Card>, may_share: bool) -> Result<V
     session.agree(judge(&cards, may_share).map_err(Error::Failed))
 }
 
-/// What is to be said of the cards of ranks 0, 1, ...; the error says what is wrong.
-fn judge(cards: &[Card], may_share: bool) -> Result<Vec<String>, String> {
+/// What the cards of ranks 0, 1, ... are to one another; the error says what is wrong.
+fn judge(cards: &[Card], may_share: bool) -> Result<Cards, String> {
     let mut notes = Vec::new();
     let pair = (0..cards.len()).find_map(|b| Some(((0..b).find(|&a| cards[a].uuid == cards[b].uuid)?, b)));
     if let Some((a, b)) = pair {
@@ -66,7 +75,7 @@ fn judge(cards: &[Card], may_share: bool) -> Result<Vec<String>, String> {
             kinds.join(", ")
         ));
     }
-    Ok(notes)
+    Ok(Cards { shared: pair.is_some(), notes })
 }
 
 /// The GPUs that one rank may use.
@@ -158,13 +167,14 @@ mod tests {
     fn two_ranks_on_one_card_are_an_error_unless_they_may() {
         let card = |name: &str, uuid: &str| Card { host: "n1".into(), name: name.into(), uuid: uuid.into() };
         let apart = [card("H200", "a"), card("H200", "b")];
-        assert_eq!(judge(&apart, false), Ok(vec![]));
+        assert_eq!(judge(&apart, false), Ok(Cards::default()));
         let shared = [card("H200", "a"), card("H200", "b"), card("H200", "b")];
         let text = judge(&shared, false).unwrap_err();
         assert!(text.contains("ranks 1 and 2 on n1") && text.contains("--share-gpu"), "{text}");
-        assert!(judge(&shared, true).unwrap()[0].contains("ranks 1 and 2 share a GPU"));
+        let allowed = judge(&shared, true).unwrap();
+        assert!(allowed.shared && allowed.notes[0].contains("ranks 1 and 2 share a GPU"), "{allowed:?}");
         let mixed = judge(&[card("A100", "a"), card("H200", "b")], false).unwrap();
-        assert!(mixed[0].contains("2 kinds (A100, H200)"), "{mixed:?}");
+        assert!(!mixed.shared && mixed.notes[0].contains("2 kinds (A100, H200)"), "{mixed:?}");
     }
 
     #[test]

@@ -5,16 +5,17 @@ use super::session::Session;
 use crate::comm::{self, Comm};
 
 /// The loss of the step after `done`, or a parameter after it, is not finite. All ranks have seen the same sums and call this together;
-/// `own` is this rank's part of the loss.
-pub fn not_finite(session: &Session, done: u64, lr: f64, own: f64) -> Error {
+/// `own` is this rank's part of the loss, `precision` the recipe's.
+pub fn not_finite(session: &Session, precision: &str, done: u64, lr: f64, own: f64) -> Error {
     let text = match whose(&session.comm, own) {
         Ok(Some(text)) => text,
         Ok(None) => return Error::Elsewhere { code: 1 },
         Err(error) => return error.into(),
     };
+    let range = if precision == "f16" { "precision = \"bf16\" (f16 ends at 65,504), " } else { "" };
     Error::Failed(format!(
         "the loss of step {} is not finite, or a parameter after it ({text}; lr {lr:.4e}); the last good checkpoint stands, if there is one. \
-         Try a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`",
+         Try {range}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`",
         done + 1
     ))
 }

@@ -51,6 +51,8 @@ pub struct Ask<'a> {
     pub codec: &'a str,
     /// Whether gradients travel at all.
     pub allreduce: bool,
+    /// Whether ranks share a card.
+    pub shared: bool,
     /// The output folder.
     pub out: &'a Path,
     /// Elements of each bucket.
@@ -192,6 +194,9 @@ impl<B: Backend> Trial<'_, B> {
 
     /// Whether the devices can sum among themselves.
     fn among(&self) -> Result<Found<B>, Error> {
+        if self.ask.shared {
+            return Ok(Err("ranks share a GPU, and NCCL takes one rank a GPU only".into()));
+        }
         let root = self.session.is_root();
         let made = if root { B::collective_id() } else { Ok(None) };
         let mut word = match &made {
@@ -310,7 +315,8 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
             session.world.size, claim.by, session.world.library
         );
     }
-    let ask = Ask { path: "cuda-aware", codec: FLOAT, allreduce: true, out: Path::new(""), buckets: &SIZES };
+    let ask =
+        Ask { path: "cuda-aware", codec: FLOAT, allreduce: true, shared: false, out: Path::new(""), buckets: &SIZES };
     let trial = Trial { session, backend, ask };
     let found = match trial.known_answer(&Way::Aware)? {
         Ok(()) => {

@@ -212,9 +212,9 @@ fn score_opened<K: Kind>(
     let backend = kind.open(&Seat { threads, node_rank: session.world.node_rank, ..SEAT });
     let planned = backend.map_err(Error::from).and_then(|b| graph(&model, b, evaluation.batch, &evaluation.sizes()));
     let mut graph = session.agree(planned)?;
-    let notes = gpus::check(session, kind.card(graph.backend()).as_ref(), request.share_gpu)?;
+    let cards = gpus::check(session, kind.card(graph.backend()).as_ref(), request.share_gpu)?;
     if session.is_root() {
-        notes.iter().for_each(|note| eprintln!("{note}"));
+        cards.notes.iter().for_each(|note| eprintln!("{note}"));
     }
     let score = evaluation.run(session, &mut graph, &Stop::default())?;
     let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;

@@ -163,8 +163,8 @@ fn begin<K: Kind>(
 ) -> Result<Option<String>, Error> {
     let request = how.request;
     session.notes.extend(kind.notes());
-    let notes = gpus::check(session, kind.card(run.graph.backend()).as_ref(), request.share_gpu)?;
-    session.notes.extend(notes);
+    let cards = gpus::check(session, kind.card(run.graph.backend()).as_ref(), request.share_gpu)?;
+    session.notes.extend(cards.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), K::LAYOUT_CURE)?;
     if request.dry_run {
         return session.is_root().then(|| dry_run(&run)).transpose();
@@ -196,6 +196,7 @@ fn begin<K: Kind>(
         path: &run.recipe.reduce.path,
         codec: run.reduction.entry.name,
         allreduce: run.rounds.is_none(),
+        shared: cards.shared,
         out: &request.out,
         buckets: &run.graph.layout().chunks,
     };

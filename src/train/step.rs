@@ -32,6 +32,8 @@ pub struct Stepper<'a, B: Backend> {
     next: Option<loaders::Batch>,
     pub(super) layout: SumsLayout,
     smoothing: f32,
+    /// The recipe's, for what is to be said when a loss is lost.
+    pub(super) precision: String,
     /// This rank in the step before.
     pub(super) before: Pace,
     /// All ranks since the last look.
@@ -55,6 +57,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), across.clone())));
         }
         let smoothing = run.recipe.label_smoothing as f32;
+        let precision = run.recipe.precision.clone();
         let ranks = session.world.size;
         let gather = run.reduction.summed_numbers();
         let layout = SumsLayout::new(&run.graph, ranks, gather);
@@ -68,6 +71,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             next: None,
             layout,
             smoothing,
+            precision,
             before: Pace::default(),
             paces: pace::Epoch::default(),
             trace: Trace::default(),
@@ -127,11 +131,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let update = Instant::now();
         // every rank has the same sums and the same parameters, so all stop here together
         if !sums.loss().is_finite() {
-            return Err(not_finite(self.session, done, lr, own));
+            return Err(not_finite(self.session, &self.precision, done, lr, own));
         }
         let stepped = run.optimizer.step(&mut run.graph, lr)?;
         if !stepped.finite {
-            return Err(not_finite(self.session, done, lr, own));
+            return Err(not_finite(self.session, &self.precision, done, lr, own));
         }
         sums.update_running(&mut run.graph);
         if let Some(ema) = &mut run.ema {

@@ -203,8 +203,8 @@ def show(table, peaks):
         if row.get("synthetic") and row.get("trireme"):
             print(f"{row['what']}: {row['trireme'] / row['synthetic']:.3f} of the rate on pictures in memory (goal: 0.95)")
     if peaks:
-        print(f"{peaks['device']}, PyTorch {peaks['torch']}: bf16 products {peaks['flops_per_s'] / 1e12:.0f} TFLOP/s, copies "
-              f"{peaks['bytes_per_s'] / 1e12:.2f} TB/s; floor = the longer of FLOPs and bytes of a step at these rates (networks.py)")
+        print(f"{peaks['device']}, PyTorch {peaks['torch']}: bf16 products {peaks['flops_per_s'] / 1e12:.3g} TFLOP/s, copies "
+              f"{peaks['bytes_per_s'] / 1e12:.3g} TB/s; floor = the longer of FLOPs and bytes of a step at these rates (networks.py)")
     number = lambda v: f"{v:,.0f}" if v else "-"
     ratio = lambda row, peer: f"{row['trireme'] / row[peer]:.2f}" if row.get("trireme") and row.get(peer) else "-"
     heads = ["img/s", "trireme", "PyTorch", "compiled", "floor", "x PyTorch", "x compiled", "of floor"]
@@ -238,6 +238,8 @@ def main():
         a.json.write_text(json.dumps({"table": table, "peaks": peaks, "notes": bench.log}, indent=1))
     print("\n".join(bench.log))
     show(table, peaks)
+    if a.tiny:
+        print("--tiny: this checked the script; the figures mean nothing")
     if not all(row.get("trireme") for row in table):
         sys.exit(1)
 

@@ -87,8 +87,8 @@ pub fn run<K: Kind>(kind: &K, request: &Scale) -> Result<Option<Measured>, Error
     let (model, batch) = (request.model.as_str(), request.batch);
     let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", tf32: false, node_rank };
     let mut work = session.agree(Synthetic::new(kind, &work))?;
-    let notes = gpus::check(&session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
-    session.notes.extend(notes);
+    let cards = gpus::check(&session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
+    session.notes.extend(cards.notes);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
     for ranks in counts(session.world.size) {
