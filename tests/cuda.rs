@@ -79,7 +79,9 @@ fn operations_in_16_bits_are_near_those_in_32() {
             let (want, got) = (by_the_book(&case), case.run(&cuda, 0, false));
             let near = |what: &str, got: &[f32], want: &[f32]| {
                 let tolerance = relative * magnitude(want).max(0.1);
-                let far = got.iter().zip(want).filter(|(g, w)| !(f64::from((*g - *w).abs()) <= tolerance)).count();
+                // NaN is near nothing
+                let is_near = |(g, w): (&f32, &f32)| f64::from((g - w).abs()) <= tolerance;
+                let far = got.iter().zip(want).filter(|pair| !is_near(*pair)).count();
                 assert!(far == 0, "{:?} in {precision}: {what}: {far} of {} differ", case.op, got.len());
             };
             near("y", &got.y, &want.y);
@@ -163,15 +165,12 @@ fn what_changes_between_replayed_passes_reaches_them() {
     }
 }
 
-#[test]
-fn optimizer_steps_are_the_references() {
-    let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
-    let n = 9_000;
+/// Every rule.
+fn rules() -> [Rule; 7] {
     let rms = RmsProp { alpha: 0.9, eps: 1e-3, momentum: 0.8, centered: false };
     let adam =
         |decoupled| Rule::Adam { beta1: 0.9, beta2: 0.99, eps: 1e-6, correction1: 2.0, correction2: 1.5, decoupled };
-    let rules = [
+    [
         Rule::Sgd { momentum: 0.9, nesterov: false },
         Rule::Sgd { momentum: 0.9, nesterov: true },
         Rule::Lars { momentum: 0.9 },
@@ -179,12 +178,19 @@ fn optimizer_steps_are_the_references() {
         adam(true),
         Rule::RmsPropTorch(rms),
         Rule::RmsPropTf(RmsProp { centered: true, ..rms }),
-    ];
+    ]
+}
+
+#[test]
+fn optimizer_steps_are_the_references() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let n = 9_000;
     let stretches = [
         Stretch { range: 0..5_000, weight_decay: 0.01, trust: 1.0 },
         Stretch { range: 5_000..8_999, weight_decay: 0.0, trust: 0.3 },
     ];
-    for rule in rules {
+    for rule in rules() {
         let update = Update { rule, lr: 0.05, gradient_scale: 0.5 };
         let g = noise(n, 2, 1.0);
         let mut host = [HostBuf(noise(n, 1, 1.0)), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n])];
@@ -209,19 +215,27 @@ fn optimizer_steps_are_the_references() {
 #[test]
 fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let _alone = alone();
-    let Some(cuda) = cuda(Precision::F32) else { return };
     let desc = TensorDesc::plain(1, Shape::vector(2));
     let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
     let loss = |cuda: &Cuda| {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &card(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.sums().unwrap().loss
     };
-    assert!((loss(&cuda) - std::f64::consts::LN_2).abs() < 1e-12);
-    let update = Update { rule: Rule::Lars { momentum: 0.0 }, lr: 1.0, gradient_scale: 1.0 };
     let stretch = [Stretch { range: 0..2, weight_decay: 0.0, trust: 1.0 }];
-    let (mut w, mut slot) = (card(&cuda, &[1.0, 1.0]), card(&cuda, &[0.0, 0.0]));
-    cuda.update(&update, &stretch, &mut w, &card(&cuda, &[0.0, f32::INFINITY]), &mut [&mut slot]).unwrap();
-    assert!(loss(&cuda).is_nan());
+    for rule in rules() {
+        for spoilt in [f32::NAN, f32::INFINITY] {
+            let Some(cuda) = cuda(Precision::F32) else { return };
+            let step = |gradient: f32| {
+                let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| card(&cuda, &[0.0, 0.0])).collect();
+                let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
+                let (update, mut w) = (Update { rule, lr: 1.0, gradient_scale: 1.0 }, card(&cuda, &[1.0, 1.0]));
+                cuda.update(&update, &stretch, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
+                loss(&cuda)
+            };
+            assert!((step(1.0) - std::f64::consts::LN_2).abs() < 1e-12, "{rule:?}");
+            assert!(step(spoilt).is_nan(), "{rule:?}: {spoilt}");
+        }
+    }
 }
 
 #[test]
