@@ -124,7 +124,7 @@ test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler,
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK=1 \
 		$(CARGO) test --locked --quiet --lib backend::cuda::compile -- --nocapture
 
-test-gpu: ## on a machine with a GPU: operations, networks and laws on the card
+test-gpu: build ## on a machine with a GPU: operations, networks and laws on the card
 	@tests/gpu/test.sh
 
 bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same card, one table (under ten minutes)

@@ -20,7 +20,7 @@ use loaders::ImageSpec;
 use program::{Ended, Folder, events, start, trireme};
 
 /// For the line that says what is left out.
-const TESTS: usize = 11;
+const TESTS: usize = 13;
 
 /// A run on the emulated card computes on one core, which other tests want too.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -58,8 +58,13 @@ struct Setting {
 
 impl Setting {
     fn new(recipe: &str) -> Self {
+        Self::sized(recipe, 8)
+    }
+
+    /// With images of this height and width.
+    fn sized(recipe: &str, size: u32) -> Self {
         let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), ImageSpec::new(8, 8, 3), 43, 16).arg();
+        let data = Images::new(&folder.path().join("data"), ImageSpec::new(size, size, 3), 43, 16).arg();
         let recipe = folder.write("recipe.toml", recipe);
         Self { folder, recipe, data }
     }
@@ -280,7 +285,8 @@ fn a_broken_cache_is_made_again() {
     }
 }
 
-/// From some call of the driver on, every call fails on rank 1, as when its card has fallen off the bus.
+/// From some call of the driver on, every call fails on rank 1, as when its card has fallen off the bus: rank, host and card are said
+/// once, and what to look at.
 #[test]
 fn a_card_that_falls_off_ends_all_ranks() {
     if !emulated() {
@@ -288,14 +294,89 @@ fn a_card_that_falls_off_ends_all_ranks() {
     }
     let setting = Setting::new(RESNET);
     let (_, folders) = emulator::library_path();
-    let args =
-        ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.folder.at("out"), "--device", "cuda"];
     let own = env!("CARGO_BIN_EXE_trireme");
-    let mut command = program::on_ranks(1, "env");
-    command.args([&format!("LD_LIBRARY_PATH={folders}"), own]).args(args).args(["--share-gpu", ":", "-n", "1", "env"]);
-    command
-        .args([&format!("LD_LIBRARY_PATH={folders}"), "TRIREME_EMULATED_FAULT=3000:719", own])
-        .args(args)
-        .arg("--share-gpu");
-    start(command).wait(PATIENCE).failed(1, &["rank 1: ", "719"]);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
+    // in the middle of training, as two ways of falling; while the card is opened
+    let (place, gone) = (format!("rank 1: on {}", host.trim()), "the GPU is gone");
+    let (card, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
+    for (fault, name, parts) in [
+        ("3000:719", "CUDA_ERROR_LAUNCH_FAILED", [&place[..], card, gone, cure]),
+        ("3000:999", "CUDA_ERROR_UNKNOWN", [&place, card, gone, cure]),
+        ("20:999", "CUDA_ERROR_UNKNOWN", [&place, ": ", gone, cure]),
+    ] {
+        let out = setting.folder.at(fault);
+        let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cuda"];
+        let path = format!("LD_LIBRARY_PATH={folders}");
+        let mut command = program::on_ranks(1, "env");
+        command.args([&path, own]).args(args).args(["--share-gpu", ":", "-n", "1", "env"]);
+        command.args([&path, &format!("TRIREME_EMULATED_FAULT={fault}"), own]).args(args).arg("--share-gpu");
+        start(command).wait(PATIENCE).failed(1, &[&parts[..], &[name]].concat());
+    }
+}
+
+/// Two images a step make LeNet's first gradients too large for f16 at the first scale: all ranks leave those steps out alike.
+const LENET: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 2
+workers = 2
+precision = "f16"
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 1e-4
+
+[augment]
+train = ["normalize(0.5, 0.01)"]
+eval = ["normalize(0.5, 0.01)"]
+
+[reduce]
+codec = "exact"
+"#;
+
+fn digest(out: &str) -> String {
+    let ends = events(out, "end");
+    ends.last().expect("an end")["digest"].as_str().expect("a digest").to_string()
+}
+
+#[test]
+fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
+    if !emulated() {
+        return;
+    }
+    // at 8x8 one bucket has all parameters and zeros between them, which must stay zeros when a step is lost
+    for (size, later) in [(32, "6"), (8, "16")] {
+        let setting = Setting::sized(LENET, size);
+        let train =
+            |name: &str, ranks, more: &[&str]| digest(&setting.train(name, ranks, &[&["--share-gpu"], more].concat()));
+        // left out: the rate, ten times as high, is not asked
+        let first = ["--max-steps", "1"];
+        let higher = [&first[..], &["--set", "schedule.base_lr=1e-3"]].concat();
+        assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was taken");
+        assert_eq!(train("first of 2", 2, &first), train("first of 1", 1, &first));
+        // and then the scale fits: the rate shows, and the bits are the same on any number of ranks
+        let later = ["--max-steps", later];
+        let one = train("one", 1, &later);
+        assert_eq!(train("two", 2, &later), one);
+        let higher = [&later[..], &["--set", "schedule.base_lr=1e-3"]].concat();
+        assert_ne!(train("one higher", 1, &higher), one, "no step was taken");
+    }
+}
+
+/// What f16 cannot hold in the forward pass no scale can help.
+#[test]
+fn a_loss_that_is_lost_in_f16_says_so() {
+    if !emulated() {
+        return;
+    }
+    let setting = Setting::new(LENET);
+    let huge = ["--share-gpu", "--set", "augment.train=[\"normalize(0.5, 1e-6)\"]"];
+    let (ended, _) = setting.run("out", 2, &huge, &[]);
+    ended.failed(1, &["the loss of step 1 is not finite", "the loss of every rank", "precision = \"bf16\"", "65,504"]);
 }

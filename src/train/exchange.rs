@@ -160,9 +160,12 @@ impl<B: Backend> Exchange<B> {
             };
             let start = Instant::now();
             let costs = match reducer.reduce(world, &mut shares, key, compare) {
-                // all ranks have seen the same scales, so all leave the step out
+                // all ranks have seen the same scales, so all leave the step out; what pads the bucket stays zero, or it would
+                // lose every later step, too
                 Err(comm::Error::NotFinite { .. }) if scaled => {
-                    shares.iter_mut().for_each(|share| share.gradients.fill(f32::NAN));
+                    for tensor in &reducer.bucket().tensors {
+                        shares.iter_mut().for_each(|share| share.gradients[tensor.range.clone()].fill(f32::NAN));
+                    }
                     Costs::default()
                 }
                 other => other?,

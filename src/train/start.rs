@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::device::{Kind, Seat};
+use super::device::{Kind, OnCuda, Seat};
 use super::path::{self, Ask, Chosen};
 use super::prepare::{Place, Request, Run, Source, claim_output};
 use super::resume::{self, Head, Resume};
@@ -148,7 +148,8 @@ fn join<K: Kind>(
     let cores = session.cores()?;
     let budget = Budget::new(kind, cores, request, source.recipe.loader.threads, ranks);
     let place = Place { rank, ranks, loader_threads: budget.loader };
-    let run = session.agree(plan(kind, source, budget, place, session.world.node_rank))?;
+    let planned = plan(kind, source, budget, place, session.world.node_rank);
+    let run = session.agree(planned.map_err(|error| located(kind, error, session, None)))?;
     begin(kind, session, run, budget, resume, how)
 }
 
@@ -207,16 +208,18 @@ fn begin<K: Kind>(
     let facts = start.facts.into_iter().chain(resumed).chain(path).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     let card = kind.card(run.graph.backend());
-    super::train(session, run, at, (overlap, way), how, report).map_err(|error| located(error, session, card))?;
+    super::train(session, run, at, (overlap, way), how, report).map_err(|error| located(kind, error, session, card))?;
     Ok(None)
 }
 
-/// Says whose card it was that is gone.
-fn located(error: Error, session: &Session, card: Option<gpus::Card>) -> Error {
-    match (&error, card) {
-        (Error::Backend(backend::Error::Lost { .. }), Some(card)) => {
-            let (rank, host) = (session.world.rank, &session.world.host);
-            Error::Failed(format!("rank {rank} on {host}, {} ({}): {error}", card.name, card.uuid))
+/// Says where the card is that is gone, or that failed a call; the rank is said before any message. Cards come and go one by one,
+/// processors do not.
+fn located<K: Kind>(_: &K, error: Error, session: &Session, card: Option<gpus::Card>) -> Error {
+    let of_a_card = K::NAME == OnCuda::NAME;
+    match &error {
+        Error::Backend(backend::Error::Lost { .. } | backend::Error::Foreign { .. }) if of_a_card => {
+            let card = card.map_or(String::new(), |card| format!(", {} ({})", card.name, card.uuid));
+            Error::Failed(format!("on {}{card}: {error}", session.world.host))
         }
         _ => error,
     }

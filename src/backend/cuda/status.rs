@@ -5,7 +5,7 @@ use cudarc::cudnn::sys::cudnnStatus_t;
 use cudarc::driver::sys::{CUresult, cuGetErrorName, cuGetErrorString};
 use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
 
-use super::library::words;
+use super::library::{self, words};
 use crate::backend::Error;
 
 /// Of the driver.
@@ -21,18 +21,28 @@ pub fn driver(status: CUresult, call: &'static str, op: impl Into<String>) -> Re
         format!("{} ({})", words(name), words(text))
     };
     use CUresult::*;
+    // a card that falls off the bus under a kernel's feet answers with the last two
     let gone = [
         CUDA_ERROR_DEVICE_UNAVAILABLE,
         CUDA_ERROR_ECC_UNCORRECTABLE,
         CUDA_ERROR_NVLINK_UNCORRECTABLE,
         CUDA_ERROR_CONTEXT_IS_DESTROYED,
         CUDA_ERROR_HARDWARE_STACK_ERROR,
+        CUDA_ERROR_LAUNCH_FAILED,
         CUDA_ERROR_UNKNOWN,
     ];
     if gone.contains(&status) {
         return Err(Error::Lost { call, op: op.into(), status: status_words });
     }
     Err(Error::Foreign { library: "CUDA driver", call, op: op.into(), status: status_words })
+}
+
+/// The card's own failure, where that is why another library's call failed: the driver repeats it at every call from then on.
+fn lost(call: &'static str, op: &str) -> Option<Error> {
+    library::require(library::Library::Driver).ok()?;
+    // SAFETY: the driver is there; without a context the call says so.
+    let status = unsafe { cudarc::driver::sys::cuCtxSynchronize() };
+    driver(status, call, op).err().filter(|error| matches!(error, Error::Lost { .. }))
 }
 
 /// Of the kernels' compiler.
@@ -56,6 +66,9 @@ pub fn cudnn(status: cudnnStatus_t, call: &'static str, op: &str) -> Result<(), 
         cudarc::cudnn::sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
         words(text.as_ptr())
     };
+    if let Some(lost) = lost(call, op) {
+        return Err(lost);
+    }
     let status = if last.is_empty() { format!("{status:?}") } else { format!("{status:?} ({last})") };
     Err(Error::Foreign { library: "cuDNN", call, op: op.into(), status })
 }
@@ -65,5 +78,6 @@ pub fn cublaslt(status: cublasStatus_t, call: &'static str, op: &str) -> Result<
     if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
         return Ok(());
     }
-    Err(Error::Foreign { library: "cuBLASLt", call, op: op.into(), status: format!("{status:?}") })
+    let foreign = Error::Foreign { library: "cuBLASLt", call, op: op.into(), status: format!("{status:?}") };
+    Err(lost(call, op).unwrap_or(foreign))
 }
