@@ -113,7 +113,7 @@ CUDA_CHECK := $(or $(CARGO_TARGET_DIR),target)/cuda-check
 
 setup-cuda-check: ## NVIDIA's compiler of GPU kernels (90 MB, from PyPI) into target/cuda-check
 	@if ! cmp -s tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; then \
-		$(call install,python3-pip); \
+		($(call install,python3-pip)) || exit 1; \
 		rm -rf $(CUDA_CHECK); \
 		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
 			--target $(CUDA_CHECK) -r tests/gpu/nvrtc.txt; \

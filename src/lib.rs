@@ -9,6 +9,7 @@
 pub mod backend;
 pub mod checkpoint;
 pub mod cli;
+mod coding;
 pub mod comm;
 pub mod models;
 pub mod nn;

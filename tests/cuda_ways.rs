@@ -18,7 +18,7 @@ use program::{Ended, Folder, events, start, trireme};
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Tests of this file.
-const TESTS: usize = 5;
+const TESTS: usize = 6;
 
 const RECIPE: &str = r#"
 model = "resnet20"
@@ -132,6 +132,34 @@ fn sums_in_the_card_s_memory_are_those_on_the_host() {
     assert_eq!(aware, staged);
     assert!(said.contains("cuda-aware") && said.contains("its sums are right"), "{said}");
     assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
+}
+
+/// Codes made on the card are those of the host, so that whoever makes them changes no bit; the log says who does.
+#[test]
+fn codes_of_the_card_are_those_of_the_host() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    for (codec, more) in [("exact", ""), ("int8", ""), ("bf16", ""), ("ternary", "reduce.clip=0")] {
+        let set = format!("reduce.codec={codec}");
+        let own = if more.is_empty() { vec![] } else { vec!["--set", more] };
+        let train = |way: &str, path: &str| {
+            let shared = ["--share-gpu", "--max-steps", "3", "--set", &set, "--set", path];
+            let out = format!("{codec} {way}");
+            let ended = setting.start(&out, 2, &[&shared, &own[..]].concat(), &[]).succeeded();
+            (setting.made(&out), ended.stderr)
+        };
+        let (staged, said) = train("staged", "reduce.path=staged");
+        assert!(said.contains(&format!("staged: {codec} sums what it has coded on the host")), "{said}");
+        let (coded, said) = train("coded", "reduce.path=auto");
+        assert_eq!(coded, staged, "{codec}");
+        assert!(said.contains(&format!("coded: the device codes for {codec}")), "{said}");
+    }
+    // with a deviation to be found, ternary is the host's
+    let more = ["--share-gpu", "--max-steps", "1", "--set", "reduce.codec=ternary"];
+    let said = setting.start("clipped", 2, &more, &[]).succeeded().stderr;
+    assert!(said.contains("staged: ternary sums what it has coded on the host"), "{said}");
 }
 
 /// A word for MPI's, which claims what it does not keep, unless the host may touch the card's memory.

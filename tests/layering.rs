@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 /// For each module of the root package, the other modules that it may name; `a::b` allows that part of `a` alone.
 const ARROWS: &[(&str, &[&str])] = &[
     ("simd", &[]),
+    ("coding", &[]),
     ("region", &[]),
-    ("backend", &["region", "simd"]),
-    ("comm", &["region", "simd"]),
+    ("backend", &["coding", "region", "simd"]),
+    ("comm", &["coding", "region", "simd"]),
     ("checkpoint", &[]),
     ("report", &[]),
     ("nn", &["backend"]),

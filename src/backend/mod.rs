@@ -3,6 +3,7 @@
 
 mod across;
 pub mod arena;
+mod coder;
 pub mod cpu;
 pub mod cuda;
 mod error;
@@ -11,9 +12,11 @@ pub mod reference;
 pub mod tensor;
 mod update;
 
+pub use crate::coding::{Codes, Coding, Draw};
 use crate::region::Region;
 pub use across::Across;
 pub use arena::{Arena, Slot};
+pub use coder::Coder;
 pub use error::Error;
 use op::{Op, Shape};
 pub use tensor::TensorDesc;
@@ -299,6 +302,11 @@ pub trait Backend: Sized + 'static {
     fn collective(&self, _id: &[u8], _rank: usize, _ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
         let why = "devices of this kind do not sum among themselves".into();
         Err(Error::Unsupported { op: "the exchange of gradients".into(), why })
+    }
+
+    /// What codes a bucket of gradients where it lies, for a device that does; none where the host must.
+    fn coder(&self, _coding: &Coding) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
+        Ok(None)
     }
 
     /// Plans one operation.

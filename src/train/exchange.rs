@@ -1,8 +1,10 @@
 //! Sums over all ranks: gradient chunks as backward finishes them, and the step's small sums.
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::Error;
+use super::coded::OnDevice;
 use super::costs::{MEASURED, Measured};
 use super::lost;
 use super::path::Way;
@@ -32,7 +34,7 @@ pub struct Exchange<B: Backend> {
     feedback: bool,
     gather: Gather,
     seed: u64,
-    /// The way of plain f32.
+    /// Where and how chunks are summed.
     way: Way<B>,
     /// Whether a bucket that is not finite stays so, for the device to leave the step out.
     scaled: bool,
@@ -149,8 +151,16 @@ impl<B: Backend> Exchange<B> {
         let (way, scaled) = (self.way.clone(), self.scaled);
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         Ok(move |world: &World| {
-            if !matches!(way, Way::Staged) {
-                return direct(&way, world, gradients, reducer);
+            match way {
+                Way::Staged => {}
+                Way::Coded(coders) => {
+                    let mut coder = coders[chunk].lock().unwrap_or_else(PoisonError::into_inner);
+                    let device = OnDevice { coder: coder.as_mut(), gradients: &mut gradients, worker: first };
+                    let summed = device.sum(world, &mut reducer, key, (compare, scaled))?;
+                    drop(coder);
+                    return Ok(summed.map(|(start, costs)| Arrived { gradients, reducer, start, costs }));
+                }
+                Way::Aware | Way::Among(_) => return direct(&way, world, gradients, reducer),
             }
             let shares = gradients.iter_mut().enumerate();
             let shares = shares.map(|(i, g)| Ok(Share { worker: first + i, gradients: g.staged()? })).collect();

@@ -8,6 +8,7 @@
 mod across;
 mod apart;
 pub mod bench;
+mod coded;
 pub mod cores;
 mod costs;
 pub mod device;

@@ -1,6 +1,7 @@
 //! The gradients' way from this rank's device to the others' and back: staged through memory of the host, by an MPI library that
 //! takes device memory, or by the devices among themselves (NCCL). Chosen at the start; what is there is asked for, tried with
-//! sums whose answer is known, of the very sizes of the buckets, and timed where the choice cannot change a bit.
+//! sums whose answer is known, of the very sizes of the buckets, and timed where the choice cannot change a bit. What a codec makes of
+//! gradients goes through memory of the host: codes that the device has made, or else the gradients themselves.
 //!
 //! A library that says it takes device memory and does not ends the process by a signal: so a file in OUT says that a trial is
 //! under way, and a start that finds it tries no more.
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::session::Session;
-use crate::backend::{self, Backend, Buffer, Collective};
+use crate::backend::{self, Backend, Buffer, Coder, Coding, Collective};
 use crate::comm::{self, World, aware, known_answer};
 
 /// How a bucket of f32 is summed.
@@ -22,6 +23,8 @@ pub enum Way<B: Backend> {
     Aware,
     /// By the devices.
     Among(Arc<Mutex<Box<dyn Collective<B>>>>),
+    /// Coded by the device, one of these a bucket; codes alone come to the host, where MPI sums them.
+    Coded(Vec<Arc<Mutex<Box<dyn Coder<B>>>>>),
 }
 
 impl<B: Backend> Clone for Way<B> {
@@ -30,6 +33,7 @@ impl<B: Backend> Clone for Way<B> {
             Way::Staged => Way::Staged,
             Way::Aware => Way::Aware,
             Way::Among(collective) => Way::Among(collective.clone()),
+            Way::Coded(coders) => Way::Coded(coders.clone()),
         }
     }
 }
@@ -43,7 +47,6 @@ pub struct Chosen<B: Backend> {
 }
 
 /// What a choice depends on.
-#[derive(Clone, Copy)]
 pub struct Ask<'a> {
     /// `reduce.path`.
     pub path: &'a str,
@@ -57,6 +60,8 @@ pub struct Ask<'a> {
     pub out: &'a Path,
     /// Elements of each bucket.
     pub buckets: &'a [usize],
+    /// What the device is told where it can code them by itself.
+    pub codings: Option<Vec<Coding>>,
 }
 
 /// The codec whose numbers can be summed as they lie.
@@ -74,13 +79,15 @@ impl<B: Backend> Way<B> {
             Way::Staged => "staged",
             Way::Aware => "cuda-aware",
             Way::Among(_) => "nccl",
+            Way::Coded(_) => "coded",
         }
     }
 
-    /// Replaces a bucket by its sum over all ranks. Errors of the device are the inner ones: the other ranks know nothing of them.
+    /// Replaces a bucket of f32 by its sum over all ranks. Errors of the device are the inner ones: the other ranks know nothing of
+    /// them.
     pub fn sum(&self, world: &World, bucket: &mut B::Buf) -> Result<Result<(), backend::Error>, comm::Error> {
         match self {
-            Way::Staged => {
+            Way::Staged | Way::Coded(_) => {
                 let values = match bucket.staged() {
                     Ok(values) => values,
                     Err(error) => return Ok(Err(error)),
@@ -125,8 +132,17 @@ pub fn check(path: &str, codec: &str, queues: bool) -> Result<(), Error> {
 }
 
 /// Chooses among what [`check`] leaves; collective.
-pub fn choose<B: Backend>(session: &Session, backend: &B, ask: Ask<'_>) -> Result<Chosen<B>, Error> {
+pub fn choose<B: Backend>(session: &Session, backend: &B, ask: &Ask<'_>) -> Result<Chosen<B>, Error> {
     let staged = |why: String| Ok(Chosen { way: Way::Staged, why });
+    let may_code = backend.queues() && ask.allreduce && ask.path != "staged";
+    if let Some(codings) = ask.codings.as_deref().filter(|_| may_code)
+        && let Some(way) = coded(session, backend, codings)?
+    {
+        return Ok(Chosen {
+            way,
+            why: format!("coded: the device codes for {}, codes alone come to the host", ask.codec),
+        });
+    }
     if session.world.size == 1 || !ask.allreduce || !backend.queues() {
         return staged(String::new());
     }
@@ -153,6 +169,13 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, ask: Ask<'_>) -> Resul
     trial.pick(ways, found)
 }
 
+/// A coder a bucket, where this device has them.
+fn coded<B: Backend>(session: &Session, backend: &B, codings: &[Coding]) -> Result<Option<Way<B>>, Error> {
+    let made = codings.iter().map(|coding| backend.coder(coding)).collect::<Result<Option<Vec<_>>, _>>();
+    let coders = session.agree(made.map_err(Error::from))?;
+    Ok(coders.map(|coders| Way::Coded(coders.into_iter().map(|coder| Arc::new(Mutex::new(coder))).collect())))
+}
+
 /// What comes of looking for a way: the way and what speaks for it, or what speaks against it; the same on all ranks.
 type Found<B> = Result<(Way<B>, String), String>;
 
@@ -162,7 +185,7 @@ type Look<'a, B> = &'a dyn Fn() -> Result<Found<B>, Error>;
 struct Trial<'a, B: Backend> {
     session: &'a Session,
     backend: &'a B,
-    ask: Ask<'a>,
+    ask: &'a Ask<'a>,
 }
 
 impl<B: Backend> Trial<'_, B> {
@@ -315,9 +338,16 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
             session.world.size, claim.by, session.world.library
         );
     }
-    let ask =
-        Ask { path: "cuda-aware", codec: FLOAT, allreduce: true, shared: false, out: Path::new(""), buckets: &SIZES };
-    let trial = Trial { session, backend, ask };
+    let ask = Ask {
+        path: "cuda-aware",
+        codec: FLOAT,
+        allreduce: true,
+        shared: false,
+        out: Path::new(""),
+        buckets: &SIZES,
+        codings: None,
+    };
+    let trial = Trial { session, backend, ask: &ask };
     let found = match trial.known_answer(&Way::Aware)? {
         Ok(()) => {
             let (aware, staged) = (trial.time(&Way::Aware)?, trial.time(&Way::Staged)?);

@@ -3,8 +3,8 @@
 
 use super::Error;
 use super::prepare::Division;
-use crate::backend::Backend;
 use crate::backend::op::Op;
+use crate::backend::{Backend, Coding};
 use crate::comm::codec::{self, Bucket, Entry, Reducer, Settings, Tensor};
 use crate::nn::{Gather, Graph};
 use crate::recipe::{Recipe, Reduce, matches};
@@ -47,6 +47,13 @@ impl Reduction {
     /// Whether workers' gradients are added on their rank or kept apart.
     pub fn gather(&self) -> Gather {
         if self.entry.keeps_workers_apart(&self.settings) { Gather::Apart } else { Gather::Summed }
+    }
+
+    /// What a device is told that codes the gradients itself; none where the host must, or where nothing goes through the codec.
+    pub fn codings(&self, ranks: usize) -> Option<Vec<Coding>> {
+        let travels = ranks > 1 || self.gather() == Gather::Apart;
+        let codings = || self.reducers.iter().map(|reducer| reducer.coding().cloned()).collect();
+        travels.then(codings).flatten()
     }
 
     /// Whether workers' losses and statistics are added on their rank or kept apart.

@@ -200,8 +200,9 @@ fn begin<K: Kind>(
         shared: cards.shared,
         out: &request.out,
         buckets: &run.graph.layout().chunks,
+        codings: run.reduction.codings(session.world.size),
     };
-    let Chosen { way, why } = path::choose(session, run.graph.backend(), ask)?;
+    let Chosen { way, why } = path::choose(session, run.graph.backend(), &ask)?;
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));

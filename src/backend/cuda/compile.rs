@@ -26,6 +26,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("arena.cu", include_str!("kernels/arena.cu")),
     ("update.cu", include_str!("kernels/update.cu")),
     ("input.cu", include_str!("kernels/input.cu")),
+    ("codec.cu", include_str!("kernels/codec.cu")),
 ];
 
 /// What NVRTC is to make.

@@ -109,6 +109,11 @@ pub struct Kernels {
     context: Arc<Context>,
 }
 
+// SAFETY: a module and its functions may be used from any thread with their context bound.
+unsafe impl Send for Kernels {}
+// SAFETY: as above; nothing changes them after `load`, and the driver locks.
+unsafe impl Sync for Kernels {}
+
 impl Kernels {
     /// Compiles (or finds) and loads them.
     pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {

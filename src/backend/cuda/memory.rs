@@ -323,6 +323,8 @@ unsafe impl<T: Send> Send for Pinned<T> {}
 /// Types that are valid whatever their bits are.
 pub trait Plain: Copy + Send + 'static {}
 impl Plain for u8 {}
+impl Plain for u16 {}
+impl Plain for i32 {}
 impl Plain for u32 {}
 impl Plain for u64 {}
 impl Plain for f32 {}

@@ -5,6 +5,7 @@
 
 mod bias;
 mod cache;
+mod codec;
 mod compile;
 mod context;
 mod conv;
@@ -42,8 +43,8 @@ pub use settings::{Precision, Settings};
 
 use super::op::{Op, Shape};
 use super::{
-    Backend, Buffer, Collective, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch, TensorDesc,
-    Update,
+    Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch,
+    TensorDesc, Update,
 };
 use context::Context;
 use kernels::Arg::{At, U64};
@@ -154,6 +155,10 @@ impl Backend for Cuda {
 
     fn collective(&self, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
         Ok(Box::new(nccl::Ring::join(self, id, rank, ranks)?))
+    }
+
+    fn coder(&self, coding: &Coding) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
+        Ok(Some(Box::new(codec::Coder::new(&self.shared, coding)?)))
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {

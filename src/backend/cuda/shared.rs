@@ -21,7 +21,7 @@ const BLOCKS: u32 = 8;
 pub struct Shared {
     pub queues: Arc<Queues>,
     pub settings: Settings,
-    kernels: Kernels,
+    kernels: Arc<Kernels>,
     cudnn: OnceCell<cudnn::Handle>,
     matmul: OnceCell<matmul::Handle>,
     /// One after another, operations use the same work space.
@@ -39,7 +39,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(context: &Arc<Context>, settings: Settings) -> Result<Self, Error> {
         let queues = Queues::new(context)?;
-        let kernels = Kernels::load(context, settings.precision)?;
+        let kernels = Arc::new(Kernels::load(context, settings.precision)?);
         let blocks = PassBlocks::new(&queues, settings.precision)?;
         Ok(Self {
             queues,
@@ -63,6 +63,11 @@ impl Shared {
 
     pub fn context(&self) -> &Arc<Context> {
         self.queues.context()
+    }
+
+    /// For whoever enqueues them from another thread.
+    pub fn kernels(&self) -> Arc<Kernels> {
+        self.kernels.clone()
     }
 
     pub fn cudnn(&self) -> Result<&cudnn::Handle, Error> {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::feedback::{self, Feedback};
 use super::{Bucket, Codec, Entry, Key, Settings, Share};
+use crate::coding::Coding;
 use crate::comm::bf16::{narrow_all, round, widen, widen_all};
 use crate::comm::{Error, World};
 use crate::simd::simd;
@@ -19,6 +20,8 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: true,
     make: |bucket, settings, mine| Box::new(Bf16::new(bucket, settings, mine)),
+    // residuals are the host's
+    coding: |bucket, settings| (!settings.error_feedback).then_some(Coding::Halves(bucket.len)),
 };
 
 simd! {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{Bucket, Codec, Entry, Key, Share, Tensor, head_room};
+use super::{Bucket, Codec, Entry, Key, Share, Tensor, head_room, whole};
 use crate::comm::{Error, World};
 use crate::simd::simd;
 
@@ -17,6 +17,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Exact::new(bucket, settings.workers, |_| true)),
+    coding: |bucket, settings| Some(whole(bucket, settings.workers, None)),
 };
 
 /// Leaves 14 bits to each gradient.

@@ -12,6 +12,7 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: false,
     make: |_, _, _| Box::new(Float),
+    coding: |_, _| None,
 };
 
 struct Float;

@@ -6,7 +6,7 @@ use super::exact::{Exact, largest};
 use super::lanes::Lanes;
 use super::packed::Packed;
 use super::philox::Stream;
-use super::{Bucket, CODED, Codec, Entry, Key, Settings, Share};
+use super::{Bucket, CODED, Codec, Entry, Key, Settings, Share, whole};
 use crate::comm::{Error, World};
 use crate::simd::simd;
 
@@ -19,6 +19,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Int8::new(bucket, settings)),
+    coding: |bucket, settings| Some(whole(bucket, settings.workers, Some(MOST as u32))),
 };
 
 /// Beyond, a lane would have more than 16 bits.

@@ -18,7 +18,9 @@ mod ternary;
 use std::ops::Range;
 
 use super::{Error, World};
-pub use reducer::{Costs, Reducer};
+use crate::coding::{Codes, Coding, Part, Whole};
+use lanes::Lanes;
+pub use reducer::{Costs, Phases, Reducer};
 
 /// One tensor of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +117,8 @@ pub struct Entry {
     pub biased: bool,
     /// Makes one for a bucket; the workers are those of this rank.
     pub make: fn(&Bucket, &Settings, Range<usize>) -> Box<dyn Codec>,
+    /// The same, told to a device that has the gradients; none where the host must code them.
+    pub coding: fn(&Bucket, &Settings) -> Option<Coding>,
 }
 
 /// Keys of codecs that round, which can leave tensors to `exact`.
@@ -145,6 +149,30 @@ impl Entry {
     pub fn keeps_workers_apart(&self, settings: &Settings) -> bool {
         self.integer || settings.error_feedback
     }
+}
+
+/// Whole numbers on a device: lanes of codes up to `steps` for what is not exempt, where there are any; all else as `exact`.
+fn whole(bucket: &Bucket, workers: usize, steps: Option<u32>) -> Coding {
+    let part =
+        |t: &Tensor| Part { range: t.range.clone(), parameter: t.parameter, in_lanes: steps.is_some() && !t.exempt };
+    let steps = steps.unwrap_or(1);
+    let Lanes { bits, per_word } = Lanes::holding(2 * u64::from(steps) * workers as u64);
+    let (parts, room) = (bucket.tensors.iter().map(part).collect(), head_room(workers));
+    Coding::Whole(Whole { parts, workers, room, bits, per_word, block: packed::BLOCK, steps })
+}
+
+/// Replaces a device's codes by their sums over all ranks.
+pub fn sum_codes(world: &World, codes: Codes<'_>) -> Result<(), Error> {
+    if !codes.words.is_empty() {
+        world.sum_u64(codes.words)?;
+    }
+    if !codes.integers.is_empty() {
+        world.sum_i32(codes.integers)?;
+    }
+    if !codes.halves.is_empty() {
+        world.sum_bf16(codes.halves)?;
+    }
+    Ok(())
 }
 
 /// h: the bits that a sum over so many workers grows by.

@@ -12,7 +12,7 @@ use super::{Bucket, Tensor};
 use crate::simd::simd;
 
 /// Words of a block; a multiple of what one set of random counters serves, whatever the lanes.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
 /// Lanes of a word at most: those of two bits.
 const MOST_LANES: usize = 32;

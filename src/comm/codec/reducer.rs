@@ -1,10 +1,12 @@
 //! One bucket's way through its codec, and what it costs. It moves to the thread that owns MPI and back, with its bucket's
 //! gradients, so that several may be under way.
 
+use std::convert::Infallible;
 use std::ops::{AddAssign, Range};
 use std::time::{Duration, Instant};
 
 use super::{Bucket, Codec, Entry, Key, Settings, Share};
+use crate::coding::Coding;
 use crate::comm::{Error, World};
 
 /// Bits of the first f32 beyond the finite ones.
@@ -15,6 +17,7 @@ pub struct Reducer {
     bucket: Bucket,
     name: &'static str,
     codec: Box<dyn Codec>,
+    coding: Option<Coding>,
     scales: Vec<u32>,
 }
 
@@ -49,13 +52,18 @@ impl AddAssign for Costs {
 impl Reducer {
     /// For this bucket, on the rank with these workers.
     pub fn new(entry: &Entry, bucket: Bucket, settings: &Settings, mine: Range<usize>) -> Self {
-        let codec = (entry.make)(&bucket, settings, mine);
-        Self { bucket, name: entry.name, codec, scales: Vec::new() }
+        let (codec, coding) = ((entry.make)(&bucket, settings, mine), (entry.coding)(&bucket, settings));
+        Self { bucket, name: entry.name, codec, coding, scales: Vec::new() }
     }
 
     /// What travels.
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
+    }
+
+    /// What a device is told that codes it; none where the host must.
+    pub fn coding(&self) -> Option<&Coding> {
+        self.coding.as_ref()
     }
 
     /// Bytes of memory of the codec.
@@ -74,6 +82,104 @@ impl Reducer {
     /// # Errors
     /// [`Error::NotFinite`] on all ranks alike, where the codec needs finite gradients; errors of MPI.
     pub fn reduce(&mut self, world: &World, shares: &mut [Share<'_>], key: Key, compare: bool) -> Result<Costs, Error> {
+        let Self { bucket, name, codec, scales, .. } = self;
+        let mut host = OnHost { codec: codec.as_mut(), bucket, shares };
+        match (Course { bucket, name, scales }).run(world, &mut host, key, compare) {
+            Ok(costs) => Ok(costs),
+            Err(Halt::Comm(error)) => Err(error),
+            Err(Halt::Phase(never)) => match never {},
+        }
+    }
+
+    /// The same with phases that are done elsewhere, by what [`Reducer::coding`] says. Their errors are the inner ones: the other
+    /// ranks know nothing of them.
+    pub fn reduce_by<P: Phases>(
+        &mut self,
+        world: &World,
+        phases: &mut P,
+        key: Key,
+        compare: bool,
+    ) -> Result<Result<Costs, P::Failure>, Error> {
+        let Self { bucket, name, scales, .. } = self;
+        match (Course { bucket, name, scales }).run(world, phases, key, compare) {
+            Ok(costs) => Ok(Ok(costs)),
+            Err(Halt::Comm(error)) => Err(error),
+            Err(Halt::Phase(failure)) => Ok(Err(failure)),
+        }
+    }
+}
+
+/// The phases of a codec over one bucket's shares, wherever they are done; see [`Codec`].
+pub trait Phases {
+    /// What may go wrong.
+    type Failure;
+
+    /// This rank's scales; none where the codec needs none.
+    fn scales(&mut self, scales: &mut Vec<u32>) -> Result<(), Self::Failure>;
+
+    /// Turns the shares into what travels, by the scales of all ranks.
+    fn encode(&mut self, scales: &[u32], key: Key) -> Result<(), Self::Failure>;
+
+    /// Adds it over all ranks.
+    fn send(&mut self, world: &World) -> Result<(), Error>;
+
+    /// Leaves the sum in the last share.
+    fn decode(&mut self, scales: &[u32]) -> Result<(), Self::Failure>;
+}
+
+/// By the codec's own code.
+struct OnHost<'a, 'b> {
+    codec: &'a mut dyn Codec,
+    bucket: &'a Bucket,
+    shares: &'a mut [Share<'b>],
+}
+
+impl Phases for OnHost<'_, '_> {
+    type Failure = Infallible;
+
+    fn scales(&mut self, scales: &mut Vec<u32>) -> Result<(), Infallible> {
+        self.codec.scales(self.bucket, self.shares, scales);
+        Ok(())
+    }
+
+    fn encode(&mut self, scales: &[u32], key: Key) -> Result<(), Infallible> {
+        self.codec.encode(self.bucket, scales, self.shares, key);
+        Ok(())
+    }
+
+    fn send(&mut self, world: &World) -> Result<(), Error> {
+        self.codec.send(world, self.shares)
+    }
+
+    fn decode(&mut self, scales: &[u32]) -> Result<(), Infallible> {
+        if let Some(last) = self.shares.last_mut() {
+            self.codec.decode(self.bucket, scales, last.gradients);
+        }
+        Ok(())
+    }
+}
+
+/// Why a bucket does not get through.
+enum Halt<F> {
+    Comm(Error),
+    Phase(F),
+}
+
+impl<F> From<Error> for Halt<F> {
+    fn from(error: Error) -> Self {
+        Halt::Comm(error)
+    }
+}
+
+/// The phases one after another.
+struct Course<'a> {
+    bucket: &'a Bucket,
+    name: &'static str,
+    scales: &'a mut Vec<u32>,
+}
+
+impl Course<'_> {
+    fn run<P: Phases>(self, world: &World, phases: &mut P, key: Key, compare: bool) -> Result<Costs, Halt<P::Failure>> {
         let mut costs = Costs { float_bytes: 4 * self.bucket.len as u64, ..Costs::default() };
         if compare {
             costs.float_wire = self.time_of_float(world)?;
@@ -81,17 +187,15 @@ impl Reducer {
         }
         let (start, before) = (Instant::now(), world.traffic());
         self.scales.clear();
-        self.codec.scales(&self.bucket, shares, &mut self.scales);
+        phases.scales(self.scales).map_err(Halt::Phase)?;
         if !self.scales.is_empty() {
-            world.max_u32(&mut self.scales)?;
+            world.max_u32(self.scales)?;
             self.check_finite()?;
         }
-        self.codec.encode(&self.bucket, &self.scales, shares, key);
-        self.codec.send(world, shares)?;
+        phases.encode(self.scales, key).map_err(Halt::Phase)?;
+        phases.send(world)?;
         let (sent, after) = (start.elapsed(), world.traffic());
-        if let Some(last) = shares.last_mut() {
-            self.codec.decode(&self.bucket, &self.scales, last.gradients);
-        }
+        phases.decode(self.scales).map_err(Halt::Phase)?;
         costs.bytes = after.bytes - before.bytes;
         costs.wire = after.time - before.time;
         costs.encode = sent.saturating_sub(costs.wire);

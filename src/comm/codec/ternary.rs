@@ -16,7 +16,7 @@ use super::feedback::{self, Feedback};
 use super::lanes::Lanes;
 use super::packed::Packed;
 use super::philox::Stream;
-use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor};
+use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, whole};
 use crate::comm::{Error, World};
 use crate::simd::simd;
 
@@ -29,6 +29,10 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: true,
     make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
+    // sums for the deviation, in their order, and residuals are the host's
+    coding: |bucket, settings| {
+        (settings.clip == 0.0 && !settings.error_feedback).then(|| whole(bucket, settings.workers, Some(1)))
+    },
 };
 
 /// Beyond, a lane would have more than 16 bits.

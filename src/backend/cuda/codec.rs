@@ -1,0 +1,277 @@
+//! The codecs' phases as kernels on the queue of copies: the gradients stay on the card, codes and scales alone travel.
+
+use std::sync::Arc;
+
+use loaders::random::CODEC_OP;
+
+use super::Cuda;
+use super::kernels::Arg::{At, I32, U32, U64};
+use super::kernels::{Arg, Kernels, THREADS};
+use super::memory::{CudaBuf, Pinned, Plain, Queues};
+use super::shared::Shared;
+use super::stream::Event;
+use crate::backend::{self, Error};
+use crate::coding::{Codes, Coding, Draw, Whole};
+
+/// Elements of a run of fixed-point numbers.
+const RUN: usize = 4096;
+
+/// Words of a block of lanes that the kernels know.
+const WORDS: usize = 64;
+
+/// Words of one run on the card, see kernels/codec.cu.
+const RUN_WORDS: usize = 10;
+
+/// Numbers on the card and on the host.
+struct Both<T> {
+    card: CudaBuf,
+    host: Pinned<T>,
+    len: usize,
+}
+
+impl<T: Plain> Both<T> {
+    fn new(shared: &Shared, len: usize) -> Result<Self, Error> {
+        let words = (len * size_of::<T>()).div_ceil(4);
+        Ok(Self { card: shared.alloc(words, "codes")?, host: shared.pinned(len, "codes")?, len })
+    }
+
+    fn address(&self) -> Arg {
+        At(self.card.address())
+    }
+
+    fn down(&mut self, queues: &Queues) -> Result<(), Error> {
+        if self.len == 0 { Ok(()) } else { self.host.receive(self.card.address(), 0, self.len, &queues.copies) }
+    }
+
+    fn up(&self, queues: &Queues) -> Result<(), Error> {
+        if self.len == 0 { Ok(()) } else { self.host.send(self.len, self.card.address(), &queues.copies) }
+    }
+}
+
+/// See [`backend::Coder`].
+pub struct Coder {
+    coding: Coding,
+    queues: Arc<Queues>,
+    kernels: Arc<Kernels>,
+    /// Blocks of a grid at most.
+    blocks: usize,
+    /// On the card: first the runs of fixed-point numbers, then those of lanes.
+    runs: CudaBuf,
+    /// How many there are of each.
+    counts: [usize; 2],
+    /// Tensor of each run.
+    tensors: Vec<usize>,
+    /// The largest |g| of each run; the card writes there.
+    largest: Pinned<u32>,
+    scales: Both<u32>,
+    integers: Both<i32>,
+    words: Both<u64>,
+    halves: Both<u16>,
+    reached: Event,
+}
+
+/// Runs as the kernels read them.
+#[derive(Default)]
+struct Runs {
+    words: Vec<u32>,
+    tensors: Vec<usize>,
+    counts: [usize; 2],
+    /// Fixed-point numbers, and words of lanes.
+    codes: [usize; 2],
+}
+
+impl Runs {
+    fn new(whole: &Whole) -> Self {
+        let mut runs = Self::default();
+        for (kind, in_lanes) in [false, true].into_iter().enumerate() {
+            // elements of a run, and of one number
+            let (run, each) = if in_lanes { (whole.block * whole.per_word, whole.per_word) } else { (RUN, 1) };
+            for (tensor, part) in whole.parts.iter().enumerate().filter(|(_, p)| p.in_lanes == in_lanes) {
+                for first in (0..part.range.len()).step_by(run) {
+                    let (from, place) = (part.range.start + first, runs.codes[kind] + first / each);
+                    let len = (part.range.len() - first).min(run);
+                    let wide = [from, place, first].into_iter();
+                    runs.words.extend(wide.flat_map(|v| [v as u32, (v as u64 >> 32) as u32]));
+                    runs.words.extend([len as u32, tensor as u32, u32::from(part.parameter), 0]);
+                    runs.tensors.push(tensor);
+                    runs.counts[kind] += 1;
+                }
+                runs.codes[kind] += part.range.len().div_ceil(each);
+            }
+        }
+        runs
+    }
+}
+
+impl Coder {
+    /// For a bucket.
+    pub fn new(shared: &Shared, coding: &Coding) -> Result<Self, Error> {
+        let (runs, halves, scales) = match coding {
+            Coding::Halves(len) => (Runs::default(), *len, 0),
+            Coding::Whole(whole) if whole.block == WORDS => (Runs::new(whole), 0, whole.parts.len()),
+            Coding::Whole(whole) => {
+                let (expected, got) = (format!("{WORDS} words"), whole.block.to_string());
+                return Err(Error::Size { op: "a block of codes".into(), expected, got });
+            }
+        };
+        shared.start()?;
+        let coder = Self {
+            coding: coding.clone(),
+            queues: shared.queues.clone(),
+            kernels: shared.kernels(),
+            blocks: shared.grid(usize::MAX).0 as usize,
+            runs: if runs.words.is_empty() { CudaBuf::default() } else { shared.constant(&runs.words, "codes")? },
+            counts: runs.counts,
+            largest: shared.pinned(runs.tensors.len(), "codes")?,
+            tensors: runs.tensors,
+            scales: Both::new(shared, scales)?,
+            integers: Both::new(shared, runs.codes[0])?,
+            words: Both::new(shared, runs.codes[1])?,
+            halves: Both::new(shared, halves)?,
+            reached: Event::new(shared.context())?,
+        };
+        shared.settle()?;
+        Ok(coder)
+    }
+
+    /// Waits for what was enqueued on the copies' queue.
+    fn reach(&self) -> Result<(), Error> {
+        self.reached.record(&self.queues.copies, false)?;
+        self.reached.wait()
+    }
+
+    /// Elements that a share must hold.
+    fn elems(&self) -> usize {
+        match &self.coding {
+            Coding::Halves(len) => *len,
+            Coding::Whole(whole) => whole.parts.iter().map(|part| part.range.end).max().unwrap_or(0),
+        }
+    }
+
+    /// Enqueues a kernel with so much to do for blocks of threads.
+    ///
+    /// # Safety
+    /// As for [`Kernels::launch`].
+    unsafe fn launch(&self, name: &str, blocks: usize, args: &[Arg]) -> Result<(), Error> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        self.queues.context().bind()?;
+        // SAFETY: as the caller promises.
+        unsafe { self.kernels.launch(&self.queues.copies, name, (blocks.min(self.blocks) as u32, 1), args) }
+    }
+
+    /// Where the runs of lanes begin.
+    fn lane_runs(&self) -> Arg {
+        At(self.runs.address() + (4 * RUN_WORDS * self.counts[0]) as u64)
+    }
+
+    /// Adds one share's codes to those before.
+    fn add(&self, whole: &Whole, share: &CudaBuf, index: usize, draw: Draw) -> Result<(), Error> {
+        let (g, runs, scales) = (At(share.address()), At(self.runs.address()), self.scales.address());
+        let [integers, lanes] = self.counts;
+        let add = U32(u32::from(index > 0));
+        let (worker, op) = (U32((draw.worker + index) as u32), U32(u32::from(CODEC_OP) << 16));
+        let form = [U32(whole.bits), U32(whole.per_word as u32), U32(whole.steps)];
+        let drawn = [worker, U32(draw.step as u32), U64(draw.seed), op, add, self.words.address()];
+        let to_lanes = [&[g, self.lane_runs(), U32(lanes as u32), scales], &form[..], &drawn].concat();
+        let to_integers = [g, runs, U32(integers as u32), scales, U32(whole.room), add, self.integers.address()];
+        // SAFETY: the share holds all runs (checked by `begin`), scales and codes were made for them.
+        unsafe {
+            self.launch("codec_integers", integers, &to_integers)?;
+            self.launch("codec_lanes", (lanes * WORDS).div_ceil(THREADS as usize), &to_lanes)
+        }
+    }
+}
+
+impl backend::Coder<Cuda> for Coder {
+    fn begin(&mut self, shares: &[CudaBuf]) -> Result<(), Error> {
+        for share in shares {
+            share.check(0, self.elems())?;
+            share.wait_on(&self.queues.copies)?;
+        }
+        self.reach()
+    }
+
+    fn measure(&mut self, shares: &[CudaBuf], scales: &mut Vec<u32>) -> Result<(), Error> {
+        let Coding::Whole(whole) = &self.coding else { return Ok(()) };
+        scales.resize(whole.parts.len(), 0);
+        let count = self.tensors.len();
+        for share in shares {
+            let args = [At(share.address()), At(self.runs.address()), U32(count as u32), At(self.largest.address())];
+            // SAFETY: the share holds all runs (checked by `begin`); there is one number a run.
+            unsafe { self.launch("codec_largest", count, &args)? };
+            self.reach()?;
+            for (tensor, most) in self.tensors.iter().zip(self.largest.as_slice()) {
+                scales[*tensor] = scales[*tensor].max(*most);
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, shares: &[CudaBuf], scales: &[u32], draw: Draw) -> Result<(), Error> {
+        match &self.coding {
+            Coding::Halves(len) => {
+                let [share] = shares else {
+                    let (expected, got) = ("the sum of a rank's workers".into(), format!("{} shares", shares.len()));
+                    return Err(Error::Size { op: "bf16 codes".into(), expected, got });
+                };
+                let args = [At(share.address()), U64(*len as u64), self.halves.address()];
+                // SAFETY: both hold as many numbers (checked by `begin`).
+                unsafe { self.launch("codec_halves", len.div_ceil(THREADS as usize), &args)? };
+            }
+            Coding::Whole(whole) => {
+                if scales.len() != whole.parts.len() {
+                    let (expected, got) = (whole.parts.len().to_string(), scales.len().to_string());
+                    return Err(Error::Size { op: "scales of a codec".into(), expected, got });
+                }
+                self.scales.host.as_mut_slice().copy_from_slice(scales);
+                self.scales.up(&self.queues)?;
+                for (index, share) in shares.iter().enumerate() {
+                    self.add(whole, share, index, draw)?;
+                }
+            }
+        }
+        self.integers.down(&self.queues)?;
+        self.words.down(&self.queues)?;
+        self.halves.down(&self.queues)?;
+        self.reach()
+    }
+
+    fn codes(&mut self) -> Codes<'_> {
+        Codes {
+            integers: self.integers.host.as_mut_slice(),
+            words: self.words.host.as_mut_slice(),
+            halves: self.halves.host.as_mut_slice(),
+        }
+    }
+
+    fn decode(&mut self, into: &mut CudaBuf) -> Result<(), Error> {
+        into.check(0, self.elems())?;
+        self.integers.up(&self.queues)?;
+        self.words.up(&self.queues)?;
+        self.halves.up(&self.queues)?;
+        let (g, runs, scales) = (At(into.address()), At(self.runs.address()), self.scales.address());
+        match &self.coding {
+            // SAFETY: both hold as many numbers (checked).
+            Coding::Halves(len) => unsafe {
+                let args = [self.halves.address(), U64(*len as u64), g];
+                self.launch("codec_halves_back", len.div_ceil(THREADS as usize), &args)?;
+            },
+            Coding::Whole(whole) => {
+                let [integers, lanes] = self.counts;
+                let zero = I32((whole.steps as usize * whole.workers) as i32);
+                let from_integers = [self.integers.address(), runs, U32(integers as u32), scales, U32(whole.room), g];
+                let form = [U32(whole.bits), U32(whole.per_word as u32), U32(whole.steps), zero, g];
+                let from_lanes =
+                    [&[self.words.address(), self.lane_runs(), U32(lanes as u32), scales], &form[..]].concat();
+                // SAFETY: the buffer holds all runs (checked), scales and codes were made for them.
+                unsafe {
+                    self.launch("codec_integers_back", integers, &from_integers)?;
+                    self.launch("codec_lanes_back", (lanes * WORDS).div_ceil(THREADS as usize), &from_lanes)?;
+                }
+            }
+        }
+        into.come_after(&self.queues.copies)
+    }
+}

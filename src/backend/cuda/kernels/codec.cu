@@ -1,0 +1,129 @@
+// The codecs of src/comm/codec on the card: the same bits as there.
+
+// A part of a tensor: elements of the bucket from `from` on, its codes from `place` on, `first` elements of the tensor before it.
+struct Run {
+    u64 from;
+    u64 place;
+    u64 first;
+    u32 len;
+    u32 tensor;
+    u32 parameter;
+    u32 unused;
+};
+
+// Adding it to a number below 2^31 leaves the nearest integer, ties to even, in the low bits.
+constexpr double RINT = 6755399441055744.0;
+
+// Words of a block of lanes.
+constexpr u32 WORDS = 64;
+
+// The power of two of exact's scale: 2^30 over the power above the largest |g|, less what sums grow by.
+__device__ inline int scale_exponent(u32 largest, u32 room) {
+    u64 bits = (u64)__double_as_longlong((double)__uint_as_float(largest));
+    return 30 - (int)room - ((int)(bits >> 52) - 1023 + 1);
+}
+
+__device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
+
+// The largest |g| of each run, as bits: NaN > infinity > finite.
+extern "C" __global__ void __launch_bounds__(256) codec_largest(const float* g, const Run* runs, u32 count, u32* largest) {
+    __shared__ u32 room[SUMMERS];
+    for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
+        Run run = runs[p];
+        u32 most = 0;
+        for (u32 i = threadIdx.x; i < run.len; i += SUMMERS) {
+            u32 bits = __float_as_uint(g[run.from + i]) & 0x7fffffffu;
+            most = bits > most ? bits : most;
+        }
+        room[threadIdx.x] = most;
+        __syncthreads();
+        for (int half = SUMMERS / 2; half > 0; half /= 2) {
+            if (threadIdx.x < half && room[threadIdx.x + half] > room[threadIdx.x]) room[threadIdx.x] = room[threadIdx.x + half];
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) largest[p] = room[0];
+        __syncthreads();
+    }
+}
+
+// codes (+)= rint(g scale)
+extern "C" __global__ void codec_integers(const float* g, const Run* runs, u32 count, const u32* scales, u32 room, u32 add, u32* codes) {
+    for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
+        Run run = runs[p];
+        u32 largest = scales[run.tensor];
+        double scale = largest ? power_of_two(scale_exponent(largest, room)) : 0.0;
+        for (u32 i = threadIdx.x; i < run.len; i += blockDim.x) {
+            // the product is exact, so that a fused addition rounds as a separate one does
+            u32 code = (u32)__double_as_longlong((double)g[run.from + i] * scale + RINT);
+            codes[run.place + i] = add ? codes[run.place + i] + code : code;
+        }
+    }
+}
+
+extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs, u32 count, const u32* scales, u32 room, float* g) {
+    for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
+        Run run = runs[p];
+        u32 largest = scales[run.tensor];
+        double step = largest ? power_of_two(-scale_exponent(largest, room)) : 0.0;
+        for (u32 i = threadIdx.x; i < run.len; i += blockDim.x) {
+            g[run.from + i] = largest ? (float)((double)codes[run.place + i] * step) : 0.0f;
+        }
+    }
+}
+
+// words (+)= codes in lanes: |g| / scale in `steps`, rounded at random, with its sign, plus `steps`. The draws are those of
+// src/comm/codec/philox.rs.
+extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, u32 add, u64* words) {
+    for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
+        Run run = runs[t / WORDS];
+        u32 j = (u32)(t % WORDS), width = (run.len + per_word - 1) / per_word;
+        if (j >= width) continue;
+        float scale = __uint_as_float(scales[run.tensor]);
+        u64 word = add ? words[run.place + j] : 0;
+        for (u32 lane = 0; lane < per_word && scale > 0.0f; lane++) {
+            u32 i = lane * width + j;
+            if (i >= run.len) break;
+            u64 element = run.first + i;
+            u32 draws[4] = {worker, (u32)(element / 32 * 8 + element % 8), step, op | run.parameter};
+            philox(draws, (u32)seed, (u32)(seed >> 32));
+            float v = g[run.from + i], most = (float)steps;
+            // rounded before anything is taken off
+            float size = fminf(__fmul_rn(fabsf(v) / scale, most), most), below = floorf(size);
+            float draw = (float)(draws[element / 8 % 4] >> 8);
+            u32 magnitude = (u32)below + (draw < (size - below) * 16777216.0f ? 1u : 0u);
+            u32 code = __float_as_uint(v) >> 31 ? steps - magnitude : steps + magnitude;
+            word += (u64)code << (lane * bits);
+        }
+        words[run.place + j] = word;
+    }
+}
+
+extern "C" __global__ void codec_lanes_back(const u64* words, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, int zero, float* g) {
+    u64 mask = ((u64)1 << bits) - 1;
+    for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
+        Run run = runs[t / WORDS];
+        u32 j = (u32)(t % WORDS), width = (run.len + per_word - 1) / per_word;
+        if (j >= width) continue;
+        float scale = __uint_as_float(scales[run.tensor]);
+        u64 word = words[run.place + j];
+        for (u32 lane = 0; lane < per_word; lane++) {
+            u32 i = lane * width + j;
+            if (i >= run.len) break;
+            int sum = (int)((word >> (lane * bits)) & mask) - zero;
+            g[run.from + i] = scale > 0.0f ? (float)sum / (float)steps * scale : 0.0f;
+        }
+    }
+}
+
+// The nearest bf16, ties to even; NaN stays NaN.
+extern "C" __global__ void codec_halves(const float* g, u64 n, u16* halves) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) {
+        float v = g[i];
+        u32 bits = __float_as_uint(v);
+        halves[i] = (u16)((v != v ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    }
+}
+
+extern "C" __global__ void codec_halves_back(const u16* halves, u64 n, float* g) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) g[i] = __uint_as_float((u32)halves[i] << 16);
+}
