@@ -195,6 +195,8 @@ fn a_second_interrupt_leaves_at_once() {
     assert!(events(&out, "step").is_empty());
 }
 
+/// Runs that would take hours. How much must still fit before a limit is a matter of `train/stop.rs`, whose tests need no clock;
+/// here each run finds its limit by itself, and soon after it, however busy the machine is.
 #[test]
 fn limits_of_time_end_runs_in_time() {
     let setting = Setting::new(50, 20);
@@ -211,7 +213,7 @@ fn limits_of_time_end_runs_in_time() {
         let ended = setting.start(&name, ranks, &more, &environment).wait(PATIENCE);
         let took = ended.took;
         ended.failed(75, &["stopped after step", reason]);
-        assert!(took < Duration::from_secs(7), "{took:?}");
+        assert!(took < Duration::from_secs(6 + 15), "{took:?}");
         stopped_at(&setting.out(&name));
     }
 }
