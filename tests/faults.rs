@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use images::{DIGITS, Images};
-use program::{Ended, Folder, PATIENCE, Running, events, files, is_alive, run, signal, start, trireme};
+use program::{Ended, Folder, PATIENCE, Running, assert_gone, events, files, run, signal, start, trireme};
 
 /// A fault must have ended all ranks by then.
 const IN_TIME: Duration = Duration::from_secs(15);
@@ -99,15 +99,6 @@ impl Case {
 fn assert_failed(ended: &Ended, since: Instant) {
     assert!(!ended.status.success(), "{}", ended.stderr);
     assert!(since.elapsed() < IN_TIME, "{:?}\n{}", since.elapsed(), ended.stderr);
-}
-
-#[track_caller]
-fn assert_gone(ranks: &[u32]) {
-    let start = Instant::now();
-    while ranks.iter().any(|&rank| is_alive(rank)) {
-        assert!(start.elapsed() < Duration::from_secs(5), "ranks outlive mpirun");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

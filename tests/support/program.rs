@@ -254,3 +254,13 @@ pub fn files(folder: &str) -> Vec<String> {
     found.sort();
     found
 }
+
+/// All of these processes end soon.
+#[track_caller]
+pub fn assert_gone(ranks: &[u32]) {
+    let start = Instant::now();
+    while ranks.iter().any(|&rank| is_alive(rank)) {
+        assert!(start.elapsed() < Duration::from_secs(5), "ranks outlive mpirun");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
