@@ -32,6 +32,7 @@ mod resample;
 pub mod shard;
 pub mod shuffle;
 pub mod sigbus;
+mod slot;
 pub mod spec;
 pub mod stage;
 pub mod stats;

@@ -19,10 +19,11 @@ use crate::dataset::Split;
 use crate::error::Error;
 use crate::io::{Io, Plan, Storage, Want, attend};
 use crate::order::Order;
+use crate::slot::{Slot, Spare, Token};
 use crate::spec::ImageSpec;
 use crate::stats::LoaderStats;
 use crate::transform::{Pipeline, Sight};
-use crate::worker::{Filled, Shared, Slot, Spare, Token, work};
+use crate::worker::{Filled, Shared, work};
 
 /// How a loader runs; nothing but `skip` changes what comes out.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,315 @@
+//! Batch normalisation with residual and ReLU in one pass each way: forward reads x twice (moments, result), backward reads
+//! dy and x twice. What happens to a row is `rows`'s.
+
+mod rows;
+
+use std::ops::Range;
+
+use rows::{LANES, Lanes, RELU, RESIDUAL, Row, SECOND, Slope};
+
+use super::buf::AlignedBuf;
+use super::threads::{Shared, Threads};
+use super::{Cpu, Format};
+use crate::backend::op::Norm;
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
+
+/// Batch normalisation of known sizes, with the statistics of its last batch.
+pub(super) struct Plan {
+    threads: Threads,
+    op: Norm,
+    x: TensorDesc,
+    /// Per channel, padding included: batch mean, sum of squared offsets from it.
+    mean: Vec<f64>,
+    m2: Vec<f64>,
+    /// Values a channel behind both: this rank's, or the whole batch's.
+    n: f64,
+    /// gamma / sqrt(var + eps), and beta - mean * that.
+    scale: Vec<f32>,
+    shift: Vec<f32>,
+    /// Two sums per channel for each thread.
+    partial: Vec<f64>,
+}
+
+/// How rows lie in memory: (N, blocks, plane, block).
+#[derive(Clone, Copy)]
+struct Layout {
+    blocks: usize,
+    /// Elements of a row.
+    len: usize,
+}
+
+impl Layout {
+    /// The row of one sample and channel block.
+    fn row(self, n: usize, block: usize) -> Range<usize> {
+        let at = (n * self.blocks + block) * self.len;
+        at..at + self.len
+    }
+}
+
+/// What a backward pass reads.
+struct View<'a> {
+    x: &'a [f32],
+    y: &'a [f32],
+    /// Empty without a second summand.
+    second: &'a [f32],
+    layout: Layout,
+    /// Mean, scale and shift of each channel block.
+    lanes: Vec<[Lanes; 3]>,
+}
+
+impl View<'_> {
+    fn row(&self, n: usize, block: usize) -> Row<'_> {
+        let row = self.layout.row(n, block);
+        let second = self.second.get(row.clone()).unwrap_or(&[]);
+        let [mean, scale, shift] = &self.lanes[block];
+        Row { x: &self.x[row.clone()], y: &self.y[row], second, mean, scale, shift }
+    }
+}
+
+impl Plan {
+    pub fn new(threads: Threads, op: Norm, r: &Request<'_, Cpu>) -> Self {
+        let x = r.x[0];
+        let c = x.blocks() * x.block;
+        let partial = vec![0.0; threads.0 * 2 * c];
+        Self {
+            threads,
+            op,
+            x,
+            mean: vec![0.0; c],
+            m2: vec![0.0; c],
+            n: 1.0,
+            scale: vec![0.0; c],
+            shift: vec![0.0; c],
+            partial,
+        }
+    }
+
+    fn channels(&self) -> usize {
+        self.mean.len()
+    }
+
+    fn layout(&self) -> Layout {
+        Layout { blocks: self.x.blocks(), len: self.x.shape.plane() * self.x.block }
+    }
+
+    fn mode(&self) -> usize {
+        RELU * usize::from(self.op.relu) + RESIDUAL * usize::from(self.op.residual)
+    }
+
+    fn count(&self) -> f64 {
+        (self.x.n * self.x.shape.plane()) as f64
+    }
+
+    /// One value per lane for a channel block.
+    fn lanes<T: Copy>(&self, values: &[T], block: usize, to: impl Fn(T) -> f32) -> Lanes {
+        let b = self.x.block;
+        std::array::from_fn(|lane| to(values[block * b + lane % b]))
+    }
+
+    /// Mean, scale and shift per lane of each channel block.
+    fn constants(&self) -> Vec<[Lanes; 3]> {
+        let of = |block| {
+            let mean = self.lanes(&self.mean, block, |v| v as f32);
+            [mean, self.lanes(&self.scale, block, |v| v), self.lanes(&self.shift, block, |v| v)]
+        };
+        (0..self.x.blocks()).map(of).collect()
+    }
+
+    /// Runs `f(sample, block)` over all rows; each is one thread's.
+    fn each_row(&self, f: impl Fn(usize, usize) + Sync) {
+        self.threads.each(self.x.n, |_, samples| {
+            (0..self.x.blocks()).for_each(|block| samples.clone().for_each(|n| f(n, block)));
+        });
+    }
+
+    /// Runs `f(sample, block, first sum's lanes, second sum's lanes)` over all rows and leaves both sums per channel in `a`
+    /// and `b`. Each thread takes a run of samples; the threads' sums are added in their order.
+    fn sums(&mut self, f: impl Fn(usize, usize, &mut Lanes, &mut Lanes) + Sync) -> (Vec<f64>, Vec<f64>) {
+        let (c, b, blocks, n) = (self.channels(), self.x.block, self.x.blocks(), self.x.n);
+        self.partial.fill(0.0);
+        let partial = Shared::new(&mut self.partial);
+        self.threads.each(n, |t, samples| {
+            // SAFETY: each thread has its own stretch, and `partial` is borrowed until `each` returns.
+            let (first, second) = unsafe { partial.part(2 * c * t..2 * c * (t + 1)) }.split_at_mut(c);
+            for block in 0..blocks {
+                for n in samples.clone() {
+                    let (mut s, mut q) = ([0.0; LANES], [0.0; LANES]);
+                    f(n, block, &mut s, &mut q);
+                    for lane in 0..LANES {
+                        first[block * b + lane % b] += f64::from(s[lane]);
+                        second[block * b + lane % b] += f64::from(q[lane]);
+                    }
+                }
+            }
+        });
+        let total = |offset: usize| {
+            (0..c).map(|i| (0..self.threads.0).map(|t| self.partial[2 * c * t + offset + i]).sum()).collect()
+        };
+        (total(0), total(c))
+    }
+
+    /// Batch mean and M2. Offsets are taken from the first sample's mean, which lies within the spread of the data: no
+    /// cancellation, and one reading of x.
+    fn statistics(&mut self, x: &[f32]) {
+        let (b, plane, layout) = (self.x.block, self.x.shape.plane(), self.layout());
+        let mut near = vec![0f32; self.channels()];
+        for (i, near) in near.iter_mut().enumerate() {
+            let row = &x[layout.row(0, i / b)];
+            let sum: f64 = row[i % b..].iter().step_by(b).map(|v| f64::from(*v)).sum();
+            *near = (sum / plane as f64) as f32;
+        }
+        let lanes: Vec<Lanes> = (0..layout.blocks).map(|block| self.lanes(&near, block, |v| v)).collect();
+        let (s, q) = self.sums(|n, block, s, q| {
+            rows::moments(&x[layout.row(n, block)], &lanes[block], s, q);
+        });
+        self.n = self.count();
+        for i in 0..self.channels() {
+            let offset = s[i] / self.n;
+            self.mean[i] = f64::from(near[i]) + offset;
+            self.m2[i] = (q[i] - self.n * offset * offset).max(0.0);
+        }
+    }
+
+    fn inverse_std(&self, i: usize) -> f64 {
+        1.0 / (self.m2[i] / self.n + f64::from(self.op.eps)).sqrt()
+    }
+
+    /// Scale and shift of each real channel from mean and 1 / standard deviation; those of padding stay zero.
+    fn set_scale(&mut self, gamma: &[f32], beta: &[f32], statistics: impl Fn(&Self, usize) -> (f64, f64)) {
+        for i in 0..self.x.shape.c {
+            let (mean, inverse) = statistics(self, i);
+            let scale = f64::from(gamma[i]) * inverse;
+            self.scale[i] = scale as f32;
+            self.shift[i] = (f64::from(beta[i]) - mean * scale) as f32;
+        }
+    }
+
+    /// dx = scale (g - S(g)/n - (x - mean) inverse^2 S(g (x - mean))/n), as a g + b x + c.
+    fn slopes(&self, s: &[f64], sx: &[f64]) -> Vec<Slope> {
+        let n = self.n;
+        let mut b = vec![0.0; self.channels()];
+        let mut c = vec![0.0; self.channels()];
+        for i in 0..self.x.shape.c {
+            let scale = f64::from(self.scale[i]);
+            b[i] = -scale * self.inverse_std(i).powi(2) * sx[i] / n;
+            c[i] = -scale * s[i] / n - b[i] * self.mean[i];
+        }
+        (0..self.x.blocks())
+            .map(|block| Slope {
+                a: self.lanes(&self.scale, block, |v| v),
+                b: self.lanes(&b, block, |v: f64| v as f32),
+                c: self.lanes(&c, block, |v: f64| v as f32),
+            })
+            .collect()
+    }
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.x
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        vec![Format::Plain(self.x.shape.c); 2]
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.channels() * (8 + 8 + 4 + 4) + self.partial.len() * 8
+    }
+
+    fn implementation(&self) -> String {
+        "own".into()
+    }
+
+    fn alias(&self) -> Option<usize> {
+        Some(usize::from(self.op.residual))
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        let (gamma, beta) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
+        let residual = x.get(1).map_or(&[][..], |r| r.as_slice());
+        let x = x[0].as_slice();
+        if pass.training {
+            self.statistics(x);
+            if let Some(ranks) = pass.across {
+                self.n = across::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
+            }
+            self.set_scale(gamma, beta, |plan, i| (plan.mean[i], plan.inverse_std(i)));
+        } else {
+            let (mean, var) = pass.running.split_at(self.x.shape.c);
+            self.set_scale(gamma, beta, |plan, i| {
+                (f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(plan.op.eps)).sqrt())
+            });
+        }
+        let (layout, mode) = (self.layout(), self.mode());
+        let shared = Shared::new(y.as_mut_slice());
+        self.threads.each(self.x.n, |_, samples| {
+            for block in 0..self.x.blocks() {
+                let (scale, shift) = (self.lanes(&self.scale, block, |v| v), self.lanes(&self.shift, block, |v| v));
+                for n in samples.clone() {
+                    let row = layout.row(n, block);
+                    let r = residual.get(row.clone()).unwrap_or(&[]);
+                    // SAFETY: every row is written by one thread, `y` is borrowed for the whole call.
+                    let y = unsafe { shared.part(row.clone()) };
+                    rows::normalise(mode, &x[row], r, &scale, &shift, y);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Gradients { x, y, dy, dy2, dx, dparams } = g;
+        let second = dy2.map_or(&[][..], |d| d.as_slice());
+        let mode = self.mode() + SECOND * usize::from(dy2.is_some());
+        let layout = self.layout();
+        let view = View { x: x[0].as_slice(), y: y.as_slice(), second, layout, lanes: self.constants() };
+        let shared = Shared::new(dy.as_mut_slice());
+        let (mut s, mut sx) = self.sums(|n, block, s, sx| {
+            // SAFETY: every row is one thread's, `dy` is borrowed for the whole call.
+            let dy = unsafe { shared.part(layout.row(n, block)) };
+            rows::reduce(mode, &view.row(n, block), dy, s, sx);
+        });
+        let c = self.x.shape.c;
+        for i in 0..c {
+            dparams.get_mut(pass.slots[0])[i] = (sx[i] * self.inverse_std(i)) as f32;
+            dparams.get_mut(pass.slots[1])[i] = s[i] as f32;
+        }
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        if let Some(ranks) = pass.across {
+            across::gradients(ranks, c, &mut s, &mut sx)?;
+        }
+        let slopes = self.slopes(&s, &sx);
+        if !self.op.residual {
+            self.each_row(|n, block| {
+                // SAFETY: every row is one thread's, `dy` is borrowed for the whole call.
+                let dy = unsafe { shared.part(layout.row(n, block)) };
+                rows::slope_in_place(mode, &slopes[block], &view.row(n, block), dy);
+            });
+        } else if let Some(dx) = dx {
+            let dx = Shared::new(dx.as_mut_slice());
+            self.each_row(|n, block| {
+                let row = layout.row(n, block);
+                // SAFETY: every row of both is one thread's, and both are borrowed for the whole call.
+                let (g, dx) = unsafe { (shared.part(row.clone()), dx.part(row.clone())) };
+                rows::slope(&slopes[block], &view.x[row], g, dx);
+            });
+        }
+        Ok(())
+    }
+
+    fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
+        let (c, n) = (self.x.shape.c, self.count());
+        for i in 0..c {
+            let d = self.mean[i] - f64::from(running[i]);
+            sums[i] += n * d;
+            // this rank's share of the whole batch's
+            sums[c + i] += n * (self.m2[i] / self.n + d * d);
+        }
+        n as u64
+    }
+}
