@@ -1,16 +1,20 @@
 """One measurement of `bench.py`, in a process of its own: PyTorch's training step on synthetic images that lie on the device
-(channels_last, AMP bf16, SGD with momentum), or the card's floors. One JSON line.
+(channels_last, AMP bf16, SGD with momentum), the card's floors, or a training to an accuracy. One JSON line.
 
   peer.py NETWORK eager|compile --device cuda|cpu --batch N --seconds S
   peer.py floors --device cuda|cpu
+  peer.py accuracy --device cuda|cpu --data CIFAR10 --top1 0.9 --epochs E --milestones E E
 """
 import argparse
 import json
 import statistics
 import time
 
+BEGAN = time.time()  # what follows takes seconds
+
 import torch
 
+from cifar import accuracy
 from networks import NETWORKS, work
 
 
@@ -79,13 +83,19 @@ def floors(a):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=[*NETWORKS, "floors"])
+    parser.add_argument("network", choices=[*NETWORKS, "floors", "accuracy"])
     parser.add_argument("way", nargs="?", choices=["eager", "compile"], default="eager")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--data")
+    parser.add_argument("--top1", type=float, default=0.9)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--milestones", type=int, nargs="*", default=[])
+    parser.add_argument("--max-steps", type=int, help="of an epoch, and parts of 500 scored images: to check the script")
+    parser.set_defaults(began=BEGAN)
     a = parser.parse_args()
-    print(json.dumps(floors(a) if a.network == "floors" else train(a)), flush=True)
+    print(json.dumps({"floors": floors, "accuracy": accuracy}.get(a.network, train)(a)), flush=True)
 
 
 if __name__ == "__main__":
