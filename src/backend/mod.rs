@@ -12,7 +12,7 @@ pub mod reference;
 pub mod tensor;
 mod update;
 
-pub use crate::coding::{Codes, Coding, Draw};
+pub use crate::coding::{Codes, Coding, Draw, Form};
 use crate::region::Region;
 pub use across::Across;
 pub use arena::{Arena, Slot};
@@ -304,8 +304,8 @@ pub trait Backend: Sized + 'static {
         Err(Error::Unsupported { op: "the exchange of gradients".into(), why })
     }
 
-    /// What codes a bucket of gradients where it lies, for a device that does; none where the host must.
-    fn coder(&self, _coding: &Coding) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
+    /// What codes a bucket of gradients of these workers where it lies, for a device that does; none where the host must.
+    fn coder(&self, _coding: &Coding, _workers: std::ops::Range<usize>) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
         Ok(None)
     }
 

@@ -157,8 +157,8 @@ impl Backend for Cuda {
         Ok(Box::new(nccl::Ring::join(self, id, rank, ranks)?))
     }
 
-    fn coder(&self, coding: &Coding) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
-        Ok(Some(Box::new(codec::Coder::new(&self.shared, coding)?)))
+    fn coder(&self, coding: &Coding, workers: Range<usize>) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
+        Ok(Some(Box::new(codec::Coder::new(&self.shared, coding, workers)?)))
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
