@@ -23,6 +23,7 @@ mod matmul;
 mod memory;
 mod nccl;
 mod norm;
+mod norms;
 mod pass;
 mod pool;
 mod record;
@@ -43,8 +44,8 @@ pub use settings::{Precision, Settings};
 
 use super::op::{Op, Shape};
 use super::{
-    Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch,
-    TensorDesc, Update,
+    Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossSums, Norms, Planned, Request,
+    Start, Stretch, TensorDesc, Update,
 };
 use context::Context;
 use kernels::Arg::{At, U64};
@@ -338,16 +339,28 @@ impl Backend for Cuda {
         &self,
         update: &Update,
         stretches: &[Stretch],
+        rates: &CudaBuf,
         w: &mut CudaBuf,
         g: &CudaBuf,
         slots: &mut [&mut CudaBuf],
     ) -> Result<bool, Error> {
-        update::update(&self.shared, update, stretches, w, g, slots)?;
+        update::update(&self.shared, update, stretches, rates, w, g, slots)?;
         Ok(true)
     }
 
-    fn squares(&self, x: &CudaBuf, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        update::squares(&self.shared, x, ranges)
+    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        update::begin(&self.shared, update, average)
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut CudaBuf,
+    ) -> Result<(), Error> {
+        norms::rates(&self.shared, norms, update, weights, gradients, to)
     }
 
     fn clamp(&self, x: &mut CudaBuf, limit: f32) -> Result<(), Error> {
