@@ -18,7 +18,7 @@ use program::{Ended, Folder, events, start, trireme};
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Tests of this file.
-const TESTS: usize = 7;
+const TESTS: usize = 8;
 
 const RECIPE: &str = r#"
 model = "resnet20"
@@ -164,6 +164,39 @@ fn codes_of_the_card_are_those_of_the_host() {
         let (coded, said) = train("coded", "reduce.path=auto");
         assert_eq!(coded, staged, "{codec} {more}");
         assert!(said.contains(&format!("coded: the device codes for {codec}")), "{said}");
+    }
+}
+
+/// The plan counts the memory of whoever codes.
+#[test]
+fn dry_runs_count_codes_where_they_are_made() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    let planned = |what: &str, more: &[&str]| {
+        let printed = setting.start("out", 1, &[&["--dry-run"], more].concat(), &[]).succeeded().stdout;
+        let row =
+            printed.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("no {what} in {printed}"));
+        row.split_whitespace().last().and_then(|mb| mb.parse::<f64>().ok()).expect("a number")
+    };
+    let codec = |path: &str, more: &[&str]| {
+        let path = format!("reduce.path={path}");
+        planned("codec, residuals included", &[&["--set", &path], more].concat())
+    };
+    // an integer an element: on the host, or on the card and on its way
+    let elements = planned("parameters", &[]);
+    assert_eq!(codec("staged", &[]), elements);
+    let coded = codec("auto", &[]);
+    assert!((2.0 * elements..2.1 * elements).contains(&coded), "{coded} MB of codes of {elements}");
+    // four workers' residuals, and next to nothing of codes
+    let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
+    for path in ["staged", "auto"] {
+        let both = codec(path, &fed_back);
+        assert!(
+            (4.0 * elements..5.0 * elements).contains(&both),
+            "{path}: {both} MB of codes and residuals of {elements}"
+        );
     }
 }
 
