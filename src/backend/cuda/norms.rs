@@ -87,10 +87,7 @@ pub(super) fn rates(
     let mut known = shared.lists.norms.borrow_mut();
     let lists = match known.remove(&to.address()) {
         Some(lists) => lists,
-        None => {
-            shared.moved.set(shared.moved.get() + 1);
-            Lists::new(shared, norms)?
-        }
+        None => Lists::new(shared, norms)?,
     };
     to.check(0, rates::FIRST + lists.count)?;
     let of_weights = lists.sums.address() + 8 * lists.count as u64;

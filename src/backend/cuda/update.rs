@@ -28,17 +28,27 @@ const AVERAGE: usize = 1;
 /// Lists and numbers that are on the card already.
 #[derive(Default)]
 pub struct Lists {
-    /// By the parameters' address: the stretches, and their pieces.
-    updates: RefCell<HashMap<u64, (Vec<Stretch>, Pieces)>>,
+    /// By the parameters' address.
+    updates: RefCell<HashMap<u64, Pieces>>,
     numbers: RefCell<Option<Inlet<f64>>>,
     /// By the address of the rates that they make.
     pub norms: RefCell<HashMap<u64, super::norms::Lists>>,
 }
 
-/// Pieces as the kernels read them.
+/// Stretches in pieces, as the kernels read them.
 struct Pieces {
-    list: Inlet<u32>,
+    of: Vec<Stretch>,
+    list: CudaBuf,
     count: usize,
+}
+
+impl Pieces {
+    fn new(shared: &Shared, stretches: &[Stretch]) -> Result<Self, Error> {
+        let mut list = Vec::new();
+        stretches.iter().for_each(|s| cut(&s.range, s.weight_decay, s.rate, &mut list));
+        let count = list.len() / PIECE_WORDS;
+        Ok(Self { of: stretches.to_vec(), list: shared.constant(&list, "the optimizer's stretches")?, count })
+    }
 }
 
 /// One range cut into pieces.
@@ -48,20 +58,6 @@ pub(super) fn cut(range: &Range<usize>, decay: f32, rate: usize, list: &mut Vec<
         let from = from as u64;
         list.extend([from as u32, (from >> 32) as u32, len as u32, decay.to_bits(), rate as u32, 0]);
     }
-}
-
-fn pieces_of(shared: &Shared, stretches: &[Stretch], known: Option<Pieces>) -> Result<Pieces, Error> {
-    let mut list = Vec::new();
-    stretches.iter().for_each(|s| cut(&s.range, s.weight_decay, s.rate, &mut list));
-    let mut inlet = match known {
-        Some(pieces) if pieces.list.room() >= list.len() => pieces.list,
-        _ => {
-            shared.moved.set(shared.moved.get() + 1);
-            shared.inlet(list.len(), "the optimizer's stretches")?
-        }
-    };
-    inlet.write(&list, shared.stream())?;
-    Ok(Pieces { list: inlet, count: list.len() / PIECE_WORDS })
 }
 
 /// The kernel of a rule, and its own numbers.
@@ -131,10 +127,13 @@ pub(super) fn update(
     }
     let numbers = At(numbers(shared, Some(u), None)?);
     let mut known = shared.lists.updates.borrow_mut();
-    let (old, pieces) = known.remove(&w.address()).unzip();
-    let pieces = match pieces {
-        Some(pieces) if old.as_deref() == Some(stretches) => pieces,
-        other => pieces_of(shared, stretches, other)?,
+    let pieces = match known.remove(&w.address()) {
+        Some(pieces) if pieces.of == stretches => pieces,
+        // a recorded step may know the others
+        other => {
+            shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
+            Pieces::new(shared, stretches)?
+        }
     };
     let blocks = shared.blocks.borrow();
     let slot = |i: usize| At(slots.get(i).map_or(0, |s| s.address()));
@@ -144,7 +143,7 @@ pub(super) fn update(
     let grid = shared.grid(pieces.count * super::kernels::THREADS as usize);
     // SAFETY: parameters, gradients and as many slots as the rule has hold all stretches, and the factors all rates: checked above.
     unsafe { shared.launch(kernel(&u.rule).0, grid, &args)? };
-    known.insert(w.address(), (stretches.to_vec(), pieces));
+    known.insert(w.address(), pieces);
     Ok(())
 }
 
