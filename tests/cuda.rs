@@ -206,6 +206,7 @@ fn optimizer_steps_are_the_references() {
             Reference.update(&update, &stretches, &factors, w, &g, &mut slots).unwrap();
             let [w, slots @ ..] = &mut own[..] else { unreachable!() };
             let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().take(rule.slots()).collect();
+            cuda.begin_update(&update, 0.0).unwrap();
             cuda.update(&update, &stretches, &own_factors, w, &device_g, &mut slots).unwrap();
         }
         for (i, (got, want)) in own.iter().zip(&host).enumerate() {
@@ -234,6 +235,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
                 let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
                 let (update, mut w) = (Update { rule, lr: 1.0 }, card(&cuda, &[1.0, 1.0]));
                 let plain = card(&cuda, &rates::plain(0));
+                cuda.begin_update(&update, 0.0).unwrap();
                 cuda.update(&update, &stretch, &plain, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
                 loss(&cuda)
             };
@@ -259,6 +261,9 @@ fn passes_over_flat_memory_are_the_references() {
     check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
     check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
     check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
+    let sgd = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
+    assert!(cuda.lerp(&mut card(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
+    cuda.begin_update(&sgd, 0.1).unwrap();
     check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
     check("copy", &|x| cuda.copy(x, &other).unwrap(), &|x| Reference.copy(x, &plain).unwrap());
     check("zero", &|x| cuda.zero(x).unwrap(), &|x| Reference.zero(x).unwrap());
@@ -329,6 +334,7 @@ fn loss_scaling_leaves_bad_steps_out_and_gives_up_in_the_end() {
     let update = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
     let stretch = [Stretch { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
     let plain = card(&cuda, &rates::plain(0));
+    cuda.begin_update(&update, 0.0).unwrap();
     let (mut w, mut slot) = (card(&cuda, &[1.0]), card(&cuda, &[0.0]));
     let mut scores = cuda.alloc(1).unwrap();
     cuda.upload(&[0.0, 0.0], &mut scores).unwrap();

@@ -410,8 +410,8 @@ pub trait Backend: Sized + 'static {
         Ok(())
     }
 
-    /// Makes an optimizer step ready: all that changes from one to the next, for [`Backend::rates`], [`Backend::update`] and
-    /// [`Backend::lerp`], which are given it, too. `average` is the weight of the last.
+    /// Makes an optimizer step ready: all that changes from one to the next. [`Backend::rates`], [`Backend::update`] and
+    /// [`Backend::lerp`] are given the same, and a device that enqueues takes it from here; `average` is the weight of the last.
     fn begin_update(&self, _update: &Update, _average: f32) -> Result<(), Error> {
         Ok(())
     }

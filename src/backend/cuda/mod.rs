@@ -367,8 +367,8 @@ impl Backend for Cuda {
         update::clamp(&self.shared, x, limit)
     }
 
-    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, weight: f32) -> Result<(), Error> {
-        update::lerp(&self.shared, to, from, weight)
+    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, _: f32) -> Result<(), Error> {
+        update::lerp(&self.shared, to, from)
     }
 
     fn cross_entropy(

@@ -97,7 +97,7 @@ pub(super) fn rates(
     }
     let limit = F64(norms.limit.unwrap_or(f64::INFINITY));
     let sums = [At(lists.sums.address()), At(of_weights), At(lists.tensors.address()), U32(lists.count as u32)];
-    let args = [&sums[..], &[At(numbers(shared, Some(update), None)?), limit, At(to.address())]].concat();
+    let args = [&sums[..], &[At(numbers(shared)?), limit, At(to.address())]].concat();
     // SAFETY: the rates have room for all tensors (checked), the rest was made for as many.
     unsafe { shared.launch("step_rates", (1, 1), &args)? };
     known.insert(to.address(), lists);

@@ -79,30 +79,26 @@ fn kernel(rule: &Rule) -> (&'static str, Vec<f64>) {
 
 /// Writes the numbers of a step, and the weight of its averages.
 pub(super) fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
-    numbers(shared, Some(u), Some(average)).map(|_| ())
-}
-
-/// Where the numbers lie on the card, once they are these; all chunks of a step have the same.
-pub(super) fn numbers(shared: &Shared, u: Option<&Update>, average: Option<f32>) -> Result<u64, Error> {
     shared.start()?;
+    let mut values = vec![u.lr, f64::from(average)];
+    values.extend(kernel(&u.rule).1);
+    values.resize(NUMBERS, 0.0);
     let mut kept = shared.lists.numbers.borrow_mut();
     let mut inlet = match kept.take() {
         Some(inlet) => inlet,
         None => shared.inlet(NUMBERS, "the optimizer's numbers")?,
     };
-    let mut values = inlet.values().to_vec();
-    if let Some(u) = u {
-        values[0] = u.lr;
-        let own = kernel(&u.rule).1;
-        values[2..2 + own.len()].copy_from_slice(&own);
-    }
-    if let Some(average) = average {
-        values[AVERAGE] = f64::from(average);
-    }
     if inlet.values() != values {
         inlet.write(&values, shared.stream())?;
     }
-    Ok(kept.insert(inlet).address())
+    *kept = Some(inlet);
+    Ok(())
+}
+
+/// Where they lie on the card.
+pub(super) fn numbers(shared: &Shared) -> Result<u64, Error> {
+    let not_begun = || Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() };
+    shared.lists.numbers.borrow().as_ref().map(Inlet::address).ok_or_else(not_begun)
 }
 
 /// One optimizer step over the stretches of a chunk; whether all parameters are finite comes with the next sums.
@@ -125,7 +121,7 @@ pub(super) fn update(
     if end == 0 {
         return Ok(());
     }
-    let numbers = At(numbers(shared, Some(u), None)?);
+    let numbers = At(numbers(shared)?);
     let mut known = shared.lists.updates.borrow_mut();
     let pieces = match known.remove(&w.address()) {
         Some(pieces) if pieces.of == stretches => pieces,
@@ -192,10 +188,10 @@ pub(super) fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Err
     }
 }
 
-/// `to += weight * (from - to)`
-pub(super) fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf, weight: f32) -> Result<(), Error> {
+/// `to += weight * (from - to)`, by the weight that the step was begun with.
+pub(super) fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
     let n = to.len().min(from.len());
-    let weight = At(numbers(shared, None, Some(weight))? + 8 * AVERAGE as u64);
+    let weight = At(numbers(shared)? + 8 * AVERAGE as u64);
     // SAFETY: both hold n elements.
     unsafe {
         shared.launch("arena_lerp", shared.grid(n), &[At(to.address()), At(from.address()), weight, U64(n as u64)])
