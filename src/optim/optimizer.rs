@@ -89,14 +89,14 @@ impl<B: Backend> Optimizer<B> {
         let mut finite = true;
         backend.repeat(key, &mut || {
             finite = self.change(backend, &update, weights, grads)?;
-            let pairs = averages.iter_mut().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
-            pairs.into_iter().try_for_each(|(to, from)| backend.lerp(to, from, weight))
+            let mut pairs = averages.iter_mut().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
+            pairs.try_for_each(|(to, from)| backend.lerp(to, from, weight))
         })?;
         let grad_norm = self.norms.limit.map(|_| self.norm()).transpose()?;
         Ok(Stepped { finite, grad_norm })
     }
 
-    /// What a step is told by its operands; tells whether all parameters are still finite, as far as is known by now.
+    /// Limits, norms, and the update of each chunk; tells whether all parameters are still finite, as far as is known by now.
     fn change(
         &mut self,
         backend: &B,
