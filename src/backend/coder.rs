@@ -9,7 +9,7 @@ pub trait Coder<B: Backend>: Send {
     /// Waits until the shares are finished, as their last [`Backend::mark`] says.
     fn begin(&mut self, shares: &[B::Buf]) -> Result<(), Error>;
 
-    /// The largest scale of each tensor over all shares, see [`Moments::scale`](crate::coding::Moments::scale). Nothing where no scales
+    /// The largest scale of each tensor over all shares, see [`Moments::scale`](super::Moments::scale). Nothing where no scales
     /// are needed.
     fn measure(&mut self, shares: &mut [B::Buf], scales: &mut Vec<u32>) -> Result<(), Error>;
 

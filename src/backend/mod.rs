@@ -12,7 +12,7 @@ pub mod reference;
 pub mod tensor;
 pub mod update;
 
-pub use crate::coding::{Codes, Coding, Draw, Form};
+pub use crate::coding::{Codes, Coding, Draw, Form, Moments, Whole};
 use crate::region::Region;
 pub use across::Across;
 pub use arena::{Arena, Slot};
