@@ -11,6 +11,7 @@ use numerics::{Case, assert_close, by_the_book, cuda, magnitude, noise};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::{HostBuf, Reference};
+use trireme::backend::update::rates;
 use trireme::backend::{
     Across, Backend, Buffer, DrawKey, Error, Input, RmsProp, Rule, Start, Stretch, TensorDesc, Update, View,
 };
@@ -173,7 +174,7 @@ fn rules() -> [Rule; 7] {
     [
         Rule::Sgd { momentum: 0.9, nesterov: false },
         Rule::Sgd { momentum: 0.9, nesterov: true },
-        Rule::Lars { momentum: 0.9 },
+        Rule::Lars { momentum: 0.9, eta: 0.001, larc: false },
         adam(false),
         adam(true),
         Rule::RmsPropTorch(rms),
@@ -187,11 +188,13 @@ fn optimizer_steps_are_the_references() {
     let Some(cuda) = cuda(Precision::F32) else { return };
     let n = 9_000;
     let stretches = [
-        Stretch { range: 0..5_000, weight_decay: 0.01, trust: 1.0 },
-        Stretch { range: 5_000..8_999, weight_decay: 0.0, trust: 0.3 },
+        Stretch { range: 0..5_000, weight_decay: 0.01, rate: rates::PLAIN },
+        Stretch { range: 5_000..8_999, weight_decay: 0.0, rate: rates::FIRST },
     ];
+    let factors = [0.5, 0.0, 1.0, 0.3];
+    let own_factors = card(&cuda, &factors);
     for rule in rules() {
-        let update = Update { rule, lr: 0.05, gradient_scale: 0.5 };
+        let update = Update { rule, lr: 0.05 };
         let g = noise(n, 2, 1.0);
         let mut host = [HostBuf(noise(n, 1, 1.0)), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n])];
         let mut own: Vec<CudaBuf> = host.iter().map(|b| card(&cuda, &b.0)).collect();
@@ -199,10 +202,12 @@ fn optimizer_steps_are_the_references() {
         for _ in 0..3 {
             let [w, slots @ ..] = &mut host;
             let mut slots: Vec<&mut HostBuf> = slots.iter_mut().take(rule.slots()).collect();
-            Reference.update(&update, &stretches, w, &HostBuf(g.clone()), &mut slots).unwrap();
+            let (factors, g) = (HostBuf(factors.to_vec()), HostBuf(g.clone()));
+            Reference.update(&update, &stretches, &factors, w, &g, &mut slots).unwrap();
             let [w, slots @ ..] = &mut own[..] else { unreachable!() };
             let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().take(rule.slots()).collect();
-            cuda.update(&update, &stretches, w, &device_g, &mut slots).unwrap();
+            cuda.begin_update(&update, 0.0).unwrap();
+            cuda.update(&update, &stretches, &own_factors, w, &device_g, &mut slots).unwrap();
         }
         for (i, (got, want)) in own.iter().zip(&host).enumerate() {
             assert_close(&format!("{rule:?}, buffer {i}"), &values(got), &want.0, 2e-6 * magnitude(&want.0).max(1.0));
@@ -221,15 +226,17 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &card(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.sums().unwrap().loss
     };
-    let stretch = [Stretch { range: 0..2, weight_decay: 0.0, trust: 1.0 }];
+    let stretch = [Stretch { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
     for rule in rules() {
         for spoilt in [f32::NAN, f32::INFINITY] {
             let Some(cuda) = cuda(Precision::F32) else { return };
             let step = |gradient: f32| {
                 let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| card(&cuda, &[0.0, 0.0])).collect();
                 let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
-                let (update, mut w) = (Update { rule, lr: 1.0, gradient_scale: 1.0 }, card(&cuda, &[1.0, 1.0]));
-                cuda.update(&update, &stretch, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
+                let (update, mut w) = (Update { rule, lr: 1.0 }, card(&cuda, &[1.0, 1.0]));
+                let plain = card(&cuda, &rates::plain(0));
+                cuda.begin_update(&update, 0.0).unwrap();
+                cuda.update(&update, &stretch, &plain, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
                 loss(&cuda)
             };
             assert!((step(1.0) - std::f64::consts::LN_2).abs() < 1e-12, "{rule:?}");
@@ -254,16 +261,12 @@ fn passes_over_flat_memory_are_the_references() {
     check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
     check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
     check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
+    let sgd = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
+    assert!(cuda.lerp(&mut card(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
+    cuda.begin_update(&sgd, 0.1).unwrap();
     check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
     check("copy", &|x| cuda.copy(x, &other).unwrap(), &|x| Reference.copy(x, &plain).unwrap());
     check("zero", &|x| cuda.zero(x).unwrap(), &|x| Reference.zero(x).unwrap());
-    let ranges = [0..3, 3..70_001, 100..100, 5_000..9_096];
-    for _ in 0..2 {
-        let (got, want) = (cuda.squares(&other, &ranges).unwrap(), Reference.squares(&plain, &ranges).unwrap());
-        for (g, w) in got.iter().zip(&want) {
-            assert!((g - w).abs() <= 1e-12 * w, "{got:?} for {want:?}");
-        }
-    }
     let mut nan = card(&cuda, &[f32::NAN, 3.0, -3.0]);
     cuda.clamp(&mut nan, 1.0).unwrap();
     let clamped = values(&nan);
@@ -328,8 +331,10 @@ fn loss_scaling_leaves_bad_steps_out_and_gives_up_in_the_end() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::F16) else { return };
     let desc = TensorDesc::plain(1, Shape::vector(2));
-    let update = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0, gradient_scale: 1.0 };
-    let stretch = [Stretch { range: 0..1, weight_decay: 0.0, trust: 1.0 }];
+    let update = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
+    let stretch = [Stretch { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
+    let plain = card(&cuda, &rates::plain(0));
+    cuda.begin_update(&update, 0.0).unwrap();
     let (mut w, mut slot) = (card(&cuda, &[1.0]), card(&cuda, &[0.0]));
     let mut scores = cuda.alloc(1).unwrap();
     cuda.upload(&[0.0, 0.0], &mut scores).unwrap();
@@ -342,7 +347,7 @@ fn loss_scaling_leaves_bad_steps_out_and_gives_up_in_the_end() {
     let mut step = |gradient: f32| {
         let g = [card(&cuda, &[gradient])];
         cuda.inspect(&g).unwrap();
-        cuda.update(&update, &stretch, &mut w, &g[0], &mut [&mut slot]).unwrap();
+        cuda.update(&update, &stretch, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
     };
     // half of the probability is wrong, times 2^16

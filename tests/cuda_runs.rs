@@ -200,14 +200,24 @@ fn no_schedule_changes_a_bit() {
         return;
     }
     let setting = Setting::new(RESNET);
-    let run = |order: &str| {
-        let (ended, out) = setting.run(order, 2, EXACT, &[("TRIREME_EMULATED_ORDER", order)]);
-        ended.succeeded();
-        model(&out)
-    };
-    let lazy = run("lazy");
-    for order in ["eager", "reverse", "3"] {
-        assert!(run(order) == lazy, "order {order}: another model.h5: something is read before it is written");
+    // all that a codec and an optimizer can be asked for
+    let sets = ["optimizer.kind=lars", "optimizer.clip_norm=0.5", "ema.decay=0.9", "reduce.codec=ternary"];
+    let mut rich: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    rich.extend(["--set", "reduce.error_feedback=true", "--share-gpu", "--max-steps", "6"]);
+    for (name, more) in [("exact", EXACT), ("rich", &rich)] {
+        let run = |order: &str| {
+            let out = format!("{name} {order}");
+            let (ended, out) = setting.run(&out, 2, more, &[("TRIREME_EMULATED_ORDER", order)]);
+            ended.succeeded();
+            model(&out)
+        };
+        let lazy = run("lazy");
+        for order in ["eager", "reverse", "3"] {
+            assert!(
+                run(order) == lazy,
+                "{name}, order {order}: another model.h5: something is read before it is written"
+            );
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use program::{Ended, Folder, events, start, trireme};
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Tests of this file.
-const TESTS: usize = 6;
+const TESTS: usize = 8;
 
 const RECIPE: &str = r#"
 model = "resnet20"
@@ -141,25 +141,90 @@ fn codes_of_the_card_are_those_of_the_host() {
         return;
     }
     let setting = Setting::new();
-    for (codec, more) in [("exact", ""), ("int8", ""), ("bf16", ""), ("ternary", "reduce.clip=0")] {
+    let fed_back = "reduce.error_feedback=true";
+    for (codec, more) in [
+        ("exact", ""),
+        ("int8", ""),
+        ("bf16", ""),
+        ("bf16", fed_back),
+        ("ternary", "reduce.clip=0"),
+        ("ternary", ""),
+        ("ternary", fed_back),
+    ] {
         let set = format!("reduce.codec={codec}");
         let own = if more.is_empty() { vec![] } else { vec!["--set", more] };
         let train = |way: &str, path: &str| {
             let shared = ["--share-gpu", "--max-steps", "3", "--set", &set, "--set", path];
-            let out = format!("{codec} {way}");
+            let out = format!("{codec} {more} {way}");
             let ended = setting.start(&out, 2, &[&shared, &own[..]].concat(), &[]).succeeded();
             (setting.made(&out), ended.stderr)
         };
         let (staged, said) = train("staged", "reduce.path=staged");
         assert!(said.contains(&format!("staged: {codec} sums what it has coded on the host")), "{said}");
         let (coded, said) = train("coded", "reduce.path=auto");
-        assert_eq!(coded, staged, "{codec}");
+        assert_eq!(coded, staged, "{codec} {more}");
         assert!(said.contains(&format!("coded: the device codes for {codec}")), "{said}");
     }
-    // with a deviation to be found, ternary is the host's
-    let more = ["--share-gpu", "--max-steps", "1", "--set", "reduce.codec=ternary"];
-    let said = setting.start("clipped", 2, &more, &[]).succeeded().stderr;
-    assert!(said.contains("staged: ternary sums what it has coded on the host"), "{said}");
+}
+
+/// The plan counts the memory of whoever codes.
+#[test]
+fn dry_runs_count_codes_where_they_are_made() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    let planned = |what: &str, more: &[&str]| {
+        let printed = setting.start("out", 1, &[&["--dry-run"], more].concat(), &[]).succeeded().stdout;
+        let row =
+            printed.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("no {what} in {printed}"));
+        row.split_whitespace().last().and_then(|mb| mb.parse::<f64>().ok()).expect("a number")
+    };
+    let codec = |path: &str, more: &[&str]| {
+        let path = format!("reduce.path={path}");
+        planned("codec, residuals included", &[&["--set", &path], more].concat())
+    };
+    // an integer an element: on the host, or on the card and on its way
+    let elements = planned("parameters", &[]);
+    assert_eq!(codec("staged", &[]), elements);
+    let coded = codec("auto", &[]);
+    assert!((2.0 * elements..2.1 * elements).contains(&coded), "{coded} MB of codes of {elements}");
+    // four workers' residuals, and next to nothing of codes
+    let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
+    for path in ["staged", "auto"] {
+        let both = codec(path, &fed_back);
+        assert!(
+            (4.0 * elements..5.0 * elements).contains(&both),
+            "{path}: {both} MB of codes and residuals of {elements}"
+        );
+    }
+}
+
+/// What workers carry over goes on where it was, on any number of ranks and whoever codes.
+#[test]
+fn what_is_carried_over_outlives_a_stop() {
+    if !emulator::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new();
+    let sets = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true", "--set"];
+    let train =
+        |out: &str, ranks, path: &str, more: &[&str]| setting.digest(out, ranks, &[&sets[..], &[path], more].concat());
+    let (coded, staged) = ("reduce.path=auto", "reduce.path=staged");
+    let whole = train("whole", 1, coded, &[]);
+    for (out, ranks, first, then) in
+        [("fewer", [3, 1], coded, coded), ("more", [1, 4], coded, staged), ("back", [2, 2], staged, coded)]
+    {
+        train(out, ranks[0], first, &["--max-steps", "2"]);
+        assert_eq!(train(out, ranks[1], then, &["--resume", "auto"]), whole, "{out}");
+    }
+    // a processor lays it out otherwise, and goes on from it
+    train("processor", 2, coded, &["--max-steps", "2"]);
+    let out = setting.folder.at("processor");
+    let args =
+        ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cpu", "--resume", "auto"];
+    start(trireme(1, &[&args[..], &sets[..4]].concat())).wait(PATIENCE).succeeded();
+    assert_eq!(events(&out, "step").len(), 4);
 }
 
 /// A word for MPI's, which claims what it does not keep, unless the host may touch the card's memory.

@@ -148,7 +148,7 @@ impl<'a, B: Backend> Run<'a, B> {
 
     /// SGD and the running statistics.
     fn update(&mut self) {
-        assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr).unwrap().finite, "{}", self.what);
+        assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr, None).unwrap().finite, "{}", self.what);
         let places = self.graph.norms().to_vec();
         let mut sums = vec![0.0; self.graph.running().len()];
         let mut counts = vec![0.0; places.len()];

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 
 use numerics::{Example, Formula, assert_close, assert_near, golden, noise};
 use serde::Deserialize;
+use trireme::backend::cuda::Precision;
 use trireme::backend::op::{Conv, Linear, Op, Shape};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Arena, Backend, Buffer, RmsProp, Rule, Stretch, Update};
+use trireme::backend::update::{Normed, rates};
+use trireme::backend::{Arena, Backend, Buffer, Norms, RmsProp, Rule, Stretch, Update};
 use trireme::nn::{Graph, NetSpec, Purpose};
 use trireme::optim::{CATALOGUE, Ema, Optimizer, OptimizerSpec, Policy};
 use trireme::recipe::keys;
@@ -96,7 +98,7 @@ fn check_run<B: Backend>(backend: B, file: &Golden, run: &Run) {
     let mut optimizer = optimizer(&graph, &run.optimizer);
     for (t, (formulas, &lr)) in file.gradients.iter().zip(&file.lrs).enumerate() {
         set_gradients(&mut graph, |i| values(file, formulas, i));
-        let stepped = optimizer.step(&mut graph, lr).unwrap();
+        let stepped = optimizer.step(&mut graph, lr, None).unwrap();
         assert!(stepped.finite, "{on}");
         assert_eq!(stepped.grad_norm.is_some(), run.optimizer.clip_norm.is_some(), "{on}");
         if let Some(norm) = stepped.grad_norm {
@@ -130,9 +132,11 @@ fn check_averages<B: Backend>(backend: B, file: &Golden, wanted: &Averages) {
     let on = format!("averages with decay {} on {}", wanted.decay, backend.describe());
     let mut graph = graph(backend, file);
     let mut ema = Ema::new(&graph, wanted.decay).unwrap();
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
     for (t, want) in wanted.averages.iter().enumerate() {
         graph.set_param(0, &values(file, &file.gradients[t], 0)).unwrap();
-        ema.update(&graph, t as u64 + 1).unwrap();
+        set_gradients(&mut graph, |i| vec![0.0; graph_len(file, i)]);
+        optimizer.step(&mut graph, 0.1, Some(&mut ema)).unwrap();
         close(&format!("{on}, step {}", t + 1), &graph.unpack(0, &ema.weights).unwrap(), want);
     }
     let own = graph.param(0).unwrap();
@@ -159,7 +163,7 @@ fn rules() -> Vec<Rule> {
     let centered = RmsProp { centered: true, ..RMS };
     vec![
         Rule::Sgd { momentum: 0.9, nesterov: true },
-        Rule::Lars { momentum: 0.9 },
+        Rule::Lars { momentum: 0.9, eta: 0.001, larc: false },
         adam(false),
         adam(true),
         Rule::RmsPropTorch(RMS),
@@ -181,8 +185,9 @@ fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
 
 /// One step over two stretches with a gap between: parameters, then slots; and whether all are finite.
 fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Vec<f32>>, bool) {
-    let stretch = |range, weight_decay, trust| Stretch { range, weight_decay, trust };
-    let stretches = [stretch(0..9_001, 0.1, 1.0), stretch(9_016..LONG, 0.0, 0.3)];
+    let stretch = |range, weight_decay, rate| Stretch { range, weight_decay, rate };
+    let stretches = [stretch(0..9_001, 0.1, rates::PLAIN), stretch(9_016..LONG, 0.0, rates::FIRST)];
+    let rates = buffer(backend, &[0.5, 0.0, 1.0, 0.3]);
     let mut w = buffer(backend, &noise(LONG, 1, 1.0));
     let mut gradients = noise(LONG, 2, 1.0);
     gradients[17_000] = spoil.unwrap_or(gradients[17_000]);
@@ -195,9 +200,9 @@ fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Ve
         _ => &[&squares, &small, &small],
     };
     let mut slots: Vec<B::Buf> = starts[..rule.slots()].iter().map(|start| buffer(backend, start)).collect();
-    let update = Update { rule, lr: 0.1, gradient_scale: 0.5 };
+    let update = Update { rule, lr: 0.1 };
     let mut borrowed: Vec<&mut B::Buf> = slots.iter_mut().collect();
-    let finite = backend.update(&update, &stretches, &mut w, &g, &mut borrowed).unwrap();
+    let finite = backend.update(&update, &stretches, &rates, &mut w, &g, &mut borrowed).unwrap();
     (std::iter::once(&w).chain(&slots).map(|b| b.host().unwrap()[..LONG].to_vec()).collect(), finite)
 }
 
@@ -234,19 +239,32 @@ fn what_is_not_finite_is_found_by_every_rule() {
     check_not_finite(&numerics::cpu(2));
 }
 
+/// The rates of a step over two chunks of tensors of many lengths, an empty one among them.
+fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
+    let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts };
+    let long = vec![normed(0..16, true), normed(16..16, true), normed(32..12_345, false), normed(12_352..LONG, true)];
+    let norms = Norms { tensors: vec![long, vec![normed(0..100, true)]], limit };
+    let arena =
+        |salt| Arena { chunks: vec![buffer(backend, &noise(LONG, salt, 3.0)), buffer(backend, &noise(100, 9, 1.0))] };
+    let update = Update { rule: Rule::Lars { momentum: 0.9, eta: 0.1, larc: true }, lr: 0.04 };
+    let mut to = buffer(backend, &[7.0; rates::FIRST + 5]);
+    backend.begin_update(&update, 0.0).unwrap();
+    backend.rates(&norms, &update, &arena(5), &arena(6), &mut to).unwrap();
+    let mut values = vec![0.0; to.len()];
+    to.read(0, &mut values).unwrap();
+    values
+}
+
 #[test]
-fn sums_of_squares_have_the_same_bits_on_any_threads() {
-    let values = noise(LONG, 5, 3.0);
-    let ranges = [0..16, 16..16, 32..12_345, 12_352..LONG];
-    let sums = |threads| {
-        let cpu = numerics::cpu(threads);
-        cpu.squares(&buffer(&cpu, &values), &ranges).unwrap()
-    };
-    let want = Reference.squares(&buffer(&Reference, &values), &ranges).unwrap();
-    assert_eq!((want[1], sums(1)[1]), (0.0, 0.0));
-    want.iter().zip(sums(1)).for_each(|(want, got)| assert!((got - want).abs() <= 1e-12 * want, "{got} {want}"));
-    for threads in [2, 3] {
-        assert_eq!(sums(threads), sums(1), "{threads} threads");
+fn rates_have_the_same_bits_on_any_threads() {
+    for limit in [None, Some(2.0), Some(1e9)] {
+        let (want, one) = (rates_of(&Reference, limit), rates_of(&numerics::cpu(1), limit));
+        assert_eq!((want[rates::GRADIENT] < 1.0, want[rates::NORM] > 10.0), (limit == Some(2.0), true), "{limit:?}");
+        assert_eq!([rates::PLAIN, rates::FIRST + 1, rates::FIRST + 2].map(|i| want[i]), [1.0; 3], "{limit:?}");
+        assert_close(&format!("{limit:?}"), &one, &want, 1e-6);
+        for threads in [2, 3] {
+            assert_eq!(rates_of(&numerics::cpu(threads), limit), one, "{limit:?}, {threads} threads");
+        }
     }
 }
 
@@ -261,10 +279,30 @@ fn clipping_keeps_nan() {
             (spec.clip_norm, spec.clip_value) = if key == "clip_norm" { (Some(1.0), None) } else { (None, Some(1.0)) };
             let mut optimizer = optimizer(&graph, &spec);
             set_gradients(&mut graph, |i| vec![spoil; graph_len(&file, i)]);
-            let finite = optimizer.step(&mut graph, 0.1).unwrap().finite;
+            let finite = optimizer.step(&mut graph, 0.1, None).unwrap().finite;
             // an infinite element is a large one, which limits by value are there for
             assert_eq!(finite, key == "clip_value" && spoil.is_infinite(), "{key}, {spoil}");
         }
+    }
+}
+
+/// From the third step on replays do what the recorded step did: a rate, a correction or a weight that had become a part of it would
+/// show.
+#[test]
+fn a_card_takes_the_same_steps() {
+    let open = || numerics::cuda(Precision::F32);
+    let file: Golden = golden("optim.json");
+    for run in &file.runs {
+        let Some(cuda) = open() else { return };
+        check_run(cuda, &file, run);
+    }
+    for wanted in &file.emas {
+        let Some(cuda) = open() else { return };
+        check_averages(cuda, &file, wanted);
+    }
+    for limit in [None, Some(2.0), Some(1e9)] {
+        let Some(cuda) = open() else { return };
+        assert_close(&format!("{limit:?}"), &rates_of(&cuda, limit), &rates_of(&Reference, limit), 1e-6);
     }
 }
 
@@ -289,7 +327,7 @@ fn padding_stays_zero() {
         let mut optimizer = optimizer(&graph, &run.optimizer);
         for step in 0..3 {
             set_gradients(&mut graph, |i| noise(sizes[i], 10 * step + i as u64, 1.0));
-            optimizer.step(&mut graph, 0.1).unwrap();
+            optimizer.step(&mut graph, 0.1, None).unwrap();
         }
         let slots = optimizer.slots();
         for (name, arena) in slots.chain([("the parameters", graph.weights())]) {
@@ -311,7 +349,7 @@ fn a_restored_optimizer_goes_on_alike() {
         let go = |optimizer: &mut Optimizer<_>, graph: &mut Graph<_>, steps: std::ops::Range<usize>| {
             for t in steps {
                 set_gradients(graph, |i| values(&file, &file.gradients[t], i));
-                optimizer.step(graph, file.lrs[t]).unwrap();
+                optimizer.step(graph, file.lrs[t], None).unwrap();
             }
         };
         go(&mut first, &mut graph, 0..5);

@@ -68,7 +68,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
     let policy = Policy {
         decay: |_: &str, _: &[usize]| 1e-3,
         adapt: |_: &str, _: &[usize]| false,
-        clip_norm: None,
+        clip_norm: Some(0.5),
         clip_value: None,
     };
     let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: true }), policy).unwrap();
@@ -104,8 +104,8 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
             chunks
         });
         changed.join().unwrap().into_iter().for_each(|(chunk, all)| graph.put(chunk, all));
-        assert!(optimizer.step(&mut graph, 0.05).unwrap().finite);
-        ema.update(&graph, step + 1).unwrap();
+        assert!(optimizer.step(&mut graph, 0.05 / (1.0 + step as f64), Some(&mut ema)).unwrap().finite);
+        ema.update_running(graph.running(), step + 1);
         graph.running_mut().iter_mut().for_each(|value| *value += 0.01);
         if step % 3 == 0 {
             let rows = Rows::new(1000, 0, 4);
@@ -145,6 +145,6 @@ fn an_update_that_breaks_is_seen_in_the_next_loss() {
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
     assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_finite());
-    assert!(optimizer.step(&mut graph, f64::INFINITY).unwrap().finite, "it is too early to know");
+    assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "it is too early to know");
     assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_nan());
 }

@@ -9,15 +9,22 @@ pub trait Coder<B: Backend>: Send {
     /// Waits until the shares are finished, as their last [`Backend::mark`] says.
     fn begin(&mut self, shares: &[B::Buf]) -> Result<(), Error>;
 
-    /// The largest |g| of each tensor over all shares, as bits: NaN > infinity > finite. Nothing where no scales are needed.
-    fn measure(&mut self, shares: &[B::Buf], scales: &mut Vec<u32>) -> Result<(), Error>;
+    /// The largest scale of each tensor over all shares, see [`Moments::scale`](super::Moments::scale). Nothing where no scales
+    /// are needed.
+    fn measure(&mut self, shares: &mut [B::Buf], scales: &mut Vec<u32>) -> Result<(), Error>;
 
     /// Brings the sum of the shares' codes to the host; the scales are those of all ranks.
-    fn encode(&mut self, shares: &[B::Buf], scales: &[u32], draw: Draw) -> Result<(), Error>;
+    fn encode(&mut self, shares: &mut [B::Buf], scales: &[u32], draw: Draw) -> Result<(), Error>;
 
     /// The codes on the host.
     fn codes(&mut self) -> Codes<'_>;
 
     /// Starts their way back into gradients, and does not wait; what the device does with the buffer next does.
     fn decode(&mut self, into: &mut B::Buf) -> Result<(), Error>;
+
+    /// What this worker carries over to the next step, as the bucket lies; none without feedback, and for workers of other ranks.
+    fn residual(&mut self, worker: usize) -> Option<&mut B::Buf>;
+
+    /// Bytes of memory of its own, on the device and on the host.
+    fn memory(&self) -> usize;
 }

@@ -10,9 +10,9 @@ mod error;
 pub mod op;
 pub mod reference;
 pub mod tensor;
-mod update;
+pub mod update;
 
-pub use crate::coding::{Codes, Coding, Draw};
+pub use crate::coding::{Codes, Coding, Draw, Form, Moments, Whole};
 use crate::region::Region;
 pub use across::Across;
 pub use arena::{Arena, Slot};
@@ -20,7 +20,7 @@ pub use coder::Coder;
 pub use error::Error;
 use op::{Op, Shape};
 pub use tensor::TensorDesc;
-pub use update::{RmsProp, Rule, Stretch, Update};
+pub use update::{Norms, RmsProp, Rule, Stretch, Update};
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
 ///
@@ -304,8 +304,8 @@ pub trait Backend: Sized + 'static {
         Err(Error::Unsupported { op: "the exchange of gradients".into(), why })
     }
 
-    /// What codes a bucket of gradients where it lies, for a device that does; none where the host must.
-    fn coder(&self, _coding: &Coding) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
+    /// What codes a bucket of gradients of these workers where it lies, for a device that does; none where the host must.
+    fn coder(&self, _coding: &Coding, _workers: std::ops::Range<usize>) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
         Ok(None)
     }
 
@@ -355,7 +355,7 @@ pub trait Backend: Sized + 'static {
     }
 
     /// Does `work`, or what it enqueued before under the same `key`: then the same memory is meant, and what else `work` reads
-    /// was given to [`Backend::begin`] before. `work` is called once or not at all.
+    /// was given to [`Backend::begin`] or [`Backend::begin_update`] before. `work` is called once or not at all.
     fn repeat<E: From<Error>>(&self, _key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
         work()
     }
@@ -410,19 +410,34 @@ pub trait Backend: Sized + 'static {
         Ok(())
     }
 
-    /// One optimizer step over the stretches of a chunk, whose `slots` are those of the rule, in its order; tells whether all
-    /// parameters are still finite, as far as is known by now (see [`Backend::sums`]).
+    /// Makes an optimizer step ready: all that changes from one to the next. [`Backend::rates`], [`Backend::update`] and
+    /// [`Backend::lerp`] are given the same, and a device that enqueues takes it from here; `average` is the weight of the last.
+    fn begin_update(&self, _update: &Update, _average: f32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Leaves the [`rates`](update::rates) of a step in `to`. Sums of squares are in f64, and in an order that does not depend on
+    /// threads.
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut Self::Buf,
+    ) -> Result<(), Error>;
+
+    /// One optimizer step over the stretches of a chunk by these [`rates`](update::rates); its `slots` are those of the rule, in its
+    /// order. Tells whether all parameters are still finite, as far as is known by now (see [`Backend::sums`]).
     fn update(
         &self,
         update: &Update,
         stretches: &[Stretch],
+        rates: &Self::Buf,
         w: &mut Self::Buf,
         g: &Self::Buf,
         slots: &mut [&mut Self::Buf],
     ) -> Result<bool, Error>;
-
-    /// Sum of squares of each range, in f64 and in an order that does not depend on threads.
-    fn squares(&self, x: &Self::Buf, ranges: &[std::ops::Range<usize>]) -> Result<Vec<f64>, Error>;
 
     /// Moves every value into [-limit, limit]; NaN stays NaN.
     fn clamp(&self, x: &mut Self::Buf, limit: f32) -> Result<(), Error>;

@@ -25,17 +25,18 @@ impl<B: Backend> Ema<B> {
         Ok(Self { decay, weights, running: graph.running().to_vec() })
     }
 
-    /// Takes in what the graph holds after its optimizer step `step`, counted from 1.
-    pub fn update(&mut self, graph: &Graph<B>, step: u64) -> Result<(), Error> {
+    /// Weight of what optimizer step `step`, counted from 1, leaves: 1 - d.
+    pub fn weight(&self, step: u64) -> f64 {
         let t = step as f64;
-        let weight = 1.0 - self.decay.min((1.0 + t) / (10.0 + t));
-        for (to, from) in self.weights.chunks.iter_mut().zip(&graph.weights().chunks) {
-            graph.backend().lerp(to, from, weight as f32)?;
-        }
-        for (to, from) in self.running.iter_mut().zip(graph.running()) {
+        1.0 - self.decay.min((1.0 + t) / (10.0 + t))
+    }
+
+    /// Takes in the running statistics of such a step; its parameters [`Optimizer::step`](super::Optimizer::step) takes in.
+    pub fn update_running(&mut self, running: &[f32], step: u64) {
+        let weight = self.weight(step);
+        for (to, from) in self.running.iter_mut().zip(running) {
             *to = (f64::from(*to) + weight * (f64::from(*from) - f64::from(*to))) as f32;
         }
-        Ok(())
     }
 
     /// Runs `f` on the graph with the averages in place of its parameters and running statistics.

@@ -31,15 +31,6 @@ pub struct Entry {
 /// All update rules.
 pub const CATALOGUE: &[Entry] = &[sgd::ENTRY, adam::ADAM, adam::ADAMW, rmsprop::ENTRY, lars::ENTRY];
 
-/// Euclidean norms of one tensor, clipping by norm included.
-#[derive(Clone, Copy, Debug)]
-pub struct Norms {
-    /// Of the parameter.
-    pub weight: f64,
-    /// Of its gradient, without weight decay.
-    pub gradient: f64,
-}
-
 /// An update rule with its settings.
 pub trait Method {
     /// Names of its slots, PyTorch's, in the order of its [`Rule`], each with the value that it starts from.
@@ -47,14 +38,4 @@ pub trait Method {
 
     /// Its numbers for optimizer step `step`, counted from 1.
     fn rule(&self, step: u64) -> Rule;
-
-    /// Whether every tensor has a rate of its own.
-    fn adapts(&self) -> bool {
-        false
-    }
-
-    /// Factor of a tensor's rate.
-    fn trust(&self, _norms: Norms, _weight_decay: f64, _lr: f64) -> f64 {
-        1.0
-    }
 }

@@ -1,14 +1,12 @@
-//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update. How a rule moves an element is in
+//! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average. How a rule moves an element is in
 //! [`crate::backend::Rule`].
 
-use std::ops::Range;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{Method, Norms};
-use crate::backend::{Arena, Backend, Error, Stretch, Update};
+use super::{Ema, Method};
+use crate::backend::update::{Normed, Norms, rates};
+use crate::backend::{Arena, Backend, Buffer, Error, Stretch, Update};
 use crate::nn::{Graph, Param};
-
-/// Added to the norm before a limit is divided by it, as PyTorch's `clip_grad_norm_`.
-const NORM_EPS: f64 = 1e-6;
 
 /// What holds for a parameter, by its name and shape, and for all gradients.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +21,6 @@ pub struct Policy<D, A> {
     pub clip_value: Option<f64>,
 }
 
-/// One parameter in its chunk.
-#[derive(Clone, Debug)]
-struct Tensor {
-    range: Range<usize>,
-    weight_decay: f64,
-    adapt: bool,
-}
-
 /// What a step tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
@@ -43,9 +33,12 @@ pub struct Stepped {
 /// A method with its slots, chunk by chunk as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
-    clip_norm: Option<f64>,
     clip_value: Option<f64>,
-    tensors: Vec<Vec<Tensor>>,
+    norms: Norms,
+    /// Of each chunk.
+    stretches: Vec<Vec<Stretch>>,
+    /// See [`rates`].
+    rates: B::Buf,
     slots: Vec<Arena<B>>,
     steps: u64,
 }
@@ -58,12 +51,17 @@ impl<B: Backend> Optimizer<B> {
         A: Fn(&str, &[usize]) -> bool,
     {
         let layout = graph.layout();
-        let tensor = |p: &Param<B>| Tensor {
+        let adapts = method.rule(1).adapts();
+        let tensor = |p: &Param<B>| Normed {
             range: p.slot.range(),
             weight_decay: (policy.decay)(&p.name, &p.spec.shape),
-            adapt: method.adapts() && (policy.adapt)(&p.name, &p.spec.shape),
+            adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
         };
-        let tensors = (0..layout.chunks.len()).map(|c| layout.of_chunk(c).into_iter().map(tensor).collect()).collect();
+        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(tensor).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
+        let plain = rates::plain(tensors.iter().map(Vec::len).sum());
+        let mut rates = graph.backend().alloc(plain.len())?;
+        rates.write(0, &plain)?;
         let mut slots = Vec::new();
         for &(_, start) in method.slots() {
             let mut arena = Arena::new(graph.backend(), &layout.chunks)?;
@@ -73,71 +71,68 @@ impl<B: Backend> Optimizer<B> {
             slots.push(arena);
         }
         let Policy { clip_norm, clip_value, .. } = policy;
-        Ok(Self { method, clip_norm, clip_value, tensors, slots, steps: 0 })
+        let stretches = stretches(&tensors);
+        let norms = Norms { tensors, limit: clip_norm };
+        Ok(Self { method, clip_value, norms, stretches, rates, slots, steps: 0 })
     }
 
-    /// One step from the gradients that lie in the graph, the sums over all ranks; clipping changes them in place.
-    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64) -> Result<Stepped, Error> {
+    /// One step from the gradients that lie in the graph, the sums over all ranks, which clipping changes in place; then the averages
+    /// take in the parameters.
+    pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
         self.steps += 1;
+        let update = Update { rule: self.method.rule(self.steps), lr };
+        let weight = ema.as_ref().map_or(0.0, |ema| ema.weight(self.steps) as f32);
         let (backend, weights, grads) = graph.arenas();
+        let mut averages = ema.map(|ema| &mut ema.weights);
+        let key = self.key([&*weights, &*grads].into_iter().chain(averages.as_deref()));
+        backend.begin_update(&update, weight)?;
+        let mut finite = true;
+        backend.repeat(key, &mut || {
+            finite = self.change(backend, &update, weights, grads)?;
+            let mut pairs = averages.iter_mut().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
+            pairs.try_for_each(|(to, from)| backend.lerp(to, from, weight))
+        })?;
+        let grad_norm = self.norms.limit.map(|_| self.norm()).transpose()?;
+        Ok(Stepped { finite, grad_norm })
+    }
+
+    /// Limits, norms, and the update of each chunk; tells whether all parameters are still finite, as far as is known by now.
+    fn change(
+        &mut self,
+        backend: &B,
+        update: &Update,
+        weights: &mut Arena<B>,
+        grads: &mut Arena<B>,
+    ) -> Result<bool, Error> {
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }
         backend.inspect(&grads.chunks)?;
-        let squares = match self.clip_norm.is_some() || self.method.adapts() {
-            true => self.squares(backend, grads)?,
-            false => Vec::new(),
-        };
-        let grad_norm = self.clip_norm.map(|_| squares.iter().flatten().sum::<f64>().sqrt());
-        let limited = self.clip_norm.zip(grad_norm).map(|(limit, norm)| limit / (norm + NORM_EPS));
-        // a norm that is NaN must reach the parameters, where it is found
-        let scale = limited.filter(|part| *part < 1.0 || part.is_nan()).unwrap_or(1.0);
-        let update = Update { rule: self.method.rule(self.steps), lr, gradient_scale: scale as f32 };
+        if self.norms.limit.is_some() || update.rule.adapts() {
+            backend.rates(&self.norms, update, weights, grads, &mut self.rates)?;
+        }
         let mut finite = true;
-        for chunk in 0..weights.chunks.len() {
-            let w = &mut weights.chunks[chunk];
-            let squares = squares.get(chunk).map_or(&[][..], Vec::as_slice);
-            let stretches = self.stretches(backend, chunk, w, squares, scale, lr)?;
+        for (chunk, (w, g)) in weights.chunks.iter_mut().zip(&grads.chunks).enumerate() {
             let mut slots: Vec<&mut B::Buf> = self.slots.iter_mut().map(|slot| &mut slot.chunks[chunk]).collect();
-            finite &= backend.update(&update, &stretches, w, &grads.chunks[chunk], &mut slots)?;
+            finite &= backend.update(update, &self.stretches[chunk], &self.rates, w, g, &mut slots)?;
         }
-        Ok(Stepped { finite, grad_norm })
+        Ok(finite)
     }
 
-    /// Of every tensor of every chunk.
-    fn squares(&self, backend: &B, arena: &Arena<B>) -> Result<Vec<Vec<f64>>, Error> {
-        arena.chunks.iter().zip(&self.tensors).map(|(x, tensors)| backend.squares(x, &ranges(tensors))).collect()
+    /// Which memory a step works on, the slots' and the rates' included.
+    fn key<'a>(&'a self, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        ("an optimizer step", self.rates.place()).hash(&mut hasher);
+        let chunks = self.slots.iter().chain(others).flat_map(|arena| &arena.chunks);
+        chunks.for_each(|chunk| chunk.place().hash(&mut hasher));
+        hasher.finish()
     }
 
-    /// What the update does where in a chunk; neighbours that are treated alike are one stretch.
-    fn stretches(
-        &self,
-        backend: &B,
-        chunk: usize,
-        w: &B::Buf,
-        gradient_squares: &[f64],
-        scale: f64,
-        lr: f64,
-    ) -> Result<Vec<Stretch>, Error> {
-        let tensors = &self.tensors[chunk];
-        let mut trust = vec![1.0; tensors.len()];
-        if self.method.adapts() {
-            let weight_squares = backend.squares(w, &ranges(tensors))?;
-            let squares = weight_squares.iter().zip(gradient_squares);
-            for ((trust, t), (w, g)) in trust.iter_mut().zip(tensors).zip(squares).filter(|((_, t), _)| t.adapt) {
-                let norms = Norms { weight: w.sqrt(), gradient: scale * g.sqrt() };
-                *trust = self.method.trust(norms, t.weight_decay, lr) as f32;
-            }
-        }
-        let mut stretches: Vec<Stretch> = Vec::new();
-        for (Tensor { range, weight_decay, .. }, trust) in tensors.iter().cloned().zip(trust) {
-            let weight_decay = weight_decay as f32;
-            match stretches.last_mut() {
-                Some(last) if (last.weight_decay, last.trust) == (weight_decay, trust) => last.range.end = range.end,
-                _ => stretches.push(Stretch { range, weight_decay, trust }),
-            }
-        }
-        Ok(stretches)
+    /// Of all gradients of the last step, before it was limited.
+    fn norm(&self) -> Result<f64, Error> {
+        let mut norm = [0.0];
+        self.rates.read(rates::NORM, &mut norm)?;
+        Ok(f64::from(norm[0]))
     }
 
     /// Steps done.
@@ -161,6 +156,20 @@ impl<B: Backend> Optimizer<B> {
     }
 }
 
-fn ranges(tensors: &[Tensor]) -> Vec<Range<usize>> {
-    tensors.iter().map(|t| t.range.clone()).collect()
+/// What the update does where in each chunk; neighbours that are always treated alike are one stretch.
+fn stretches(tensors: &[Vec<Normed>]) -> Vec<Vec<Stretch>> {
+    let mut number = 0..;
+    let mut of_chunk = |tensors: &Vec<Normed>| {
+        let mut stretches: Vec<Stretch> = Vec::new();
+        for (tensor, number) in tensors.iter().zip(&mut number) {
+            let rate = if tensor.adapts { rates::FIRST + number } else { rates::PLAIN };
+            let (range, weight_decay) = (tensor.range.clone(), tensor.weight_decay as f32);
+            match stretches.last_mut() {
+                Some(last) if (last.weight_decay, last.rate) == (weight_decay, rate) => last.range.end = range.end,
+                _ => stretches.push(Stretch { range, weight_decay, rate }),
+            }
+        }
+        stretches
+    };
+    tensors.iter().map(&mut of_chunk).collect()
 }

@@ -86,7 +86,7 @@ impl<B: Backend> Stepper<'_, B> {
         let mut met = begin.elapsed();
         // a rank without samples in a short batch has nothing to step by
         if sums.loss_sums().count > 0 {
-            if !run.optimizer.step(&mut run.graph, lr)?.finite {
+            if !run.optimizer.step(&mut run.graph, lr, None)?.finite {
                 sums.spoil();
             }
             sums.update_running(&mut run.graph);

@@ -1,10 +1,9 @@
 //! Sums over all ranks: gradient chunks as backward finishes them, and the step's small sums.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::coded::OnDevice;
+use super::coded::{Chunk, Coded, Took};
 use super::costs::{MEASURED, Measured};
 use super::lost;
 use super::path::Way;
@@ -12,7 +11,7 @@ use super::reduction::Reduction;
 use super::snapshot::to_bytes;
 use super::trace::{Lane, Trace};
 use crate::backend::{self, Backend, Buffer};
-use crate::comm::codec::{Costs, Key, Reducer, Share, fixed};
+use crate::comm::codec::{Costs, Key, fixed};
 use crate::comm::{self, Comm, Pending, World};
 use crate::nn::{Gather, Graph};
 use crate::report;
@@ -41,7 +40,7 @@ pub struct Exchange<B: Backend> {
     /// Whether chunks leave while backward goes on; else all leave at its end, where no core is spare for MPI.
     overlap: bool,
     /// One a chunk; those under way are not here.
-    reducers: Vec<Option<Reducer>>,
+    codecs: Vec<Option<Coded<B>>>,
     step: u64,
     /// This rank's part of its loss.
     loss: f64,
@@ -67,9 +66,8 @@ impl<B: Backend, F: FnOnce(&World) -> Result<Came<B>, comm::Error> + Send + 'sta
 /// What comes back from it.
 struct Arrived<B: Backend> {
     gradients: Vec<B::Buf>,
-    reducer: Reducer,
-    start: Instant,
-    costs: Costs,
+    coded: Coded<B>,
+    took: Took,
 }
 
 impl<B: Backend> Exchange<B> {
@@ -79,7 +77,7 @@ impl<B: Backend> Exchange<B> {
         ranks: usize,
         (overlap, way): (bool, Way<B>),
         mine: std::ops::Range<usize>,
-        plan: &mut Reduction,
+        plan: &mut Reduction<B>,
     ) -> Self {
         Self {
             comm,
@@ -94,7 +92,7 @@ impl<B: Backend> Exchange<B> {
             scaled: plan.scaled,
             way,
             overlap,
-            reducers: std::mem::take(&mut plan.reducers).into_iter().map(Some).collect(),
+            codecs: std::mem::take(&mut plan.codecs).into_iter().map(Some).collect(),
             step: 0,
             loss: 0.0,
             held: Vec::new(),
@@ -124,7 +122,7 @@ impl<B: Backend> Exchange<B> {
 
     /// Takes a finished chunk of gradients.
     pub fn ready(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<(), Error> {
-        if self.travels() && matches!(self.way, Way::Staged) {
+        if self.travels() && matches!((&self.way, &self.codecs[chunk]), (Way::Staged, Some(Coded::Host(_)))) {
             gradients.iter_mut().try_for_each(Buffer::fetch)?;
         }
         if self.overlap && self.travels() {
@@ -143,7 +141,7 @@ impl<B: Backend> Exchange<B> {
 
     /// A chunk's way through its codec, for whoever does it.
     fn job(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) -> Result<impl Job<B>, Error> {
-        let mut reducer = self.reducers[chunk]
+        let mut coded = self.codecs[chunk]
             .take()
             .ok_or_else(|| Error::Failed(format!("gradient chunk {chunk} was handed over twice in one step")))?;
         let key = Key { seed: self.seed, step: self.step };
@@ -151,37 +149,11 @@ impl<B: Backend> Exchange<B> {
         let (way, scaled) = (self.way.clone(), self.scaled);
         let compare = self.codec != FLOAT && self.ranks > 1 && MEASURED.contains(&self.step);
         Ok(move |world: &World| {
-            match way {
-                Way::Staged => {}
-                Way::Coded(coders) => {
-                    let mut coder = coders[chunk].lock().unwrap_or_else(PoisonError::into_inner);
-                    let device = OnDevice { coder: coder.as_mut(), gradients: &mut gradients, worker: first };
-                    let summed = device.sum(world, &mut reducer, key, (compare, scaled))?;
-                    drop(coder);
-                    return Ok(summed.map(|(start, costs)| Arrived { gradients, reducer, start, costs }));
-                }
-                Way::Aware | Way::Among(_) => return direct(&way, world, gradients, reducer),
+            if !matches!(way, Way::Staged) {
+                return direct(&way, world, gradients, coded);
             }
-            let shares = gradients.iter_mut().enumerate();
-            let shares = shares.map(|(i, g)| Ok(Share { worker: first + i, gradients: g.staged()? })).collect();
-            let mut shares: Vec<Share<'_>> = match shares {
-                Ok(shares) => shares,
-                Err(error) => return Ok(Err(error)),
-            };
-            let start = Instant::now();
-            let costs = match reducer.reduce(world, &mut shares, key, compare) {
-                // all ranks have seen the same scales, so all leave the step out; what pads the bucket stays zero, or it would
-                // lose every later step, too
-                Err(comm::Error::NotFinite { .. }) if scaled => {
-                    for tensor in &reducer.bucket().tensors {
-                        shares.iter_mut().for_each(|share| share.gradients[tensor.range.clone()].fill(f32::NAN));
-                    }
-                    Costs::default()
-                }
-                other => other?,
-            };
-            let back = gradients.last_mut().map_or(Ok(()), Buffer::unstage);
-            Ok(back.map(|()| Arrived { gradients, reducer, start, costs }))
+            let chunk = Chunk { gradients: &mut gradients, worker: first, key, scaled, compare };
+            Ok(coded.sum(world, chunk)?.map(|took| Arrived { gradients, coded, took }))
         })
     }
 
@@ -196,15 +168,15 @@ impl<B: Backend> Exchange<B> {
             Err(error @ comm::Error::NotFinite { .. }) => return Err(lost::in_codec(&self.comm, &error, self.loss)),
             other => other??,
         };
-        let mut at = arrived.start;
-        let Costs { encode, wire, decode, .. } = arrived.costs;
+        let (mut at, costs) = arrived.took;
+        let Costs { encode, wire, decode, .. } = costs;
         for (kind, took) in [("encode", encode), ("wire", wire), ("decode", decode)] {
             self.trace.part(kind, format!("{kind} chunk {chunk}"), lane, at, took);
             at += took;
         }
         graph.put(chunk, arrived.gradients);
-        self.reducers[chunk] = Some(arrived.reducer);
-        self.costs += arrived.costs;
+        self.codecs[chunk] = Some(arrived.coded);
+        self.costs += costs;
         Ok(())
     }
 
@@ -260,8 +232,9 @@ impl<B: Backend> Exchange<B> {
         }
         let mut own = Vec::new();
         for worker in self.mine.clone() {
-            let residuals = self.reducers.iter_mut().flatten().filter_map(|reducer| reducer.residual(worker));
-            residuals.for_each(|values| to_bytes(values, &mut own));
+            for coded in self.codecs.iter_mut().flatten() {
+                coded.residual(worker)?.iter().for_each(|values| to_bytes(values, &mut own));
+            }
         }
         if self.ranks == 1 {
             return Ok(vec![own]);
@@ -285,14 +258,14 @@ fn direct<B: Backend>(
     way: &Way<B>,
     world: &World,
     mut gradients: Vec<B::Buf>,
-    reducer: Reducer,
+    coded: Coded<B>,
 ) -> Result<Came<B>, comm::Error> {
     let start = Instant::now();
     let Some(last) = gradients.last_mut() else {
-        return Ok(Ok(Arrived { gradients, reducer, start, costs: Costs::default() }));
+        return Ok(Ok(Arrived { gradients, coded, took: (start, Costs::default()) }));
     };
     let bytes = 4 * last.len() as u64;
     let summed = way.sum(world, last)?;
     let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
-    Ok(summed.map(|()| Arrived { gradients, reducer, start, costs }))
+    Ok(summed.map(|()| Arrived { gradients, coded, took: (start, costs) }))
 }

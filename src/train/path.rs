@@ -1,7 +1,7 @@
 //! The gradients' way from this rank's device to the others' and back: staged through memory of the host, by an MPI library that
 //! takes device memory, or by the devices among themselves (NCCL). Chosen at the start; what is there is asked for, tried with
-//! sums whose answer is known, of the very sizes of the buckets, and timed where the choice cannot change a bit. What a codec makes of
-//! gradients goes through memory of the host: codes that the device has made, or else the gradients themselves.
+//! sums whose answer is known, of the very sizes of the buckets, and timed where the choice cannot change a bit. Where a codec makes
+//! other numbers of gradients these go through memory of the host, whoever makes them ([`super::coded`]).
 //!
 //! A library that says it takes device memory and does not ends the process by a signal: so a file in OUT says that a trial is
 //! under way, and a start that finds it tries no more.
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::session::Session;
-use crate::backend::{self, Backend, Buffer, Coder, Coding, Collective};
+use crate::backend::{self, Backend, Buffer, Collective};
 use crate::comm::{self, World, aware, known_answer};
 
 /// How a bucket of f32 is summed.
@@ -23,8 +23,6 @@ pub enum Way<B: Backend> {
     Aware,
     /// By the devices.
     Among(Arc<Mutex<Box<dyn Collective<B>>>>),
-    /// Coded by the device, one of these a bucket; codes alone come to the host, where MPI sums them.
-    Coded(Vec<Arc<Mutex<Box<dyn Coder<B>>>>>),
 }
 
 impl<B: Backend> Clone for Way<B> {
@@ -33,7 +31,6 @@ impl<B: Backend> Clone for Way<B> {
             Way::Staged => Way::Staged,
             Way::Aware => Way::Aware,
             Way::Among(collective) => Way::Among(collective.clone()),
-            Way::Coded(coders) => Way::Coded(coders.clone()),
         }
     }
 }
@@ -60,8 +57,8 @@ pub struct Ask<'a> {
     pub out: &'a Path,
     /// Elements of each bucket.
     pub buckets: &'a [usize],
-    /// What the device is told where it can code them by itself.
-    pub codings: Option<Vec<Coding>>,
+    /// Whether the device makes the codes.
+    pub coded: bool,
 }
 
 /// The codec whose numbers can be summed as they lie.
@@ -79,7 +76,6 @@ impl<B: Backend> Way<B> {
             Way::Staged => "staged",
             Way::Aware => "cuda-aware",
             Way::Among(_) => "nccl",
-            Way::Coded(_) => "coded",
         }
     }
 
@@ -87,7 +83,7 @@ impl<B: Backend> Way<B> {
     /// them.
     pub fn sum(&self, world: &World, bucket: &mut B::Buf) -> Result<Result<(), backend::Error>, comm::Error> {
         match self {
-            Way::Staged | Way::Coded(_) => {
+            Way::Staged => {
                 let values = match bucket.staged() {
                     Ok(values) => values,
                     Err(error) => return Ok(Err(error)),
@@ -134,14 +130,8 @@ pub fn check(path: &str, codec: &str, queues: bool) -> Result<(), Error> {
 /// Chooses among what [`check`] leaves; collective.
 pub fn choose<B: Backend>(session: &Session, backend: &B, ask: &Ask<'_>) -> Result<Chosen<B>, Error> {
     let staged = |why: String| Ok(Chosen { way: Way::Staged, why });
-    let may_code = backend.queues() && ask.allreduce && ask.path != "staged";
-    if let Some(codings) = ask.codings.as_deref().filter(|_| may_code)
-        && let Some(way) = coded(session, backend, codings)?
-    {
-        return Ok(Chosen {
-            way,
-            why: format!("coded: the device codes for {}, codes alone come to the host", ask.codec),
-        });
+    if ask.coded {
+        return staged(format!("coded: the device codes for {}, codes alone come to the host", ask.codec));
     }
     if session.world.size == 1 || !ask.allreduce || !backend.queues() {
         return staged(String::new());
@@ -167,13 +157,6 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, ask: &Ask<'_>) -> Resu
         }
     }
     trial.pick(ways, found)
-}
-
-/// A coder a bucket, where this device has them.
-fn coded<B: Backend>(session: &Session, backend: &B, codings: &[Coding]) -> Result<Option<Way<B>>, Error> {
-    let made = codings.iter().map(|coding| backend.coder(coding)).collect::<Result<Option<Vec<_>>, _>>();
-    let coders = session.agree(made.map_err(Error::from))?;
-    Ok(coders.map(|coders| Way::Coded(coders.into_iter().map(|coder| Arc::new(Mutex::new(coder))).collect())))
 }
 
 /// What comes of looking for a way: the way and what speaks for it, or what speaks against it; the same on all ranks.
@@ -345,7 +328,7 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
         shared: false,
         out: Path::new(""),
         buckets: &SIZES,
-        codings: None,
+        coded: false,
     };
     let trial = Trial { session, backend, ask: &ask };
     let found = match trial.known_answer(&Way::Aware)? {

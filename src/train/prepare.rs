@@ -229,7 +229,7 @@ pub struct Run<B: Backend> {
     /// The network.
     pub graph: Graph<B>,
     /// How its gradients travel.
-    pub reduction: Reduction,
+    pub reduction: Reduction<B>,
     /// Its optimizer.
     pub optimizer: Optimizer<B>,
     /// Moving averages of its weights.
@@ -267,7 +267,7 @@ impl<B: Backend> Run<B> {
         for size in division.sizes() {
             graph.prepare(size)?;
         }
-        let reduction = Reduction::new(&recipe, &graph, &division)?;
+        let reduction = Reduction::new(&recipe, &graph, &division, place.ranks)?;
         graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
         let options = Options {
             threads: place.loader_threads,

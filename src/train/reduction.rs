@@ -2,15 +2,16 @@
 //! before the first step; `exchange` carries it out.
 
 use super::Error;
+use super::coded::Coded;
 use super::prepare::Division;
+use crate::backend::Backend;
 use crate::backend::op::Op;
-use crate::backend::{Backend, Coding};
-use crate::comm::codec::{self, Bucket, Entry, Reducer, Settings, Tensor};
+use crate::comm::codec::{self, Bucket, Entry, Settings, Tensor};
 use crate::nn::{Gather, Graph};
 use crate::recipe::{Recipe, Reduce, matches};
 
 /// The planned exchange of one rank.
-pub struct Reduction {
+pub struct Reduction<B: Backend> {
     /// The codec.
     pub entry: &'static Entry,
     /// Its settings.
@@ -20,14 +21,14 @@ pub struct Reduction {
     /// Whether a gradient that is not finite is a matter of the loss's scale, which the device settles.
     pub scaled: bool,
     /// One for each chunk of the gradient arena; empty once the exchange has taken them.
-    pub reducers: Vec<Reducer>,
+    pub codecs: Vec<Coded<B>>,
     /// Parameters that go as `exact` where the codec rounds: tensors, elements.
     pub exempt: (usize, usize),
 }
 
-impl Reduction {
-    /// For the chunks of `graph`.
-    pub fn new<B: Backend>(recipe: &Recipe, graph: &Graph<B>, division: &Division) -> Result<Self, Error> {
+impl<B: Backend> Reduction<B> {
+    /// For the chunks of `graph`, on one of so many ranks.
+    pub fn new(recipe: &Recipe, graph: &Graph<B>, division: &Division, ranks: usize) -> Result<Self, Error> {
         let reduce = &recipe.reduce;
         let entry = codec::find(&reduce.codec)
             .ok_or_else(|| Error::Usage(format!("reduce.codec: no codec \"{}\"", reduce.codec)))?;
@@ -39,9 +40,11 @@ impl Reduction {
         let buckets = buckets(graph, reduce, entry)?;
         let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);
         let exempt = exempt.fold((0, 0), |sum, t| (sum.0 + 1, sum.1 + t.elems));
-        let reducers = buckets.into_iter().map(|b| Reducer::new(entry, b, &settings, division.mine.clone())).collect();
-        let scaled = recipe.precision == "f16";
-        Ok(Self { entry, settings, seed: recipe.seed, scaled, reducers, exempt })
+        let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
+        let device = Some(graph.backend()).filter(|backend| backend.queues() && travels && reduce.path != "staged");
+        let codecs = buckets.into_iter().map(|b| Coded::new(entry, b, &settings, division.mine.clone(), device));
+        let (codecs, scaled) = (codecs.collect::<Result<_, _>>()?, recipe.precision == "f16");
+        Ok(Self { entry, settings, seed: recipe.seed, scaled, codecs, exempt })
     }
 
     /// Whether workers' gradients are added on their rank or kept apart.
@@ -49,11 +52,9 @@ impl Reduction {
         if self.entry.keeps_workers_apart(&self.settings) { Gather::Apart } else { Gather::Summed }
     }
 
-    /// What a device is told that codes the gradients itself; none where the host must, or where nothing goes through the codec.
-    pub fn codings(&self, ranks: usize) -> Option<Vec<Coding>> {
-        let travels = ranks > 1 || self.gather() == Gather::Apart;
-        let codings = || self.reducers.iter().map(|reducer| reducer.coding().cloned()).collect();
-        travels.then(codings).flatten()
+    /// Whether the device makes the codes.
+    pub fn on_device(&self) -> bool {
+        self.codecs.iter().any(|coded| matches!(coded, Coded::Device(..)))
     }
 
     /// Whether workers' losses and statistics are added on their rank or kept apart.
@@ -63,7 +64,7 @@ impl Reduction {
 
     /// Bytes of memory of all codecs, residuals included.
     pub fn memory(&self) -> usize {
-        self.reducers.iter().map(Reducer::memory).sum()
+        self.codecs.iter().map(Coded::memory).sum()
     }
 
     /// The codec and its settings, for the log.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::coded::all;
 use super::prepare::{Request, Run, Source};
 use super::rounds::Rounds;
 use super::session::Session;
@@ -245,8 +246,9 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
         let odd = |(expected, got)| Error::Failed(format!("residuals/{worker}: expected {expected}, got {got}"));
         session.agree(packed.map_err(odd))?;
         spread(session, &mut arena)?;
-        for (reducer, chunk) in run.reduction.reducers.iter_mut().zip(&arena.chunks) {
-            reducer.residual(worker).map_or(Ok(()), |residual| chunk.read(0, residual))?;
+        let own = run.division.mine.contains(&worker);
+        for (coded, chunk) in run.reduction.codecs.iter_mut().zip(&arena.chunks).filter(|_| own) {
+            coded.set_residual(worker, &all(chunk)?)?;
         }
     }
     Ok(())

@@ -200,7 +200,7 @@ fn begin<K: Kind>(
         shared: cards.shared,
         out: &request.out,
         buckets: &run.graph.layout().chunks,
-        codings: run.reduction.codings(session.world.size),
+        coded: run.reduction.on_device(),
     };
     let Chosen { way, why } = path::choose(session, run.graph.backend(), &ask)?;
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;

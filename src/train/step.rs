@@ -133,13 +133,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         if !sums.loss().is_finite() {
             return Err(not_finite(self.session, &self.precision, done, lr, own));
         }
-        let stepped = run.optimizer.step(&mut run.graph, lr)?;
+        let stepped = run.optimizer.step(&mut run.graph, lr, run.ema.as_mut())?;
         if !stepped.finite {
             return Err(not_finite(self.session, &self.precision, done, lr, own));
         }
         sums.update_running(&mut run.graph);
         if let Some(ema) = &mut run.ema {
-            ema.update(&run.graph, done + 1)?;
+            ema.update_running(run.graph.running(), done + 1);
         }
         self.trace.part("update", "optimizer", Lane::Compute, update, update.elapsed());
         self.trace_layers(run, done);

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
-TESTS=(ops gradients graph golden cuda cuda_runs)
+TESTS=(ops gradients graph golden optim cuda cuda_codecs cuda_steps cuda_runs)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 there=$work/trireme-gpu

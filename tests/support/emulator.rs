@@ -96,6 +96,17 @@ pub fn load(tests: usize) -> bool {
         })
 }
 
+/// How often this process has made a call of the driver, on the stand-in; None on a card.
+pub fn calls(name: &str) -> Option<u64> {
+    let call = CString::new(name).ok()?;
+    // SAFETY: a name of the stand-in's, of a function that takes a C string
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"trireme_emulated_calls".as_ptr());
+        let count: Option<extern "C" fn(*const libc::c_char) -> u64> = std::mem::transmute(found);
+        count.map(|count| count(call.as_ptr()))
+    }
+}
+
 /// What makes a program find the stand-ins: for `Command::env`, or `mpirun -x`.
 pub fn library_path() -> (&'static str, String) {
     let folder = folder().map(|f| f.display().to_string()).unwrap_or_default();

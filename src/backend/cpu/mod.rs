@@ -29,7 +29,9 @@ use onednn::Engine;
 use threads::Threads;
 
 use super::op::{Op, Shape};
-use super::{Arena, Backend, CrossEntropy, Error, LossSums, Planned, Request, Slot, Stretch, TensorDesc, Update};
+use super::{
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, Slot, Stretch, TensorDesc, Update,
+};
 
 /// Compute threads of one rank at most: beyond any node's cores.
 const MOST_THREADS: usize = 1024;
@@ -215,16 +217,30 @@ impl Backend for Cpu {
         &self,
         update: &Update,
         stretches: &[Stretch],
+        rates: &AlignedBuf,
         w: &mut AlignedBuf,
         g: &AlignedBuf,
         slots: &mut [&mut AlignedBuf],
     ) -> Result<bool, Error> {
         let slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.as_mut_slice()).collect();
-        Ok(update::update(self.threads, update, stretches, w.as_mut_slice(), g.as_slice(), slots))
+        let (w, g) = (w.as_mut_slice(), g.as_slice());
+        Ok(update::update(self.threads, update, stretches, rates.as_slice(), w, g, slots))
     }
 
-    fn squares(&self, x: &AlignedBuf, ranges: &[std::ops::Range<usize>]) -> Result<Vec<f64>, Error> {
-        Ok(update::squares(self.threads, x.as_slice(), ranges))
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut AlignedBuf,
+    ) -> Result<(), Error> {
+        let squares = |arena: &Arena<Self>| -> Vec<f64> {
+            let chunks = arena.chunks.iter().zip(&norms.tensors);
+            chunks.flat_map(|(x, tensors)| update::squares(self.threads, x.as_slice(), tensors)).collect()
+        };
+        let weights = if update.rule.adapts() { squares(weights) } else { Vec::new() };
+        to.write(0, &norms.rates(update, &squares(gradients), &weights))
     }
 
     fn clamp(&self, x: &mut AlignedBuf, limit: f32) -> Result<(), Error> {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::simd::simd;
 use super::threads::{Shared, Threads};
+use crate::backend::update::Normed;
+use crate::backend::update::rates::GRADIENT;
 use crate::backend::{RmsProp, Rule, Stretch, Update};
 
 /// Elements that the inner loop takes at once.
@@ -148,13 +150,13 @@ simd! {
 }
 
 /// One run of one stretch; `S` is the number of slots of the rule.
-fn run(update: &Update, s: &Stretch, w: &mut [f32], g: &[f32], slots: Vec<&mut [f32]>) -> f32 {
-    let lr = update.lr * f64::from(s.trust);
-    let mut f = Factors { scale: update.gradient_scale, decay: s.weight_decay, lr: lr as f32 };
+fn run(u: &Update, s: &Stretch, rates: &[f32], w: &mut [f32], g: &[f32], slots: Vec<&mut [f32]>) -> f32 {
+    let lr = u.lr * f64::from(rates[s.rate]);
+    let mut f = Factors { scale: rates[GRADIENT], decay: s.weight_decay, lr: lr as f32 };
     let rms = |r: RmsProp, tf| Rms { rest: (1.0 - r.alpha) as f32, eps: r.eps as f32, momentum: r.momentum as f32, tf };
-    match update.rule {
+    match u.rule {
         Rule::Sgd { momentum, nesterov } => sgd(f, momentum as f32, nesterov, w, g, take(slots)),
-        Rule::Lars { momentum } => lars(f, momentum as f32, w, g, take(slots)),
+        Rule::Lars { momentum, .. } => lars(f, momentum as f32, w, g, take(slots)),
         Rule::Adam { beta1, beta2, eps, correction1, correction2, decoupled } => {
             let keep = if decoupled { (1.0 - lr * f64::from(s.weight_decay)) as f32 } else { 1.0 };
             if decoupled {
@@ -189,6 +191,7 @@ pub(super) fn update(
     threads: Threads,
     update: &Update,
     stretches: &[Stretch],
+    rates: &[f32],
     w: &mut [f32],
     g: &[f32],
     slots: Vec<&mut [f32]>,
@@ -212,7 +215,7 @@ pub(super) fn update(
             let w = unsafe { w.part(part.clone()) };
             // SAFETY: as above.
             let slots = slots.iter().map(|slot| unsafe { slot.part(part.clone()) }).collect();
-            if run(update, s, w, &g[part], slots) != 0.0 {
+            if run(update, s, rates, w, &g[part], slots) != 0.0 {
                 finite.store(false, Ordering::Relaxed);
             }
         }
@@ -237,17 +240,17 @@ simd! {
     }
 }
 
-/// Sum of squares of every range, over blocks of fixed size and in their order: the same bits with any number of threads.
-pub(super) fn squares(threads: Threads, x: &[f32], ranges: &[Range<usize>]) -> Vec<f64> {
-    let starts = |r: &Range<usize>| r.clone().step_by(UNIT);
+/// Sum of squares of every tensor, over blocks of fixed size and in their order: the same bits with any number of threads.
+pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f64> {
+    let starts = |t: &Normed| t.range.clone().step_by(UNIT);
     let blocks: Vec<Range<usize>> =
-        ranges.iter().flat_map(|r| starts(r).map(|at| at..(at + UNIT).min(r.end))).collect();
+        tensors.iter().flat_map(|t| starts(t).map(|at| at..(at + UNIT).min(t.range.end))).collect();
     let mut sums = vec![0.0; blocks.len()];
     threads.split(&mut sums, 1, |first, sums| {
         sums.iter_mut().zip(&blocks[first..]).for_each(|(sum, block)| *sum = square_sum(&x[block.clone()]));
     });
     let mut sums = sums.into_iter();
-    ranges.iter().map(|r| sums.by_ref().take(starts(r).len()).sum()).collect()
+    tensors.iter().map(|t| sums.by_ref().take(starts(t).len()).sum()).collect()
 }
 
 /// Moves every value into [-limit, limit]; NaN stays.

@@ -23,6 +23,7 @@ mod matmul;
 mod memory;
 mod nccl;
 mod norm;
+mod norms;
 mod pass;
 mod pool;
 mod record;
@@ -43,8 +44,8 @@ pub use settings::{Precision, Settings};
 
 use super::op::{Op, Shape};
 use super::{
-    Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch,
-    TensorDesc, Update,
+    Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossSums, Norms, Planned, Request,
+    Start, Stretch, TensorDesc, Update,
 };
 use context::Context;
 use kernels::Arg::{At, U64};
@@ -157,8 +158,8 @@ impl Backend for Cuda {
         Ok(Box::new(nccl::Ring::join(self, id, rank, ranks)?))
     }
 
-    fn coder(&self, coding: &Coding) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
-        Ok(Some(Box::new(codec::Coder::new(&self.shared, coding)?)))
+    fn coder(&self, coding: &Coding, workers: Range<usize>) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
+        Ok(Some(Box::new(codec::Coder::new(&self.shared, coding, workers)?)))
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
@@ -338,24 +339,36 @@ impl Backend for Cuda {
         &self,
         update: &Update,
         stretches: &[Stretch],
+        rates: &CudaBuf,
         w: &mut CudaBuf,
         g: &CudaBuf,
         slots: &mut [&mut CudaBuf],
     ) -> Result<bool, Error> {
-        update::update(&self.shared, update, stretches, w, g, slots)?;
+        update::update(&self.shared, update, stretches, rates, w, g, slots)?;
         Ok(true)
     }
 
-    fn squares(&self, x: &CudaBuf, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        update::squares(&self.shared, x, ranges)
+    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        update::begin(&self.shared, update, average)
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut CudaBuf,
+    ) -> Result<(), Error> {
+        norms::rates(&self.shared, norms, update, weights, gradients, to)
     }
 
     fn clamp(&self, x: &mut CudaBuf, limit: f32) -> Result<(), Error> {
         update::clamp(&self.shared, x, limit)
     }
 
-    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, weight: f32) -> Result<(), Error> {
-        update::lerp(&self.shared, to, from, weight)
+    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, _: f32) -> Result<(), Error> {
+        update::lerp(&self.shared, to, from)
     }
 
     fn cross_entropy(

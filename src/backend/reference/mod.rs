@@ -13,7 +13,7 @@ mod update;
 
 use super::op::Op;
 use super::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Planned, Request, Slot, Stretch, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, Slot, Stretch, TensorDesc, Update,
 };
 
 /// The plain-loop backend.
@@ -145,17 +145,25 @@ impl Backend for Reference {
         &self,
         update: &Update,
         stretches: &[Stretch],
+        rates: &HostBuf,
         w: &mut HostBuf,
         g: &HostBuf,
         slots: &mut [&mut HostBuf],
     ) -> Result<bool, Error> {
         let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.0.as_mut_slice()).collect();
-        Ok(update::update(update, stretches, &mut w.0, &g.0, &mut slots))
+        Ok(update::update(update, stretches, &rates.0, &mut w.0, &g.0, &mut slots))
     }
 
-    fn squares(&self, x: &HostBuf, ranges: &[std::ops::Range<usize>]) -> Result<Vec<f64>, Error> {
-        let sum = |x: &[f32]| x.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        Ok(ranges.iter().map(|range| sum(&x.0[range.clone()])).collect())
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut HostBuf,
+    ) -> Result<(), Error> {
+        let weights = if update.rule.adapts() { update::squares(norms, weights) } else { Vec::new() };
+        to.write(0, &norms.rates(update, &update::squares(norms, gradients), &weights))
     }
 
     fn clamp(&self, x: &mut HostBuf, limit: f32) -> Result<(), Error> {

@@ -1,14 +1,25 @@
 //! Optimizer steps, one element after another: every number in f64, rounded once where it is stored.
 
-use crate::backend::{RmsProp, Rule, Stretch, Update};
+use super::Reference;
+use crate::backend::update::rates;
+use crate::backend::{Arena, Norms, RmsProp, Rule, Stretch, Update};
 
 /// One optimizer step over every stretch; tells whether all parameters are still finite.
-pub(super) fn update(u: &Update, stretches: &[Stretch], w: &mut [f32], g: &[f32], slots: &mut [&mut [f32]]) -> bool {
+pub(super) fn update(
+    u: &Update,
+    stretches: &[Stretch],
+    factors: &[f32],
+    w: &mut [f32],
+    g: &[f32],
+    slots: &mut [&mut [f32]],
+) -> bool {
     let mut finite = true;
     for s in stretches {
+        let lr = u.lr * f64::from(factors[s.rate]);
         for i in s.range.clone() {
             let mut own: Vec<f64> = slots.iter().map(|slot| f64::from(slot[i])).collect();
-            w[i] = element(u, s, f64::from(w[i]), f64::from(g[i]), &mut own) as f32;
+            let raw = f64::from(factors[rates::GRADIENT]) * f64::from(g[i]);
+            w[i] = element(u.rule, lr, f64::from(s.weight_decay), f64::from(w[i]), raw, &mut own) as f32;
             slots.iter_mut().zip(own).for_each(|(slot, value)| slot[i] = value as f32);
             finite &= w[i].is_finite();
         }
@@ -16,17 +27,22 @@ pub(super) fn update(u: &Update, stretches: &[Stretch], w: &mut [f32], g: &[f32]
     finite
 }
 
-/// The new parameter; `slots` are its own.
-fn element(u: &Update, s: &Stretch, w: f64, g: f64, slots: &mut [f64]) -> f64 {
-    let (lr, decay) = (u.lr * f64::from(s.trust), f64::from(s.weight_decay));
-    let raw = f64::from(u.gradient_scale) * g;
+/// The sum of squares of each tensor.
+pub(super) fn squares(norms: &Norms, arena: &Arena<Reference>) -> Vec<f64> {
+    let square = |&x: &f32| f64::from(x) * f64::from(x);
+    let chunks = arena.chunks.iter().zip(&norms.tensors);
+    chunks.flat_map(|(x, tensors)| tensors.iter().map(move |t| x.0[t.range.clone()].iter().map(square).sum())).collect()
+}
+
+/// The new parameter; `slots` are its own, `raw` is the gradient without decay.
+fn element(rule: Rule, lr: f64, decay: f64, w: f64, raw: f64, slots: &mut [f64]) -> f64 {
     let g = raw + decay * w;
-    match u.rule {
+    match rule {
         Rule::Sgd { momentum, nesterov } => {
             slots[0] = momentum * slots[0] + g;
             w - lr * if nesterov { g + momentum * slots[0] } else { slots[0] }
         }
-        Rule::Lars { momentum } => {
+        Rule::Lars { momentum, .. } => {
             slots[0] = momentum * slots[0] + lr * g;
             w - slots[0]
         }

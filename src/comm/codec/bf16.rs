@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::feedback::{self, Feedback};
 use super::{Bucket, Codec, Entry, Key, Settings, Share};
-use crate::coding::Coding;
+use crate::coding::{Coding, Form};
 use crate::comm::bf16::{narrow_all, round, widen, widen_all};
 use crate::comm::{Error, World};
 use crate::simd::simd;
@@ -20,16 +20,16 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: true,
     make: |bucket, settings, mine| Box::new(Bf16::new(bucket, settings, mine)),
-    // residuals are the host's
-    coding: |bucket, settings| (!settings.error_feedback).then_some(Coding::Halves(bucket.len)),
+    coding: |bucket, settings| Some(Coding { len: bucket.len, feedback: settings.error_feedback, form: Form::Halves }),
 };
 
 simd! {
-    /// Rounds `gradients`, and leaves what that took off in `residual`.
+    /// Rounds `gradients`, and leaves what that took off in `residual`; where a number is not finite, which
+    /// loses the step, it stays.
     fn split(gradients: &mut [f32], residual: &mut [f32]) {
         for (g, r) in gradients.iter_mut().zip(residual) {
             let rounded = widen(round(*g));
-            *r = *g - rounded;
+            *r = if rounded.is_finite() { *g - rounded } else { *r };
             *g = rounded;
         }
     }

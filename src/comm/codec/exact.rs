@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Exact::new(bucket, settings.workers, |_| true)),
-    coding: |bucket, settings| Some(whole(bucket, settings.workers, None)),
+    coding: |bucket, settings| Some(whole(bucket, settings, None)),
 };
 
 /// Leaves 14 bits to each gradient.

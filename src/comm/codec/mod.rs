@@ -18,9 +18,9 @@ mod ternary;
 use std::ops::Range;
 
 use super::{Error, World};
-use crate::coding::{Codes, Coding, Part, Whole};
+use crate::coding::{Codes, Coding, Form, Part, Whole};
 use lanes::Lanes;
-pub use reducer::{Costs, Phases, Reducer};
+pub use reducer::{Costs, Course, Phases, Reducer};
 
 /// One tensor of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub struct Entry {
     pub biased: bool,
     /// Makes one for a bucket; the workers are those of this rank.
     pub make: fn(&Bucket, &Settings, Range<usize>) -> Box<dyn Codec>,
-    /// The same, told to a device that has the gradients; none where the host must code them.
+    /// The same, told to a device that has the gradients; none where they travel as they are.
     pub coding: fn(&Bucket, &Settings) -> Option<Coding>,
 }
 
@@ -151,14 +151,21 @@ impl Entry {
     }
 }
 
-/// Whole numbers on a device: lanes of codes up to `steps` for what is not exempt, where there are any; all else as `exact`.
-fn whole(bucket: &Bucket, workers: usize, steps: Option<u32>) -> Coding {
-    let part =
-        |t: &Tensor| Part { range: t.range.clone(), parameter: t.parameter, in_lanes: steps.is_some() && !t.exempt };
-    let steps = steps.unwrap_or(1);
+/// Whole numbers on a device: for what is not exempt lanes of codes up to so much, clipped at so many deviations, if there are any;
+/// all else as `exact`.
+fn whole(bucket: &Bucket, settings: &Settings, lanes: Option<(u32, f32)>) -> Coding {
+    let &Settings { workers, error_feedback: feedback, .. } = settings;
+    let part = |t: &Tensor| Part {
+        range: t.range.clone(),
+        elems: t.elems,
+        parameter: t.parameter,
+        in_lanes: lanes.is_some() && !t.exempt,
+    };
+    let (steps, clip) = lanes.unwrap_or((1, 0.0));
     let Lanes { bits, per_word } = Lanes::holding(2 * u64::from(steps) * workers as u64);
     let (parts, room) = (bucket.tensors.iter().map(part).collect(), head_room(workers));
-    Coding::Whole(Whole { parts, workers, room, bits, per_word, block: packed::BLOCK, steps })
+    let form = Form::Whole(Whole { parts, workers, room, bits, per_word, block: packed::BLOCK, steps, clip });
+    Coding { len: bucket.len, feedback, form }
 }
 
 /// Replaces a device's codes by their sums over all ranks.

@@ -68,6 +68,11 @@ impl Packed {
         self.places.iter().map(|(index, _)| (*index, &bucket.tensors[*index]))
     }
 
+    /// Elements of a block.
+    pub fn block(&self) -> usize {
+        BLOCK * self.lanes.per_word
+    }
+
     /// What travels.
     pub fn words_mut(&mut self) -> &mut [u64] {
         &mut self.words
@@ -81,8 +86,8 @@ impl Packed {
     /// Adds one worker's codes of the tensor with this number among the coded ones. `code` gets the gradients of a run of
     /// elements and as many random words, which it replaces by codes.
     pub fn add(&mut self, number: usize, gradients: &[f32], stream: Stream, code: impl Fn(&[f32], &mut [u32])) {
-        let (lanes, words) = (self.lanes, &mut self.words[self.places[number].1.clone()]);
-        let run = BLOCK * lanes.per_word;
+        let (lanes, run) = (self.lanes, self.block());
+        let words = &mut self.words[self.places[number].1.clone()];
         for (block, (words, gradients)) in words.chunks_mut(BLOCK).zip(gradients.chunks(run)).enumerate() {
             let codes = &mut self.codes[..gradients.len()];
             stream.fill(block * run, codes);
@@ -93,8 +98,8 @@ impl Packed {
 
     /// The sum of the codes, less that of zeros, in units of `one`, times `scale`.
     pub fn decode(&self, number: usize, (zero, one): (i32, f32), scale: f32, into: &mut [f32]) {
-        let (lanes, words) = (self.lanes, &self.words[self.places[number].1.clone()]);
-        let run = BLOCK * lanes.per_word;
+        let (lanes, run) = (self.lanes, self.block());
+        let words = &self.words[self.places[number].1.clone()];
         for (words, into) in words.chunks(BLOCK).zip(into.chunks_mut(run)) {
             unpack(words, lanes.bits, zero, one, scale, into);
         }

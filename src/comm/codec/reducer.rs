@@ -6,19 +6,22 @@ use std::ops::{AddAssign, Range};
 use std::time::{Duration, Instant};
 
 use super::{Bucket, Codec, Entry, Key, Settings, Share};
-use crate::coding::Coding;
 use crate::comm::{Error, World};
 
 /// Bits of the first f32 beyond the finite ones.
 const INFINITY: u32 = 0x7f80_0000;
 
-/// A bucket and its codec, with the codec's memory from step to step.
-pub struct Reducer {
+/// A bucket and the order of a codec's phases, wherever they are done.
+pub struct Course {
     bucket: Bucket,
     name: &'static str,
-    codec: Box<dyn Codec>,
-    coding: Option<Coding>,
     scales: Vec<u32>,
+}
+
+/// A bucket and its codec, with the codec's memory from step to step.
+pub struct Reducer {
+    course: Course,
+    codec: Box<dyn Codec>,
 }
 
 /// What one step of an exchange has cost this rank.
@@ -52,18 +55,13 @@ impl AddAssign for Costs {
 impl Reducer {
     /// For this bucket, on the rank with these workers.
     pub fn new(entry: &Entry, bucket: Bucket, settings: &Settings, mine: Range<usize>) -> Self {
-        let (codec, coding) = ((entry.make)(&bucket, settings, mine), (entry.coding)(&bucket, settings));
-        Self { bucket, name: entry.name, codec, coding, scales: Vec::new() }
+        let codec = (entry.make)(&bucket, settings, mine);
+        Self { course: Course::new(entry, bucket), codec }
     }
 
     /// What travels.
     pub fn bucket(&self) -> &Bucket {
-        &self.bucket
-    }
-
-    /// What a device is told that codes it; none where the host must.
-    pub fn coding(&self) -> Option<&Coding> {
-        self.coding.as_ref()
+        &self.course.bucket
     }
 
     /// Bytes of memory of the codec.
@@ -82,68 +80,46 @@ impl Reducer {
     /// # Errors
     /// [`Error::NotFinite`] on all ranks alike, where the codec needs finite gradients; errors of MPI.
     pub fn reduce(&mut self, world: &World, shares: &mut [Share<'_>], key: Key, compare: bool) -> Result<Costs, Error> {
-        let Self { bucket, name, codec, scales, .. } = self;
-        let mut host = OnHost { codec: codec.as_mut(), bucket, shares };
-        match (Course { bucket, name, scales }).run(world, &mut host, key, compare) {
-            Ok(costs) => Ok(costs),
-            Err(Halt::Comm(error)) => Err(error),
-            Err(Halt::Phase(never)) => match never {},
-        }
-    }
-
-    /// The same with phases that are done elsewhere, by what [`Reducer::coding`] says. Their errors are the inner ones: the other
-    /// ranks know nothing of them.
-    pub fn reduce_by<P: Phases>(
-        &mut self,
-        world: &World,
-        phases: &mut P,
-        key: Key,
-        compare: bool,
-    ) -> Result<Result<Costs, P::Failure>, Error> {
-        let Self { bucket, name, scales, .. } = self;
-        match (Course { bucket, name, scales }).run(world, phases, key, compare) {
-            Ok(costs) => Ok(Ok(costs)),
-            Err(Halt::Comm(error)) => Err(error),
-            Err(Halt::Phase(failure)) => Ok(Err(failure)),
-        }
+        let mut host = OnHost { codec: self.codec.as_mut(), shares };
+        let Ok(costs) = self.course.run(world, &mut host, key, compare)?;
+        Ok(costs)
     }
 }
 
-/// The phases of a codec over one bucket's shares, wherever they are done; see [`Codec`].
+/// The phases of a codec over one bucket's shares; see [`Codec`].
 pub trait Phases {
     /// What may go wrong.
     type Failure;
 
     /// This rank's scales; none where the codec needs none.
-    fn scales(&mut self, scales: &mut Vec<u32>) -> Result<(), Self::Failure>;
+    fn scales(&mut self, bucket: &Bucket, scales: &mut Vec<u32>) -> Result<(), Self::Failure>;
 
     /// Turns the shares into what travels, by the scales of all ranks.
-    fn encode(&mut self, scales: &[u32], key: Key) -> Result<(), Self::Failure>;
+    fn encode(&mut self, bucket: &Bucket, scales: &[u32], key: Key) -> Result<(), Self::Failure>;
 
     /// Adds it over all ranks.
     fn send(&mut self, world: &World) -> Result<(), Error>;
 
     /// Leaves the sum in the last share.
-    fn decode(&mut self, scales: &[u32]) -> Result<(), Self::Failure>;
+    fn decode(&mut self, bucket: &Bucket, scales: &[u32]) -> Result<(), Self::Failure>;
 }
 
 /// By the codec's own code.
 struct OnHost<'a, 'b> {
     codec: &'a mut dyn Codec,
-    bucket: &'a Bucket,
     shares: &'a mut [Share<'b>],
 }
 
 impl Phases for OnHost<'_, '_> {
     type Failure = Infallible;
 
-    fn scales(&mut self, scales: &mut Vec<u32>) -> Result<(), Infallible> {
-        self.codec.scales(self.bucket, self.shares, scales);
+    fn scales(&mut self, bucket: &Bucket, scales: &mut Vec<u32>) -> Result<(), Infallible> {
+        self.codec.scales(bucket, self.shares, scales);
         Ok(())
     }
 
-    fn encode(&mut self, scales: &[u32], key: Key) -> Result<(), Infallible> {
-        self.codec.encode(self.bucket, scales, self.shares, key);
+    fn encode(&mut self, bucket: &Bucket, scales: &[u32], key: Key) -> Result<(), Infallible> {
+        self.codec.encode(bucket, scales, self.shares, key);
         Ok(())
     }
 
@@ -151,9 +127,9 @@ impl Phases for OnHost<'_, '_> {
         self.codec.send(world, self.shares)
     }
 
-    fn decode(&mut self, scales: &[u32]) -> Result<(), Infallible> {
+    fn decode(&mut self, bucket: &Bucket, scales: &[u32]) -> Result<(), Infallible> {
         if let Some(last) = self.shares.last_mut() {
-            self.codec.decode(self.bucket, scales, last.gradients);
+            self.codec.decode(bucket, scales, last.gradients);
         }
         Ok(())
     }
@@ -171,15 +147,40 @@ impl<F> From<Error> for Halt<F> {
     }
 }
 
-/// The phases one after another.
-struct Course<'a> {
-    bucket: &'a Bucket,
-    name: &'static str,
-    scales: &'a mut Vec<u32>,
-}
+impl Course {
+    /// Of this codec, for this bucket.
+    pub fn new(entry: &Entry, bucket: Bucket) -> Self {
+        Self { bucket, name: entry.name, scales: Vec::new() }
+    }
 
-impl Course<'_> {
-    fn run<P: Phases>(self, world: &World, phases: &mut P, key: Key, compare: bool) -> Result<Costs, Halt<P::Failure>> {
+    /// What travels.
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    /// The phases one after another, as [`Reducer::reduce`] does those of the codec's own code. Their errors are the inner ones: the
+    /// other ranks know nothing of them.
+    pub fn run<P: Phases>(
+        &mut self,
+        world: &World,
+        phases: &mut P,
+        key: Key,
+        compare: bool,
+    ) -> Result<Result<Costs, P::Failure>, Error> {
+        match self.phases(world, phases, key, compare) {
+            Ok(costs) => Ok(Ok(costs)),
+            Err(Halt::Comm(error)) => Err(error),
+            Err(Halt::Phase(failure)) => Ok(Err(failure)),
+        }
+    }
+
+    fn phases<P: Phases>(
+        &mut self,
+        world: &World,
+        phases: &mut P,
+        key: Key,
+        compare: bool,
+    ) -> Result<Costs, Halt<P::Failure>> {
         let mut costs = Costs { float_bytes: 4 * self.bucket.len as u64, ..Costs::default() };
         if compare {
             costs.float_wire = self.time_of_float(world)?;
@@ -187,15 +188,15 @@ impl Course<'_> {
         }
         let (start, before) = (Instant::now(), world.traffic());
         self.scales.clear();
-        phases.scales(self.scales).map_err(Halt::Phase)?;
+        phases.scales(&self.bucket, &mut self.scales).map_err(Halt::Phase)?;
         if !self.scales.is_empty() {
-            world.max_u32(self.scales)?;
+            world.max_u32(&mut self.scales)?;
             self.check_finite()?;
         }
-        phases.encode(self.scales, key).map_err(Halt::Phase)?;
+        phases.encode(&self.bucket, &self.scales, key).map_err(Halt::Phase)?;
         phases.send(world)?;
         let (sent, after) = (start.elapsed(), world.traffic());
-        phases.decode(self.scales).map_err(Halt::Phase)?;
+        phases.decode(&self.bucket, &self.scales).map_err(Halt::Phase)?;
         costs.bytes = after.bytes - before.bytes;
         costs.wire = after.time - before.time;
         costs.encode = sent.saturating_sub(costs.wire);

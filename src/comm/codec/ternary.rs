@@ -1,7 +1,7 @@
 //! The codec `ternary` (TernGrad, Wen et al. 2017, arXiv 1705.07878, as its authors' code has it): each worker's gradient becomes
 //! s times -1, 0 or +1, where |code| is 1 with probability min(|g| / s, 1). Per tensor, s is the largest over all workers of
 //! c sigma, sigma the deviation of the worker's gradient from its mean; with c = 0 it is the largest |g|. So what lies beyond s
-//! is clipped to it, and the rest has the right mean.
+//! is clipped to it, and the rest has the right mean. The order of sigma's sums is [`Moments`]', whoever makes them.
 //!
 //! Workers' gradients arrive divided by the samples of the whole step. To ternarise V times each and average the V would be the
 //! same: V cancels in g / s and in s / V. A code plus 1 travels in a lane that holds 2 V.
@@ -17,6 +17,7 @@ use super::lanes::Lanes;
 use super::packed::Packed;
 use super::philox::Stream;
 use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, whole};
+use crate::coding::Moments;
 use crate::comm::{Error, World};
 use crate::simd::simd;
 
@@ -29,36 +30,44 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: true,
     make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
-    // sums for the deviation, in their order, and residuals are the host's
-    coding: |bucket, settings| {
-        (settings.clip == 0.0 && !settings.error_feedback).then(|| whole(bucket, settings.workers, Some(1)))
-    },
+    coding: |bucket, settings| Some(whole(bucket, settings, Some((1, settings.clip)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
 
-/// Where sigma is below this part of the largest |g|, all elements are equal (or there is one alone) but for rounding.
-const EQUAL: f64 = 1e-6;
+/// Sums that vector registers hold beside what they are made of.
+const SIDE_BY_SIDE: usize = 16;
 
 simd! {
-    /// Sum and sum of squares, always in the same order: eight sums side by side, then these in turn.
-    fn moments(gradients: &[f32]) -> [f64; 2] {
-        let (mut sums, mut squares) = ([0f64; 8], [0f64; 8]);
-        let (groups, rest) = gradients.as_chunks::<8>();
-        for group in groups {
-            for lane in 0..8 {
-                let g = f64::from(group[lane]);
-                sums[lane] += g;
-                squares[lane] += g * g;
+    /// Those of one block, in the order that [`Moments`] tells.
+    pub(super) fn moments(block: &[f32]) -> Moments {
+        let (mut sums, mut squares) = ([0f64; Moments::LANES], [0f64; Moments::LANES]);
+        let (groups, rest) = block.as_chunks::<{ Moments::LANES }>();
+        for first in (0..Moments::LANES).step_by(SIDE_BY_SIDE) {
+            let (mut own_sums, mut own_squares) = ([0f64; SIDE_BY_SIDE], [0f64; SIDE_BY_SIDE]);
+            for group in groups {
+                for lane in 0..SIDE_BY_SIDE {
+                    let g = f64::from(group[first + lane]);
+                    own_sums[lane] += g;
+                    own_squares[lane] += g * g;
+                }
             }
+            sums[first..first + SIDE_BY_SIDE].copy_from_slice(&own_sums);
+            squares[first..first + SIDE_BY_SIDE].copy_from_slice(&own_squares);
         }
         for (lane, g) in rest.iter().enumerate() {
             let g = f64::from(*g);
             sums[lane] += g;
             squares[lane] += g * g;
         }
-        [sums.iter().sum(), squares.iter().sum()]
+        for half in [16, 8, 4, 2, 1] {
+            for lane in 0..half {
+                sums[lane] += sums[lane + half];
+                squares[lane] += squares[lane + half];
+            }
+        }
+        Moments { largest: largest(block), sum: sums[0], squares: squares[0] }
     }
 }
 
@@ -84,18 +93,13 @@ simd! {
 }
 
 /// One worker's scale of a tensor, as bits; infinity and NaN show.
-pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32) -> u32 {
-    let most = largest(gradients);
-    if clip == 0.0 || !f32::from_bits(most).is_finite() {
-        return most;
+pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32, block: usize) -> u32 {
+    if clip == 0.0 {
+        return largest(gradients);
     }
-    let [sum, squares] = moments(gradients);
-    let mean = sum / tensor.elems as f64;
-    let sigma = (squares / tensor.elems as f64 - mean * mean).max(0.0).sqrt();
-    if sigma <= EQUAL * f64::from(f32::from_bits(most)) {
-        return most;
-    }
-    ((f64::from(clip) * sigma) as f32).min(f32::MAX).to_bits()
+    let mut all = Moments::default();
+    gradients.chunks(block).for_each(|block| all.add(moments(block)));
+    all.scale(tensor.elems, clip)
 }
 
 struct Ternary {
@@ -128,8 +132,8 @@ impl Codec for Ternary {
         }
         self.exact.scales(bucket, shares, scales);
         for (index, tensor) in self.packed.tensors(bucket) {
-            let own = shares.iter().map(|share| scale(tensor, &share.gradients[tensor.range.clone()], self.clip));
-            scales[index] = own.max().unwrap_or(0);
+            let own = shares.iter().map(|share| &share.gradients[tensor.range.clone()]);
+            scales[index] = own.map(|g| scale(tensor, g, self.clip, self.packed.block())).max().unwrap_or(0);
         }
     }
 

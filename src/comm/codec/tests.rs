@@ -144,6 +144,25 @@ fn what_lies_beyond_the_scale_is_clipped_to_it() {
     assert_eq!(unclipped[17], 40.0);
 }
 
+/// Sigma's sums are made as [`Moments`](crate::coding::Moments) says, whatever instructions make them.
+#[test]
+fn moments_are_summed_in_the_order_that_is_told() {
+    for len in [1, 15, 31, 32, 33, 63, 64, 65, 200] {
+        let mut values = noise(len, len as u64);
+        values[0] = 1e20;
+        let (mut sums, mut squares) = ([0f64; 32], [0f64; 32]);
+        for (i, g) in values.iter().enumerate() {
+            sums[i % 32] += f64::from(*g);
+            squares[i % 32] += f64::from(*g) * f64::from(*g);
+        }
+        for half in [16, 8, 4, 2, 1] {
+            (0..half).for_each(|l| (sums[l], squares[l]) = (sums[l] + sums[l + half], squares[l] + squares[l + half]));
+        }
+        let got = ternary::moments(&values);
+        assert_eq!((got.largest, got.sum, got.squares), (1e20f32.to_bits(), sums[0], squares[0]), "{len} elements");
+    }
+}
+
 /// The deviation is that of the elements, not of the padding behind them.
 #[test]
 fn padding_does_not_count() {
@@ -151,7 +170,7 @@ fn padding_does_not_count() {
     let padded = [values.clone(), vec![0.0; 28]].concat();
     let bare = tensor("w", 0, 0, 100, false);
     let wide = Tensor { range: 0..128, ..bare.clone() };
-    assert_eq!(ternary::scale(&bare, &values, 2.5), ternary::scale(&wide, &padded, 2.5));
+    assert_eq!(ternary::scale(&bare, &values, 2.5, 64), ternary::scale(&wide, &padded, 2.5, 64));
 }
 
 /// Sums do not depend on which rank holds which worker: the codes of a split are added by hand.

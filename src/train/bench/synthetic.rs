@@ -77,7 +77,7 @@ impl<B: Backend> Synthetic<B> {
         let loss = Loss { smoothing: 0.0, scale: 1.0 / self.ids.len() as f32 };
         self.graph.train::<Error>(batch, loss, Turn::ONLY, None)?;
         exchange(&mut self.graph)?;
-        self.optimizer.step(&mut self.graph, 1e-3)?;
+        self.optimizer.step(&mut self.graph, 1e-3, None)?;
         Ok(())
     }
 }

@@ -12,14 +12,16 @@ mod queue;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ops::Range;
+use std::mem::discriminant;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub use buffer::RemoteBuf;
-use queue::{Device, Queues, Task};
+use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Backend, Buffer, CrossEntropy, Error, Input, LossSums, Planned, Request, Start, Stretch, TensorDesc, Update, View,
+    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, Planned, Request, Start, Stretch, TensorDesc,
+    Update, View,
 };
 
 /// The device.
@@ -253,33 +255,62 @@ impl Backend for Remote {
         &self,
         update: &Update,
         stretches: &[Stretch],
+        rates: &RemoteBuf,
         w: &mut RemoteBuf,
         g: &RemoteBuf,
         slots: &mut [&mut RemoteBuf],
     ) -> Result<bool, Error> {
-        let (update, stretches, w, g) = (*update, stretches.to_vec(), w.memory()?, g.memory()?);
+        let (rule, stretches, rates, w, g) =
+            (update.rule, stretches.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
         let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
         self.enqueue(move |device| {
             let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
             let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
-            let finite = Reference.update(&update, &stretches, &mut w.lock(), &g.lock(), &mut slots)?;
+            let update = device.update.expect("an update was begun").0;
+            assert_eq!(discriminant(&update.rule), discriminant(&rule));
+            let finite = Reference.update(&update, &stretches, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
             device.broken |= !finite;
             Ok(())
         })?;
         Ok(true)
     }
 
-    fn squares(&self, x: &RemoteBuf, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
-        let (x, ranges) = (x.memory()?, ranges.to_vec());
-        self.queues.ask(move |_| Reference.squares(&x.lock(), &ranges))?
+    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        let update = *update;
+        self.enqueue(move |device| {
+            device.update = Some((update, average));
+            Ok(())
+        })
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        _: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut RemoteBuf,
+    ) -> Result<(), Error> {
+        let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
+        let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
+        self.enqueue(move |device| {
+            let copies =
+                |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
+            let update = device.update.expect("an update was begun").0;
+            Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
+        })
     }
 
     fn clamp(&self, x: &mut RemoteBuf, limit: f32) -> Result<(), Error> {
         self.change(x, move |reference, x| reference.clamp(x, limit))
     }
 
-    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, weight: f32) -> Result<(), Error> {
-        self.combine(to, from, move |reference, to, from| reference.lerp(to, from, weight))
+    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, _: f32) -> Result<(), Error> {
+        let (to, from) = (to.memory()?, from.memory()?);
+        self.enqueue(move |device| {
+            let weight = device.update.expect("an update was begun").1;
+            Reference.lerp(&mut to.lock(), &from.lock(), weight)
+        })
     }
 
     fn cross_entropy(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trireme::backend::op::Shape;
 use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::{Error, LossSums, Planned, Start};
+use trireme::backend::{Error, LossSums, Planned, Start, Update};
 
 /// How late every operation is.
 const LATE: Duration = Duration::from_micros(20);
@@ -79,6 +79,8 @@ impl Now {
 pub struct Device {
     pub plans: HashMap<u64, Box<dyn Planned<Reference>>>,
     pub now: Now,
+    /// What an optimizer step was begun with, and the weight of its averages.
+    pub update: Option<(Update, f32)>,
     pub sums: Option<LossSums>,
     /// Whether an update has left a parameter that is not finite.
     pub broken: bool,

@@ -16,16 +16,18 @@ extern "C" __global__ void arena_clamp(float* to, float limit, u64 n) {
     }
 }
 
-extern "C" __global__ void arena_lerp(float* to, const float* from, float weight, u64 n) {
+extern "C" __global__ void arena_lerp(float* to, const float* from, const double* average, u64 n) {
+    float weight = (float)*average;
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += weight * (from[i] - to[i]);
 }
 
-// A piece of a range; the host cuts ranges into pieces of at most so many elements that a block does at once.
+// A piece of a range; the host cuts ranges into pieces of at most so many elements that a block does at once. `rate` is the place of
+// its factor of the learning rate.
 struct Piece {
     u64 from;
     u32 len;
     float decay;
-    float trust;
+    u32 rate;
     u32 unused;
 };
 

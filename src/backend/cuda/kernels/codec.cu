@@ -8,7 +8,7 @@ struct Run {
     u32 len;
     u32 tensor;
     u32 parameter;
-    u32 unused;
+    u32 in_lanes;
 };
 
 // Adding it to a number below 2^31 leaves the nearest integer, ties to even, in the low bits.
@@ -25,24 +25,41 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
-// The largest |g| of each run, as bits: NaN > infinity > finite.
-extern "C" __global__ void __launch_bounds__(256) codec_largest(const float* g, const Run* runs, u32 count, u32* largest) {
-    __shared__ u32 room[SUMMERS];
-    for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
+// What each run's tensor takes its scale from: the largest |g|, as bits (NaN > infinity > finite), and, unless `moments` is null, sum
+// and sum of squares in the order of src/coding.rs, a lane of a warp for each of its sums. What is fed back is added before.
+extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
+    u32 lane = threadIdx.x % 32;
+    for (u32 p = warp_index(); p < count; p += warp_count()) {
         Run run = runs[p];
+        bool feeds = residual && run.in_lanes;
         u32 most = 0;
-        for (u32 i = threadIdx.x; i < run.len; i += SUMMERS) {
-            u32 bits = __float_as_uint(g[run.from + i]) & 0x7fffffffu;
+        double sum = 0.0, squares = 0.0;
+        for (u32 i = lane; i < run.len; i += 32) {
+            u64 at = run.from + i;
+            float v = g[at];
+            if (feeds) {
+                v += residual[at];
+                g[at] = v;
+            }
+            u32 bits = __float_as_uint(v) & 0x7fffffffu;
             most = bits > most ? bits : most;
+            if (moments) {
+                double wide = (double)v;
+                sum += wide;
+                // the product is exact, so that a fused addition rounds as a separate one does
+                squares += wide * wide;
+            }
         }
-        room[threadIdx.x] = most;
-        __syncthreads();
-        for (int half = SUMMERS / 2; half > 0; half /= 2) {
-            if (threadIdx.x < half && room[threadIdx.x + half] > room[threadIdx.x]) room[threadIdx.x] = room[threadIdx.x + half];
-            __syncthreads();
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            u32 other = __shfl_xor_sync(0xffffffffu, most, lanes);
+            most = other > most ? other : most;
         }
-        if (threadIdx.x == 0) largest[p] = room[0];
-        __syncthreads();
+        if (lane == 0) largest[p] = most;
+        if (moments) {
+            sum = warp_sum(sum);
+            squares = warp_sum(squares);
+            if (lane < 2) moments[2 * p + lane] = lane == 0 ? sum : squares;
+        }
     }
 }
 
@@ -72,21 +89,24 @@ extern "C" __global__ void codec_integers_back(const int* codes, const Run* runs
 }
 
 // words (+)= codes in lanes: |g| / scale in `steps`, rounded at random, with its sign, plus `steps`. The draws are those of
-// src/comm/codec/philox.rs.
-extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, u32 add, u64* words) {
+// src/comm/codec/philox.rs. Unless `residual` is null, it keeps what lies beyond the scale.
+extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 count, const u32* scales, u32 bits, u32 per_word, u32 steps, u32 worker, u32 step, u64 seed, u32 op, float* residual, u32 add, u64* words) {
     for (u64 t = thread_index(); t < (u64)count * WORDS; t += thread_count()) {
         Run run = runs[t / WORDS];
         u32 j = (u32)(t % WORDS), width = (run.len + per_word - 1) / per_word;
         if (j >= width) continue;
         float scale = __uint_as_float(scales[run.tensor]);
         u64 word = add ? words[run.place + j] : 0;
-        for (u32 lane = 0; lane < per_word && scale > 0.0f; lane++) {
+        for (u32 lane = 0; lane < per_word; lane++) {
             u32 i = lane * width + j;
             if (i >= run.len) break;
+            float v = g[run.from + i];
+            if (residual) residual[run.from + i] = v - (v < -scale ? -scale : (v > scale ? scale : v));
+            if (scale == 0.0f) continue;
             u64 element = run.first + i;
             u32 draws[4] = {worker, (u32)(element / 32 * 8 + element % 8), step, op | run.parameter};
             philox(draws, (u32)seed, (u32)(seed >> 32));
-            float v = g[run.from + i], most = (float)steps;
+            float most = (float)steps;
             // rounded before anything is taken off
             float size = fminf(__fmul_rn(fabsf(v) / scale, most), most), below = floorf(size);
             float draw = (float)(draws[element / 8 % 4] >> 8);
@@ -116,11 +136,21 @@ extern "C" __global__ void codec_lanes_back(const u64* words, const Run* runs, u
 }
 
 // The nearest bf16, ties to even; NaN stays NaN.
+__device__ inline u32 nearest_half(float v) {
+    u32 bits = __float_as_uint(v);
+    return (v != v ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
 extern "C" __global__ void codec_halves(const float* g, u64 n, u16* halves) {
+    for (u64 i = thread_index(); i < n; i += thread_count()) halves[i] = (u16)nearest_half(g[i]);
+}
+
+// Rounds what is there and what is fed back; keeps what that takes off, but where a number is not finite.
+extern "C" __global__ void codec_halves_split(float* g, u64 n, float* residual) {
     for (u64 i = thread_index(); i < n; i += thread_count()) {
-        float v = g[i];
-        u32 bits = __float_as_uint(v);
-        halves[i] = (u16)((v != v ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+        float v = g[i] + residual[i], rounded = __uint_as_float(nearest_half(v) << 16);
+        if (isfinite(rounded)) residual[i] = v - rounded;
+        g[i] = rounded;
     }
 }
 
