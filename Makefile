@@ -93,7 +93,7 @@ test: ## build and run every test
 test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
 	@$(CARGO) test --locked --test bad_ends --test bad_input --test comm --test resume --test stop -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
-	@$(CARGO) test --locked --test faults -- --include-ignored --nocapture --test-threads 1
+	@$(CARGO) test --locked --test faults --test sweep -- --include-ignored --nocapture --test-threads 1
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))

@@ -5,8 +5,8 @@
 mod images;
 #[path = "support/program.rs"]
 mod program;
-#[path = "support/setting.rs"]
-mod setting;
+#[path = "support/small_run.rs"]
+mod small_run;
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::path::Path;
 use images::{DIGITS, Images};
 use loaders::shard;
 use program::{PATIENCE, start, trireme};
-use setting::{Setting, poke};
+use small_run::{SmallRun, poke};
 
 fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap()
@@ -22,7 +22,7 @@ fn name(path: &Path) -> &str {
 
 #[test]
 fn data_that_is_not_there() {
-    let (mut setting, _images) = Setting::new();
+    let (mut setting, _images) = SmallRun::new();
     let empty = setting.folder.at("empty");
     fs::create_dir(&empty).unwrap();
     let absent = setting.folder.at("absent");
@@ -34,7 +34,7 @@ fn data_that_is_not_there() {
 
 #[test]
 fn a_shard_cut_short_before_the_start() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     let shard = images.shard("train", 2);
     let whole = fs::metadata(&shard).unwrap().len();
     OpenOptions::new().write(true).open(&shard).unwrap().set_len(whole - 9).unwrap();
@@ -45,7 +45,7 @@ fn a_shard_cut_short_before_the_start() {
 /// A manifest that says another number of records than the index, of classes than the labels, or nothing at all.
 #[test]
 fn a_manifest_that_contradicts_the_shards() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     let mut manifest = images.manifest.clone();
     let split = manifest.splits.get_mut("train").unwrap();
     (split.shards[1].count, split.count) = (13, 49);
@@ -64,7 +64,7 @@ fn a_manifest_that_contradicts_the_shards() {
 /// Found while training, by the one rank whose record it is.
 #[test]
 fn a_flipped_byte() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     let path = images.shard("train", 3);
     let (offset, _) = shard::scan_index(&path).unwrap()[7];
     poke(&path, offset + 400, |byte| byte ^ 0x20);
@@ -80,7 +80,7 @@ fn a_flipped_byte() {
 
 #[test]
 fn a_label_out_of_range() {
-    let (setting, _images) = Setting::of(|dir| {
+    let (setting, _images) = SmallRun::of(|dir| {
         Images::edited(dir, DIGITS, 48, 10, |id, record| {
             if id == 30 {
                 record.label = 10;
@@ -97,7 +97,7 @@ fn a_label_out_of_range() {
 
 #[test]
 fn an_image_of_another_size() {
-    let (setting, _images) = Setting::of(|dir| {
+    let (setting, _images) = SmallRun::of(|dir| {
         Images::edited(dir, DIGITS, 48, 10, |id, record| {
             if id == 17 {
                 *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
@@ -111,7 +111,7 @@ fn an_image_of_another_size() {
 
 #[test]
 fn splits_of_different_image_sizes() {
-    let (setting, _images) = Setting::of(|dir| {
+    let (setting, _images) = SmallRun::of(|dir| {
         Images::edited(dir, DIGITS, 48, 10, |id, record| {
             *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
         })
@@ -122,7 +122,7 @@ fn splits_of_different_image_sizes() {
 /// A split for scoring that is bad shows after the first epoch; what was trained until then is kept nowhere half.
 #[test]
 fn a_flipped_byte_in_the_test_split() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     let path = images.shard("test", 1);
     let (offset, _) = shard::scan_index(&path).unwrap()[2];
     poke(&path, offset + 300, |byte| !byte);
@@ -134,7 +134,7 @@ fn a_flipped_byte_in_the_test_split() {
 /// Ranks that see different data sets would each train on their own.
 #[test]
 fn ranks_with_different_data() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     let other = setting.folder.at("other");
     fs::create_dir(&other).unwrap();
     for entry in fs::read_dir(&images.dir).unwrap() {

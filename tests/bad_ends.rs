@@ -1,12 +1,12 @@
 //! What goes wrong while a run goes on, tried on the real binary: disks, numbers, data, ranks and threads that fail. Every rank ends in
-//! reasonable time, by name, and no file is left half-written. tests/faults.rs tries more of it, at many moments.
+//! reasonable time, by name, and no file is left half-written. tests/sweep.rs tries more of it, at many moments.
 
 #[path = "support/images.rs"]
 mod images;
 #[path = "support/program.rs"]
 mod program;
-#[path = "support/setting.rs"]
-mod setting;
+#[path = "support/small_run.rs"]
+mod small_run;
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -16,14 +16,14 @@ use std::time::Duration;
 use images::DIGITS;
 use loaders::{Dataset, Job, Loader, Options, Order, Pipeline};
 use program::{PATIENCE, assert_gone, files, on_ranks, run, signal, start};
-use setting::{RECIPE, Setting};
+use small_run::{RECIPE, SmallRun};
 use trireme::checkpoint::ModelFile;
 use trireme::comm::{self, Comm, World};
 
 /// A file-size limit takes what a full disk would, on any machine and without being root: writes fail beyond the limit.
 #[test]
 fn a_disk_that_fills_while_training() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let program = env!("CARGO_BIN_EXE_trireme");
     for ranks in [0, 2] {
         // 12,000 units of 512 or 1,024 bytes: enough for MPI's own files, not for a model of 13.1 MB. Without its signal,
@@ -59,7 +59,7 @@ impl Drop for Disk {
 /// The real thing, where this test may mount a file system of its own: full in the middle, and from the start.
 #[test]
 fn a_disk_that_is_full() {
-    let (mut setting, _images) = Setting::new();
+    let (mut setting, _images) = SmallRun::new();
     let Some(disk) = Disk::mount(setting.folder.at("disk")) else {
         eprintln!(
             "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit stands for it"
@@ -67,7 +67,7 @@ fn a_disk_that_is_full() {
         return;
     };
     setting.out = Path::new(&disk.0).join("out").display().to_string();
-    // tests/faults.rs fills a disk while training goes on
+    // tests/sweep.rs fills a disk while training goes on
     setting
         .train(2, &[])
         .failed(1, &[&setting.out, "no space left for what the run writes", "a checkpoint takes", "--out"]);
@@ -77,7 +77,7 @@ fn a_disk_that_is_full() {
 /// The rate jumps beyond f32 in the second epoch; the model of the first is good and stays.
 #[test]
 fn a_loss_that_is_no_number() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let jump = RECIPE.replace("kind = \"constant\"", "kind = \"step\"\nmilestones = [1]\ngamma = 1e42");
     let recipe = setting.folder.write("jump.toml", &jump);
     let args = ["train", &recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "1"];
@@ -98,7 +98,7 @@ fn a_loss_that_is_no_number() {
 /// A step may break the weights while its own loss is still a number.
 #[test]
 fn weights_that_are_no_numbers() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let more = ["--set", "schedule.base_lr=1e39", "--max-steps", "1"];
     for ranks in [0, 2] {
         let ended = setting.train(ranks, &more);
@@ -119,7 +119,7 @@ fn weights_that_are_no_numbers() {
 fn gradients_that_are_not_finite_end_all_ranks_by_name() {
     for codec in ["exact", "int8", "ternary"] {
         for ranks in [1, 2] {
-            let (setting, _images) = Setting::new();
+            let (setting, _images) = SmallRun::new();
             let codec_set = format!("reduce.codec={codec}");
             let more = ["--set", &codec_set, "--set", "schedule.base_lr=1e18"];
             let named = format!("reduce.codec = \"{codec}\"");
@@ -132,7 +132,7 @@ fn gradients_that_are_not_finite_end_all_ranks_by_name() {
 /// The kernel's SIGBUS, on whichever rank reads first.
 #[test]
 fn a_shard_cut_short_while_it_is_read() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     let running = setting.endless(2);
     for number in 0..4 {
         OpenOptions::new().write(true).open(images.shard("train", number)).unwrap().set_len(0).unwrap();
@@ -149,7 +149,7 @@ fn a_shard_cut_short_while_it_is_read() {
 
 #[test]
 fn the_death_of_a_rank_ends_the_run() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let running = setting.endless(2);
     let ranks = running.ranks();
     assert_eq!(ranks.len(), 2, "{ranks:?}");
@@ -162,7 +162,7 @@ fn the_death_of_a_rank_ends_the_run() {
 
 #[test]
 fn an_interrupt_ends_all_ranks() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let running = setting.endless(2);
     let ranks = running.ranks();
     assert_eq!(ranks.len(), 2, "{ranks:?}");
@@ -175,7 +175,7 @@ fn an_interrupt_ends_all_ranks() {
 
 /// A killed rank may leave the hidden file that it was writing; whatever has a model's name is whole.
 #[track_caller]
-fn assert_only_whole_models(setting: &Setting) {
+fn assert_only_whole_models(setting: &SmallRun) {
     for file in files(&setting.out).iter().filter(|f| f.ends_with(".h5")) {
         let path = Path::new(&setting.out).join(file);
         ModelFile::read(&path).unwrap_or_else(|e| panic!("{file}: {e}"));
@@ -219,7 +219,7 @@ fn ranks_with_a_defect() {
 
 #[test]
 fn a_panic_in_a_loader_thread_of_one_rank() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let mut command = on_ranks(3, std::env::current_exe().unwrap());
     command.args(["ranks_with_a_defect", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(CASE, &setting.data);

@@ -5,20 +5,20 @@
 mod images;
 #[path = "support/program.rs"]
 mod program;
-#[path = "support/setting.rs"]
-mod setting;
+#[path = "support/small_run.rs"]
+mod small_run;
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use images::{Images, THINGS};
 use program::{PATIENCE, events, files, run, start, trireme};
-use setting::{RECIPE, Setting, poke};
+use small_run::{RECIPE, SmallRun, poke};
 use trireme::checkpoint::ModelFile;
 
 #[test]
 fn recipes_that_name_what_there_is_not() {
-    let (mut setting, _images) = Setting::new();
+    let (mut setting, _images) = SmallRun::new();
     for (good, bad, parts) in [
         ("model = \"lenet-caffe\"", "model = \"lenet-cafe\"", ["model", "lenet-cafe", "did you mean \"lenet-caffe\"?"]),
         ("epochs = 2", "epoch = 2", ["epoch", "unknown key", "did you mean \"epochs\"?"]),
@@ -43,7 +43,7 @@ fn recipes_that_name_what_there_is_not() {
 
 #[test]
 fn numbers_that_do_not_fit() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     setting.refused(2, &["--set", "workers=9"], &["batch", "8 images cannot be shared by 9 workers"]);
     setting.train(3, &[]).failed(2, &["workers", "3 ranks for 2 workers", "start at most 2 ranks"]);
     let silent = RECIPE.replace("workers = 2\n", "").replace("batch = 8", "batch = 2");
@@ -61,7 +61,7 @@ fn numbers_that_do_not_fit() {
 /// A network whose planes would shrink to nothing, and images of two sizes.
 #[test]
 fn images_that_the_network_cannot_take() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let small = ["--set", "augment.train=[\"center_crop(6)\"]", "--set", "augment.eval=[\"center_crop(6)\"]"];
     for ranks in [0, 2] {
         let ended = setting.train(ranks, &small);
@@ -75,7 +75,7 @@ fn images_that_the_network_cannot_take() {
 
 #[test]
 fn an_output_folder_that_cannot_be() {
-    let (mut setting, _images) = Setting::new();
+    let (mut setting, _images) = SmallRun::new();
     let file = setting.folder.write("file", "mine");
     for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
         setting.out = out.clone();
@@ -86,7 +86,7 @@ fn an_output_folder_that_cannot_be() {
 
 #[test]
 fn an_output_folder_that_is_not_empty() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     fs::create_dir(&setting.out).unwrap();
     fs::write(Path::new(&setting.out).join("notes.txt"), "mine").unwrap();
     for ranks in [0, 2] {
@@ -97,7 +97,7 @@ fn an_output_folder_that_is_not_empty() {
 
 #[test]
 fn model_files_that_are_none() {
-    let (setting, images) = Setting::new();
+    let (setting, images) = SmallRun::new();
     setting.train(0, &["--max-steps", "2"]).succeeded();
     let model = Path::new(&setting.out).join("model.h5");
     let bytes = fs::read(&model).unwrap();
@@ -131,7 +131,7 @@ fn model_files_that_are_none() {
 /// A file that is whole and says it is another network than its weights are.
 #[test]
 fn a_model_file_of_another_network() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     setting.train(0, &["--max-steps", "1"]).succeeded();
     let path = Path::new(&setting.out).join("model.h5");
     let mut model = ModelFile::read(&path).unwrap();
@@ -150,7 +150,7 @@ fn a_model_file_of_another_network() {
 /// Without mpirun there is one rank, and it needs none.
 #[test]
 fn without_mpirun_there_is_one_rank() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     setting.train(0, &["--max-steps", "1"]).succeeded();
     let starts = events(&setting.out, "start");
     assert_eq!((starts.len(), &starts[0]["ranks"]), (1, &serde_json::json!(1)));
@@ -158,7 +158,7 @@ fn without_mpirun_there_is_one_rank() {
 
 #[test]
 fn a_device_that_this_machine_has_not() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     setting.refused(1, &["--device", "cuda"], &["--device cuda", "libcuda", "LD_LIBRARY_PATH", "--device cpu"]);
     setting.refused(1, &["--set", "precision=bf16"], &["precision", "the CPU computes in f32", "--device cuda"]);
     setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
@@ -166,7 +166,7 @@ fn a_device_that_this_machine_has_not() {
 
 #[test]
 fn arguments_that_make_no_sense() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     setting.refused(2, &["--device", "tpu"], &["invalid value 'tpu'"]);
     setting.refused(2, &["--thread", "2"], &["unexpected argument '--thread'"]);
 }
@@ -174,7 +174,7 @@ fn arguments_that_make_no_sense() {
 /// An OpenMP that starts fewer threads than are planned for would skip their work.
 #[test]
 fn fewer_threads_than_asked_for() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "2"];
     let mut limited = trireme(0, &args);
     limited.env("OMP_THREAD_LIMIT", "1");
@@ -186,7 +186,7 @@ fn fewer_threads_than_asked_for() {
 
 #[test]
 fn more_workers_than_lanes_can_hold() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let more = ["--set", "reduce.codec=int8", "--set", "workers=257", "--set", "batch=257"];
     setting.refused(2, &more, &["--set workers=257", "256 workers at most, got 257"]);
 }
@@ -194,7 +194,7 @@ fn more_workers_than_lanes_can_hold() {
 /// The second rank runs a copy that is one byte longer.
 #[test]
 fn ranks_of_different_builds() {
-    let (setting, _images) = Setting::new();
+    let (setting, _images) = SmallRun::new();
     let copy = setting.folder.at("trireme");
     fs::copy(env!("CARGO_BIN_EXE_trireme"), &copy).unwrap();
     std::io::Write::write_all(&mut OpenOptions::new().append(true).open(&copy).unwrap(), b"x").unwrap();

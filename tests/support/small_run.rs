@@ -29,14 +29,14 @@ eval = ["normalize"]
 "#;
 
 /// A folder with a recipe and a data set, all of it good; each test spoils something.
-pub struct Setting {
+pub struct SmallRun {
     pub folder: Folder,
     pub recipe: String,
     pub data: String,
     pub out: String,
 }
 
-impl Setting {
+impl SmallRun {
     /// 48 digits to train on.
     pub fn new() -> (Self, Images) {
         Self::of(|dir| Images::new(dir, DIGITS, 48, 10))

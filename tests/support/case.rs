@@ -1,0 +1,94 @@
+//! A run for a fault to strike: it would go on for long, and writes a checkpoint every other step.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::images::{DIGITS, Images};
+use crate::program::{Ended, Folder, Running, events, files, run, start, trireme};
+
+/// A fault must have ended all ranks by then.
+pub const IN_TIME: Duration = Duration::from_secs(15);
+
+/// Training shards that [`Images`] makes.
+pub const SHARDS: usize = 4;
+
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 1000
+batch = 8
+workers = 4
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.001
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+"#;
+
+/// A recipe and a data set of its own for each case.
+pub struct Case {
+    pub folder: Folder,
+    pub images: Images,
+    pub recipe: String,
+    pub out: String,
+}
+
+impl Case {
+    /// 48 digits to train on.
+    pub fn new() -> Self {
+        let folder = Folder::new();
+        let images = Images::new(&folder.path().join("data"), DIGITS, 48, 16);
+        let recipe = folder.write("recipe.toml", RECIPE);
+        let out = folder.at("out");
+        Self { folder, images, recipe, out }
+    }
+
+    /// Starts a training that writes a checkpoint every other step.
+    pub fn start(&self, ranks: usize, more: &[&str]) -> Running {
+        let data = self.images.arg();
+        let often = "checkpoint.every=2 steps";
+        let args = ["train", &self.recipe, "--data", &data, "--out", &self.out, "--threads", "1", "--set", often];
+        start(trireme(ranks, &[&args, more].concat()))
+    }
+
+    /// Under way: some steps are done.
+    #[track_caller]
+    pub fn running(&self, ranks: usize, more: &[&str]) -> Running {
+        let mut running = self.start(ranks, more);
+        running.until("third step", || self.steps() >= 3);
+        running
+    }
+
+    /// Steps in the log by now.
+    pub fn steps(&self) -> usize {
+        let text = fs::read_to_string(Path::new(&self.out).join("metrics.jsonl")).unwrap_or_default();
+        text.matches("\"event\":\"step\"").count()
+    }
+
+    /// All HDF5 files are whole, all lines of the log too.
+    #[track_caller]
+    pub fn assert_whole(&self) {
+        for file in files(&self.out).iter().filter(|f| f.ends_with(".h5") && !f.contains("/.")) {
+            let path = format!("{}/{file}", self.out);
+            let scored = run(0, &["eval", &path, "--data", &self.images.arg(), "--split", "train"]);
+            assert!(scored.status.success(), "{file} is torn: {}", scored.stderr);
+        }
+        assert!(events(&self.out, "end").is_empty());
+    }
+}
+
+/// Ended in time, with a failure.
+#[track_caller]
+pub fn assert_failed(ended: &Ended, since: Instant) {
+    assert!(!ended.status.success(), "{}", ended.stderr);
+    assert!(since.elapsed() < IN_TIME, "{:?}\n{}", since.elapsed(), ended.stderr);
+}
