@@ -6,6 +6,7 @@
 //! beside training), `resume` goes on from one, `stop` listens to signals.
 
 mod across;
+mod algorithms;
 mod apart;
 pub mod bench;
 mod coded;
@@ -89,7 +90,7 @@ fn train<B: Backend>(
     let feed = feed(session, &run, &mut report)?;
     let order = run.order((at.epoch, at.step_of_epoch));
     let mut loader = feed.start(&train, &augment, Box::new(order), run.options)?;
-    let mut stepper = Stepper::new(session, &mut run, feed, (overlap, way));
+    let mut stepper = Stepper::new(session, &mut run, feed, (overlap, way))?;
     let trace = if request.trace.is_some() { Trace::start(session, request.trace_steps)? } else { Trace::default() };
     stepper.follow(&mut run, &trace);
     let mut saver = Saver::new(session, stop, request, &run)?;

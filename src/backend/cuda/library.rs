@@ -75,11 +75,7 @@ impl Library {
             Library::Driver => format!("CUDA {}", dotted(driver_version()?)),
             Library::Nvrtc => format!("{}", Dotted(nvrtc_version()?)),
             Library::Cudnn => cudnn_version(),
-            Library::CublasLt => {
-                // SAFETY: the library is there; the function takes nothing.
-                let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
-                format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
-            }
+            Library::CublasLt => cublaslt_version(),
         })
     }
 }
@@ -167,6 +163,13 @@ pub fn nvrtc_version() -> Result<(i32, i32), Error> {
 pub fn cudnn_version() -> String {
     // SAFETY: the caller has seen that the library is there; the function takes nothing.
     let v = unsafe { cudnn::sys::cudnnGetVersion() };
+    format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+}
+
+/// Like 13.0.1; the library must be there.
+pub fn cublaslt_version() -> String {
+    // SAFETY: the caller has seen that the library is there; the function takes nothing.
+    let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Linear, r: &Request<'_, Cuda>) -> Result<Self, Error> {
-        let (x, settings, handle) = (r.x[0], &shared.settings, shared.matmul()?);
+        let x = r.x[0];
         let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
         let after = match (op.bias, op.relu) {
             (true, true) => After::BiasRelu,
@@ -38,7 +38,7 @@ impl Plan {
             (false, false) => After::Nothing,
         };
         let factor = |rows, columns, transposed| Factor { rows, columns, transposed };
-        let product = |a, b, wide, after| Product::new(handle, settings, a, b, wide, after, r.name);
+        let product = |a, b, wide, after| Product::new(shared, a, b, wide, after, r.name);
         // y = x w'; dw = dy' x; dx = dy w
         let forward = product(factor(n, inputs, false), factor(outputs, inputs, true), false, after)?;
         let filter = || product(factor(n, outputs, true), factor(n, inputs, false), true, After::Nothing);
@@ -48,7 +48,7 @@ impl Plan {
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
         let half = |elems: usize| shared.alloc(elems.div_ceil(2), r.name);
-        let narrow = match settings.precision {
+        let narrow = match shared.settings.precision {
             Precision::F32 => None,
             _ => Some([half(inputs * outputs)?, half(outputs)?]),
         };
