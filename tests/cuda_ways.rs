@@ -210,8 +210,8 @@ fn doctor_tries_device_memory_in_a_job_of_its_own() {
         return;
     }
     let doctor = |more: &[&str], variables: &[(&str, &str)]| {
-        let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
-        card::find(&mut program).envs(variables.iter().copied());
+        let mut program = card::find(trireme(2, &[&["doctor", "--cuda-aware"], more].concat()));
+        program.envs(variables.iter().copied());
         start(program).wait(PATIENCE)
     };
     doctor(&[], &[]).failed(1, &["have opened the same GPU", "--share-gpu"]);

@@ -27,7 +27,7 @@ pub fn emulated(test: &str) -> bool {
 }
 
 /// Lets a program find the card.
-pub fn find(command: &mut Command) -> &mut Command {
+pub fn find(mut command: Command) -> Command {
     if !emulator::card() {
         let (variable, folders) = emulator::library_path();
         command.env(variable, folders);
@@ -38,7 +38,7 @@ pub fn find(command: &mut Command) -> &mut Command {
 /// Trains on the card to the end, with these variables.
 #[track_caller]
 pub fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let mut command = setting.command(out, ranks, &[&["--device", "cuda"], more].concat());
-    find(&mut command).envs(variables.iter().copied());
+    let mut command = find(setting.command(out, ranks, &[&["--device", "cuda"], more].concat()));
+    command.envs(variables.iter().copied());
     start(command).wait(PATIENCE)
 }

@@ -30,22 +30,31 @@ impl Chosen {
         self.used.borrow().clone()
     }
 
-    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice. `made` makes it ready, and fails
-    /// where it does not run, as for other numbers of images it may not: then a new choice is made for this once.
+    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice; one for all numbers of images, and
+    /// one more for a number `n` for which that does not run. `made` makes an algorithm ready, if it runs.
     pub fn get<T, E>(
         &self,
-        of: String,
-        made: impl FnOnce(&str) -> Option<T>,
+        of: &str,
+        n: usize,
+        made: impl Fn(&str) -> Option<T>,
         choose: impl FnOnce() -> Result<(String, T), E>,
     ) -> Result<T, E> {
-        let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(&of).cloned();
-        let known = known(&self.used).or_else(|| known(&self.wanted));
-        let (name, algorithm) = match known.and_then(|name| made(&name).map(|algorithm| (name, algorithm))) {
-            Some(found) => found,
-            None => choose()?,
-        };
-        self.used.borrow_mut().by_operation.entry(of).or_insert(name);
-        Ok(algorithm)
+        let for_n = format!("{of}, {n} images");
+        for name in [of, &for_n] {
+            let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(name).cloned();
+            let known = known(&self.used).or_else(|| known(&self.wanted));
+            if let Some((algorithm, ready)) =
+                known.and_then(|algorithm| made(&algorithm).map(|ready| (algorithm, ready)))
+            {
+                self.used.borrow_mut().by_operation.insert(name.into(), algorithm);
+                return Ok(ready);
+            }
+        }
+        let (algorithm, ready) = choose()?;
+        let used = &mut self.used.borrow_mut().by_operation;
+        let name = if used.contains_key(of) { &for_n } else { of };
+        used.insert(name.into(), algorithm);
+        Ok(ready)
     }
 }
 
@@ -55,22 +64,28 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_used_where_it_runs() {
-        let get = |chosen: &Chosen, of: &str, runs: &dyn Fn(&str) -> bool| {
-            let made = |name: &str| runs(name).then(|| name.to_string());
-            chosen.get(of.into(), made, || Ok::<_, ()>(("own".into(), "own".into()))).unwrap()
+        let get = |chosen: &Chosen, of: &str, n: usize, runs: &[&str]| {
+            let made = |name: &str| runs.contains(&name).then(|| name.to_string());
+            chosen.get(of, n, made, || Ok::<_, ()>(("own".into(), "own".into()))).unwrap()
         };
-        let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nsecond\tb\n"));
+        let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
         let chosen = Chosen::new("card".into());
         chosen.adopt(&wanted("another card"));
-        assert_eq!(get(&chosen, "a", &|_| true), "own");
+        assert_eq!(get(&chosen, "a", 9, &["first"]), "own");
         let chosen = Chosen::new("card".into());
         chosen.adopt(&wanted("card"));
-        assert_eq!(get(&chosen, "a", &|_| true), "first");
-        // once it does not run: the choice stands
-        assert_eq!(get(&chosen, "a", &|_| false), "own");
-        assert_eq!(get(&chosen, "a", &|_| true), "first");
-        assert_eq!(get(&chosen, "b", &|_| false), "own");
-        assert_eq!(get(&chosen, "b", &|_| true), "own");
+        assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
+        assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
+        // where it does not run: there and only there
+        assert_eq!(get(&chosen, "a", 3, &[]), "own");
+        assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
+        assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
+        assert_eq!(wanted("card").differs(&chosen.used()), None);
+        // never: another is used from then on
+        assert_eq!(get(&chosen, "b", 9, &[]), "own");
+        assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
         assert_eq!(wanted("card").differs(&chosen.used()), Some(("b", 1)));
+        let all = "card\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
+        assert_eq!(chosen.used().to_string(), all);
     }
 }

@@ -59,12 +59,6 @@ impl Factor {
     }
 }
 
-impl fmt::Display for Factor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}{}", self.rows, self.columns, if self.transposed { " transposed" } else { "" })
-    }
-}
-
 /// What comes behind the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
@@ -79,10 +73,10 @@ pub enum After {
 impl fmt::Display for After {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            After::Nothing => "plain",
-            After::Bias => "with bias",
-            After::BiasRelu => "with bias and ReLU",
-            After::Relu => "with ReLU",
+            After::Nothing => "",
+            After::Bias => " with bias",
+            After::BiasRelu => " with bias and ReLU",
+            After::Relu => " with ReLU",
         })
     }
 }
@@ -245,8 +239,16 @@ fn again(
 }
 
 impl Product {
-    /// Plans c = a b, with c in the settings' precision, or in f32 (`wide`); `name` is for messages.
-    pub fn new(shared: &Shared, a: Factor, b: Factor, wide: bool, after: After, name: &str) -> Result<Self, Error> {
+    /// Plans c = a b, with c in the settings' precision, or in f32 (`wide`), by the algorithm that is in use for
+    /// the operation `of` over n images; `name` is for messages.
+    pub fn new(
+        shared: &Shared,
+        [a, b]: [Factor; 2],
+        wide: bool,
+        after: After,
+        (of, n): (&str, usize),
+        name: &str,
+    ) -> Result<Self, Error> {
         let (handle, settings) = (shared.matmul()?, &shared.settings);
         let ((rows, inner), (_, columns)) = (a.size(), b.size());
         let kind = data_type(settings.precision);
@@ -276,11 +278,9 @@ impl Product {
             Layout::new(out, rows, columns)?,
         ];
         let name = format!("{name} ({rows} x {inner} x {columns})");
-        let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
-        let to = if wide { " to f32" } else { "" };
-        let of = format!("product {a} by {b}, {after}, {}{to}{tf32}", settings.precision);
         let (algorithm, workspace) = shared.chosen.get(
             of,
+            n,
             |text| again(handle, &desc, &layouts, settings, text),
             || propose(handle, &desc, &layouts, settings, &name).map(|found| (print(&found.0), found)),
         )?;

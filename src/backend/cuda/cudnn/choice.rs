@@ -87,7 +87,7 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
         };
         Ok((prepared.way.to_string(), prepared))
     };
-    shared.chosen.get(name.clone(), |way| Way::parse(way).and_then(ready), fresh)
+    shared.chosen.get(&name, what.n, |way| Way::parse(way).and_then(ready), fresh)
 }
 
 /// The fastest of the ways.
