@@ -139,6 +139,11 @@ pub fn require_all() -> Result<(), Error> {
     if built_with as i32 / 1000 > driver / 1000 {
         return too_old("the cuDNN that was found", built_with as i32 / 1000);
     }
+    // SAFETY: the library is there; the function takes nothing.
+    let built_with = unsafe { cublaslt::sys::cublasLtGetCudartVersion() } as i32;
+    if built_with / 1000 > driver / 1000 {
+        return too_old("the cuBLASLt that was found", built_with / 1000);
+    }
     Ok(())
 }
 
