@@ -136,7 +136,7 @@ fn another_card_goes_on_and_says_what_no_longer_holds() {
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     for part in
-        ["note: rank(s) 1 choose algorithms for themselves", "Emulated GPU 0", "this is Emulated GPU 1", "other bits"]
+        ["note: rank(s) 1 choose algorithms for themselves", "Emulated GPU 0", "not for Emulated GPU 1", "other bits"]
     {
         assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
     }
@@ -146,9 +146,9 @@ fn another_card_goes_on_and_says_what_no_longer_holds() {
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     for part in [
-        "note: the checkpoint's algorithms are not this run's",
-        "for Emulated GPU 0",
-        "this is Emulated GPU 1",
+        "note: the run goes on by other algorithms (the checkpoint's",
+        "are for Emulated GPU 0",
+        "not for Emulated GPU 1",
         "not bit for bit",
     ] {
         assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
@@ -169,6 +169,6 @@ fn runs_go_on_from_processor_to_card_and_back() {
     assert_eq!(notes(&on("cpu", "1")), [""; 0]);
     assert_eq!(notes(&on("cuda", "2")), [""; 0]);
     let back = on("cpu", "3");
-    assert!(notes(&back).len() == 1 && notes(&back)[0].contains("this is cpu"), "{}", back.stderr);
+    assert!(notes(&back).len() == 1 && notes(&back)[0].contains("not for cpu"), "{}", back.stderr);
     assert_eq!(events(&setting.folder.at("out"), "step").len(), 3);
 }

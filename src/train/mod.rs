@@ -1,7 +1,7 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
-//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
-//! `exchange` sums it over the ranks by the codec that [`reduction`] planned, on the way that `path` chose (`apart` and `rounds`: ranks that meet only now and
+//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it
+//! and `algorithms` has their devices compute alike, `step` runs one step and `exchange` sums it over the ranks by the codec that [`reduction`] planned, on the way that `path` chose (`apart` and `rounds`: ranks that meet only now and
 //! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
 //! beside training), `resume` goes on from one, `stop` listens to signals.
 

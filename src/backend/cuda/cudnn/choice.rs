@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::super::memory::CudaBuf;
@@ -33,7 +33,7 @@ impl Fastest {
         let name: String = card.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let name = format!("engines-{name}-cudnn-{}.txt", library::cudnn_version());
         let file = cache::folder().map(|folder| folder.join(name));
-        let known = file.as_ref().map(read).unwrap_or_default();
+        let known = file.as_deref().map(read).unwrap_or_default();
         Self { file, known: RefCell::new(known) }
     }
 
@@ -54,7 +54,7 @@ impl Fastest {
     }
 }
 
-fn read(file: &PathBuf) -> BTreeMap<String, Way> {
+fn read(file: &Path) -> BTreeMap<String, Way> {
     let text = cache::read(file).and_then(|bytes| String::from_utf8(bytes).ok());
     text.map(|text| parse(&text)).unwrap_or_default()
 }
