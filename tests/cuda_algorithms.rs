@@ -70,7 +70,14 @@ fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> Ended {
 }
 
 fn notes(ended: &Ended) -> Vec<&str> {
-    ended.stderr.lines().filter(|line| line.contains("algorithms")).collect()
+    ended.stderr.lines().filter(|line| line.starts_with("note: ") && line.contains("algorithms")).collect()
+}
+
+/// Whose algorithms the last start into OUT has used.
+fn whose(setting: &Setting, out: &str) -> String {
+    let starts = events(&setting.folder.at(out), "start");
+    let said = starts.last().expect("a start")["facts"]["algorithms"].as_str().unwrap_or_default();
+    said.rsplit(", ").next().unwrap_or_default().to_string()
 }
 
 #[test]
@@ -86,6 +93,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
         let (made, ended) = train(&setting, out, &ranks, &[]);
         assert_eq!(made, *want, "{ranks:?}: rank 1 has chosen for itself");
         assert_eq!(notes(&ended), [""; 0]);
+        assert_eq!(whose(&setting, out), "rank 0's choice");
     }
     // stopped, and gone on with where the libraries would prefer others, on one rank and on two
     for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
@@ -93,6 +101,7 @@ fn all_ranks_and_all_starts_take_rank_0_s_choice() {
         let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);
         assert_eq!(made, first, "{ranks:?}: other algorithms after the stop");
         assert_eq!(notes(&ended), [""; 0]);
+        assert_eq!(whose(&setting, out), "the checkpoint's");
     }
 }
 
@@ -168,6 +177,7 @@ fn runs_go_on_from_processor_to_card_and_back() {
     };
     assert_eq!(notes(&on("cpu", "1")), [""; 0]);
     assert_eq!(notes(&on("cuda", "2")), [""; 0]);
+    assert_eq!(whose(&setting, "out"), "rank 0's choice", "a processor's checkpoint has none");
     let back = on("cpu", "3");
     assert!(notes(&back).len() == 1 && notes(&back)[0].contains("not for cpu"), "{}", back.stderr);
     assert_eq!(events(&setting.folder.at("out"), "step").len(), 3);

@@ -83,6 +83,15 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     ))
 }
 
+/// For the log: how many there are, and whose they are; nothing where there are none to choose. `text` as in [`changed`].
+pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<String> {
+    let own = backend.algorithms()?;
+    let given = Algorithms::parse(text);
+    let whose =
+        if given.on == own.on && given.differs(&own).is_none() { "the checkpoint's" } else { "rank 0's choice" };
+    Some(format!("{} for {}, {whose}", own.by_operation.len(), own.on))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

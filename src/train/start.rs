@@ -174,8 +174,8 @@ fn begin<K: Kind>(
     session.notes.extend(kind.notes());
     let cards = gpus::check(session, kind.card(run.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(cards.notes);
-    let before = resume.as_ref().map(|resume| resume.head.progress.algorithms.as_str());
-    session.notes.extend(before.and_then(|before| algorithms::changed(before, run.graph.backend())));
+    let before = resume.as_ref().map_or(String::new(), |resume| resume.head.progress.algorithms.clone());
+    session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     session.same("the memory layout of the parameters", &run.graph.format_lines(), K::LAYOUT_CURE)?;
     if request.dry_run {
         return session.is_root().then(|| dry_run(&run)).transpose();
@@ -216,7 +216,8 @@ fn begin<K: Kind>(
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let facts = start.facts.into_iter().chain(resumed).chain(path).collect();
+    let algorithms = algorithms::describe(&before, run.graph.backend()).map(|text| ("algorithms".to_string(), text));
+    let facts = start.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     let card = kind.card(run.graph.backend());
     super::train(session, run, at, (overlap, way), how, report)

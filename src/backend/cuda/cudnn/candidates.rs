@@ -109,8 +109,9 @@ pub fn candidates(
     }
     if found.is_empty() {
         let why = format!(
-            "cuDNN has no way to run {what} ({direction}): the settings forbid {forbidden} of its engines, {large} need more \
+            "cuDNN has no way to run {what} ({direction}) over {} images: the settings forbid {forbidden} of its engines, {large} need more \
              than {} MB of work space, {failed} do not run on this card",
+            what.n,
             settings.workspace >> 20
         );
         return Err(Error::Unsupported { op: "convolution".into(), why });
