@@ -164,6 +164,32 @@ fn another_card_goes_on_and_says_what_no_longer_holds() {
     }
 }
 
+/// As after a driver was taken back to an older version: cuDNN is the same, and an engine runs no more.
+#[test]
+fn an_algorithm_that_does_not_run_is_replaced_and_named() {
+    if !card::available(1) {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "out", &["A=1"], &["--max-steps", "2"]);
+    let path = setting.folder.path().join("out/checkpoints/step-00000002.h5");
+    let mut state = StateFile::read(&path).unwrap_or_else(|e| panic!("{e}"));
+    let sound = state.progress.algorithms.clone();
+    let line = sound.lines().find(|line| line.ends_with("gradient of the weights")).expect("a convolution's gradient");
+    let operation = line.split('\t').next_back().expect("an operation");
+    state.progress.algorithms = sound.replace(line, &format!("9999 2=1\t{operation}"));
+    state.write(&path).unwrap_or_else(|e| panic!("{e}"));
+    let (_, ended) = train(&setting, "out", &["A=1", "A=1"], &["--max-steps", "3", "--resume", "auto"]);
+    let said = notes(&ended);
+    assert_eq!(said.len(), 1, "{}", ended.stderr);
+    for part in ["the checkpoint's include 1 that cannot run", operation, "not bit for bit"] {
+        assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
+    }
+    let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");
+    let state = StateFile::read(&later).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(state.progress.algorithms, sound, "chosen anew as at first");
+}
+
 /// A processor has no choice: its checkpoints go on on a card, and the card's on a processor, which says so.
 #[test]
 fn runs_go_on_from_processor_to_card_and_back() {

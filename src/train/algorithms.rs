@@ -66,7 +66,7 @@ fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
         return Some(format!("are for {}, not for {}", given.on, own.on));
     }
     let (first, count) = given.differs(own)?;
-    Some(format!("do not all run: {count} do not, such as that of {first}"))
+    Some(format!("include {count} that cannot run, such as that of {first}"))
 }
 
 /// What is to be said when a run goes on that was computed by the algorithms of `text`, empty if it had none to choose.
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(refused(&given, &given), None);
         assert_eq!(refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv3\n")), None);
         let why = refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv2\n")).unwrap();
-        assert!(why.contains("1 do not") && why.ends_with("conv2"), "{why}");
+        assert!(why.contains("1 that cannot run") && why.ends_with("conv2"), "{why}");
         let why = refused(&given, &of("H100, cuDNN 9.1\n")).unwrap();
         assert_eq!(why, "are for A100, cuDNN 9.1, not for H100, cuDNN 9.1");
     }
