@@ -83,13 +83,13 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     ))
 }
 
-/// For the log: how many there are, and whose they are; nothing where there are none to choose. `text` as in [`changed`].
-pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<String> {
+/// A fact for the log: how many there are, and whose they are; none where there are none to choose. `text` as in [`changed`].
+pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<(String, String)> {
     let own = backend.algorithms()?;
     let given = Algorithms::parse(text);
     let whose =
         if given.on == own.on && given.differs(&own).is_none() { "the checkpoint's" } else { "rank 0's choice" };
-    Some(format!("{} for {}, {whose}", own.by_operation.len(), own.on))
+    Some(("algorithms".into(), format!("{} for {}, {whose}", own.by_operation.len(), own.on)))
 }
 
 #[cfg(test)]

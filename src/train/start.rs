@@ -174,13 +174,13 @@ fn begin<K: Kind>(
     session.notes.extend(kind.notes());
     let cards = gpus::check(session, kind.card(run.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(cards.notes);
-    let before = resume.as_ref().map_or(String::new(), |resume| resume.head.progress.algorithms.clone());
-    session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     session.same("the memory layout of the parameters", &run.graph.format_lines(), K::LAYOUT_CURE)?;
     if request.dry_run {
         return session.is_root().then(|| dry_run(&run)).transpose();
     }
     let head = resume.as_ref().map(|resume| resume.head.clone());
+    let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
+    session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let equal = "program, recipe, data set, memory layout";
     let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
     let report = match session.is_root() {
@@ -216,7 +216,7 @@ fn begin<K: Kind>(
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let algorithms = algorithms::describe(&before, run.graph.backend()).map(|text| ("algorithms".to_string(), text));
+    let algorithms = algorithms::describe(&before, run.graph.backend());
     let facts = start.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     let card = kind.card(run.graph.backend());

@@ -87,8 +87,12 @@ pub fn candidates(
     let mut found = Vec::new();
     let (mut forbidden, mut large, mut failed) = (0, 0, 0);
     for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-        // a heuristic that knows nothing of such a graph says so by an error
-        for config in proposals(device, &graph, mode).unwrap_or_default() {
+        let proposed = match proposals(device, &graph, mode) {
+            Err(lost @ Error::Lost { .. }) => return Err(lost),
+            // a heuristic that knows nothing of such a graph says so by an error
+            other => other.unwrap_or_default(),
+        };
+        for config in proposed {
             if found.len() == most {
                 return Ok(found);
             }
@@ -103,6 +107,7 @@ pub fn candidates(
             match prepare(device, &graph, (config, vec![engine]), way) {
                 Ok(way) if way.workspace <= settings.workspace => found.push(way),
                 Ok(_) => large += 1,
+                Err(lost @ Error::Lost { .. }) => return Err(lost),
                 Err(_) => failed += 1,
             }
         }
