@@ -1,24 +1,24 @@
-//! The ways of images and gradients to and from the emulated GPU, which ranks share: whichever is taken, and wherever the run was
-//! stopped, the same bits.
+//! The ways of images and gradients to and from a GPU, this machine's or the emulated one, which ranks share: whichever is taken, and
+//! wherever the run was stopped, the same bits.
 
+#[path = "support/card.rs"]
+mod card;
 #[path = "support/emulator.rs"]
 mod emulator;
 #[path = "support/images.rs"]
 mod images;
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/setting.rs"]
+mod setting;
 
-use std::time::Duration;
-
-use images::Images;
+use card::PATIENCE;
 use loaders::ImageSpec;
-use program::{Ended, Folder, events, start, trireme};
+use program::{Ended, events, start, trireme};
+use setting::Setting;
 
-/// The emulated card takes its time, and compiles its kernels at the first start.
-const PATIENCE: Duration = Duration::from_secs(400);
-
-/// Tests of this file.
-const TESTS: usize = 8;
+/// Tests of this file that run on any card.
+const TESTS: usize = 4;
 
 const RECIPE: &str = r#"
 model = "resnet20"
@@ -50,82 +50,55 @@ bucket_mb = 0.2
 every = "2 steps"
 "#;
 
-struct Setting {
-    folder: Folder,
-    recipe: String,
-    data: String,
+/// 26 images: the last batch of an epoch has 2, so that two of four workers have none.
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
 }
 
-impl Setting {
-    /// 26 images: the last batch of an epoch has 2, so that two of four workers have none.
-    fn new() -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), ImageSpec::new(8, 8, 3), 26, 8).arg();
-        let recipe = folder.write("recipe.toml", RECIPE);
-        Self { folder, recipe, data }
-    }
-
-    /// Trains into OUT of this name, on ranks that share the card.
-    fn start(&self, out: &str, ranks: usize, more: &[&str], variables: &[(&str, &str)]) -> Ended {
-        let out = self.folder.at(out);
-        let args = ["train", &self.recipe, "--data", &self.data, "--out", &out, "--device", "cuda"];
-        let mut program = trireme(ranks, &[&args, more].concat());
-        let (name, path) = emulator::library_path();
-        program.env(name, path).envs(variables.iter().copied());
-        start(program).wait(PATIENCE)
-    }
-
-    /// The digest of all that such a training has made.
-    #[track_caller]
-    fn digest(&self, out: &str, ranks: usize, more: &[&str]) -> String {
-        self.start(out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
-        self.made(out)
-    }
-
-    #[track_caller]
-    fn made(&self, out: &str) -> String {
-        let ends = events(&self.folder.at(out), "end");
-        ends.last().expect("an end")["digest"].as_str().expect("a digest").to_string()
-    }
+/// The digest of all that a training on ranks that share the card has made.
+#[track_caller]
+fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
+    card::train(setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
+    setting.digest(out)
 }
 
 #[test]
 fn ranks_stops_and_ways_change_nothing_on_a_card() {
-    if !emulator::available(TESTS) {
+    if !card::available(TESTS) {
         return;
     }
-    let setting = Setting::new();
-    let one = setting.digest("one", 1, &[]);
+    let setting = setting();
+    let one = digest(&setting, "one", 1, &[]);
     for (out, ranks, more) in [
         ("two", 2, &[][..]),
         ("four", 4, &[]),
         ("kept", 2, &["--set", "loader.cache=device"]),
         ("staged", 2, &["--set", "reduce.path=staged", "--set", "reduce.overlap=false"]),
     ] {
-        assert_eq!(setting.digest(out, ranks, more), one, "{out}");
+        assert_eq!(digest(&setting, out, ranks, more), one, "{out}");
     }
-    setting.digest("parts", 2, &["--max-steps", "2"]);
-    assert_eq!(setting.digest("parts", 1, &["--resume", "auto"]), one, "resumed");
+    digest(&setting, "parts", 2, &["--max-steps", "2"]);
+    assert_eq!(digest(&setting, "parts", 1, &["--resume", "auto"]), one, "resumed");
     // the scale of the losses goes on where it was
     let half = ["--set", "precision=f16"];
-    let whole = setting.digest("f16", 1, &half);
-    setting.digest("f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
-    assert_eq!(setting.digest("f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
+    let whole = digest(&setting, "f16", 1, &half);
+    digest(&setting, "f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
+    assert_eq!(digest(&setting, "f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
 }
 
 /// Two ranks have but one order to add in, so the way that MPI takes changes no bit.
 #[test]
 fn sums_in_the_card_s_memory_are_those_on_the_host() {
-    if !emulator::available(TESTS) {
+    if !card::emulated("a card whose memory the host may touch") {
         return;
     }
-    let setting = Setting::new();
+    let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu", "--set"];
     // the host may touch this card's memory, as a CUDA-aware MPI does
     let unified = [("TRIREME_EMULATED_UNIFIED", "1")];
     let train = |out: &str, path: &str| {
-        let ended = setting.start(out, 2, &[&float[..], &[path]].concat(), &unified).succeeded();
-        (setting.made(out), ended.stderr)
+        let ended = card::train(&setting, out, 2, &[&float[..], &[path]].concat(), &unified).succeeded();
+        (setting.digest(out), ended.stderr)
     };
     let (staged, _) = train("staged", "reduce.path=staged");
     let (aware, said) = train("aware", "reduce.path=cuda-aware");
@@ -137,10 +110,10 @@ fn sums_in_the_card_s_memory_are_those_on_the_host() {
 /// Codes made on the card are those of the host, so that whoever makes them changes no bit; the log says who does.
 #[test]
 fn codes_of_the_card_are_those_of_the_host() {
-    if !emulator::available(TESTS) {
+    if !card::available(TESTS) {
         return;
     }
-    let setting = Setting::new();
+    let setting = setting();
     let fed_back = "reduce.error_feedback=true";
     for (codec, more) in [
         ("exact", ""),
@@ -156,8 +129,8 @@ fn codes_of_the_card_are_those_of_the_host() {
         let train = |way: &str, path: &str| {
             let shared = ["--share-gpu", "--max-steps", "3", "--set", &set, "--set", path];
             let out = format!("{codec} {more} {way}");
-            let ended = setting.start(&out, 2, &[&shared, &own[..]].concat(), &[]).succeeded();
-            (setting.made(&out), ended.stderr)
+            let ended = card::train(&setting, &out, 2, &[&shared, &own[..]].concat(), &[]).succeeded();
+            (setting.digest(&out), ended.stderr)
         };
         let (staged, said) = train("staged", "reduce.path=staged");
         assert!(said.contains(&format!("staged: {codec} sums what it has coded on the host")), "{said}");
@@ -170,12 +143,12 @@ fn codes_of_the_card_are_those_of_the_host() {
 /// The plan counts the memory of whoever codes.
 #[test]
 fn dry_runs_count_codes_where_they_are_made() {
-    if !emulator::available(TESTS) {
+    if !card::available(TESTS) {
         return;
     }
-    let setting = Setting::new();
+    let setting = setting();
     let planned = |what: &str, more: &[&str]| {
-        let printed = setting.start("out", 1, &[&["--dry-run"], more].concat(), &[]).succeeded().stdout;
+        let printed = card::train(&setting, "out", 1, &[&["--dry-run"], more].concat(), &[]).succeeded().stdout;
         let row =
             printed.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("no {what} in {printed}"));
         row.split_whitespace().last().and_then(|mb| mb.parse::<f64>().ok()).expect("a number")
@@ -203,13 +176,14 @@ fn dry_runs_count_codes_where_they_are_made() {
 /// What workers carry over goes on where it was, on any number of ranks and whoever codes.
 #[test]
 fn what_is_carried_over_outlives_a_stop() {
-    if !emulator::available(TESTS) {
+    if !card::available(TESTS) {
         return;
     }
-    let setting = Setting::new();
+    let setting = setting();
     let sets = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true", "--set"];
-    let train =
-        |out: &str, ranks, path: &str, more: &[&str]| setting.digest(out, ranks, &[&sets[..], &[path], more].concat());
+    let train = |out: &str, ranks, path: &str, more: &[&str]| {
+        digest(&setting, out, ranks, &[&sets[..], &[path], more].concat())
+    };
     let (coded, staged) = ("reduce.path=auto", "reduce.path=staged");
     let whole = train("whole", 1, coded, &[]);
     for (out, ranks, first, then) in
@@ -220,11 +194,9 @@ fn what_is_carried_over_outlives_a_stop() {
     }
     // a processor lays it out otherwise, and goes on from it
     train("processor", 2, coded, &["--max-steps", "2"]);
-    let out = setting.folder.at("processor");
-    let args =
-        ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cpu", "--resume", "auto"];
-    start(trireme(1, &[&args[..], &sets[..4]].concat())).wait(PATIENCE).succeeded();
-    assert_eq!(events(&out, "step").len(), 4);
+    let on_cpu = setting.command("processor", 1, &[&["--device", "cpu", "--resume", "auto"], &sets[..4]].concat());
+    start(on_cpu).wait(PATIENCE).succeeded();
+    assert_eq!(events(&setting.folder.at("processor"), "step").len(), 4);
 }
 
 /// A word for MPI's, which claims what it does not keep, unless the host may touch the card's memory.
@@ -236,31 +208,31 @@ fn liar() -> (&'static str, String) {
 /// The claim is tried, which ends the program by a signal; what that leaves in OUT says no to the next start.
 #[test]
 fn an_mpi_that_lies_of_device_memory_is_believed_once() {
-    if !emulator::available(TESTS) {
+    if !card::emulated("an MPI that lies of device memory") {
         return;
     }
-    let setting = Setting::new();
+    let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu"];
     let (name, library) = liar();
     let lies = [(name, library.as_str())];
-    let ended = setting.start("out", 2, &float, &lies);
+    let ended = card::train(&setting, "out", 2, &float, &lies);
     assert!(!ended.status.success() && ended.stderr.contains("the host touched device memory"), "{}", ended.stderr);
     let left = |out: &str| program::files(&setting.folder.at(out)).iter().any(|f| f.ends_with(".cuda-aware-trial"));
     assert!(left("out"), "no mark of the trial that did not come back");
     // the same MPI, asked again: not tried
     let resume = [&float[..], &["--resume", "auto"]].concat();
-    let again = setting.start("out", 2, &resume, &lies).succeeded();
+    let again = card::train(&setting, "out", 2, &resume, &lies).succeeded();
     let path = line(&again, "path ");
     for part in ["staged", "no cuda-aware: the trial of an earlier start did not come back", ".cuda-aware-trial"] {
         assert!(path.contains(part), "no {part:?} in {path}");
     }
     assert!(left("out"), "the mark must stay: the next start would try again");
-    assert_eq!(setting.made("out"), {
-        setting.start("honest", 2, &float, &[]).succeeded();
-        setting.made("honest")
+    assert_eq!(setting.digest("out"), {
+        card::train(&setting, "honest", 2, &float, &[]).succeeded();
+        setting.digest("honest")
     });
     // the same word, and the truth this time
-    let honest = setting.start("true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
+    let honest = card::train(&setting, "true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
     assert!(line(&honest, "path ").contains("MPIX_Query_cuda_support answers 1, and its sums are right"));
     assert!(!left("true"));
 }
@@ -274,22 +246,23 @@ fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
 
 #[test]
 fn ways_that_cannot_be_are_named() {
-    if !emulator::available(TESTS) {
+    if !card::emulated("ways that an MPI without CUDA leaves") {
         return;
     }
-    let setting = Setting::new();
+    let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
     // found without NCCL's own word, which it gives only after the ranks have met
-    let auto = setting.start("auto", 2, &float, &[]).succeeded();
+    let auto = card::train(&setting, "auto", 2, &float, &[]).succeeded();
     let path = line(&auto, "path ");
     for part in ["staged", "no cuda-aware: ", "no nccl: ranks share a GPU, and NCCL takes one rank a GPU only"] {
         assert!(path.contains(part), "no {part:?} in {path}");
     }
     assert!(!auto.stderr.contains("Duplicate GPU"), "NCCL was tried:\n{}", auto.stderr);
     let nccl = [&float[..], &["--set", "reduce.path=nccl"]].concat();
-    setting.start("nccl", 2, &nccl, &[]).failed(1, &["reduce.path = \"nccl\": ranks share a GPU"]);
+    card::train(&setting, "nccl", 2, &nccl, &[]).failed(1, &["reduce.path = \"nccl\": ranks share a GPU"]);
     let codes = ["--max-steps", "1", "--share-gpu", "--set", "reduce.path=cuda-aware"];
-    setting.start("codes", 2, &codes, &[]).failed(2, &["reduce.path = \"cuda-aware\"", "reduce.codec = \"exact\""]);
+    card::train(&setting, "codes", 2, &codes, &[])
+        .failed(2, &["reduce.path = \"cuda-aware\"", "reduce.codec = \"exact\""]);
     let mut cpu = trireme(2, &["train", &setting.recipe, "--data", &setting.data, "--device", "cpu"]);
     cpu.args(["--out", &setting.folder.at("cpu"), "--set", "reduce.codec=float", "--set", "reduce.path=nccl"]);
     start(cpu).wait(PATIENCE).failed(2, &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
@@ -297,13 +270,12 @@ fn ways_that_cannot_be_are_named() {
 
 #[test]
 fn doctor_tries_device_memory_in_a_job_of_its_own() {
-    if !emulator::available(TESTS) {
+    if !card::emulated("trireme doctor --cuda-aware") {
         return;
     }
     let doctor = |more: &[&str], variables: &[(&str, &str)]| {
-        let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
-        let (name, path) = emulator::library_path();
-        program.env(name, path).envs(variables.iter().copied());
+        let mut program = card::find(trireme(2, &[&["doctor", "--cuda-aware"], more].concat()));
+        program.envs(variables.iter().copied());
         start(program).wait(PATIENCE)
     };
     doctor(&[], &[]).failed(1, &["have opened the same GPU", "--share-gpu"]);

@@ -7,13 +7,15 @@ mod images;
 mod program;
 #[path = "support/remote/mod.rs"]
 mod remote;
+#[path = "support/setting.rs"]
+mod setting;
 
 use std::time::Instant;
 
-use images::Images;
 use loaders::ImageSpec;
-use program::{Ended, Folder, PATIENCE, events, on_ranks, start};
+use program::{Ended, PATIENCE, events, on_ranks, start};
 use remote::Remote;
+use setting::Setting;
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error};
 use trireme::comm;
@@ -104,87 +106,69 @@ bucket_mb = 0.2
 every = "4 steps"
 "#;
 
-struct Setting {
-    folder: Folder,
-    recipe: String,
-    data: String,
+/// 42 images: the last batch of an epoch has 2, so that two of four workers have none.
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [42, 12])
 }
 
-impl Setting {
-    /// 42 images: the last batch of an epoch has 2, so that two of four workers have none.
-    fn new() -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), ImageSpec::new(8, 8, 3), 42, 12).arg();
-        let recipe = folder.write("recipe.toml", RECIPE);
-        Self { folder, recipe, data }
-    }
+fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> Ended {
+    let [last, resume] = how;
+    let data = format!("data=\"{}\"", setting.data);
+    let out = setting.folder.at(out);
+    let case = [&[kind, &setting.recipe, &out, last, resume, &data], sets].concat().join("|");
+    let mut program = on_ranks(ranks, std::env::current_exe().expect("this program has a path"));
+    program.args(["worker", "--exact", "--ignored", "--nocapture", "-q"]).env(CASE, case);
+    start(program).wait(PATIENCE)
+}
 
-    fn start(&self, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> Ended {
-        let [last, resume] = how;
-        let data = format!("data=\"{}\"", self.data);
-        let out = self.folder.at(out);
-        let case = [&[kind, &self.recipe, &out, last, resume, &data], sets].concat().join("|");
-        let mut program = on_ranks(ranks, std::env::current_exe().expect("this program has a path"));
-        program.args(["worker", "--exact", "--ignored", "--nocapture", "-q"]).env(CASE, case);
-        start(program).wait(PATIENCE)
-    }
-
-    /// Trains to the end, and gives the digest of all that training has made and the steps' losses.
-    #[track_caller]
-    fn train(&self, kind: &str, out: &str, ranks: usize, sets: &[&str]) -> (String, Vec<String>) {
-        self.start(kind, out, ranks, ["all", ""], sets).succeeded();
-        self.outcome(out)
-    }
-
-    #[track_caller]
-    fn outcome(&self, out: &str) -> (String, Vec<String>) {
-        let out = self.folder.at(out);
-        let end = events(&out, "end");
-        let losses = events(&out, "step").iter().chain(&events(&out, "eval")).map(|e| e["loss"].to_string()).collect();
-        (end[0]["digest"].as_str().expect("a digest").to_string(), losses)
-    }
+/// Trains to the end, and gives the digest of all that training has made and the losses of steps and scores.
+#[track_caller]
+fn train(setting: &Setting, kind: &str, out: &str, ranks: usize, sets: &[&str]) -> (String, Vec<String>) {
+    run(setting, kind, out, ranks, ["all", ""], sets).succeeded();
+    let place = setting.folder.at(out);
+    let losses = events(&place, "step").iter().chain(&events(&place, "eval")).map(|e| e["loss"].to_string()).collect();
+    (setting.digest(out), losses)
 }
 
 #[test]
 fn ranks_change_nothing() {
-    let setting = Setting::new();
-    let plain = setting.train("reference", "plain", 1, &[]);
+    let setting = setting();
+    let plain = train(&setting, "reference", "plain", 1, &[]);
     for ranks in [1, 2, 4] {
-        assert_eq!(setting.train("remote", &format!("remote{ranks}"), ranks, &[]), plain, "{ranks} ranks");
+        assert_eq!(train(&setting, "remote", &format!("remote{ranks}"), ranks, &[]), plain, "{ranks} ranks");
     }
 }
 
 /// The images travel as bytes above; here they do not travel at all.
 #[test]
 fn images_that_the_device_keeps_change_nothing() {
-    let setting = Setting::new();
-    let plain = setting.train("reference", "plain", 2, &[]);
-    assert_eq!(setting.train("remote", "kept", 2, &["loader.cache=\"device\""]), plain);
+    let setting = setting();
+    let plain = train(&setting, "reference", "plain", 2, &[]);
+    assert_eq!(train(&setting, "remote", "kept", 2, &["loader.cache=\"device\""]), plain);
     let varied = ["loader.cache=\"device\"", "augment.train=[\"brightness(9)\", \"normalize\"]"];
-    let ended = setting.start("remote", "not kept", 1, ["2", ""], &varied).succeeded();
+    let ended = run(&setting, "remote", "not kept", 1, ["2", ""], &varied).succeeded();
     assert!(ended.stderr.contains("loader.cache = \"device\" has no effect"), "{}", ended.stderr);
 }
 
 #[test]
 fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
-    let setting = Setting::new();
+    let setting = setting();
     let ternary = ["reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
     let local = ["reduce.codec=\"float\"", "sync=\"local(3)\"", "workers=2"];
     let easgd = ["reduce.codec=\"float\"", "sync=\"easgd(2, 0.3)\"", "workers=2"];
     let clipped = ["reduce.codec=\"int8\"", "optimizer.clip_norm=0.5", "loader.threads=1"];
     for (i, sets) in [ternary, local, easgd, clipped].iter().enumerate() {
-        let plain = setting.train("reference", &format!("plain{i}"), 2, sets);
-        assert_eq!(setting.train("remote", &format!("remote{i}"), 2, sets), plain, "{sets:?}");
+        let plain = train(&setting, "reference", &format!("plain{i}"), 2, sets);
+        assert_eq!(train(&setting, "remote", &format!("remote{i}"), 2, sets), plain, "{sets:?}");
     }
 }
 
 #[test]
 fn a_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped() {
-    let setting = Setting::new();
+    let setting = setting();
     let sets = ["epochs=2", "reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
-    let whole = setting.train("remote", "whole", 2, &sets);
-    setting.start("remote", "parts", 2, ["4", ""], &sets).succeeded();
-    setting.start("remote", "parts", 4, ["all", "resume"], &sets).succeeded();
-    let out = setting.folder.at("parts");
-    assert_eq!(events(&out, "end").last().expect("an end")["digest"], whole.0.as_str());
+    let whole = train(&setting, "remote", "whole", 2, &sets);
+    run(&setting, "remote", "parts", 2, ["4", ""], &sets).succeeded();
+    run(&setting, "remote", "parts", 4, ["all", "resume"], &sets).succeeded();
+    assert_eq!(setting.digest("parts"), whole.0);
 }

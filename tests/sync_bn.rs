@@ -7,15 +7,17 @@ mod images;
 mod numerics;
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/setting.rs"]
+mod setting;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex};
 
-use images::{Images, THINGS};
+use images::THINGS;
 use numerics::{assert_close, cpu, magnitude, noise};
-use program::{Folder, events, run};
+use program::{Ended, PATIENCE, start};
+use setting::Setting;
 use trireme::backend::op::{Conv, Linear, Norm, Op, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Across, Backend, Error, Input};
@@ -209,30 +211,16 @@ eval = ["normalize"]
 bucket_mb = 0.1
 "#;
 
-struct Setting {
-    folder: Folder,
-    recipe: String,
-    data: String,
+fn setting() -> Setting {
+    Setting::new(RECIPE, THINGS, [83, 21])
 }
 
-impl Setting {
-    fn new() -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), THINGS, 83, 21).arg();
-        let recipe = folder.write("recipe.toml", RECIPE);
-        Self { folder, recipe, data }
-    }
-
-    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> (String, program::Ended) {
-        let out = self.folder.at(name);
-        let args = ["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
-        let ended = run(ranks, &[&args, more].concat());
-        (out, ended)
-    }
+fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Ended {
+    start(setting.command(name, ranks, &[&["--threads", "1"], more].concat())).wait(PATIENCE)
 }
 
-fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
-    let model = ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
+fn tensors(setting: &Setting, out: &str) -> BTreeMap<String, Vec<f32>> {
+    let model = ModelFile::read(&setting.folder.path().join(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
     let named =
         model.layers.into_iter().flat_map(|l| l.tensors.into_iter().map(move |t| (format!("{}.{}", l.name, t.0), t.2)));
     named.collect()
@@ -240,29 +228,29 @@ fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
 
 #[test]
 fn two_and_four_ranks_train_as_one_rank_with_the_whole_batch() {
-    let setting = Setting::new();
-    let (one, ended) = setting.train("1", 1, &[]);
-    ended.succeeded();
-    let losses = |out: &str| -> Vec<f64> { events(out, "step").iter().map(|l| l["loss"].as_f64().unwrap()).collect() };
+    let setting = setting();
+    train(&setting, "1", 1, &[]).succeeded();
     for (ranks, overlap) in [(2, "false"), (2, "true"), (4, "true")] {
         let what = format!("{ranks} ranks, overlap {overlap}");
-        let (out, ended) =
-            setting.train(&format!("{ranks}-{overlap}"), ranks, &["--set", &format!("reduce.overlap={overlap}")]);
-        ended.succeeded();
-        let (got, want) = (losses(&out), losses(&one));
+        let out = format!("{ranks}-{overlap}");
+        train(&setting, &out, ranks, &["--set", &format!("reduce.overlap={overlap}")]).succeeded();
+        let (got, want) = (setting.losses(&out), setting.losses("1"));
         assert_eq!((got.len(), want.len()), (6, 6), "{what}");
         for (step, (g, w)) in got.iter().zip(&want).enumerate() {
             assert!((g / w - 1.0).abs() < 1e-5, "{what}, loss of step {step}: expected {w}, got {g}");
         }
-        for (name, want) in tensors(&one) {
-            assert_close(&format!("{what}: {name}"), &tensors(&out)[&name], &want, 1e-5 * magnitude(&want).max(1.0));
+        for (name, want) in tensors(&setting, "1") {
+            assert_close(
+                &format!("{what}: {name}"),
+                &tensors(&setting, &out)[&name],
+                &want,
+                1e-5 * magnitude(&want).max(1.0),
+            );
         }
     }
 }
 
 #[test]
 fn several_workers_a_rank_are_refused() {
-    let setting = Setting::new();
-    let (_, ended) = setting.train("refused", 2, &["--set", "workers=4"]);
-    ended.failed(2, &["sync_bn", "4 workers on 2 ranks"]);
+    train(&setting(), "refused", 2, &["--set", "workers=4"]).failed(2, &["sync_bn", "4 workers on 2 ranks"]);
 }

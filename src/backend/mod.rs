@@ -2,6 +2,7 @@
 //! arenas. [`mod@reference`] is the oracle in plain loops, [`cpu`] runs on oneDNN. `nn` decides what runs when.
 
 mod across;
+mod algorithms;
 pub mod arena;
 mod coder;
 pub mod cpu;
@@ -15,6 +16,7 @@ pub mod update;
 pub use crate::coding::{Codes, Coding, Draw, Form, Moments, Whole};
 use crate::region::Region;
 pub use across::Across;
+pub use algorithms::Algorithms;
 pub use arena::{Arena, Slot};
 pub use coder::Coder;
 pub use error::Error;
@@ -249,6 +251,24 @@ pub struct LossSums {
     pub count: u64,
 }
 
+/// The factor of the losses of a device whose activations are of a type with a short range, and how it came to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossScale {
+    /// The factor.
+    pub scale: f32,
+    /// Good steps since it last grew.
+    pub good: u32,
+    /// Steps in a row, up to the last one, that were left out because a gradient was Inf or NaN.
+    pub bad: u32,
+    /// Steps that were left out in all.
+    pub lost: u32,
+}
+
+impl LossScale {
+    /// Below this, halving the scale has not helped: the values themselves are not finite.
+    pub const LEAST: f32 = 1.0 / 1024.0;
+}
+
 /// A sum over all ranks that devices make among themselves, beside MPI.
 pub trait Collective<B: Backend>: Send {
     /// Replaces the elements by their sums over all ranks, once all before the buffer's last [`Backend::mark`] is done; what the
@@ -308,6 +328,14 @@ pub trait Backend: Sized + 'static {
     fn coder(&self, _coding: &Coding, _workers: std::ops::Range<usize>) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
         Ok(None)
     }
+
+    /// The algorithms in use, where the device's libraries offer several for an operation.
+    fn algorithms(&self) -> Option<Algorithms> {
+        None
+    }
+
+    /// Uses these for what is planned from now on, as far as they are of such a device and run on it.
+    fn adopt(&self, _algorithms: &Algorithms) {}
 
     /// Plans one operation.
     fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
@@ -400,13 +428,13 @@ pub trait Backend: Sized + 'static {
         Ok(())
     }
 
-    /// The scale of the losses and the good steps since it last grew, where a device scales them.
-    fn loss_scale(&self) -> Result<Option<[f32; 2]>, Error> {
+    /// The scale of the losses, where a device scales them, once it is through with all that was enqueued.
+    fn loss_scale(&self) -> Result<Option<LossScale>, Error> {
         Ok(None)
     }
 
     /// Goes on with such a scale.
-    fn set_loss_scale(&self, _scale: [f32; 2]) -> Result<(), Error> {
+    fn set_loss_scale(&self, _scale: LossScale) -> Result<(), Error> {
         Ok(())
     }
 

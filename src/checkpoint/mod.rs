@@ -20,4 +20,4 @@ pub use atomic::{free_space, writable, write_text};
 pub use error::Error;
 pub use keras::Tensor;
 pub use model_file::{LayerKind, LayerWeights, ModelFile};
-pub use state_file::{Best, Progress, StateFile, Sums};
+pub use state_file::{Best, Progress, Scale, StateFile, Sums};

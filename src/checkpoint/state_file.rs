@@ -50,12 +50,25 @@ pub struct Progress {
     pub score: Option<Sums>,
     /// The best share of the first class so far, and the step that it was reached at.
     pub best: Option<Best>,
-    /// The scale of the losses and the good steps since it last grew, under f16.
-    pub loss_scale: Option<[f32; 2]>,
+    /// The scale of the losses, under f16.
+    pub loss_scale: Option<Scale>,
+    /// The device's choices of algorithms, as it wrote them; empty for one that has none.
+    pub algorithms: String,
     /// What identifies the data set.
     pub data: String,
     /// The seed, root of every random draw.
     pub seed: u64,
+}
+
+/// The scale of the losses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scale {
+    /// The factor.
+    pub scale: f32,
+    /// Good steps since it last grew.
+    pub good: u32,
+    /// Steps that were left out.
+    pub lost: u32,
 }
 
 /// Loss and hits, as sums or means.
@@ -274,9 +287,13 @@ fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
     if let Some(score) = &p.score {
         write_sums(group, "score", score)?;
     }
-    if let Some([scale, good]) = p.loss_scale {
+    if let Some(Scale { scale, good, lost }) = p.loss_scale {
         group.put_number("loss_scale", scale)?;
-        group.put_number("loss_scale_steps", good)?;
+        group.put_number("loss_scale_steps", good as f32)?;
+        group.put_number("lost_steps", lost)?;
+    }
+    if !p.algorithms.is_empty() {
+        group.put_text("algorithms", &p.algorithms)?;
     }
     if let Some(best) = p.best {
         group.put_number("best_top1", best.top1)?;
@@ -288,7 +305,12 @@ fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
 fn read_progress(group: &Group) -> Result<Progress, Error> {
     let names = group.attribute_names()?;
     let has = |name: &str| names.iter().any(|n| n == name);
-    let scale = || Ok::<_, Error>([group.number("loss_scale")?, group.number("loss_scale_steps")?]);
+    let scale = || {
+        let good = group.number::<f32>("loss_scale_steps")? as u32;
+        // older files do not tell
+        let lost = if has("lost_steps") { group.number("lost_steps")? } else { 0 };
+        Ok::<_, Error>(Scale { scale: group.number("loss_scale")?, good, lost })
+    };
     let best = || Ok::<_, Error>(Best { top1: group.number("best_top1")?, step: group.number("best_step")? });
     Ok(Progress {
         epoch: group.number("epoch")?,
@@ -299,6 +321,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         score: has("score_count").then(|| read_sums(group, "score")).transpose()?,
         best: has("best_step").then(best).transpose()?,
         loss_scale: has("loss_scale").then(scale).transpose()?,
+        algorithms: if has("algorithms") { group.text("algorithms")? } else { String::new() },
         data: group.text("data")?,
         seed: group.number("seed")?,
     })

@@ -85,6 +85,12 @@ pub struct Step {
     /// Norm of all gradients together before it was limited; only with `optimizer.clip_norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
+    /// Factor of the losses in this step, on rank 0; only with `precision = "f16"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f32>,
+    /// Steps before this one that were left out because a gradient was Inf or NaN; with `loss_scale`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_steps: Option<u32>,
 }
 
 /// One epoch of training.

@@ -1,7 +1,11 @@
-//! What is said when a loss, a gradient or a parameter is no number any more: once, by rank 0, with the ranks that it came from.
+//! What is said when something is lost: a loss, a gradient or a parameter that is no number any more, once, by rank 0, with the ranks that
+//! it came from; a card that is gone, with its place.
 
 use super::Error;
+use super::device::{Kind, OnCuda};
+use super::gpus::Card;
 use super::session::Session;
+use crate::backend::{self, LossScale};
 use crate::comm::{self, Comm};
 
 /// The loss of the step after `done`, or a parameter after it, is not finite. All ranks have seen the same sums and call this together;
@@ -26,6 +30,38 @@ pub fn in_codec(comm: &Comm, error: &comm::Error, own: f64) -> Error {
         Ok(Some(text)) => Error::Agreed { code: 1, text: format!("{error} ({text})") },
         Ok(None) => Error::Elsewhere { code: 1 },
         Err(error) => error.into(),
+    }
+}
+
+/// Under f16, a scale of the losses that was halved in vain; nothing while it helps. Ranks that step together have the same scale and
+/// call this together; others (`alone`) speak for themselves.
+pub fn underflow(session: &Session, scale: &LossScale, alone: bool) -> Option<Error> {
+    let LossScale { scale, bad, .. } = *scale;
+    if scale >= LossScale::LEAST {
+        return None;
+    }
+    let text = format!(
+        "{bad} steps in a row had gradients with Inf or NaN and were left out, although the scale of the losses was halved each time, down \
+         to {scale:e}: the values themselves are not finite in f16. The last good checkpoint stands, if there is one. Try precision = \
+         \"bf16\", a smaller schedule.base_lr, or check the data with `trireme data stats`"
+    );
+    Some(match (alone, session.is_root()) {
+        (true, _) => Error::Failed(text),
+        (false, true) => Error::Agreed { code: 1, text },
+        (false, false) => Error::Elsewhere { code: 1 },
+    })
+}
+
+/// Says where the card is that is gone, or that failed a call; the rank is said before any message. Cards come and go one by one,
+/// processors do not.
+pub fn located<K: Kind>(_: &K, error: Error, host: &str, card: Option<&Card>) -> Error {
+    let of_a_card = K::NAME == OnCuda::NAME;
+    match &error {
+        Error::Backend(backend::Error::Lost { .. } | backend::Error::Foreign { .. }) if of_a_card => {
+            let card = card.map_or(String::new(), |card| format!(", {} ({})", card.name, card.uuid));
+            Error::Failed(format!("on {host}{card}: {error}"))
+        }
+        _ => error,
     }
 }
 

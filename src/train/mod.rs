@@ -1,11 +1,12 @@
 //! Training: the loop on one screen, and what it is made of.
 //!
-//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it, `step` runs one step and
-//! `exchange` sums it over the ranks by the codec that [`reduction`] planned, on the way that `path` chose (`apart` and `rounds`: ranks that meet only now and
+//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it
+//! and `algorithms` has their devices compute alike, `step` runs one step and `exchange` sums it over the ranks by the codec that [`reduction`] planned, on the way that `path` chose (`apart` and `rounds`: ranks that meet only now and
 //! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
 //! beside training), `resume` goes on from one, `stop` listens to signals.
 
 mod across;
+mod algorithms;
 mod apart;
 pub mod bench;
 mod coded;
@@ -89,7 +90,7 @@ fn train<B: Backend>(
     let feed = feed(session, &run, &mut report)?;
     let order = run.order((at.epoch, at.step_of_epoch));
     let mut loader = feed.start(&train, &augment, Box::new(order), run.options)?;
-    let mut stepper = Stepper::new(session, &mut run, feed, (overlap, way));
+    let mut stepper = Stepper::new(session, &mut run, feed, (overlap, way))?;
     let trace = if request.trace.is_some() { Trace::start(session, request.trace_steps)? } else { Trace::default() };
     stepper.follow(&mut run, &trace);
     let mut saver = Saver::new(session, stop, request, &run)?;

@@ -11,8 +11,8 @@ use super::rounds::Rounds;
 use super::session::Session;
 use super::snapshot::{from_bytes, to_bytes};
 use super::{Error, model, saver};
-use crate::backend::{Arena, Backend, Buffer};
-use crate::checkpoint::{self, ModelFile, Progress, StateFile, Tensor};
+use crate::backend::{Algorithms, Arena, Backend, Buffer, LossScale};
+use crate::checkpoint::{self, ModelFile, Progress, Scale, StateFile, Tensor};
 use crate::nn::Graph;
 use crate::recipe::Recipe;
 
@@ -140,6 +140,11 @@ impl Head {
 }
 
 impl Resume {
+    /// Has a device use the algorithms that the run was computed with, before anything is planned.
+    pub fn adopt<B: Backend>(&self, backend: &B) {
+        backend.adopt(&Algorithms::parse(&self.head.progress.algorithms));
+    }
+
     /// Puts the checkpoint into the memory of all ranks. Collective.
     pub fn restore<B: Backend>(self, session: &Session, run: &mut Run<B>) -> Result<Progress, Error> {
         let Resume { head, state } = self;
@@ -147,7 +152,9 @@ impl Resume {
         let filled = state.as_ref().map_or(Ok(()), |state| fill(run, state, &file));
         session.agree(filled)?;
         run.optimizer.set_steps(head.progress.step);
-        head.progress.loss_scale.map_or(Ok(()), |scale| run.graph.backend().set_loss_scale(scale))?;
+        if let Some(Scale { scale, good, lost }) = head.progress.loss_scale {
+            run.graph.backend().set_loss_scale(LossScale { scale, good, bad: 0, lost })?;
+        }
         spread(session, run.graph.arenas().1)?;
         spread_values(session, run.graph.running_mut())?;
         run.optimizer.slots_mut().try_for_each(|(_, arena)| spread(session, arena))?;

@@ -12,8 +12,8 @@ use super::stop::Stop;
 use super::sums::Flags;
 use super::watch::Doing;
 use super::{Error, apart::Everyone};
-use crate::backend::Backend;
-use crate::checkpoint::{Best, ModelFile, Progress};
+use crate::backend::{Backend, LossScale};
+use crate::checkpoint::{Best, ModelFile, Progress, Scale};
 use crate::recipe::Every;
 use crate::report::{self, Reporter};
 
@@ -220,7 +220,12 @@ impl<'a, B: Backend> Saver<'a, B> {
             ..self.head.clone()
         };
         let path = path_of(&self.folder, at.step);
-        let progress = Progress { loss_scale: run.graph.backend().loss_scale()?, ..at.clone() };
+        let backend = run.graph.backend();
+        let progress = Progress {
+            loss_scale: backend.loss_scale()?.map(|LossScale { scale, good, lost, .. }| Scale { scale, good, lost }),
+            algorithms: backend.algorithms().map_or(String::new(), |algorithms| algorithms.to_string()),
+            ..at.clone()
+        };
         let waited = begin.elapsed();
         self.since = Instant::now();
         writer.write(Job { snapshot, head, progress, residuals, path, waited })

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::device::{Kind, Seat, Wanted};
 use super::evaluate::{Evaluation, Score};
+use super::gpus::Card;
 use super::model;
 use super::prepare::network;
 use super::session::Session;
 use super::stop::Stop;
-use super::{Error, cores, gpus, staging};
+use super::{Error, algorithms, cores, gpus, lost, staging};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
@@ -209,14 +210,18 @@ fn score_opened<K: Kind>(
     )?;
     let threads = request.threads.unwrap_or(kind.threads(cores.own));
     evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
-    let backend = kind.open(&Seat { threads, node_rank: session.world.node_rank, ..SEAT });
-    let planned = backend.map_err(Error::from).and_then(|b| graph(&model, b, evaluation.batch, &evaluation.sizes()));
-    let mut graph = session.agree(planned)?;
-    let cards = gpus::check(session, kind.card(graph.backend()).as_ref(), request.share_gpu)?;
+    let here = |error, card: Option<&Card>| lost::located(kind, error, &session.world.host, card);
+    let opened = kind.open(&Seat { threads, node_rank: session.world.node_rank, ..SEAT });
+    let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
+    let card = kind.card(&backend);
+    let planned =
+        |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes()).map_err(|e| here(e, card.as_ref()));
+    let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
+    let cards = gpus::check(session, card.as_ref(), request.share_gpu)?;
     if session.is_root() {
-        cards.notes.iter().for_each(|note| eprintln!("{note}"));
+        notes.iter().chain(&cards.notes).for_each(|note| eprintln!("{note}"));
     }
-    let score = evaluation.run(session, &mut graph, &Stop::default())?;
+    let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, card.as_ref()))?;
     let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let split = evaluation.split.name().to_string();
     let (epoch, step) = (model.epoch as u32, model.step);

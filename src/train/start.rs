@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::device::{Kind, OnCuda, Seat};
+use super::device::{Kind, Seat};
 use super::path::{self, Ask, Chosen};
 use super::prepare::{Place, Request, Run, Source, claim_output};
 use super::resume::{self, Head, Resume};
 use super::session::Session;
 use super::stop::Stop;
 use super::watch::Watch;
-use super::{Error, How, cores, gpus, preflight, staging};
-use crate::backend::{self, Backend};
+use super::{Error, How, algorithms, cores, gpus, lost, preflight, staging};
+use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::comm::{self, Comm, codec};
 use crate::nn::table;
-use crate::recipe::{self, Overlap, Sync};
+use crate::recipe::{self, Overlap, Recipe, Sync};
 use crate::report::{Reporter, Start};
 use loaders::Shuffle;
 
@@ -68,15 +68,14 @@ fn open(request: &Request, session: Option<&Session>) -> Result<Source, Error> {
     Source::open(recipe, &dir)
 }
 
-/// Plans the run on this rank.
-fn plan<K: Kind>(
+/// Opens this rank's device, which goes on with the algorithms of the run's checkpoint.
+fn device<K: Kind>(
     kind: &K,
-    source: Source,
+    recipe: &Recipe,
     budget: Budget,
-    place: Place,
     node_rank: usize,
-) -> Result<Run<K::Backend>, Error> {
-    let recipe = &source.recipe;
+    resume: Option<&Resume>,
+) -> Result<K::Backend, Error> {
     let integer = codec::find(&recipe.reduce.codec).is_some_and(|codec| codec.integer);
     let seat = Seat {
         threads: budget.compute,
@@ -87,7 +86,10 @@ fn plan<K: Kind>(
     };
     let backend = kind.open(&seat)?;
     path::check(&recipe.reduce.path, &recipe.reduce.codec, backend.queues())?;
-    Run::new(source, backend, place)
+    if let Some(resume) = resume {
+        resume.adopt(&backend);
+    }
+    Ok(backend)
 }
 
 /// Trains as requested on a kind of device; `started` is when the process began. A dry run gives the text to print on rank 0.
@@ -109,7 +111,8 @@ pub fn run<K: Kind>(kind: &K, request: &Request, started: Instant) -> Result<Opt
                 resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
                 let budget = Budget::new(kind, cores, request, source.recipe.loader.threads, 1);
                 let place = Place { rank: 0, ranks: 1, loader_threads: budget.loader };
-                Ok((plan(kind, source, budget, place, 0)?, budget, resume))
+                let backend = device(kind, &source.recipe, budget, 0, resume.as_ref())?;
+                Ok((Run::new(source, backend, place)?, budget, resume))
             })
         });
     } else {
@@ -148,8 +151,13 @@ fn join<K: Kind>(
     let cores = session.cores()?;
     let budget = Budget::new(kind, cores, request, source.recipe.loader.threads, ranks);
     let place = Place { rank, ranks, loader_threads: budget.loader };
-    let planned = plan(kind, source, budget, place, session.world.node_rank);
-    let run = session.agree(planned.map_err(|error| located(kind, error, session, None)))?;
+    let host = session.world.host.clone();
+    let here = |error| lost::located(kind, error, &host, None);
+    let opened = device(kind, &source.recipe, budget, session.world.node_rank, resume.as_ref());
+    let backend = session.agree(opened.map_err(here))?;
+    let planned = |backend| Run::new(source, backend, place).map_err(here);
+    let (run, notes) = algorithms::plan(session, backend, planned, |run| run.graph.backend())?;
+    session.notes.extend(notes);
     begin(kind, session, run, budget, resume, how)
 }
 
@@ -171,6 +179,8 @@ fn begin<K: Kind>(
         return session.is_root().then(|| dry_run(&run)).transpose();
     }
     let head = resume.as_ref().map(|resume| resume.head.clone());
+    let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
+    session.notes.extend(algorithms::changed(&before, run.graph.backend()));
     let equal = "program, recipe, data set, memory layout";
     let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
     let report = match session.is_root() {
@@ -206,24 +216,13 @@ fn begin<K: Kind>(
     let start = session.agree(start_event(session, &run, budget, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let facts = start.facts.into_iter().chain(resumed).chain(path).collect();
+    let algorithms = algorithms::describe(&before, run.graph.backend());
+    let facts = start.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     let card = kind.card(run.graph.backend());
-    super::train(session, run, at, (overlap, way), how, report).map_err(|error| located(kind, error, session, card))?;
+    super::train(session, run, at, (overlap, way), how, report)
+        .map_err(|error| lost::located(kind, error, &session.world.host, card.as_ref()))?;
     Ok(None)
-}
-
-/// Says where the card is that is gone, or that failed a call; the rank is said before any message. Cards come and go one by one,
-/// processors do not.
-fn located<K: Kind>(_: &K, error: Error, session: &Session, card: Option<gpus::Card>) -> Error {
-    let of_a_card = K::NAME == OnCuda::NAME;
-    match &error {
-        Error::Backend(backend::Error::Lost { .. } | backend::Error::Foreign { .. }) if of_a_card => {
-            let card = card.map_or(String::new(), |card| format!(", {} ({})", card.name, card.uuid));
-            Error::Failed(format!("on {}{card}: {error}", session.world.host))
-        }
-        _ => error,
-    }
 }
 
 /// Rank 0's way into the output folder: is there room, is it free, and then it is this run's.

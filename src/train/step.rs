@@ -7,7 +7,7 @@ use super::across::{AllRanks, Waited};
 use super::apart::Open;
 use super::exchange::Exchange;
 use super::feed::Feed;
-use super::lost::not_finite;
+use super::lost::{self, not_finite};
 use super::pace::{self, Pace, spread};
 use super::path::Way;
 use super::prepare::Run;
@@ -16,7 +16,7 @@ use super::skips::Skips;
 use super::sums::{Flags, StepSums, SumsLayout};
 use super::trace::{Lane, Trace};
 use super::watch::Doing;
-use crate::backend::Backend;
+use crate::backend::{Backend, LossScale};
 use crate::checkpoint::Progress;
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
@@ -45,13 +45,15 @@ pub struct Stepper<'a, B: Backend> {
     pub(super) open: Vec<Open>,
     /// What any rank asked for with the last step.
     pub(super) agreed: Flags,
-    /// What is to be said of records that were left out.
+    /// What is to be said of records and steps that were left out.
     pub skips: Skips,
+    /// The scale of the losses of the last step, where a device scales them.
+    pub(super) scale: Option<LossScale>,
 }
 
 impl<'a, B: Backend> Stepper<'a, B> {
     /// For a prepared run.
-    pub fn new(session: &'a Session, run: &mut Run<B>, feed: Feed, how: (bool, Way<B>)) -> Self {
+    pub fn new(session: &'a Session, run: &mut Run<B>, feed: Feed, how: (bool, Way<B>)) -> Result<Self, Error> {
         let across = Waited::default();
         if run.recipe.sync_bn && session.world.size > 1 {
             run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), across.clone())));
@@ -64,7 +66,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mine = run.division.mine.clone();
         let among = if run.rounds.is_some() { 1 } else { ranks };
         let exchange = Exchange::new(session.comm.clone(), among, how, mine, &mut run.reduction);
-        Self {
+        Ok(Self {
             session,
             exchange,
             feed,
@@ -79,7 +81,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
             open: Vec::new(),
             agreed: Flags::default(),
             skips: Skips::default(),
-        }
+            scale: run.graph.backend().loss_scale()?,
+        })
     }
 
     /// What any rank asked for with the last step.
@@ -175,10 +178,21 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let waited = loader.stats().wait;
         self.exchange.begin(at.step);
         let mut sums = self.gradients(run, loader, at.epoch, at.step_of_epoch)?;
+        self.look_at_scale(run, at.step)?;
         let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
         sums.set_pace(self.session.world.rank, Pace { data, ..self.before });
         sums.set_flags(asks);
         Ok(sums)
+    }
+
+    /// What became of the scale of the losses by the last of the steps that are `done`, which the device is through with now.
+    fn look_at_scale(&mut self, run: &Run<B>, done: u64) -> Result<(), Error> {
+        let Some(now) = run.graph.backend().loss_scale()? else { return Ok(()) };
+        if self.session.is_root() && self.scale.is_some_and(|before| now.lost > before.lost) {
+            self.skips.step(done, &now);
+        }
+        self.scale = Some(now);
+        lost::underflow(self.session, &now, run.rounds.is_some()).map_or(Ok(()), Err)
     }
 
     /// Forward and backward of this rank's workers; finished gradients go to the exchange.
@@ -269,6 +283,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
             step_ranks,
             samples: sums.samples(),
             grad_norm: None,
+            loss_scale: self.scale.map(|scale| scale.scale),
+            lost_steps: self.scale.map(|scale| scale.lost),
         }
     }
 }

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
-TESTS=(ops gradients graph golden optim cuda cuda_codecs cuda_steps cuda_runs)
+read -ra TESTS <tests/gpu/targets
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 there=$work/trireme-gpu
@@ -26,7 +26,7 @@ for line in sys.stdin:
 cp "$TARGET/debug/trireme" "$there/tests/gpu/bin/trireme"
 strip "$there/trireme" "$there"/tests/gpu/bin/*
 cp -r tests/golden "$there/tests/golden"
-cp tests/gpu/*.py tests/gpu/*.sh "$there/tests/gpu/"
+cp tests/gpu/*.py tests/gpu/*.sh tests/gpu/targets "$there/tests/gpu/"
 cp recipes/*.toml "$there/recipes/"
 
 # what the binaries need beside MPI and glibc

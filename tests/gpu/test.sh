@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-TESTS=(ops gradients graph golden optim cuda cuda_codecs cuda_steps cuda_runs)
+read -ra TESTS <tests/gpu/targets
 BIN=${TRIREME:-${CARGO_TARGET_DIR:-target}/release/trireme}
 
 if [ ! -x "$BIN" ]; then

@@ -46,8 +46,7 @@ impl Plan {
             groups: op.groups,
             precision: settings.precision,
         };
-        let handle = shared.cudnn()?;
-        let way = |direction| choose(handle, &shared.queues, &sizes, direction, settings);
+        let way = |direction| choose(shared, &sizes, direction);
         let fused = Direction::Forward { bias: op.bias, relu: op.relu };
         let plain = Direction::Forward { bias: false, relu: false };
         let (forward, apart) = match way(fused) {
@@ -126,10 +125,10 @@ impl Planned<Cuda> for Plan {
     }
 
     fn implementation(&self) -> String {
-        let engine = |p: &Prepared| p.engine.to_string();
+        let engine = |p: &Prepared| p.way.engine.to_string();
         let more = [&self.data, &self.filter].map(|p| p.as_ref().map_or("-".into(), engine));
         let apart = if self.apart { " + own bias or ReLU" } else { "" };
-        format!("cuDNN engines {}, {}, {}{apart}", self.forward.engine, more[0], more[1])
+        format!("cuDNN engines {}, {}, {}{apart}", self.forward.way.engine, more[0], more[1])
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

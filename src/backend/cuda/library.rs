@@ -75,11 +75,7 @@ impl Library {
             Library::Driver => format!("CUDA {}", dotted(driver_version()?)),
             Library::Nvrtc => format!("{}", Dotted(nvrtc_version()?)),
             Library::Cudnn => cudnn_version(),
-            Library::CublasLt => {
-                // SAFETY: the library is there; the function takes nothing.
-                let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
-                format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
-            }
+            Library::CublasLt => cublaslt_version(),
         })
     }
 }
@@ -143,6 +139,11 @@ pub fn require_all() -> Result<(), Error> {
     if built_with as i32 / 1000 > driver / 1000 {
         return too_old("the cuDNN that was found", built_with as i32 / 1000);
     }
+    // SAFETY: the library is there; the function takes nothing.
+    let built_with = unsafe { cublaslt::sys::cublasLtGetCudartVersion() } as i32;
+    if built_with / 1000 > driver / 1000 {
+        return too_old("the cuBLASLt that was found", built_with / 1000);
+    }
     Ok(())
 }
 
@@ -167,6 +168,13 @@ pub fn nvrtc_version() -> Result<(i32, i32), Error> {
 pub fn cudnn_version() -> String {
     // SAFETY: the caller has seen that the library is there; the function takes nothing.
     let v = unsafe { cudnn::sys::cudnnGetVersion() };
+    format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
+}
+
+/// Like 13.0.1; the library must be there.
+pub fn cublaslt_version() -> String {
+    // SAFETY: the caller has seen that the library is there; the function takes nothing.
+    let v = unsafe { cublaslt::sys::cublasLtGetVersion() };
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 

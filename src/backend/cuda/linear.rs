@@ -29,7 +29,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Linear, r: &Request<'_, Cuda>) -> Result<Self, Error> {
-        let (x, settings, handle) = (r.x[0], &shared.settings, shared.matmul()?);
+        let x = r.x[0];
         let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
         let after = match (op.bias, op.relu) {
             (true, true) => After::BiasRelu,
@@ -37,12 +37,20 @@ impl Plan {
             (false, true) => After::Relu,
             (false, false) => After::Nothing,
         };
-        let factor = |rows, columns, transposed| Factor { rows, columns, transposed };
-        let product = |a, b, wide, after| Product::new(handle, settings, a, b, wide, after, r.name);
+        let factor = |rows, columns| Factor { rows, columns, transposed: false };
+        let settings = &shared.settings;
+        let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
+        // one algorithm whatever the number of rows, so that every share of a batch is computed alike
+        let product = |factors, wide, after, what: &str| {
+            let of = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{after}", settings.precision);
+            Product::new(shared, factors, wide, after, (&of, n), r.name)
+        };
         // y = x w'; dw = dy' x; dx = dy w
-        let forward = product(factor(n, inputs, false), factor(outputs, inputs, true), false, after)?;
-        let filter = || product(factor(n, outputs, true), factor(n, inputs, false), true, After::Nothing);
-        let data = || product(factor(n, outputs, false), factor(outputs, inputs, false), false, After::Nothing);
+        let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
+        let turned = |f: Factor| Factor { transposed: true, ..f };
+        let forward = product([x_rows, turned(w)], false, after, "forward")?;
+        let filter = || product([turned(dy_rows), x_rows], true, After::Nothing, "gradient of the weights");
+        let data = || product([dy_rows, w], false, After::Nothing, "gradient of the input");
         let filter = r.train.then(filter).transpose()?;
         let data = (r.train && r.wants_dx).then(data).transpose()?;
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::fmt;
 
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t, cublasLtEpilogue_t as Epilogue, cublasLtMatmulAlgo_t,
@@ -10,6 +11,7 @@ use cudarc::cublaslt::sys::{
 };
 
 use super::settings::{Precision, Settings};
+use super::shared::Shared;
 use super::status::cublaslt;
 use super::stream::Stream;
 use crate::backend::Error;
@@ -66,6 +68,17 @@ pub enum After {
     /// The same, then max(., 0).
     BiasRelu,
     Relu,
+}
+
+impl fmt::Display for After {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            After::Nothing => "",
+            After::Bias => " with bias",
+            After::BiasRelu => " with bias and ReLU",
+            After::Relu => " with ReLU",
+        })
+    }
 }
 
 /// c = a b, all row-major, planned.
@@ -162,17 +175,81 @@ fn data_type(precision: Precision) -> cudaDataType_t {
     }
 }
 
+/// Result of a question about algorithms, before it is asked.
+const NO_RESULT: sys::cublasLtMatmulHeuristicResult_t = sys::cublasLtMatmulHeuristicResult_t {
+    algo: cublasLtMatmulAlgo_t { data: [0; 8] },
+    workspaceSize: 0,
+    state: sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS,
+    wavesCount: 0.0,
+    reserved: [0; 4],
+};
+
+/// An algorithm and its work space in bytes.
+type Algorithm = (cublasLtMatmulAlgo_t, usize);
+
+/// The algorithm as a text: its eight words, which cuBLASLt's manual allows to be kept for the same version.
+fn print(algorithm: &cublasLtMatmulAlgo_t) -> String {
+    algorithm.data.map(|word| format!("{word:x}")).join(" ")
+}
+
+fn parse(text: &str) -> Option<cublasLtMatmulAlgo_t> {
+    let words: Option<Vec<u64>> = text.split(' ').map(|word| u64::from_str_radix(word, 16).ok()).collect();
+    Some(cublasLtMatmulAlgo_t { data: words?.try_into().ok()? })
+}
+
+/// Asks cuBLASLt for the best algorithm; `name` is for messages.
+fn propose(
+    handle: &Handle,
+    desc: &MatmulDesc,
+    layouts: &[Layout; 3],
+    settings: &Settings,
+    name: &str,
+) -> Result<Algorithm, Error> {
+    let wish = Wish::new(settings)?;
+    let (mut found, mut count) = (NO_RESULT, 0);
+    // SAFETY: handle and descriptors live, and there is room for the one result that is asked for.
+    let status = unsafe {
+        let [b, a, c] = layouts.each_ref().map(|l| l.0);
+        sys::cublasLtMatmulAlgoGetHeuristic(handle.0, desc.0, b, a, c, c, wish.0, 1, &mut found, &mut count)
+    };
+    cublaslt(status, "cublasLtMatmulAlgoGetHeuristic", name)?;
+    if count < 1 {
+        let why = format!("cuBLASLt has no algorithm for this product on this card, in {}", settings.precision);
+        return Err(Error::Unsupported { op: name.into(), why });
+    }
+    Ok((found.algo, found.workspaceSize))
+}
+
+/// An algorithm that was chosen before, if it runs.
+fn again(
+    handle: &Handle,
+    desc: &MatmulDesc,
+    layouts: &[Layout; 3],
+    settings: &Settings,
+    text: &str,
+) -> Option<Algorithm> {
+    let (algorithm, mut found) = (parse(text)?, NO_RESULT);
+    // SAFETY: handle and descriptors live; cuBLASLt checks what the algorithm says.
+    let status = unsafe {
+        let [b, a, c] = layouts.each_ref().map(|l| l.0);
+        sys::cublasLtMatmulAlgoCheck(handle.0, desc.0, b, a, c, c, &algorithm, &mut found)
+    };
+    let runs = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && found.workspaceSize <= settings.workspace;
+    runs.then_some((algorithm, found.workspaceSize))
+}
+
 impl Product {
-    /// Plans c = a b, with c in the settings' precision, or in f32 (`wide`); `name` is for messages.
+    /// Plans c = a b, with c in the settings' precision, or in f32 (`wide`), by the algorithm that is in use for
+    /// the operation `of` over n images; `name` is for messages.
     pub fn new(
-        handle: &Handle,
-        settings: &Settings,
-        a: Factor,
-        b: Factor,
+        shared: &Shared,
+        [a, b]: [Factor; 2],
         wide: bool,
         after: After,
+        (of, n): (&str, usize),
         name: &str,
     ) -> Result<Self, Error> {
+        let (handle, settings) = (shared.matmul()?, &shared.settings);
         let ((rows, inner), (_, columns)) = (a.size(), b.size());
         let kind = data_type(settings.precision);
         let out = if wide { cudaDataType_t::CUDA_R_32F } else { kind };
@@ -200,28 +277,14 @@ impl Product {
             Layout::new(kind, a.rows, a.columns)?,
             Layout::new(out, rows, columns)?,
         ];
-        let wish = Wish::new(settings)?;
-        let mut found: [sys::cublasLtMatmulHeuristicResult_t; 1] = [sys::cublasLtMatmulHeuristicResult_t {
-            algo: cublasLtMatmulAlgo_t { data: [0; 8] },
-            workspaceSize: 0,
-            state: sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS,
-            wavesCount: 0.0,
-            reserved: [0; 4],
-        }];
-        let mut count = 0;
-        // SAFETY: handle and descriptors live, and there is room for as many results as asked for.
-        let status = unsafe {
-            let [b, a, c] = layouts.each_ref().map(|l| l.0);
-            sys::cublasLtMatmulAlgoGetHeuristic(handle.0, desc.0, b, a, c, c, wish.0, 1, found.as_mut_ptr(), &mut count)
-        };
         let name = format!("{name} ({rows} x {inner} x {columns})");
-        cublaslt(status, "cublasLtMatmulAlgoGetHeuristic", &name)?;
-        if count < 1 {
-            let why = format!("cuBLASLt has no algorithm for this product on this card, in {}", settings.precision);
-            return Err(Error::Unsupported { op: name, why });
-        }
-        let [found] = found;
-        Ok(Self { desc, layouts, algorithm: found.algo, workspace: found.workspaceSize, bias: Cell::new(0), name })
+        let (algorithm, workspace) = shared.chosen.get(
+            of,
+            n,
+            |text| again(handle, &desc, &layouts, settings, text),
+            || propose(handle, &desc, &layouts, settings, &name).map(|found| (print(&found.0), found)),
+        )?;
+        Ok(Self { desc, layouts, algorithm, workspace, bias: Cell::new(0), name })
     }
 
     /// Bytes of work space.
@@ -273,5 +336,19 @@ impl Product {
             )
         };
         cublaslt(status, "cublasLtMatmul", &self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algorithms_survive_as_text() {
+        let algorithm = cublasLtMatmulAlgo_t { data: [1, u64::MAX, 0, 7, 0, 0, 0, 0x1f] };
+        assert_eq!(parse(&print(&algorithm)).map(|a| a.data), Some(algorithm.data));
+        for odd in ["", "1 2 3", "1 2 3 4 5 6 7 x", "1 2 3 4 5 6 7 8 9"] {
+            assert!(parse(odd).is_none(), "{odd:?}");
+        }
     }
 }

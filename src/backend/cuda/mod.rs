@@ -3,6 +3,7 @@
 //!
 //! NVIDIA's libraries are looked up when a card is asked for, so one binary runs with and without them.
 
+mod algorithms;
 mod bias;
 mod cache;
 mod codec;
@@ -44,8 +45,8 @@ pub use settings::{Precision, Settings};
 
 use super::op::{Op, Shape};
 use super::{
-    Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossSums, Norms, Planned, Request,
-    Start, Stretch, TensorDesc, Update,
+    Algorithms, Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossScale, LossSums,
+    Norms, Planned, Request, Start, Stretch, TensorDesc, Update,
 };
 use context::Context;
 use kernels::Arg::{At, U64};
@@ -160,6 +161,14 @@ impl Backend for Cuda {
 
     fn coder(&self, coding: &Coding, workers: Range<usize>) -> Result<Option<Box<dyn Coder<Self>>>, Error> {
         Ok(Some(Box::new(codec::Coder::new(&self.shared, coding, workers)?)))
+    }
+
+    fn algorithms(&self) -> Option<Algorithms> {
+        Some(self.shared.chosen.used())
+    }
+
+    fn adopt(&self, algorithms: &Algorithms) {
+        self.shared.chosen.adopt(algorithms);
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
@@ -315,24 +324,17 @@ impl Backend for Cuda {
         update::inspect(&self.shared, gradients)
     }
 
-    fn loss_scale(&self) -> Result<Option<[f32; 2]>, Error> {
+    fn loss_scale(&self) -> Result<Option<LossScale>, Error> {
         if self.shared.settings.precision != Precision::F16 {
             return Ok(None);
         }
-        let blocks = self.shared.blocks.borrow();
-        let (mut scale, mut state) = ([0.0], [0.0]);
-        blocks.scale.read(0, &mut scale)?;
-        blocks.scale_state.read(0, &mut state)?;
-        // a count, in an integer's bits
-        Ok(Some([scale[0], state[0].to_bits() as f32]))
+        self.shared.settle()?;
+        Ok(Some(self.shared.blocks.borrow().scale()))
     }
 
-    fn set_loss_scale(&self, [scale, good]: [f32; 2]) -> Result<(), Error> {
-        let mut blocks = self.shared.blocks.borrow_mut();
+    fn set_loss_scale(&self, scale: LossScale) -> Result<(), Error> {
         self.shared.settle()?;
-        blocks.set_scale(&self.shared.queues, scale)?;
-        self.shared.settle()?;
-        blocks.scale_state.write(0, &[f32::from_bits(good as u32)])
+        self.shared.blocks.borrow_mut().set_scale(scale)
     }
 
     fn update(

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use super::memory::{CudaBuf, Inlet, Pinned, Queues};
 use super::settings::Precision;
-use crate::backend::{Buffer, Error};
+use crate::backend::{Buffer, Error, LossScale};
 
 /// Scale of the losses at the start, under f16.
 pub const FIRST_SCALE: f32 = 65_536.0;
 /// Steps without Inf or NaN after which it doubles.
 pub const GROWTH_INTERVAL: u32 = 2_000;
-/// Below this, halving it has not helped: the values themselves are not finite.
-pub const LEAST_SCALE: f32 = 1.0 / 1024.0;
 
 /// See the module.
 pub struct PassBlocks {
@@ -36,9 +34,9 @@ pub struct PassBlocks {
     pub not_finite: CudaBuf,
     /// Scale of the losses, and its inverse for the gradients at hand.
     pub scale: CudaBuf,
-    /// Good steps in a row, whether this step is left out, bad steps in a row, and whether any gradient is bad.
+    /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,
-    /// The scale and state as the host sees them, after the last settling.
+    /// What of it the host sees, after the last settling.
     pub scale_seen: Pinned<f32>,
 }
 
@@ -58,20 +56,28 @@ impl PassBlocks {
             hits: CudaBuf::zeroed(queues, 64, "hits")?,
             not_finite: CudaBuf::zeroed(queues, 4, "a flag")?,
             scale: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
-            scale_state: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
+            scale_state: CudaBuf::zeroed(queues, 8, "the loss's scale")?,
             scale_seen: Pinned::new(queues.context(), 4, "the loss's scale")?,
         };
         let first = if precision == Precision::F16 { FIRST_SCALE } else { 1.0 };
-        blocks.set_scale(queues, first)?;
-        queues.compute.wait()?;
+        blocks.set_scale(LossScale { scale: first, ..LossScale::default() })?;
         Ok(blocks)
     }
 
-    /// Starts the scale of the losses over.
-    pub fn set_scale(&mut self, queues: &Arc<Queues>, scale: f32) -> Result<(), Error> {
-        self.scale_seen.as_mut_slice()[..2].copy_from_slice(&[scale, 1.0 / scale]);
-        self.scale_seen.send(2, self.scale.address(), &queues.compute)?;
-        self.scale_state.clear()
+    /// The scale of the losses, after the last settling.
+    pub fn scale(&self) -> LossScale {
+        let seen = self.scale_seen.as_slice();
+        LossScale { scale: seen[0], good: seen[1] as u32, bad: seen[2] as u32, lost: seen[3] as u32 }
+    }
+
+    /// Goes on with such a scale; waits for the card before and after.
+    pub fn set_scale(&mut self, to: LossScale) -> Result<(), Error> {
+        let LossScale { scale, good, bad, lost } = to;
+        self.scale.write(0, &[scale, 1.0 / scale])?;
+        // counts, in integers' bits
+        self.scale_state.write(0, &[good, 0, bad, 0, lost].map(f32::from_bits))?;
+        self.scale_seen.as_mut_slice().copy_from_slice(&[scale, good as f32, bad as f32, lost as f32]);
+        Ok(())
     }
 
     /// Makes room for passes over so many rows; tells whether anything moved.

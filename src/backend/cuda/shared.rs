@@ -4,9 +4,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
+use super::algorithms::Chosen;
 use super::context::Context;
 use super::cudnn;
 use super::kernels::{Arg, Kernels, THREADS};
+use super::library;
 use super::matmul;
 use super::memory::{CudaBuf, Inlet, Pinned, Queues};
 use super::pass::PassBlocks;
@@ -21,6 +23,7 @@ const BLOCKS: u32 = 8;
 pub struct Shared {
     pub queues: Arc<Queues>,
     pub settings: Settings,
+    pub chosen: Chosen,
     kernels: Arc<Kernels>,
     cudnn: OnceCell<cudnn::Handle>,
     matmul: OnceCell<matmul::Handle>,
@@ -41,9 +44,11 @@ impl Shared {
         let queues = Queues::new(context)?;
         let kernels = Arc::new(Kernels::load(context, settings.precision)?);
         let blocks = PassBlocks::new(&queues, settings.precision)?;
+        let libraries = format!("cuDNN {}, cuBLASLt {}", library::cudnn_version(), library::cublaslt_version());
         Ok(Self {
             queues,
             settings,
+            chosen: Chosen::new(format!("{}, {libraries}", context.card.name)),
             kernels,
             cudnn: OnceCell::new(),
             matmul: OnceCell::new(),

@@ -1,5 +1,6 @@
 // The stand-in cuBLASLt: matrix products in plain loops, f64 sums, with the epilogues bias, ReLU and bias gradients. Attributes are
 // checked by size, as cuBLASLt does.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -112,7 +113,8 @@ __attribute__((target_clones("arch=haswell", "default"))) static void add_scaled
     for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
-static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b, float beta, CUdeviceptr c, CUdeviceptr d, uint64_t first) {
+static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b, float beta, CUdeviceptr c, CUdeviceptr d, uint64_t first,
+                     bool odd) {
     Element in, out, kept;
     element_of(p.a.type, in), element_of(p.d.type, out), element_of(p.desc.bias_type < 0 ? p.d.type : p.desc.bias_type, kept);
     bool rounds = p.desc.compute == COMPUTE_FAST_TF32 && in == Element::F32;
@@ -139,6 +141,7 @@ static void multiply(const Product& p, float alpha, CUdeviceptr a, CUdeviceptr b
         }
         for (uint64_t m = 0; m < p.m; ++m) {
             float value = (float)(alpha * column[m]);
+            if (odd) value = std::nextafter(value, 2 * value);
             if (beta != 0) value += beta * read(reinterpret_cast<const void*>(c), out, p.at(p.c, m, n));
             if (p.desc.epilogue == EPILOGUE_BIAS || p.desc.epilogue == EPILOGUE_RELU_BIAS) value += read(bias, kept, m);
             if ((p.desc.epilogue == EPILOGUE_RELU || p.desc.epilogue == EPILOGUE_RELU_BIAS) && value < 0) value = 0;
@@ -237,7 +240,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(Preference* preference, int 
     }
 }
 
-/// Two algorithms: a split product whose parts are added in place, in an order that is chance, and a plain one with work space.
+/// Two algorithms: a split product whose parts are added in place, in an order that is chance, and a plain one with work space. Some
+/// versions have another plain one (3), all of whose results differ in their last bit.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtContext* handle, MatmulDesc* desc, Layout* a, Layout* b, Layout* c, Layout* d,
                                               Preference* preference, int room, Heuristic* to, int* count) {
     if (!handle || !to || !count || room < 1) return complain(INVALID_VALUE, "a heuristic without a handle or room");
@@ -248,8 +252,20 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtContext* handle, MatmulDes
     if (wish.reductions & REDUCE_IN_PLACE) to[(*count)++] = {{{1, fingerprint(p)}}, 0, OK, 0.5f, {}};
     if (*count < room) {
         size_t space = (wish.reductions & REDUCE_COMPUTE_TYPE) && wish.workspace >= 512 ? 512 : 0;
-        to[(*count)++] = {{{2, fingerprint(p), space, wish.alignment[0], wish.alignment[1], wish.alignment[3]}}, space, OK, 1.0f, {}};
+        const char* preference = getenv("TRIREME_EMULATED_PREFERENCE");
+        uint64_t plain = preference && !strcmp(preference, "reverse") ? 3 : 2;
+        to[(*count)++] = {{{plain, fingerprint(p), space, wish.alignment[0], wish.alignment[1], wish.alignment[3]}}, space, OK, 1.0f, {}};
     }
+    return OK;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtContext* handle, MatmulDesc* desc, Layout* a, Layout* b, Layout* c, Layout* d,
+                                       const Algorithm* algorithm, Heuristic* to) {
+    if (!handle || !algorithm || !to) return complain(INVALID_VALUE, "a check without a handle, an algorithm or room");
+    Product p;
+    if (cublasStatus_t s = understand(desc, a, b, c, d, p)) return s;
+    if (algorithm->data[0] < 1 || algorithm->data[0] > 3 || algorithm->data[1] != fingerprint(p)) return NOT_SUPPORTED;
+    *to = {*algorithm, algorithm->data[0] == 1 ? 0 : algorithm->data[2], OK, 1.0f, {}};
     return OK;
 }
 
@@ -264,7 +280,7 @@ cublasStatus_t cublasLtMatmul(cublasLtContext* handle, MatmulDesc* desc, const f
     Algorithm plain{{2, fingerprint(p), 0, 1, 1, 1}};
     if (!algorithm) algorithm = &plain;
     if (algorithm->data[1] != fingerprint(p)) return complain(INVALID_VALUE, "an algorithm of another product", (long)algorithm->data[0]);
-    size_t needed = algorithm->data[0] == 2 ? algorithm->data[2] : 0;
+    size_t needed = algorithm->data[0] == 1 ? 0 : algorithm->data[2];
     if (needed > space || (needed && !on_device(workspace, needed))) return complain(INVALID_VALUE, "a work space too small", (long)space);
     Element in, out, kept;
     element_of(p.a.type, in), element_of(p.d.type, out), element_of(p.desc.bias_type < 0 ? p.d.type : p.desc.bias_type, kept);
@@ -280,10 +296,10 @@ cublasStatus_t cublasLtMatmul(cublasLtContext* handle, MatmulDesc* desc, const f
     if (takes_bias && !on_device(p.desc.bias, biases)) return complain(INVALID_VALUE, "no bias", (long)p.desc.bias);
     static uint64_t runs = 0;
     float alpha_now = *alpha, beta_now = *beta;
-    bool in_place = algorithm->data[0] == 1;
+    bool in_place = algorithm->data[0] == 1, odd = algorithm->data[0] == 3;
     CUresult enqueued = enqueue(stream, "cuBLASLt's product", [=] {
         if (needed) memset(reinterpret_cast<void*>(workspace), 0xff, needed);
-        multiply(p, alpha_now, a, b, beta_now, c, d, in_place ? ++runs % p.k : 0);
+        multiply(p, alpha_now, a, b, beta_now, c, d, in_place ? ++runs % p.k : 0, odd);
     });
     return enqueued ? EXECUTION_FAILED : OK;
 }

@@ -54,7 +54,8 @@ const Rule RULES[] = {
     {HEURISTICS, HEUR_GRAPH, DESCRIPTOR, 1, 1, GRAPH}, {HEURISTICS, HEUR_MODE_NAME, HEUR_MODE, 1, 1, NONE},
     {HEURISTICS, HEUR_SM_COUNT, INT32, 1, 1, NONE},
     {ENGINE, ENGINE_GRAPH, DESCRIPTOR, 1, 1, GRAPH}, {ENGINE, ENGINE_INDEX, INT64, 1, 1, NONE},
-    {ENGINE_CONFIG, CONFIG_ENGINE, DESCRIPTOR, 1, 1, ENGINE},
+    {ENGINE_CONFIG, CONFIG_ENGINE, DESCRIPTOR, 1, 1, ENGINE}, {ENGINE_CONFIG, CONFIG_KNOBS, DESCRIPTOR, 0, 64, KNOB_CHOICE},
+    {KNOB_CHOICE, KNOB_CHOICE_TYPE, KNOB_TYPE, 1, 1, NONE}, {KNOB_CHOICE, KNOB_CHOICE_VALUE, INT64, 1, 1, NONE},
     {PLAN, PLAN_HANDLE, HANDLE, 1, 1, NONE}, {PLAN, PLAN_CONFIG, DESCRIPTOR, 1, 1, ENGINE_CONFIG},
     {VARIANT_PACK, PACK_IDS, INT64, 0, 64, NONE}, {VARIANT_PACK, PACK_POINTERS, VOID_PTR, 0, 64, NONE},
     {VARIANT_PACK, PACK_WORKSPACE, VOID_PTR, 1, 1, NONE},
@@ -132,6 +133,16 @@ Status get(const Descriptor& d, int name, Type type, int64_t room, int64_t* coun
         case CONFIG_ENGINE:
             if (d.kind != ENGINE_CONFIG || type != DESCRIPTOR) break;
             return fill(ENGINE, 1, room, count, to, [&](Descriptor& c, size_t) { copy(c, d.engine); });
+        case CONFIG_KNOBS:
+            if (d.kind != ENGINE_CONFIG || type != DESCRIPTOR) break;
+            // as cuDNN: no more are counted than there is room for
+            return fill(KNOB_CHOICE, d.engine.knob < 0 || room < 1 ? 0 : 1, room, count, to, [&](Descriptor& c, size_t) { copy(c, d.engine); });
+        case KNOB_CHOICE_TYPE:
+            if (d.kind != KNOB_CHOICE) break;
+            return give<int>({KNOB_TILE_SIZE}, KNOB_TYPE, type, room, count, to);
+        case KNOB_CHOICE_VALUE:
+            if (d.kind != KNOB_CHOICE) break;
+            return give<int64_t>({d.engine.knob}, INT64, type, room, count, to);
         case CONFIG_WORKSPACE:
         case PLAN_WORKSPACE:
             if (d.kind != (name == PLAN_WORKSPACE ? PLAN : ENGINE_CONFIG)) break;
@@ -238,7 +249,7 @@ cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, CUstream* to) {
 
 cudnnStatus_t cudnnBackendCreateDescriptor(int kind, cudnnBackendDescriptor_t* to) {
     switch (kind) {
-        case POINTWISE: case CONVOLUTION: case ENGINE: case ENGINE_CONFIG: case HEURISTICS: case PLAN: case OP_FORWARD: case OP_FILTER:
+        case POINTWISE: case CONVOLUTION: case ENGINE: case ENGINE_CONFIG: case HEURISTICS: case PLAN: case KNOB_CHOICE: case OP_FORWARD: case OP_FILTER:
         case OP_DATA: case OP_POINTWISE: case GRAPH: case VARIANT_PACK: case TENSOR:
             *to = new std::shared_ptr<Descriptor>(new Descriptor);
             (**to)->kind = (Kind)kind;

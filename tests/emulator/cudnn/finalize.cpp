@@ -162,6 +162,19 @@ static Status finalize_plan(Descriptor& d) {
     return SUCCESS;
 }
 
+/// The engine as its knobs are turned.
+static Status finalize_config(Descriptor& d) {
+    if (Status s = require(d, "a configuration", {CONFIG_ENGINE})) return s;
+    d.problem = d.child(CONFIG_ENGINE)->problem, d.engine = d.child(CONFIG_ENGINE)->engine;
+    for (auto& choice : d.values[CONFIG_KNOBS].descriptors) {
+        int64_t value = choice->one<int64_t>(KNOB_CHOICE_VALUE, 0);
+        if (choice->one<int>(KNOB_CHOICE_TYPE, -1) != KNOB_TILE_SIZE || d.engine.knob < 0 || value < 0 || value > 1)
+            return complain(NOT_SUPPORTED, "engine %ld has no such knob, or not this value", (long)d.engine.index);
+        d.engine.knob = value;
+    }
+    return SUCCESS;
+}
+
 static Status finalize_engine(Descriptor& d) {
     if (Status s = require(d, "an engine", {ENGINE_GRAPH, ENGINE_INDEX})) return s;
     d.problem = d.child(ENGINE_GRAPH)->problem;
@@ -182,10 +195,8 @@ Status finalize(Descriptor& d) {
         case GRAPH: s = finalize_graph(d); break;
         case HEURISTICS: s = finalize_heuristics(d); break;
         case ENGINE: s = finalize_engine(d); break;
-        case ENGINE_CONFIG:
-            s = require(d, "a configuration", {CONFIG_ENGINE});
-            if (!s) d.problem = d.child(CONFIG_ENGINE)->problem, d.engine = d.child(CONFIG_ENGINE)->engine;
-            break;
+        case ENGINE_CONFIG: s = finalize_config(d); break;
+        case KNOB_CHOICE: s = require(d, "a knob's choice", {KNOB_CHOICE_TYPE, KNOB_CHOICE_VALUE}); break;
         case PLAN: s = finalize_plan(d); break;
         case VARIANT_PACK:
             s = require(d, "a variant pack", {PACK_IDS, PACK_POINTERS});

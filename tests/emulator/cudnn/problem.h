@@ -55,8 +55,11 @@ struct Engine {
     /// Whether f32 factors are rounded to TF32.
     bool rounds;
     int64_t workspace;
+    /// Value of its only knob, which changes the last bit of every result; -1 for an engine without.
+    int64_t knob = -1;
 };
 
+/// In the order of preference.
 std::vector<Engine> engines(const Problem& problem);
 /// Enqueued work: `memory` has the address of every real tensor by its name.
 void run(const Problem& problem, const Engine& engine, const std::map<int64_t, CUdeviceptr>& memory, CUdeviceptr workspace);

@@ -12,19 +12,17 @@ use super::super::settings::{Precision, Settings};
 use super::super::status::cudnn;
 use super::convolution::{Graph, Tensor};
 use super::descriptor::{Address, Descriptor, Note};
+use super::way::Way;
 use super::{Convolution, Device, Direction, Handle};
 use crate::backend::Error;
-
-/// Ways that are made ready to be timed against each other.
-const MOST: usize = 12;
 
 /// One way to run a graph, ready to run.
 pub struct Prepared {
     plan: Descriptor,
-    _config: Descriptor,
+    _config: (Descriptor, Vec<Descriptor>),
     _graph: Rc<Graph>,
-    /// cuDNN's number of the engine.
-    pub engine: i64,
+    /// What names it in another process.
+    pub way: Way,
     /// Bytes of work space.
     pub workspace: usize,
     /// The addresses of its last run, made ready.
@@ -55,7 +53,13 @@ fn proposals(device: &Device<'_>, graph: &Graph, mode: Mode) -> Result<Vec<Descr
     heuristics.get_all(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, None)
 }
 
-fn prepare(device: &Device<'_>, graph: &Rc<Graph>, config: Descriptor, engine: i64) -> Result<Prepared, Error> {
+/// Makes a way ready; `config` comes with what it refers to.
+fn prepare(
+    device: &Device<'_>,
+    graph: &Rc<Graph>,
+    config: (Descriptor, Vec<Descriptor>),
+    way: Way,
+) -> Result<Prepared, Error> {
     let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
     match device {
         Device::Card(_) => {
@@ -63,57 +67,78 @@ fn prepare(device: &Device<'_>, graph: &Rc<Graph>, config: Descriptor, engine: i
         }
         Device::Described(properties) => plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[properties])?,
     }
-    plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
+    plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config.0])?;
     plan.finalize("a convolution's plan")?;
     let mut workspace = [0i64];
     plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, &mut workspace)?;
     let workspace = workspace[0].max(0) as usize;
-    Ok(Prepared { plan, _config: config, _graph: graph.clone(), engine, workspace, pack: RefCell::default() })
+    Ok(Prepared { plan, _config: config, _graph: graph.clone(), way, workspace, pack: RefCell::default() })
 }
 
-/// The ways that the settings allow, at most [`MOST`], in cuDNN's order; an error where there is none.
+/// The ways that the settings allow, at most so many, in cuDNN's order; an error where there is none.
 pub fn candidates(
     device: &Device<'_>,
     what: &Convolution,
     direction: Direction,
     settings: &Settings,
+    most: usize,
 ) -> Result<Vec<Prepared>, Error> {
     let graph = Rc::new(what.graph(direction, device)?);
     let mut found = Vec::new();
     let (mut forbidden, mut large, mut failed) = (0, 0, 0);
     for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-        // a heuristic that knows nothing of such a graph says so by an error
-        for config in proposals(device, &graph, mode).unwrap_or_default() {
-            if found.len() == MOST {
+        let proposed = match proposals(device, &graph, mode) {
+            Err(lost @ Error::Lost { .. }) => return Err(lost),
+            // a heuristic that knows nothing of such a graph says so by an error
+            other => other.unwrap_or_default(),
+        };
+        for config in proposed {
+            if found.len() == most {
                 return Ok(found);
             }
-            let engines =
-                config.get_all(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, Some(1))?;
-            let Some(engine) = engines.first() else { continue };
-            let (mut index, mut notes) = ([0i64], [Note(0); 32]);
-            engine.get(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &mut index)?;
+            let Some((way, engine)) = Way::of(&config)? else { continue };
+            let mut notes = [Note(0); 32];
             let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?.min(notes.len());
             let notes: Vec<u32> = notes[..count].iter().map(|n| n.0).collect();
             if !allowed(&notes, what.precision, settings) {
                 forbidden += 1;
                 continue;
             }
-            match prepare(device, &graph, config, index[0]) {
+            match prepare(device, &graph, (config, vec![engine]), way) {
                 Ok(way) if way.workspace <= settings.workspace => found.push(way),
                 Ok(_) => large += 1,
+                Err(lost @ Error::Lost { .. }) => return Err(lost),
                 Err(_) => failed += 1,
             }
         }
     }
     if found.is_empty() {
         let why = format!(
-            "cuDNN has no way to run {what:?} ({direction:?}): the settings forbid {forbidden} of its engines, {large} need more \
+            "cuDNN has no way to run {what} ({direction}) over {} images: the settings forbid {forbidden} of its engines, {large} need more \
              than {} MB of work space, {failed} do not run on this card",
+            what.n,
             settings.workspace >> 20
         );
         return Err(Error::Unsupported { op: "convolution".into(), why });
     }
     Ok(found)
+}
+
+/// A way that was chosen before, under the same settings; an error where it does not run.
+pub fn again(
+    device: &Device<'_>,
+    what: &Convolution,
+    direction: Direction,
+    settings: &Settings,
+    way: Way,
+) -> Result<Prepared, Error> {
+    let graph = Rc::new(what.graph(direction, device)?);
+    let prepared = prepare(device, &graph, way.config(device, &graph)?, way)?;
+    if prepared.workspace > settings.workspace {
+        let why = format!("{} bytes of work space are too many", prepared.workspace);
+        return Err(Error::Unsupported { op: "convolution".into(), why });
+    }
+    Ok(prepared)
 }
 
 impl Prepared {

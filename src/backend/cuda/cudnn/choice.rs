@@ -1,95 +1,113 @@
-//! Which of cuDNN's ways is the fastest: timed once for each shape on the tensors' own sizes, kept in a file for each card and version
-//! of cuDNN. Where bits must come out again, no clock decides: then it is cuDNN's own first proposal.
+//! Which of cuDNN's ways a convolution takes. Where bits must come out again, no clock decides: it is cuDNN's own first proposal. Else
+//! the fastest, timed once for each shape on the tensors' own sizes and kept in a file for each card and version of cuDNN.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::super::memory::{CudaBuf, Queues};
-use super::super::settings::{Precision, Settings};
+use super::super::memory::CudaBuf;
+use super::super::settings::Precision;
+use super::super::shared::Shared;
 use super::super::{cache, library};
-use super::candidates::{Prepared, candidates};
-use super::{Convolution, Device, Direction, Handle, Tensor};
+use super::candidates::{Prepared, again, candidates};
+use super::way::Way;
+use super::{Convolution, Device, Direction, Tensor};
 use crate::backend::{Buffer, Error};
-use std::sync::Arc;
+
+/// Ways that are timed against each other.
+const MOST: usize = 12;
 
 /// Runs of each way that are timed together, after one that is not.
 const RUNS: u32 = 3;
 
-/// The fastest ways that are known: for each shape the place among the candidates, and the engine's number.
-pub struct Choices {
+/// The fastest ways that are known, by what they compute, the number of images included.
+pub struct Fastest {
     file: Option<PathBuf>,
-    known: BTreeMap<String, (usize, i64)>,
+    known: RefCell<BTreeMap<String, Way>>,
 }
 
-impl Choices {
+impl Fastest {
     /// From the file for this card.
     pub fn load(card: &str) -> Self {
         let name: String = card.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let name = format!("convolutions-{name}-cudnn-{}.txt", library::cudnn_version());
+        let name = format!("engines-{name}-cudnn-{}.txt", library::cudnn_version());
         let file = cache::folder().map(|folder| folder.join(name));
-        let text = file.as_deref().and_then(cache::read).and_then(|b| String::from_utf8(b).ok()).unwrap_or_default();
-        Self { file, known: parse(&text) }
+        let known = file.as_deref().map(read).unwrap_or_default();
+        Self { file, known: RefCell::new(known) }
     }
 
-    fn note(&mut self, key: String, place: usize, engine: i64) {
-        self.known.insert(key, (place, engine));
+    fn get(&self, what: &str) -> Option<Way> {
+        self.known.borrow().get(what).cloned()
+    }
+
+    fn note(&self, what: String, way: Way) {
+        let mut known = self.known.borrow_mut();
+        known.insert(what, way);
         if let Some(file) = &self.file {
-            // what other ranks have found meanwhile stays
-            let others = cache::read(file).and_then(|b| String::from_utf8(b).ok()).map(|t| parse(&t));
-            for (key, choice) in others.unwrap_or_default() {
-                self.known.entry(key).or_insert(choice);
-            }
-            cache::write(file, print(&self.known).as_bytes());
+            // what other processes have found meanwhile stays
+            read(file).into_iter().for_each(|(what, way)| {
+                known.entry(what).or_insert(way);
+            });
+            cache::write(file, print(&known).as_bytes());
         }
     }
 }
 
-fn parse(text: &str) -> BTreeMap<String, (usize, i64)> {
-    let line = |line: &str| {
-        let mut parts = line.split('\t');
-        let (place, engine) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        Some((parts.next()?.to_string(), (place, engine)))
-    };
+fn read(file: &Path) -> BTreeMap<String, Way> {
+    let text = cache::read(file).and_then(|bytes| String::from_utf8(bytes).ok());
+    text.map(|text| parse(&text)).unwrap_or_default()
+}
+
+fn parse(text: &str) -> BTreeMap<String, Way> {
+    let line = |line: &str| line.split_once('\t').and_then(|(way, what)| Some((what.to_string(), Way::parse(way)?)));
     text.lines().filter_map(line).collect()
 }
 
-fn print(known: &BTreeMap<String, (usize, i64)>) -> String {
-    known.iter().map(|(key, (place, engine))| format!("{place}\t{engine}\t{key}\n")).collect()
+fn print(known: &BTreeMap<String, Way>) -> String {
+    known.iter().map(|(what, way)| format!("{way}\t{what}\n")).collect()
 }
 
-/// The fastest way to run a convolution, as far as the settings let it be chosen.
-pub fn choose(
-    handle: &Handle,
-    queues: &Arc<Queues>,
-    what: &Convolution,
-    direction: Direction,
-    settings: &Settings,
-) -> Result<Prepared, Error> {
-    let mut ways = candidates(&Device::Card(handle), what, direction, settings)?;
-    if settings.deterministic || ways.len() == 1 {
-        return Ok(ways.swap_remove(0));
-    }
-    let key = format!("{what:?} {direction:?} tf32 {} space {}", settings.allow_tf32, settings.workspace);
-    let known = handle.choices.borrow().known.get(&key).copied();
-    if let Some((place, engine)) = known
-        && ways.get(place).is_some_and(|w| w.engine == engine)
-    {
-        return Ok(ways.swap_remove(place));
-    }
+/// A convolution ready to run: in the way that is in use for its shape, whatever the number of images, so that every share of a batch
+/// is computed alike.
+pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Result<Prepared, Error> {
+    let (handle, settings) = (shared.cudnn()?, &shared.settings);
+    let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
+    let name = format!("{what}{tf32}, {direction}");
+    let ready = |way: Way| again(&Device::Card(handle), what, direction, settings, way).ok();
+    let fresh = || {
+        let prepared = if settings.deterministic {
+            candidates(&Device::Card(handle), what, direction, settings, 1)?.swap_remove(0)
+        } else {
+            let name = format!("{} images, {name}, {} MB", what.n, settings.workspace >> 20);
+            match handle.fastest.get(&name).and_then(ready) {
+                Some(prepared) => prepared,
+                None => timed(shared, what, direction, name)?,
+            }
+        };
+        Ok((prepared.way.to_string(), prepared))
+    };
+    shared.chosen.get(&name, what.n, |way| Way::parse(way).and_then(ready), fresh)
+}
+
+/// The fastest of the ways.
+fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String) -> Result<Prepared, Error> {
+    let handle = shared.cudnn()?;
+    let mut ways = candidates(&Device::Card(handle), what, direction, &shared.settings, MOST)?;
     // where there is no room to try, cuDNN's own first proposal is taken, and tried again at the next start
-    let Ok(place) = fastest(handle, queues, what, direction, &ways) else { return Ok(ways.swap_remove(0)) };
-    handle.choices.borrow_mut().note(key, place, ways[place].engine);
-    Ok(ways.swap_remove(place))
+    let place = match ways.len() {
+        1 => Some(0),
+        _ => fastest(shared, what, direction, &ways).ok(),
+    };
+    let prepared = ways.swap_remove(place.unwrap_or(0));
+    if place.is_some() {
+        handle.fastest.note(name, prepared.way.clone());
+    }
+    Ok(prepared)
 }
 
-fn fastest(
-    handle: &Handle,
-    queues: &Arc<Queues>,
-    what: &Convolution,
-    direction: Direction,
-    ways: &[Prepared],
-) -> Result<usize, Error> {
+fn fastest(shared: &Shared, what: &Convolution, direction: Direction, ways: &[Prepared]) -> Result<usize, Error> {
+    let (handle, queues) = (shared.cudnn()?, &shared.queues);
     let words = |elems: usize| if what.precision == Precision::F32 { elems } else { elems.div_ceil(2) };
     let buffer = |elems: usize| CudaBuf::zeroed(queues, words(elems), "timing convolutions");
     let [x, w, y] = what.elems();
@@ -127,9 +145,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_survive_their_file() {
-        let known = BTreeMap::from([("a b".to_string(), (3, 62)), ("c".to_string(), (0, -1))]);
+    fn the_fastest_survive_their_file() {
+        let way = |text| Way::parse(text).unwrap();
+        let known = BTreeMap::from([("a b".to_string(), way("3 1=62")), ("c".to_string(), way("0"))]);
         assert_eq!(parse(&print(&known)), known);
-        assert!(parse("rubbish\n1\tx\ty\n").is_empty());
+        assert!(parse("rubbish\n1\n1 x\ty\n").is_empty());
     }
 }

@@ -1,5 +1,7 @@
 //! A convolution as a graph of cuDNN's operations: forward with bias and ReLU, and both gradients.
 
+use std::fmt;
+
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnConvolutionMode_t, cudnnDataType_t,
     cudnnPointwiseMode_t,
@@ -45,6 +47,30 @@ pub enum Direction {
     Data,
     /// The gradient of w from that of y and x.
     Filter,
+}
+
+impl fmt::Display for Convolution {
+    /// All but the number of images.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |of: &[usize], between: &str| of.iter().map(usize::to_string).collect::<Vec<_>>().join(between);
+        let (x, y, kernel, stride) =
+            (list(&self.x, "x"), list(&self.y, "x"), list(&self.kernel, "x"), list(&self.stride, "x"));
+        let (pads, groups, precision) = (list(&self.pads, ","), self.groups, self.precision);
+        write!(f, "convolution {x} to {y}, kernel {kernel}, stride {stride}, pads {pads}, groups {groups}, {precision}")
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Forward { bias: false, relu: false } => "forward",
+            Direction::Forward { bias: true, relu: false } => "forward with bias",
+            Direction::Forward { bias: false, relu: true } => "forward with ReLU",
+            Direction::Forward { bias: true, relu: true } => "forward with bias and ReLU",
+            Direction::Data => "gradient of the input",
+            Direction::Filter => "gradient of the weights",
+        })
+    }
 }
 
 /// Names of the tensors in a graph.

@@ -81,6 +81,15 @@ unsafe impl Attribute for Note {
     const TYPE: Type = Type::CUDNN_TYPE_NUMERICAL_NOTE;
 }
 
+/// A kind of knob, as a number for the same reason.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Knob(pub u32);
+// SAFETY: kinds of knobs are a C enumeration.
+unsafe impl Attribute for Knob {
+    const TYPE: Type = Type::CUDNN_TYPE_KNOB_TYPE;
+}
+
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Raw(sys::cudnnBackendDescriptor_t);

@@ -6,8 +6,7 @@ mod convolution;
 mod descriptor;
 #[cfg(test)]
 mod tests;
-
-use std::cell::RefCell;
+mod way;
 
 use cudarc::cudnn::sys;
 
@@ -18,14 +17,13 @@ pub use convolution::{Convolution, Direction, Tensor};
 use super::status::cudnn;
 use super::stream::Stream;
 use crate::backend::Error;
-use choice::Choices;
+use choice::Fastest;
 use descriptor::{Descriptor, RawHandle};
 
 /// The library on one card, enqueuing on one stream.
 pub struct Handle {
     raw: sys::cudnnHandle_t,
-    /// Which algorithm was the fastest, by shape.
-    choices: RefCell<Choices>,
+    fastest: Fastest,
 }
 
 impl Handle {
@@ -35,7 +33,7 @@ impl Handle {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library is there, the pointer valid for the call; destroyed in `drop`.
         cudnn(unsafe { sys::cudnnCreate(&mut raw) }, "cudnnCreate", "its handle")?;
-        let handle = Self { raw, choices: RefCell::new(Choices::load(&stream.context().card.name)) };
+        let handle = Self { raw, fastest: Fastest::load(&stream.context().card.name) };
         // SAFETY: handle and stream live; both types name CUDA's one stream type.
         cudnn(unsafe { sys::cudnnSetStream(raw, stream.handle().cast()) }, "cudnnSetStream", "its stream")?;
         Ok(handle)

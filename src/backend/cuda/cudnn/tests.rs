@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::candidates::candidates;
+use super::candidates::{again, candidates};
 use super::*;
 use crate::backend::cuda::library::{self, Library};
 use crate::backend::cuda::settings::{Precision, Settings};
@@ -16,6 +16,9 @@ const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0,
     "warpSize": 32, "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
     "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
     "maxThreadsPerSM": 2048, "totalGlobalMem": 85899345920, "isTccDriver": 0, "supportCoopLaunch": 1, "pciDeviceId": 0}"#;
+
+/// Ways that are looked at.
+const MOST: usize = 12;
 
 /// The card, if cuDNN is there and knows how to do without one; says so if not.
 fn described() -> Option<Device<'static>> {
@@ -81,8 +84,13 @@ fn cudnn_has_a_way_for_every_layer_direction_and_precision() {
             let asked = |d: &Direction| *d != Direction::Data || layer.x[0] >= 8;
             for direction in directions.into_iter().filter(asked) {
                 let settings = Settings { precision, deterministic: i % 2 == 1, ..Settings::default() };
-                let ways = candidates(&device, &layer, direction, &settings).unwrap_or_else(|e| panic!("{e}"));
+                let ways = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
                 assert!(ways.iter().all(|w| w.workspace <= settings.workspace));
+                for way in ways {
+                    let same = again(&device, &layer, direction, &settings, way.way.clone());
+                    let same = same.unwrap_or_else(|e| panic!("{}: {e}", way.way));
+                    assert_eq!((same.way, same.workspace), (way.way, way.workspace), "made again from its numbers");
+                }
             }
         }
     }
@@ -95,8 +103,8 @@ fn tf32_is_left_out_unless_allowed() {
     let direction = Direction::Forward { bias: false, relu: false };
     let engines = |allow_tf32: bool| {
         let settings = Settings { allow_tf32, ..Settings::default() };
-        let ways = candidates(&device, &layer, direction, &settings).unwrap_or_else(|e| panic!("{e}"));
-        ways.iter().map(|w| w.engine).collect::<Vec<_>>()
+        let ways = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
+        ways.iter().map(|w| w.way.engine).collect::<Vec<_>>()
     };
     assert_ne!(engines(false)[0], engines(true)[0], "the first proposal for f32 uses tensor cores");
 }
@@ -107,5 +115,5 @@ fn a_graph_that_makes_no_sense_is_refused_by_cudnn() {
     // the output is one row too high
     let layer = Convolution { y: [64, 57, 56], ..square(32, (64, 56), (64, 3), [1, 1, 1]) };
     let direction = Direction::Forward { bias: false, relu: false };
-    assert!(candidates(&device, &layer, direction, &Settings::default()).is_err());
+    assert!(candidates(&device, &layer, direction, &Settings::default(), 1).is_err());
 }

@@ -56,7 +56,8 @@ extern "C" __global__ void sums_of_ranges(const double* pieces, const u32* first
 }
 
 // The scale of the losses and what becomes of it: `scale` holds the factor, then its inverse for the gradients at hand; `state`
-// holds the steps since it last grew, whether this step is left out, how many in a row were, and whether any gradient is bad.
+// holds the steps since it last grew, whether this step is left out, how many in a row were, whether any gradient is bad, and how
+// many steps were left out in all.
 extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
     bool bad = false;
     for (u64 i = thread_index(); i < n; i += thread_count()) bad = bad || !isfinite(g[i]);
@@ -64,7 +65,7 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
 }
 
 // PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice. `seen` is
-// in the host's sight: the scale, and how many steps in a row were left out.
+// in the host's sight: the scale, the steps since it last grew, how many in a row were left out, and how many in all.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;
@@ -73,6 +74,7 @@ extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, 
         state[1] = bad;
         state[2] = bad ? state[2] + 1 : 0;
         state[3] = 0;
+        state[4] += bad;
         if (bad) {
             scale[0] *= 0.5f;
         } else if (state[0] == interval) {
@@ -80,7 +82,9 @@ extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, 
             state[0] = 0;
         }
         seen[0] = scale[0];
-        seen[1] = (float)state[2];
+        seen[1] = (float)state[0];
+        seen[2] = (float)state[2];
+        seen[3] = (float)state[4];
     }
 }
 

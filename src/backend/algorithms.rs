@@ -1,0 +1,64 @@
+//! Which algorithms a device runs its operations by, where its libraries offer several: what ranks tell each other and checkpoints
+//! keep, so that all of a run computes alike. What the names mean is the device's own affair.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Choices among algorithms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Algorithms {
+    /// Kind of device and versions of its libraries: elsewhere the choices mean nothing.
+    pub on: String,
+    /// By operation, sizes included.
+    pub by_operation: BTreeMap<String, String>,
+}
+
+impl Algorithms {
+    /// From the text that [`fmt::Display`] gives; lines that are none are passed over.
+    pub fn parse(text: &str) -> Self {
+        let mut lines = text.lines();
+        let on = lines.next().unwrap_or_default().into();
+        let pair = |line: &str| line.split_once('\t').map(|(choice, of)| (of.to_string(), choice.to_string()));
+        Self { on, by_operation: lines.filter_map(pair).collect() }
+    }
+
+    /// The first operation for which `other` has another choice, and for how many it has.
+    pub fn differs(&self, other: &Self) -> Option<(&str, usize)> {
+        let own = |of: &String| other.by_operation.get(of);
+        let mut all = self.by_operation.iter().filter(|(of, choice)| own(of).is_some_and(|own| own != *choice));
+        all.next().map(|(of, _)| (of.as_str(), 1 + all.count()))
+    }
+}
+
+impl fmt::Display for Algorithms {
+    /// The device, then a line for each choice: the choice, a tab, the operation.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.on)?;
+        self.by_operation.iter().try_for_each(|(of, choice)| writeln!(f, "{choice}\t{of}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(choices: &[(&str, &str)]) -> Algorithms {
+        let by_operation = choices.iter().map(|(of, choice)| (of.to_string(), choice.to_string())).collect();
+        Algorithms { on: "a card, a library".into(), by_operation }
+    }
+
+    #[test]
+    fn choices_survive_as_text() {
+        let all = some(&[("conv 3x3", "58 2=1 5=0"), ("conv 1x1", "0")]);
+        assert_eq!(Algorithms::parse(&all.to_string()), all);
+        assert_eq!(Algorithms::parse(""), Algorithms::default());
+        assert_eq!(Algorithms::parse("on\nrubbish\n").by_operation.len(), 0);
+    }
+
+    #[test]
+    fn choices_that_differ_are_counted() {
+        let one = some(&[("a", "1"), ("b", "2"), ("c", "3")]);
+        assert_eq!(one.differs(&some(&[("a", "1"), ("c", "3"), ("d", "4")])), None);
+        assert_eq!(one.differs(&some(&[("a", "1"), ("b", "7"), ("c", "8")])), Some(("b", 2)));
+    }
+}

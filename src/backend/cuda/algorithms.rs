@@ -1,0 +1,91 @@
+//! The algorithms that this backend's libraries run operations by: those that are in use, and those that another rank or an earlier
+//! start would have it use.
+
+use std::cell::RefCell;
+
+use crate::backend::Algorithms;
+
+/// See the module.
+pub struct Chosen {
+    wanted: RefCell<Algorithms>,
+    used: RefCell<Algorithms>,
+}
+
+impl Chosen {
+    /// None yet, on this card with these libraries.
+    pub fn new(on: String) -> Self {
+        let none = Algorithms { on, ..Algorithms::default() };
+        Self { wanted: RefCell::new(none.clone()), used: RefCell::new(none) }
+    }
+
+    /// Has these used, if they are of such a card with such libraries.
+    pub fn adopt(&self, wanted: &Algorithms) {
+        if wanted.on == self.used.borrow().on {
+            *self.wanted.borrow_mut() = wanted.clone();
+        }
+    }
+
+    /// Those in use.
+    pub fn used(&self) -> Algorithms {
+        self.used.borrow().clone()
+    }
+
+    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice; one for all numbers of images, and
+    /// one more for a number `n` for which that does not run. `made` makes an algorithm ready, if it runs.
+    pub fn get<T, E>(
+        &self,
+        of: &str,
+        n: usize,
+        made: impl Fn(&str) -> Option<T>,
+        choose: impl FnOnce() -> Result<(String, T), E>,
+    ) -> Result<T, E> {
+        let for_n = format!("{of}, {n} images");
+        for name in [of, &for_n] {
+            let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(name).cloned();
+            let known = known(&self.used).or_else(|| known(&self.wanted));
+            if let Some((algorithm, ready)) =
+                known.and_then(|algorithm| made(&algorithm).map(|ready| (algorithm, ready)))
+            {
+                self.used.borrow_mut().by_operation.insert(name.into(), algorithm);
+                return Ok(ready);
+            }
+        }
+        let (algorithm, ready) = choose()?;
+        let used = &mut self.used.borrow_mut().by_operation;
+        let name = if used.contains_key(of) { &for_n } else { of };
+        used.insert(name.into(), algorithm);
+        Ok(ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_is_used_where_it_runs() {
+        let get = |chosen: &Chosen, of: &str, n: usize, runs: &[&str]| {
+            let made = |name: &str| runs.contains(&name).then(|| name.to_string());
+            chosen.get(of, n, made, || Ok::<_, ()>(("own".into(), "own".into()))).unwrap()
+        };
+        let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
+        let chosen = Chosen::new("card".into());
+        chosen.adopt(&wanted("another card"));
+        assert_eq!(get(&chosen, "a", 9, &["first"]), "own");
+        let chosen = Chosen::new("card".into());
+        chosen.adopt(&wanted("card"));
+        assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
+        assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
+        // where it does not run: there and only there
+        assert_eq!(get(&chosen, "a", 3, &[]), "own");
+        assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
+        assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
+        assert_eq!(wanted("card").differs(&chosen.used()), None);
+        // never: another is used from then on
+        assert_eq!(get(&chosen, "b", 9, &[]), "own");
+        assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
+        assert_eq!(wanted("card").differs(&chosen.used()), Some(("b", 1)));
+        let all = "card\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
+        assert_eq!(chosen.used().to_string(), all);
+    }
+}
