@@ -4,280 +4,34 @@
 mod across;
 mod algorithms;
 pub mod arena;
+mod buffer;
 mod coder;
+mod collective;
 pub mod cpu;
 pub mod cuda;
 mod error;
+mod loss;
 pub mod op;
+mod planned;
 pub mod reference;
+mod start;
 pub mod tensor;
 pub mod update;
 
 pub use crate::coding::{Codes, Coding, Draw, Form, Moments, Whole};
-use crate::region::Region;
 pub use across::Across;
 pub use algorithms::Algorithms;
 pub use arena::{Arena, Slot};
+pub use buffer::Buffer;
 pub use coder::Coder;
+pub use collective::Collective;
 pub use error::Error;
-use op::{Op, Shape};
+pub use loss::{CrossEntropy, LossScale, LossSums};
+use op::Shape;
+pub use planned::{Gradients, Pass, Planned, Request};
+pub use start::{DrawKey, Input, Start, View};
 pub use tensor::TensorDesc;
 pub use update::{Norms, RmsProp, Rule, Stretch, Update};
-
-/// Device memory of f32 elements. It can move to the thread that owns MPI and back.
-///
-/// Its elements come to the host by [`Buffer::fetch`], [`Buffer::staged`] and [`Buffer::unstage`], from any thread; where the
-/// host can address them this is no copy at all. A device starts copies of its own and orders them: what it does with the buffer
-/// next waits for them, and they wait for what was enqueued before its last [`Backend::mark`].
-pub trait Buffer: Send + Default + 'static {
-    /// Elements.
-    fn len(&self) -> usize;
-
-    /// Whether it holds nothing.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Tells memories that are alive at the same time apart: an address.
-    fn place(&self) -> usize;
-
-    /// The elements, where the host can address them.
-    fn host(&self) -> Option<&[f32]>;
-
-    /// Starts the way of the elements to the host, and does not wait.
-    fn fetch(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// The elements on the host, where they are once [`Buffer::fetch`] has brought them: waits for that. Without a `fetch` what
-    /// they are before the first write is not said.
-    fn staged(&mut self) -> Result<&mut [f32], Error>;
-
-    /// Starts the way of what [`Buffer::staged`] gave back to the device, and does not wait.
-    fn unstage(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// The elements as a library may be given them that takes memory of this device, once all before the last
-    /// [`Backend::mark`] is done: waits for that. None where the host can address them, or where no library can be given them.
-    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
-        Ok(None)
-    }
-
-    /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
-    /// done. On another thread than the one that enqueues, a [`Backend::mark`] must have come after the last change.
-    fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
-
-    /// Copies elements from the host to those from `first` on, and waits for them, as [`Buffer::read`] does.
-    fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error>;
-}
-
-/// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
-#[derive(Clone, Copy, Debug)]
-pub struct DrawKey<'a> {
-    /// The run's seed.
-    pub seed: u64,
-    /// Epoch of these samples.
-    pub epoch: u32,
-    /// Sample id of each row of the batch.
-    pub ids: &'a [u64],
-}
-
-/// The images of a pass, as the host hands them over.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// Plain NCHW, ready for the first layer.
-    Values(&'a [f32]),
-    /// Pixels, channels side by side (NHWC); byte b of channel c is the value `tables[c][b]`.
-    Bytes {
-        /// N times H times W times C.
-        pixels: &'a [u8],
-        /// One a channel.
-        tables: &'a [[f32; 256]],
-    },
-    /// Parts of pictures that [`Backend::keep`] has brought to the device.
-    Kept {
-        /// One a row.
-        views: &'a [View],
-        /// As for bytes; pixels outside a picture are bytes of 0.
-        tables: &'a [[f32; 256]],
-    },
-}
-
-/// A part of a kept picture, of the size that the network takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct View {
-    /// Which picture.
-    pub picture: u32,
-    /// Row of the picture that becomes the first; outside of it below 0 and beyond its height.
-    pub top: i32,
-    /// Column of the picture that becomes the first (or, mirrored, the last).
-    pub left: i32,
-    /// 1: the columns run from right to left.
-    pub mirrored: u32,
-}
-
-/// Everything that changes from one pass to the next of the same kind. A device keeps what its operations need of it in memory
-/// of its own: [`Backend::repeat`] replays them.
-#[derive(Clone, Copy, Debug)]
-pub struct Start<'a> {
-    /// One image a row.
-    pub images: Input<'a>,
-    /// Keys of the random draws; its ids tell the number of rows.
-    pub key: DrawKey<'a>,
-    /// What the loss will be asked for; none where only scores are wanted.
-    pub loss: Option<CrossEntropy<'a>>,
-    /// Running means and variances of all batch normalisations, see [`Pass::running_at`].
-    pub running: &'a [f32],
-    /// As in [`Pass`].
-    pub training: bool,
-}
-
-/// Everything a planned operation may read during a pass, beside its tensors.
-pub struct Pass<'a, B: Backend> {
-    /// The device.
-    pub backend: &'a B,
-    /// All parameters.
-    pub params: &'a Arena<B>,
-    /// Where this op's parameters lie, in the order of [`Planned::formats`].
-    pub slots: &'a [Slot],
-    /// Running means, then variances, of this op's channels.
-    pub running: &'a [f32],
-    /// First of them in [`Start::running`].
-    pub running_at: usize,
-    /// Batch statistics and dropout (true), or running statistics and none (false).
-    pub training: bool,
-    /// Keys of the random draws.
-    pub key: DrawKey<'a>,
-    /// The other ranks that hold a part of the batch, where batch normalisation spans them.
-    pub across: Option<&'a dyn Across>,
-}
-
-/// The tensors of a backward pass.
-pub struct Gradients<'a, B: Backend> {
-    /// Inputs of the forward pass.
-    pub x: &'a [&'a B::Buf],
-    /// Its output.
-    pub y: &'a B::Buf,
-    /// Gradient with respect to `y`; may be overwritten, see [`Planned::alias`].
-    pub dy: &'a mut B::Buf,
-    /// A second summand of the gradient, only for ops that take it, see [`Planned::adds`].
-    pub dy2: Option<&'a B::Buf>,
-    /// Where the gradient of the one input that is not aliased goes, if anyone wants it.
-    pub dx: Option<&'a mut B::Buf>,
-    /// Where the parameters' gradients go; this op's ranges are overwritten.
-    pub dparams: &'a mut Arena<B>,
-}
-
-/// One operation for one batch size: its primitives, layouts and private memory are settled.
-pub trait Planned<B: Backend> {
-    /// Layout of the output.
-    fn output(&self) -> TensorDesc;
-
-    /// Memory format of each parameter, in the order of [`Op::params`].
-    fn formats(&self) -> Vec<B::Format>;
-
-    /// Bytes of private memory: statistics, masks, indices, work space.
-    fn state_bytes(&self) -> usize;
-
-    /// Names of the primitives behind it, for tables.
-    fn implementation(&self) -> String;
-
-    /// The input whose gradient `backward` leaves in `dy`'s own memory.
-    fn alias(&self) -> Option<usize> {
-        None
-    }
-
-    /// Whether `backward` adds a second gradient of `y` by itself.
-    fn adds(&self) -> bool {
-        false
-    }
-
-    /// Computes `y` from `x`.
-    fn forward(&mut self, pass: &Pass<'_, B>, x: &[&B::Buf], y: &mut B::Buf) -> Result<(), Error>;
-
-    /// Computes the gradients; `forward` of the same batch came before.
-    fn backward(&mut self, pass: &Pass<'_, B>, g: Gradients<'_, B>) -> Result<(), Error>;
-
-    /// For batch normalisation: adds this batch's `n d` and `M2 + n d^2` per channel to `sums` (first all of the one, then of
-    /// the other), where d = batch mean - running mean and M2 = sum of squared offsets from the batch mean; gives n.
-    fn pool_statistics(&self, _running: &[f32], _sums: &mut [f64]) -> u64 {
-        0
-    }
-}
-
-/// What to plan.
-pub struct Request<'a, B: Backend> {
-    /// Name of the node, for messages.
-    pub name: &'a str,
-    /// The computation.
-    pub op: &'a Op,
-    /// Logical shape of the inputs (a flattened image is a vector).
-    pub shapes: &'a [Shape],
-    /// Layout of the inputs as they lie in memory.
-    pub x: &'a [TensorDesc],
-    /// Whether `backward` will be called.
-    pub train: bool,
-    /// Whether the gradient of the first input is wanted.
-    pub wants_dx: bool,
-    /// Formats that the parameters already have; `None` = choose.
-    pub formats: Option<&'a [B::Format]>,
-    /// Index that keys this op's random draws.
-    pub index: u16,
-}
-
-/// What the loss asks for.
-#[derive(Clone, Copy, Debug)]
-pub struct CrossEntropy<'a> {
-    /// Class of each row.
-    pub labels: &'a [u32],
-    /// Weight spread evenly over all classes.
-    pub smoothing: f32,
-    /// Factor of the gradient: 1 / (true number of samples of the whole step).
-    pub scale: f32,
-}
-
-/// Sums over the rows of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LossSums {
-    /// Sum of the losses.
-    pub loss: f64,
-    /// Rows whose class has the highest score.
-    pub top1: u64,
-    /// Rows whose class is among the five highest scores.
-    pub top5: u64,
-    /// Rows.
-    pub count: u64,
-}
-
-/// The factor of the losses of a device whose activations are of a type with a short range, and how it came to be.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LossScale {
-    /// The factor.
-    pub scale: f32,
-    /// Good steps since it last grew.
-    pub good: u32,
-    /// Steps in a row, up to the last one, that were left out because a gradient was Inf or NaN.
-    pub bad: u32,
-    /// Steps that were left out in all.
-    pub lost: u32,
-}
-
-impl LossScale {
-    /// Below this, halving the scale has not helped: the values themselves are not finite.
-    pub const LEAST: f32 = 1.0 / 1024.0;
-}
-
-/// A sum over all ranks that devices make among themselves, beside MPI.
-pub trait Collective<B: Backend>: Send {
-    /// Replaces the elements by their sums over all ranks, once all before the buffer's last [`Backend::mark`] is done; what the
-    /// device does with it next waits. All ranks call it in the same order. In f32, the order of additions is its own.
-    fn sum(&mut self, buffer: &mut B::Buf) -> Result<(), Error>;
-
-    /// Library and version, for the log.
-    fn describe(&self) -> String;
-}
 
 /// A device and the way it computes.
 pub trait Backend: Sized + 'static {
@@ -353,8 +107,8 @@ pub trait Backend: Sized + 'static {
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
 
-    /// Makes a pass ready: the network's input in `to`, laid out as `desc` says, and all else that changes from pass to pass where the operations of
-    /// this device look for it.
+    /// Makes a pass ready: the network's input in `to`, laid out as `desc` says, and all else that changes from pass to pass where
+    /// the operations of this device look for it.
     fn begin(&self, start: &Start<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
@@ -396,8 +150,7 @@ pub trait Backend: Sized + 'static {
 
     /// For a device that enqueues: the sums of the last [`Backend::cross_entropy`] that gave none (zeros, where there was none),
     /// once the device is through with all that was enqueued; the statistics of [`Planned::pool_statistics`] are there then,
-    /// too. The loss is NaN if an update before it has left a parameter that is not
-    /// finite.
+    /// too. The loss is NaN if an update before it has left a parameter that is not finite.
     fn sums(&self) -> Result<LossSums, Error> {
         let why = "no sums are outstanding on this device".into();
         Err(Error::Unsupported { op: "cross-entropy".into(), why })

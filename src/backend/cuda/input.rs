@@ -3,8 +3,10 @@
 
 use std::cell::RefCell;
 
+use super::inlet::Inlet;
 use super::kernels::Arg::{At, U32, U64};
-use super::memory::{CudaBuf, Inlet, Pinned};
+use super::memory::CudaBuf;
+use super::pinned::Pinned;
 use super::shared::Shared;
 use super::stream::Event;
 use crate::backend::{Buffer, Error, Input, TensorDesc, View};

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use super::inlet::Inlet;
 use super::kernels::Arg::{At, F32, F64, I32, U32, U64};
-use super::memory::{CudaBuf, Inlet, Pinned};
+use super::memory::CudaBuf;
+use super::pinned::Pinned;
 use super::shared::Shared;
 use super::{Cuda, Format};
 use crate::backend::op::Norm;

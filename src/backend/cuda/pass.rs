@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::memory::{CudaBuf, Inlet, Pinned, Queues};
+use super::inlet::Inlet;
+use super::memory::{CudaBuf, Queues};
+use super::pinned::Pinned;
 use super::settings::Precision;
 use crate::backend::{Buffer, Error, LossScale};
 

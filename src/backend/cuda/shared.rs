@@ -7,11 +7,13 @@ use std::sync::Arc;
 use super::algorithms::Chosen;
 use super::context::Context;
 use super::cudnn;
+use super::inlet::Inlet;
 use super::kernels::{Arg, Kernels, THREADS};
 use super::library;
 use super::matmul;
-use super::memory::{CudaBuf, Inlet, Pinned, Queues};
+use super::memory::{CudaBuf, Queues};
 use super::pass::PassBlocks;
+use super::pinned::Pinned;
 use super::settings::{Precision, Settings};
 use super::stream::Stream;
 use crate::backend::Error;
@@ -96,12 +98,12 @@ impl Shared {
     }
 
     /// Bytes that the host sees and kernels write.
-    pub fn pinned<T: super::memory::Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
+    pub fn pinned<T: super::pinned::Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
         Pinned::new(self.context(), len, what)
     }
 
     /// A block that the host writes anew before each pass.
-    pub fn inlet<T: super::memory::Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
+    pub fn inlet<T: super::pinned::Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
         Inlet::new(&self.queues, len, what)
     }
 

@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::inlet::Inlet;
 use super::kernels::Arg::{At, F32, U32, U64};
-use super::memory::{CudaBuf, Inlet};
+use super::memory::CudaBuf;
 use super::pass::GROWTH_INTERVAL;
 use super::settings::Precision;
 use super::shared::Shared;

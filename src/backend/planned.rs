@@ -1,0 +1,97 @@
+//! Operations whose primitives, layouts and memory are settled: what is planned, and what a pass gives them.
+
+use super::op::{Op, Shape};
+use super::{Across, Arena, Backend, DrawKey, Error, Slot, TensorDesc};
+
+/// Everything a planned operation may read during a pass, beside its tensors.
+pub struct Pass<'a, B: Backend> {
+    /// The device.
+    pub backend: &'a B,
+    /// All parameters.
+    pub params: &'a Arena<B>,
+    /// Where this op's parameters lie, in the order of [`Planned::formats`].
+    pub slots: &'a [Slot],
+    /// Running means, then variances, of this op's channels.
+    pub running: &'a [f32],
+    /// First of them in [`Start::running`](super::Start::running).
+    pub running_at: usize,
+    /// Batch statistics and dropout (true), or running statistics and none (false).
+    pub training: bool,
+    /// Keys of the random draws.
+    pub key: DrawKey<'a>,
+    /// The other ranks that hold a part of the batch, where batch normalisation spans them.
+    pub across: Option<&'a dyn Across>,
+}
+
+/// The tensors of a backward pass.
+pub struct Gradients<'a, B: Backend> {
+    /// Inputs of the forward pass.
+    pub x: &'a [&'a B::Buf],
+    /// Its output.
+    pub y: &'a B::Buf,
+    /// Gradient with respect to `y`; may be overwritten, see [`Planned::alias`].
+    pub dy: &'a mut B::Buf,
+    /// A second summand of the gradient, only for ops that take it, see [`Planned::adds`].
+    pub dy2: Option<&'a B::Buf>,
+    /// Where the gradient of the one input that is not aliased goes, if anyone wants it.
+    pub dx: Option<&'a mut B::Buf>,
+    /// Where the parameters' gradients go; this op's ranges are overwritten.
+    pub dparams: &'a mut Arena<B>,
+}
+
+/// One operation for one batch size: its primitives, layouts and private memory are settled.
+pub trait Planned<B: Backend> {
+    /// Layout of the output.
+    fn output(&self) -> TensorDesc;
+
+    /// Memory format of each parameter, in the order of [`Op::params`].
+    fn formats(&self) -> Vec<B::Format>;
+
+    /// Bytes of private memory: statistics, masks, indices, work space.
+    fn state_bytes(&self) -> usize;
+
+    /// Names of the primitives behind it, for tables.
+    fn implementation(&self) -> String;
+
+    /// The input whose gradient `backward` leaves in `dy`'s own memory.
+    fn alias(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether `backward` adds a second gradient of `y` by itself.
+    fn adds(&self) -> bool {
+        false
+    }
+
+    /// Computes `y` from `x`.
+    fn forward(&mut self, pass: &Pass<'_, B>, x: &[&B::Buf], y: &mut B::Buf) -> Result<(), Error>;
+
+    /// Computes the gradients; `forward` of the same batch came before.
+    fn backward(&mut self, pass: &Pass<'_, B>, g: Gradients<'_, B>) -> Result<(), Error>;
+
+    /// For batch normalisation: adds this batch's `n d` and `M2 + n d^2` per channel to `sums` (first all of the one, then of
+    /// the other), where d = batch mean - running mean and M2 = sum of squared offsets from the batch mean; gives n.
+    fn pool_statistics(&self, _running: &[f32], _sums: &mut [f64]) -> u64 {
+        0
+    }
+}
+
+/// What to plan.
+pub struct Request<'a, B: Backend> {
+    /// Name of the node, for messages.
+    pub name: &'a str,
+    /// The computation.
+    pub op: &'a Op,
+    /// Logical shape of the inputs (a flattened image is a vector).
+    pub shapes: &'a [Shape],
+    /// Layout of the inputs as they lie in memory.
+    pub x: &'a [TensorDesc],
+    /// Whether `backward` will be called.
+    pub train: bool,
+    /// Whether the gradient of the first input is wanted.
+    pub wants_dx: bool,
+    /// Formats that the parameters already have; `None` = choose.
+    pub formats: Option<&'a [B::Format]>,
+    /// Index that keys this op's random draws.
+    pub index: u16,
+}

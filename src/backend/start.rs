@@ -1,0 +1,65 @@
+//! What changes from one pass to the next: images, keys of the random draws, labels, statistics.
+
+use super::CrossEntropy;
+
+/// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct DrawKey<'a> {
+    /// The run's seed.
+    pub seed: u64,
+    /// Epoch of these samples.
+    pub epoch: u32,
+    /// Sample id of each row of the batch.
+    pub ids: &'a [u64],
+}
+
+/// The images of a pass, as the host hands them over.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Plain NCHW, ready for the first layer.
+    Values(&'a [f32]),
+    /// Pixels, channels side by side (NHWC); byte b of channel c is the value `tables[c][b]`.
+    Bytes {
+        /// N times H times W times C.
+        pixels: &'a [u8],
+        /// One a channel.
+        tables: &'a [[f32; 256]],
+    },
+    /// Parts of pictures that [`Backend::keep`](super::Backend::keep) has brought to the device.
+    Kept {
+        /// One a row.
+        views: &'a [View],
+        /// As for bytes; pixels outside a picture are bytes of 0.
+        tables: &'a [[f32; 256]],
+    },
+}
+
+/// A part of a kept picture, of the size that the network takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct View {
+    /// Which picture.
+    pub picture: u32,
+    /// Row of the picture that becomes the first; outside of it below 0 and beyond its height.
+    pub top: i32,
+    /// Column of the picture that becomes the first (or, mirrored, the last).
+    pub left: i32,
+    /// 1: the columns run from right to left.
+    pub mirrored: u32,
+}
+
+/// Everything that changes from one pass to the next of the same kind. A device keeps what its operations need of it in memory
+/// of its own: [`Backend::repeat`](super::Backend::repeat) replays them.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// One image a row.
+    pub images: Input<'a>,
+    /// Keys of the random draws; its ids tell the number of rows.
+    pub key: DrawKey<'a>,
+    /// What the loss will be asked for; none where only scores are wanted.
+    pub loss: Option<CrossEntropy<'a>>,
+    /// Running means and variances of all batch normalisations, see [`Pass::running_at`](super::Pass::running_at).
+    pub running: &'a [f32],
+    /// As in [`Pass`](super::Pass).
+    pub training: bool,
+}
