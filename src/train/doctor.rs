@@ -24,6 +24,9 @@ pub fn examine() -> Result<Option<Report>, Error> {
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
     let device = Cpu::new(1)?.describe();
+    let bf16 =
+        Cpu::in_bf16(1).map_or_else(|why| format!("no {why}"), |_| "yes: precision = \"bf16\" on the CPU".into());
+    let _ = writeln!(text, "bf16       {bf16}");
     for line in device::cuda_lines() {
         let _ = writeln!(text, "cuda       {line}");
     }
