@@ -7,33 +7,11 @@ use super::buf::{AlignedBuf, Scratch};
 use super::layout::Md;
 use super::narrow::{Narrow, put_in_frame};
 use super::onednn::{Engine, Layer, Pass as Way, Primitive, arg, reorder};
+use super::product::{Product, pointer};
 use super::threads::Threads;
 use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Linear, Shape};
 use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, Slot, TensorDesc};
-
-/// A pass whose weights (or their gradient) lie in another layout than the arena's, with the copy between them.
-struct Detour {
-    copy: Primitive,
-    weights: AlignedBuf,
-}
-
-/// A pass and the detour that its weights may take.
-struct Product {
-    primitive: Primitive,
-    detour: Option<Detour>,
-}
-
-impl Product {
-    /// Whether only the plain-loop implementation takes it.
-    fn is_slow(&self) -> bool {
-        is_slow(&self.primitive)
-    }
-}
-
-fn is_slow(primitive: &Primitive) -> bool {
-    primitive.name().starts_with("ref")
-}
 
 /// How the weights' gradient is made.
 enum WeightGradient {
@@ -201,21 +179,21 @@ impl Plan {
         let product = |way, weights: Md| -> Result<Product, Error> {
             // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
             if let Ok((primitive, _)) = layer(way, weights)
-                && !is_slow(&primitive)
+                && let product = Product::new(primitive)
+                && !product.is_slow()
             {
-                return Ok(Product { primitive, detour: None });
+                return Ok(product);
             }
             let (primitive, own) = layer(way, any)?;
             let (from, to) = if way == Way::BackwardWeights { (own, weights) } else { (factor(weights), own) };
             let copy = reorder(&engine, &from, &to, r.name)?;
-            let weights = AlignedBuf::zeroed(own.elems(), r.name)?;
-            Ok(Product { primitive, detour: Some(Detour { copy, weights }) })
+            Ok(Product::new(primitive).with_detour(copy, AlignedBuf::zeroed(own.elems(), r.name)?))
         };
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
             Some(Format::Weights(given)) => (product(Way::Forward, **given)?, **given),
             _ => {
                 let (primitive, own) = layer(Way::Forward, any)?;
-                (Product { primitive, detour: None }, own.in_f32())
+                (Product::new(primitive), own.in_f32())
             }
         };
         let backward_weights = r.train.then(|| product(Way::BackwardWeights, weights)).transpose()?;
@@ -278,28 +256,25 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let detour = |p: &Product| p.detour.as_ref().map_or(0, |d| d.weights.as_slice().len() * 4);
         let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
-            WeightGradient::Primitive(p) => detour(p),
+            WeightGradient::Primitive(product) => product.bytes(),
             WeightGradient::Narrow(narrow, _) => narrow.bytes(),
         });
+        let products = self.forward.bytes() + weights + self.backward_data.as_ref().map_or(0, Product::bytes);
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
         let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
-        let rounded = self.rounded.as_ref().map_or(0, Rounded::bytes);
-        let data = self.backward_data.as_ref().map_or(0, detour);
-        detour(&self.forward) + weights + data + (plain + framed) * 4 + rounded
+        products + (plain + framed) * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
     }
 
     fn implementation(&self) -> String {
-        let name = |p: &Product| format!(" {}{}", p.primitive.name(), if p.detour.is_some() { "+reorder" } else { "" });
-        let weights = self.backward_weights.as_ref().map_or(String::new(), |w| match w {
-            WeightGradient::Primitive(p) => name(p),
-            WeightGradient::Narrow(..) => " own".into(),
+        let weights = self.backward_weights.as_ref().map(|w| match w {
+            WeightGradient::Primitive(product) => product.name(),
+            WeightGradient::Narrow(..) => "own".into(),
         });
-        let factors = if self.rounded.is_some() { "bf16:" } else { "" };
-        format!("{factors}{}{weights}{}", name(&self.forward), self.backward_data.as_ref().map_or(String::new(), name))
-            .trim_start()
-            .into()
+        let factors = self.rounded.as_ref().map(|_| "bf16:".into());
+        let data = self.backward_data.as_ref().map(Product::name);
+        let names: Vec<String> = [factors, Some(self.forward.name()), weights, data].into_iter().flatten().collect();
+        names.join(" ")
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -354,48 +329,6 @@ impl Planned<Cpu> for Plan {
     }
 }
 
-impl Product {
-    /// Runs a pass that reads weights.
-    ///
-    /// # Safety
-    /// As for [`Primitive::run`].
-    unsafe fn run_from(&mut self, engine: &Engine, w: &[f32], mut data: Vec<(i32, *mut f32)>) -> Result<(), Error> {
-        let mut from = pointer(w);
-        if let Some(d) = &mut self.detour {
-            let to = d.weights.as_mut_slice().as_mut_ptr();
-            // SAFETY: the copy was made for these two layouts; its target is its own buffer.
-            unsafe { d.copy.run(engine, &[(arg::SRC, from), (arg::DST, to)])? };
-            from = to;
-        }
-        data.push((arg::WEIGHTS, from));
-        // SAFETY: the caller's promise.
-        unsafe { self.primitive.run(engine, &data) }
-    }
-
-    /// Runs the pass that makes the gradient of weights.
-    ///
-    /// # Safety
-    /// As for [`Primitive::run`].
-    unsafe fn run_into(
-        &mut self,
-        engine: &Engine,
-        dw: &mut [f32],
-        mut data: Vec<(i32, *mut f32)>,
-    ) -> Result<(), Error> {
-        let dw = dw.as_mut_ptr();
-        let target = self.detour.as_mut().map_or(dw, |d| d.weights.as_mut_slice().as_mut_ptr());
-        data.push((arg::DIFF_WEIGHTS, target));
-        // SAFETY: the caller's promise; the copy was made for these two layouts.
-        unsafe {
-            self.primitive.run(engine, &data)?;
-            match &self.detour {
-                Some(d) => d.copy.run(engine, &[(arg::SRC, target), (arg::DST, dw)]),
-                None => Ok(()),
-            }
-        }
-    }
-}
-
 impl WeightGradient {
     /// From x and dy, into the parameters' gradients at these slots: the weights', then the bias's if there is one.
     fn run(
@@ -421,11 +354,6 @@ impl WeightGradient {
             }
         }
     }
-}
-
-/// The address of something that a primitive only reads.
-fn pointer(slice: &[f32]) -> *mut f32 {
-    slice.as_ptr().cast_mut()
 }
 
 fn not_planned(op: &str) -> Error {

@@ -15,6 +15,7 @@ mod narrow;
 mod norm;
 mod onednn;
 mod pool;
+mod product;
 mod shortcut;
 mod signals;
 mod threads;
@@ -61,11 +62,16 @@ impl Cpu {
     /// With factors of convolutions and linear layers in bf16, all else in f32; an error that says what is missing where the
     /// processor has no instructions for it.
     pub fn in_bf16(threads: usize) -> Result<Self, Error> {
-        Isa::effective().bf16().map_err(|why| Error::Unsupported {
+        Self::bf16().map_err(|why| Error::Unsupported {
             op: "precision = \"bf16\" on the CPU".into(),
             why: format!("{why}; use precision = \"f32\", or --device cuda"),
         })?;
         Self::with_factors(threads, Some(Bf16::Halves))
+    }
+
+    /// Whether [`Cpu::in_bf16`] can be had, or what is missing.
+    pub fn bf16() -> Result<(), String> {
+        Isa::effective().bf16()
     }
 
     /// The same in f32 instructions on rounded factors: slow, for tests on any processor.
