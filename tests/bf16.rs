@@ -233,11 +233,11 @@ fn ranks_change_no_bit() {
         return eprintln!("left out (1 test): {why}");
     }
     let folder = Folder::new();
-    let images = Images::new(&folder.path().join("data"), THINGS, 52, 12);
+    let images = Images::new(&folder.path().join("data"), THINGS, 28, 4);
     let recipe = folder.write("recipe.toml", RECIPE);
     let train = |ranks: usize| {
         let out = folder.at(&ranks.to_string());
-        let args = ["train", &recipe, "--data", &images.arg(), "--out", &out, "--threads", "1", "--max-steps", "6"];
+        let args = ["train", &recipe, "--data", &images.arg(), "--out", &out, "--threads", "1", "--max-steps", "3"];
         run(ranks, &args).succeeded();
         out
     };
