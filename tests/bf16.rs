@@ -183,7 +183,7 @@ impl Net {
     fn losses(mut self) -> Vec<f64> {
         let step = |step| {
             let loss = self.pass(step % 2);
-            assert!(self.optimizer.step(&mut self.graph, 0.01).unwrap().finite);
+            assert!(self.optimizer.step(&mut self.graph, 0.01, None).unwrap().finite);
             loss
         };
         (0..10u64).map(step).collect()
