@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-faults test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu pack-gpu \
-	bench bench-loader lint doc clean
+	bench bench-bf16 bench-loader lint doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -141,6 +141,14 @@ bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes
 	elif [ -f $(DATA)/dataset.json ]; then $(BIN) bench loader $(DATA) --threads 1; \
 	else echo 'no data/cifar10 for `bench loader`; make it with: trireme data convert cifar10 SRC data/cifar10' >&2; fi
 	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) bench allreduce
+
+# In turn, since a machine's clock wanders; the first says why where the processor cannot.
+bench-bf16: build ## with AVX512-BF16: tests of bf16 on this processor, then ResNet-50's step in f32 and in bf16 (ten minutes)
+	@$(BIN) bench step --device cpu --model lenet --batch 4 --seconds 0.1 --precision bf16
+	@$(CARGO) test --locked --test bf16 -- --nocapture
+	@for precision in f32 bf16 f32 bf16; do \
+		$(BIN) bench step --device cpu --model resnet50 --batch 32 --seconds 20 --precision $$precision; \
+	done
 
 # Sets that are there: real photos as they are and as `convert --resize 256 --raw` made them, and CIFAR-10.
 JPEG ?= data/jpeg10

@@ -7,6 +7,7 @@
 //! [`models`] the catalogue of networks, [`cli`] the command line.
 
 pub mod backend;
+mod bf16;
 pub mod checkpoint;
 pub mod cli;
 mod coding;

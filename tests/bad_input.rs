@@ -160,7 +160,11 @@ fn without_mpirun_there_is_one_rank() {
 fn a_device_that_this_machine_has_not() {
     let (setting, _images) = SmallRun::new();
     setting.refused(1, &["--device", "cuda"], &["--device cuda", "libcuda", "LD_LIBRARY_PATH", "--device cpu"]);
-    setting.refused(1, &["--set", "precision=bf16"], &["precision", "the CPU computes in f32", "--device cuda"]);
+    setting.refused(
+        1,
+        &["--set", "precision=f16"],
+        &["precision = \"f16\"", "the CPU computes in f32", "--device cuda"],
+    );
     setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
 }
 

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 /// For each module of the root package, the other modules that it may name; `a::b` allows that part of `a` alone.
 const ARROWS: &[(&str, &[&str])] = &[
     ("simd", &[]),
+    ("bf16", &["simd"]),
     ("coding", &[]),
     ("region", &[]),
-    ("backend", &["coding", "region", "simd"]),
-    ("comm", &["coding", "region", "simd"]),
+    ("backend", &["bf16", "coding", "region", "simd"]),
+    ("comm", &["bf16", "coding", "region", "simd"]),
     ("checkpoint", &[]),
     ("report", &[]),
     ("nn", &["backend"]),

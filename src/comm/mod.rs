@@ -13,7 +13,6 @@
 //! Not here: what is reduced and when (gradients, statistics), which is the training loop's business.
 
 pub mod aware;
-mod bf16;
 pub mod codec;
 pub mod die;
 pub mod error;

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use mpi::ffi;
 
-use super::{Error, bf16};
+use super::Error;
+use crate::bf16;
 use crate::region::Region;
 
 unsafe extern "C" {

@@ -79,7 +79,7 @@ pub const KEYS: &[Key] = &[
     required("batch", Kind::Count, "images a step, over all ranks"),
     key("workers", Kind::Count, "logical shares of each batch, >= ranks; a silent recipe takes the ranks of its first start"),
     key("shuffle", Kind::Text, "order of the samples: \"full\", or \"window(k)\" = each worker mixes k shards at a time (\"full\")"),
-    key("precision", Kind::Choice(PRECISIONS), "number format of the arithmetic; \"bf16\" and \"f16\" need a GPU (\"f32\")"),
+    key("precision", Kind::Choice(PRECISIONS), "number format of the arithmetic; \"f16\" needs a GPU, \"bf16\" one or a CPU with AVX512-BF16 (\"f32\")"),
     key("tf32", Kind::Switch, "GPU, f32: products may round their factors to tf32, 11 bits (false)"),
     key("deterministic", Kind::Switch, "GPU: only algorithms that give the same bits again; codecs of whole numbers imply it (false)"),
     key("label_smoothing", Kind::Number, "share of the target spread evenly over all classes, in [0, 1) (0)"),

@@ -89,15 +89,15 @@ impl Kind for OnCpu {
     }
 
     fn open(&self, seat: &Seat<'_>) -> Result<Cpu, backend::Error> {
-        if seat.precision != "f32" {
-            let why = format!(
-                "the CPU computes in f32 here, got \"{}\": oneDNN would round each convolution on its own, which is slower than f32 \
-                 without AVX512-BF16 or AMX; use precision = \"f32\", or --device cuda",
-                seat.precision
-            );
-            return Err(backend::Error::Unsupported { op: "precision".into(), why });
+        match seat.precision {
+            "f32" => Cpu::new(seat.threads),
+            "bf16" => Cpu::in_bf16(seat.threads),
+            other => Err(backend::Error::Unsupported {
+                op: format!("precision = \"{other}\""),
+                why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
+                    .into(),
+            }),
         }
-        Cpu::new(seat.threads)
     }
 
     fn notes(&self) -> Vec<String> {

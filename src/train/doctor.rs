@@ -24,6 +24,8 @@ pub fn examine() -> Result<Option<Report>, Error> {
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
     let device = Cpu::new(1)?.describe();
+    let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
+    let _ = writeln!(text, "cpu bf16   {bf16}");
     for line in device::cuda_lines() {
         let _ = writeln!(text, "cuda       {line}");
     }

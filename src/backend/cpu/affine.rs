@@ -2,30 +2,20 @@
 
 use std::rc::Rc;
 
-use super::buf::AlignedBuf;
+use super::bf16::{Bf16, Rounded};
+use super::buf::{AlignedBuf, Scratch};
 use super::layout::Md;
 use super::narrow::{Narrow, put_in_frame};
 use super::onednn::{Engine, Layer, Pass as Way, Primitive, arg, reorder};
+use super::product::{Product, pointer};
 use super::threads::Threads;
 use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Linear, Shape};
-use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, TensorDesc};
-
-/// A pass whose weights (or their gradient) lie in another layout than the arena's, with the copy between them.
-struct Detour {
-    copy: Primitive,
-    weights: AlignedBuf,
-}
-
-/// A backward pass and the detour that its weights may take.
-struct Backward {
-    primitive: Primitive,
-    detour: Option<Detour>,
-}
+use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, Slot, TensorDesc};
 
 /// How the weights' gradient is made.
 enum WeightGradient {
-    Primitive(Backward),
+    Primitive(Product),
     /// By our own loops, then copied from plain order.
     Narrow(Box<Narrow>, Primitive),
 }
@@ -39,9 +29,12 @@ pub(super) struct Plan {
     relu: bool,
     weights: Md,
     bias: Option<usize>,
-    forward: Primitive,
+    forward: Product,
     backward_weights: Option<WeightGradient>,
-    backward_data: Option<Backward>,
+    backward_data: Option<Product>,
+    /// The factors, where they are rounded.
+    rounded: Option<Rounded>,
+    scratch: Rc<Scratch>,
     /// The input in plain order, where its padded channels keep the primitive from reading it.
     plain: Option<Unblocked>,
     /// The input with its padding around it, where the primitive cannot pad by itself.
@@ -120,9 +113,9 @@ impl Plan {
             window: Some((op.stride, fitted_pads(op, &x, &y))),
             relu: op.relu,
         };
-        let mut plan = Self { framed, ..Self::new(cpu, r, geometry, y, None)? };
+        let mut plan = Self { framed, ..Self::new(cpu, r, &geometry, y)? };
         if let Some(WeightGradient::Primitive(b)) = &plan.backward_weights
-            && b.primitive.name().starts_with("ref")
+            && b.is_slow()
             && x.block == 1
             && op.groups == 1
         {
@@ -153,41 +146,61 @@ impl Plan {
         let y_md = Md::plain(&[y.n, op.out_features])?;
         let bias = op.bias.then_some(op.out_features);
         let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
-        Self::new(cpu, r, geometry, y, plain)
+        Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
     }
 
-    fn new(
+    /// With factors in the format that the backend was asked for; in f32 where oneDNN has no fast primitive for others.
+    fn new(cpu: &Cpu, r: &Request<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
+        match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
+            Some(plan) if !plan.is_slow() => Ok(plan),
+            _ => Self::with_factors(cpu, r, g, y, None),
+        }
+    }
+
+    fn with_factors(
         cpu: &Cpu,
         r: &Request<'_, Cpu>,
-        g: Geometry,
+        g: &Geometry,
         y: TensorDesc,
-        plain: Option<Unblocked>,
+        bf16: Option<Bf16>,
     ) -> Result<Self, Error> {
         let engine = cpu.engine.clone();
-        let given = match r.formats.and_then(|f| f.first()) {
-            Some(Format::Weights(md)) => **md,
-            _ => Md::any(&g.w_dims)?,
-        };
+        let factor = |md: Md| bf16.map_or(md, |bf16| bf16.layout(md));
         let bias = g.bias.map(|n| Md::plain(&[n])).transpose()?;
-        let layer = |w: Md| Layer { op: r.name, x: g.x, w, bias, y: g.y, window: g.window, relu: g.relu };
-        let (forward, weights) = layer(given).primitive(&engine, Way::Forward)?;
-        let any = Md::any(&g.w_dims)?;
-        let backward = |way| -> Result<Backward, Error> {
-            // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
-            if let Ok((primitive, _)) = layer(weights).primitive(&engine, way)
-                && !primitive.name().starts_with("ref")
-            {
-                return Ok(Backward { primitive, detour: None });
-            }
-            let (primitive, own) = layer(any).primitive(&engine, way)?;
-            let (from, to) = if way == Way::BackwardData { (weights, own) } else { (own, weights) };
-            let copy = reorder(&engine, &from, &to, r.name)?;
-            let weights = AlignedBuf::zeroed(own.elems(), r.name)?;
-            Ok(Backward { primitive, detour: Some(Detour { copy, weights }) })
+        let layer = |way, w: Md| {
+            let (x, w, y) = match way {
+                Way::Forward => (factor(g.x), factor(w), g.y),
+                Way::BackwardData => (g.x, factor(w), factor(g.y)),
+                Way::BackwardWeights => (factor(g.x), w, factor(g.y)),
+            };
+            Layer { op: r.name, x, w, bias, y, window: g.window, relu: g.relu }.primitive(&engine, way)
         };
-        let backward_weights =
-            r.train.then(|| backward(Way::BackwardWeights).map(WeightGradient::Primitive)).transpose()?;
-        let backward_data = (r.train && r.wants_dx).then(|| backward(Way::BackwardData)).transpose()?;
+        let any = Md::any(&g.w_dims)?;
+        let product = |way, weights: Md| -> Result<Product, Error> {
+            // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
+            if let Ok((primitive, _)) = layer(way, weights)
+                && let product = Product::new(primitive)
+                && !product.is_slow()
+            {
+                return Ok(product);
+            }
+            let (primitive, own) = layer(way, any)?;
+            let (from, to) = if way == Way::BackwardWeights { (own, weights) } else { (factor(weights), own) };
+            let copy = reorder(&engine, &from, &to, r.name)?;
+            Ok(Product::new(primitive).with_detour(copy, AlignedBuf::zeroed(own.elems(), r.name)?))
+        };
+        let (forward, weights) = match r.formats.and_then(|f| f.first()) {
+            Some(Format::Weights(given)) => (product(Way::Forward, **given)?, **given),
+            _ => {
+                let (primitive, own) = layer(Way::Forward, any)?;
+                (Product::new(primitive), own.in_f32())
+            }
+        };
+        let backward_weights = r.train.then(|| product(Way::BackwardWeights, weights)).transpose()?;
+        let backward_data = (r.train && r.wants_dx).then(|| product(Way::BackwardData, weights)).transpose()?;
+        let elems = [g.x.elems(), weights.elems(), g.y.elems()];
+        let rounded = bf16.map(|bf16| Rounded::new(bf16, cpu.threads, elems, r.train, r.name)).transpose()?;
+        cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;
         Ok(Self {
             engine,
             threads: cpu.threads,
@@ -197,11 +210,19 @@ impl Plan {
             weights,
             bias: g.bias,
             forward,
-            backward_weights,
+            backward_weights: backward_weights.map(WeightGradient::Primitive),
             backward_data,
-            plain,
+            rounded,
+            scratch: cpu.scratch.clone(),
+            plain: None,
             framed: None,
         })
+    }
+
+    /// Whether a pass takes the plain-loop implementation.
+    fn is_slow(&self) -> bool {
+        let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
+        weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
 }
 
@@ -235,24 +256,25 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let detour = |b: &Backward| b.detour.as_ref().map_or(0, |d| d.weights.as_slice().len() * 4);
         let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
-            WeightGradient::Primitive(b) => detour(b),
+            WeightGradient::Primitive(product) => product.bytes(),
             WeightGradient::Narrow(narrow, _) => narrow.bytes(),
         });
+        let products = self.forward.bytes() + weights + self.backward_data.as_ref().map_or(0, Product::bytes);
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
         let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
-        weights + self.backward_data.as_ref().map_or(0, detour) + (plain + framed) * 4
+        products + (plain + framed) * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
     }
 
     fn implementation(&self) -> String {
-        let backward =
-            |b: &Backward| format!(" {}{}", b.primitive.name(), if b.detour.is_some() { "+reorder" } else { "" });
-        let weights = self.backward_weights.as_ref().map_or(String::new(), |w| match w {
-            WeightGradient::Primitive(b) => backward(b),
-            WeightGradient::Narrow(..) => " own".into(),
+        let weights = self.backward_weights.as_ref().map(|w| match w {
+            WeightGradient::Primitive(product) => product.name(),
+            WeightGradient::Narrow(..) => "own".into(),
         });
-        format!("{}{weights}{}", self.forward.name(), self.backward_data.as_ref().map_or(String::new(), backward))
+        let factors = self.rounded.as_ref().map(|_| "bf16:".into());
+        let data = self.backward_data.as_ref().map(Product::name);
+        let names: Vec<String> = [factors, Some(self.forward.name()), weights, data].into_iter().flatten().collect();
+        names.join(" ")
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -267,16 +289,18 @@ impl Planned<Cpu> for Plan {
             }
             (None, None) => x[0],
         };
-        let mut data = vec![
-            (arg::SRC, pointer(x.as_slice())),
-            (arg::WEIGHTS, pointer(pass.params.get(pass.slots[0]))),
-            (arg::DST, y.as_mut_slice().as_mut_ptr()),
-        ];
+        let (x, w) = (x.as_slice(), pass.params.get(pass.slots[0]));
+        let mut scratch = self.scratch.borrow();
+        let (x, w) = match &mut self.rounded {
+            Some(rounded) => rounded.forward(x, w, scratch.as_mut_slice()),
+            None => (x, w),
+        };
+        let mut data = vec![(arg::SRC, pointer(x)), (arg::DST, y.as_mut_slice().as_mut_ptr())];
         if self.bias.is_some() {
             data.push((arg::BIAS, pointer(pass.params.get(pass.slots[1]))));
         }
         // SAFETY: the plan's layouts gave these buffers their sizes; `y` is exclusively borrowed, the rest is only read.
-        unsafe { self.forward.run(&self.engine, &data) }
+        unsafe { self.forward.run_from(&self.engine, w, data) }
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
@@ -284,20 +308,20 @@ impl Planned<Cpu> for Plan {
         if self.relu {
             elementwise::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
-        self.weight_gradient(pass, g.x[0], g.dy.as_slice(), g.dparams)?;
-        let (dy, engine) = (pointer(g.dy.as_slice()), &self.engine);
+        let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
+        let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));
+        let mut scratch = self.scratch.borrow();
+        let (x, dy, w) = match &self.rounded {
+            Some(rounded) => rounded.backward(dy, w, scratch.as_mut_slice()),
+            None => (x, dy, w),
+        };
+        let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
+        weights.run(&self.engine, self.threads, (x, dy), pass.slots, g.dparams)?;
         let (Some(dx), Some(backward)) = (g.dx, &mut self.backward_data) else { return Ok(()) };
-        let mut w = pointer(pass.params.get(pass.slots[0]));
-        if let Some(d) = &mut backward.detour {
-            let to = d.weights.as_mut_slice().as_mut_ptr();
-            // SAFETY: both layouts belong to this plan; the copy's target is its own buffer.
-            unsafe { d.copy.run(engine, &[(arg::SRC, w), (arg::DST, to)])? };
-            w = to;
-        }
         let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
-        let data = [(arg::DIFF_DST, dy), (arg::WEIGHTS, w), (arg::DIFF_SRC, target)];
+        let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
         // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
-        unsafe { backward.primitive.run(engine, &data)? };
+        unsafe { backward.run_from(&self.engine, w, data)? };
         if let Some(p) = &self.plain {
             p.desc.from_plain(p.dx.as_slice(), dx.as_mut_slice());
         }
@@ -305,46 +329,31 @@ impl Planned<Cpu> for Plan {
     }
 }
 
-impl Plan {
-    fn weight_gradient(
+impl WeightGradient {
+    /// From x and dy, into the parameters' gradients at these slots: the weights', then the bias's if there is one.
+    fn run(
         &mut self,
-        pass: &Pass<'_, Cpu>,
-        x: &AlignedBuf,
-        dy: &[f32],
+        engine: &Engine,
+        threads: Threads,
+        (x, dy): (&[f32], &[f32]),
+        slots: &[Slot],
         dparams: &mut Arena<Cpu>,
     ) -> Result<(), Error> {
-        let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
-        let x = own.unwrap_or(x).as_slice();
-        let db = self.bias.map(|_| dparams.get_mut(pass.slots[1]).as_mut_ptr());
-        match &mut self.backward_weights {
-            None => Err(not_planned(&self.name)),
-            Some(WeightGradient::Narrow(narrow, copy)) => {
-                narrow.run(self.threads, x, dy, self.bias.map(|_| dparams.get_mut(pass.slots[1])));
-                let dw = dparams.get_mut(pass.slots[0]).as_mut_ptr();
+        match self {
+            Self::Narrow(narrow, copy) => {
+                narrow.run(threads, x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
+                let dw = dparams.get_mut(slots[0]).as_mut_ptr();
                 // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
-                unsafe { copy.run(&self.engine, &[(arg::SRC, pointer(narrow.dw.as_slice())), (arg::DST, dw)]) }
+                unsafe { copy.run(engine, &[(arg::SRC, pointer(narrow.dw.as_slice())), (arg::DST, dw)]) }
             }
-            Some(WeightGradient::Primitive(weights)) => {
-                let dw = dparams.get_mut(pass.slots[0]).as_mut_ptr();
-                let target = weights.detour.as_mut().map_or(dw, |d| d.weights.as_mut_slice().as_mut_ptr());
-                let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy)), (arg::DIFF_WEIGHTS, target)];
-                data.extend(db.map(|db| (arg::DIFF_BIAS, db)));
+            Self::Primitive(product) => {
+                let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];
+                data.extend(slots.get(1).map(|&bias| (arg::DIFF_BIAS, dparams.get_mut(bias).as_mut_ptr())));
                 // SAFETY: sizes as planned; the parameter gradients are exclusively borrowed and their slots disjoint.
-                unsafe {
-                    weights.primitive.run(&self.engine, &data)?;
-                    match &weights.detour {
-                        Some(d) => d.copy.run(&self.engine, &[(arg::SRC, target), (arg::DST, dw)]),
-                        None => Ok(()),
-                    }
-                }
+                unsafe { product.run_into(engine, dparams.get_mut(slots[0]), data) }
             }
         }
     }
-}
-
-/// The address of something that a primitive only reads.
-fn pointer(slice: &[f32]) -> *mut f32 {
-    slice.as_ptr().cast_mut()
 }
 
 fn not_planned(op: &str) -> Error {

@@ -65,6 +65,12 @@ impl Drop for AlignedBuf {
     }
 }
 
+/// The same memory as twice as many numbers of 16 bits.
+pub(super) fn halves(words: &mut [f32]) -> &mut [u16] {
+    // SAFETY: an f32 is as long as two of them and aligned more strictly; any bits are a value of both.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
+}
+
 /// Work space that operations share, since one runs at a time; what one leaves there means nothing to the next.
 #[derive(Default)]
 pub(super) struct Scratch(RefCell<AlignedBuf>);

@@ -57,10 +57,22 @@ impl Md {
         Self::plain(&dims)
     }
 
-    /// f32 elements that it takes, padding included.
+    /// The same places, for elements of bf16.
+    pub fn in_bf16(mut self) -> Self {
+        self.0.data_type = sys::dnnl_bf16;
+        self
+    }
+
+    /// The same places, for elements of f32.
+    pub fn in_f32(mut self) -> Self {
+        self.0.data_type = sys::dnnl_f32;
+        self
+    }
+
+    /// Words of the size of an f32 that it takes, padding included.
     pub fn elems(&self) -> usize {
         // SAFETY: reads a valid descriptor.
-        unsafe { sys::dnnl_memory_desc_get_size(&self.0) / 4 }
+        unsafe { sys::dnnl_memory_desc_get_size(&self.0).div_ceil(4) }
     }
 
     /// Elements without padding.

@@ -3,9 +3,11 @@
 //! memory once, on oneDNN's thread pool.
 
 mod affine;
+mod bf16;
 mod buf;
 mod dropout;
 mod elementwise;
+mod isa;
 mod layout;
 mod loss;
 mod lrn;
@@ -13,6 +15,7 @@ mod narrow;
 mod norm;
 mod onednn;
 mod pool;
+mod product;
 mod shortcut;
 mod signals;
 mod threads;
@@ -22,8 +25,10 @@ mod winograd;
 use std::rc::Rc;
 
 use crate::simd;
+use bf16::Bf16;
 pub use buf::AlignedBuf;
 use buf::Scratch;
+use isa::Isa;
 use layout::Md;
 use onednn::Engine;
 use threads::Threads;
@@ -44,21 +49,46 @@ pub struct Cpu {
     scratch: Rc<Scratch>,
     /// Channels per block: what one vector register of the instruction set holds.
     block: usize,
+    /// How factors of products are rounded, if they are.
+    bf16: Option<Bf16>,
 }
 
 impl Cpu {
-    /// With this many threads.
+    /// With this many threads, in f32.
     pub fn new(threads: usize) -> Result<Self, Error> {
+        Self::with_factors(threads, None)
+    }
+
+    /// With factors of convolutions and linear layers in bf16, all else in f32; an error that says what is missing where the
+    /// processor has no instructions for it.
+    pub fn in_bf16(threads: usize) -> Result<Self, Error> {
+        Self::bf16().map_err(|why| Error::Unsupported {
+            op: "precision = \"bf16\" on the CPU".into(),
+            why: format!("{why}; use precision = \"f32\", or --device cuda"),
+        })?;
+        Self::with_factors(threads, Some(Bf16::Halves))
+    }
+
+    /// Whether [`Cpu::in_bf16`] can be had, or what is missing.
+    pub fn bf16() -> Result<(), String> {
+        Isa::effective().bf16()
+    }
+
+    /// The same in f32 instructions on rounded factors: slow, for tests on any processor.
+    pub fn in_widened_bf16(threads: usize) -> Result<Self, Error> {
+        Self::with_factors(threads, Some(Bf16::Widened))
+    }
+
+    fn with_factors(threads: usize, bf16: Option<Bf16>) -> Result<Self, Error> {
         if threads > MOST_THREADS {
             let why = format!(
                 "{threads} are asked for, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
             );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
-        let (_, block) = onednn::instruction_set();
         let threads = threads.max(1);
         let engine = Rc::new(Engine::new(threads)?);
-        Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block })
+        Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block: Isa::effective().block(), bf16 })
     }
 }
 
@@ -117,9 +147,10 @@ impl Backend for Cpu {
     type Format = Format;
 
     fn describe(&self) -> String {
-        let (isa, _) = onednn::instruction_set();
-        let plural = if self.threads.0 == 1 { "" } else { "s" };
-        format!("cpu ({}, {isa}, {} thread{plural})", onednn::version(), self.threads.0)
+        let (library, isa, threads) = (onednn::version(), Isa::effective().name(), self.threads.0);
+        let plural = if threads == 1 { "" } else { "s" };
+        let factors = self.bf16.map_or("", Bf16::name);
+        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors})")
     }
 
     fn scratch_bytes(&self) -> usize {

@@ -62,21 +62,6 @@ pub fn version() -> String {
     format!("oneDNN {}.{}.{}", v.major, v.minor, v.patch)
 }
 
-/// Instruction set that the library will use, and the channel block that suits it.
-pub fn instruction_set() -> (&'static str, usize) {
-    // SAFETY: a pure query.
-    let isa = unsafe { sys::dnnl_get_effective_cpu_isa() };
-    // a set's value has the bits of all sets that it includes
-    let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
-    if has(sys::dnnl_cpu_isa_avx512_core) {
-        ("avx512", 16)
-    } else if has(sys::dnnl_cpu_isa_avx2) {
-        ("avx2", 8)
-    } else {
-        ("sse4.1", 8)
-    }
-}
-
 /// The CPU engine, its stream, and the work space that all primitives share (they run one at a time).
 pub struct Engine {
     engine: sys::dnnl_engine_t,

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::feedback::{self, Feedback};
 use super::{Bucket, Codec, Entry, Key, Settings, Share};
+use crate::bf16::{narrow_all, round, widen, widen_all};
 use crate::coding::{Coding, Form};
-use crate::comm::bf16::{narrow_all, round, widen, widen_all};
 use crate::comm::{Error, World};
 use crate::simd::simd;
 

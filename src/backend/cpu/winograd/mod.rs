@@ -38,13 +38,13 @@ struct Plan<const A: usize> {
     scratch: Rc<Scratch>,
 }
 
-/// Plans a convolution on the grid that suits its kernel, if it is one that pays.
+/// Plans a convolution on the grid that suits its kernel, if it is one that pays; in f32 alone, as bf16 would round on the grid.
 pub(super) fn plan(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     let x = &r.x[0];
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let same = op.kernel == [k; 2] && op.pads == [pad; 4] && k == 2 * pad + 1 && op.stride == [1, 1] && op.groups == 1;
     let fits = same && cpu.block == BLOCK && x.block == BLOCK && x.shape.plane() >= 16;
-    if !fits || simd::level() < simd::Level::Avx2 {
+    if !fits || cpu.bf16.is_some() || simd::level() < simd::Level::Avx2 {
         return None;
     }
     match k {

@@ -1,10 +1,10 @@
-//! bf16 numbers, the upper halves of f32, as they travel: rounding, widening, pairwise sums. No `unsafe`, no MPI.
+//! bf16 numbers, the upper halves of f32: rounding, widening, pairwise sums. No `unsafe`.
 
 use crate::simd::simd;
 
 /// The nearest bf16, ties to even; NaN stays NaN.
 #[inline(always)]
-pub(super) fn round(x: f32) -> u16 {
+pub(crate) fn round(x: f32) -> u16 {
     let bits = x.to_bits();
     let nearest = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16) as u16;
     // rounding could carry a NaN's payload over into a zero
@@ -13,13 +13,13 @@ pub(super) fn round(x: f32) -> u16 {
 
 /// The same number as f32.
 #[inline(always)]
-pub(super) fn widen(x: u16) -> f32 {
+pub(crate) fn widen(x: u16) -> f32 {
     f32::from_bits(u32::from(x) << 16)
 }
 
 simd! {
     /// `into += from`: each sum in f32, then rounded.
-    pub(super) fn add(into: &mut [u16], from: &[u16]) {
+    pub(crate) fn add(into: &mut [u16], from: &[u16]) {
         for (a, b) in into.iter_mut().zip(from) {
             *a = round(widen(*a) + widen(*b));
         }
@@ -28,7 +28,7 @@ simd! {
 
 simd! {
     /// Rounds all of `from`.
-    pub(super) fn narrow_all(from: &[f32], into: &mut [u16]) {
+    pub(crate) fn narrow_all(from: &[f32], into: &mut [u16]) {
         for (to, x) in into.iter_mut().zip(from) {
             *to = round(*x);
         }
@@ -37,7 +37,7 @@ simd! {
 
 simd! {
     /// Widens all of `from`.
-    pub(super) fn widen_all(from: &[u16], into: &mut [f32]) {
+    pub(crate) fn widen_all(from: &[u16], into: &mut [f32]) {
         for (to, x) in into.iter_mut().zip(from) {
             *to = widen(*x);
         }

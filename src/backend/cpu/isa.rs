@@ -1,0 +1,94 @@
+//! The instruction set that oneDNN uses here, and what follows from it: how many channels make a block, and whether products of
+//! bf16 factors pay.
+
+use super::onednn::{self, sys};
+
+/// Instruction sets between which it makes a difference here, each with all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isa {
+    /// Less than AVX2.
+    Sse41,
+    /// AVX2.
+    Avx2,
+    /// AVX-512 as servers have it.
+    Avx512,
+    /// With products of bf16 pairs.
+    Avx512Bf16,
+    /// With tiles.
+    Amx,
+}
+
+impl Isa {
+    /// What oneDNN uses: what the processor has, and the environment does not hold back.
+    pub fn effective() -> Self {
+        // SAFETY: a pure query.
+        Self::of(unsafe { sys::dnnl_get_effective_cpu_isa() })
+    }
+
+    fn of(isa: sys::dnnl_cpu_isa_t) -> Self {
+        // a set's value has the bits of all sets that it includes
+        let has = |set: sys::dnnl_cpu_isa_t| isa & set == set;
+        let known = [
+            (sys::dnnl_cpu_isa_avx512_core_amx, Self::Amx),
+            (sys::dnnl_cpu_isa_avx512_core_bf16, Self::Avx512Bf16),
+            (sys::dnnl_cpu_isa_avx512_core, Self::Avx512),
+            (sys::dnnl_cpu_isa_avx2, Self::Avx2),
+        ];
+        known.into_iter().find(|(set, _)| has(*set)).map_or(Self::Sse41, |(_, isa)| isa)
+    }
+
+    /// As the log names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sse41 => "sse4.1",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Avx512Bf16 => "avx512-bf16",
+            Self::Amx => "avx512-bf16 and amx",
+        }
+    }
+
+    /// Channels per block: what one vector register holds.
+    pub fn block(self) -> usize {
+        if self >= Self::Avx512 { 16 } else { 8 }
+    }
+
+    /// Whether products of bf16 factors are faster than those of f32, or why not.
+    pub fn bf16(self) -> Result<(), String> {
+        if self >= Self::Avx512Bf16 {
+            return Ok(());
+        }
+        let has = is_x86_feature_detected!("avx512bf16");
+        Err(format!(
+            "products of bf16 factors need AVX512-BF16 (Intel's Xeons since Cooper Lake and Sapphire Rapids, AMD's since Zen 4), and \
+             {} uses {} here{}; without it they are slower than those of f32",
+            onednn::version(),
+            self.name(),
+            if has { ", although the processor has it: unset ONEDNN_MAX_CPU_ISA" } else { "" },
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bf16_is_taken_where_its_products_are_instructions() {
+        let known = [
+            (sys::dnnl_cpu_isa_sse41, Isa::Sse41, 8, false),
+            (sys::dnnl_cpu_isa_avx, Isa::Sse41, 8, false),
+            (sys::dnnl_cpu_isa_avx2, Isa::Avx2, 8, false),
+            (sys::dnnl_cpu_isa_avx2_vnni, Isa::Avx2, 8, false),
+            (sys::dnnl_cpu_isa_avx512_core, Isa::Avx512, 16, false),
+            (sys::dnnl_cpu_isa_avx512_core_vnni, Isa::Avx512, 16, false),
+            (sys::dnnl_cpu_isa_avx512_core_bf16, Isa::Avx512Bf16, 16, true),
+            (sys::dnnl_cpu_isa_avx512_core_amx, Isa::Amx, 16, true),
+        ];
+        for (theirs, isa, block, takes) in known {
+            assert_eq!((Isa::of(theirs), isa.block(), isa.bf16().is_ok()), (isa, block, takes), "{theirs:#x}");
+        }
+        let why = Isa::Avx512.bf16().unwrap_err();
+        assert!(why.contains("need AVX512-BF16") && why.contains("uses avx512 here"), "{why}");
+    }
+}
