@@ -58,7 +58,10 @@ impl Isa {
         if self >= Self::Avx512Bf16 {
             return Ok(());
         }
+        #[cfg(target_arch = "x86_64")]
         let has = is_x86_feature_detected!("avx512bf16");
+        #[cfg(not(target_arch = "x86_64"))]
+        let has = false;
         Err(format!(
             "products of bf16 factors need AVX512-BF16 (Intel's Xeons since Cooper Lake and Sapphire Rapids, AMD's since Zen 4), and \
              {} uses {} here{}; without it they are slower than those of f32",
