@@ -75,13 +75,22 @@ field() {
     scontrol show job "$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1
 }
 
-# finish ID STATE SECONDS: waits until the job is over; a requeued job waits two minutes by Slurm's will, but not by ours.
+# ended ID: the daemons of the job's steps are gone. One that is left still holds the step's PMIx socket, which a restart needs.
+ended() {
+    ! pgrep -f "^slurmstepd: \[$1\." >/dev/null
+}
+
+# finish ID STATE SECONDS: waits until the job is over; a requeued job waits two minutes by Slurm's will, by ours until it has ended.
 finish() {
     local id=$1 expected=$2 state='' until=$((SECONDS + $3))
     while [ $SECONDS -lt $until ]; do
         state=$(field "$id" JobState)
         case $state in
-        PENDING) [ "$(field "$id" Restarts)" = 0 ] || scontrol update "jobid=$id" StartTime=now 2>/dev/null || true ;;
+        PENDING)
+            if [ "$(field "$id" Restarts)" != 0 ] && ended "$id"; then
+                scontrol update "jobid=$id" StartTime=now 2>/dev/null || true
+            fi
+            ;;
         RUNNING | COMPLETING | REQUEUED) ;;
         "$expected") return 0 ;;
         *) break ;;
