@@ -119,6 +119,35 @@ fn replayed_steps_have_the_bits_of_those_that_are_enqueued() {
     }
 }
 
+/// Under f16 gradients come multiplied by the losses' scale: limits are those of the gradients themselves, and hide none that is not
+/// finite.
+#[test]
+fn limits_come_after_the_scale_of_the_losses() {
+    let _alone = alone();
+    let by_value = OptimizerSpec { clip_value: Some(0.5), ..OptimizerSpec::sgd(0.0, false, 0.0) };
+    let by_norm = OptimizerSpec { clip_norm: Some(0.5), ..OptimizerSpec::sgd(0.0, false, 0.0) };
+    for spec in [by_value, by_norm] {
+        let after = |precision: Precision, gradient: f32| {
+            let mut graph = graph(cuda(precision)?);
+            let scale = graph.backend().loss_scale().unwrap().map_or(1.0, |scale| scale.scale);
+            let before = bits(&graph, graph.weights());
+            for chunk in &mut graph.arenas().2.chunks {
+                chunk.write(0, &vec![scale * gradient; chunk.len()]).unwrap();
+            }
+            optimizer(&graph, &spec).step(&mut graph, 0.1, None).unwrap();
+            Some((before, bits(&graph, graph.weights())))
+        };
+        for gradient in [0.25, 4.0] {
+            let (Some(whole), Some(half)) = (after(Precision::F32, gradient), after(Precision::F16, gradient)) else {
+                return;
+            };
+            assert!(half == whole && half.0 != half.1, "{spec:?}, {gradient}");
+        }
+        let Some((before, lost)) = after(Precision::F16, f32::INFINITY) else { return };
+        assert!(before == lost, "{spec:?}: a step with infinite gradients was taken");
+    }
+}
+
 /// What made small networks wait for the host: a launch for every chunk and every pass over it.
 #[test]
 fn a_replayed_step_is_one_call() {

@@ -137,7 +137,7 @@ pub trait Backend: Sized + 'static {
     }
 
     /// Does `work`, or what it enqueued before under the same `key`: then the same memory is meant, and what else `work` reads
-    /// was given to [`Backend::begin`] or [`Backend::begin_update`] before. `work` is called once or not at all.
+    /// was given to [`Backend::begin`] or [`Backend::begin_update`] before. `work` is not called, or once, or again where it cannot be recorded.
     fn repeat<E: From<Error>>(&self, _key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
         work()
     }

@@ -28,7 +28,7 @@ pub struct Update {
 }
 
 /// What all updates of a step are given beside their own chunk, and where a buffer of them has it. From [`rates::FIRST`] on the trust
-/// ratios of tensors that have them, in the order of [`Norms::tensors`].
+/// ratios of the tensors (1 where there is none), in the order of [`Norms::tensors`].
 pub mod rates {
     /// Factor of all gradients: what clipping by norm leaves of them, 1 without.
     pub const GRADIENT: usize = 0;

@@ -104,10 +104,11 @@ impl<B: Backend> Optimizer<B> {
         weights: &mut Arena<B>,
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
+        // first, as it takes the losses' scale out, and a limit would hide what is not finite
+        backend.inspect(&grads.chunks)?;
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }
-        backend.inspect(&grads.chunks)?;
         if self.norms.limit.is_some() || update.rule.adapts() {
             backend.rates(&self.norms, update, weights, grads, &mut self.rates)?;
         }

@@ -72,6 +72,10 @@ fn check_codec(recipe: &Recipe) -> Result<(), (&'static str, String)> {
             "has no effect with reduce.clip = 0: what is not clipped is unbiased".into(),
         ));
     }
+    if reduce.error_feedback == Some(true) && recipe.precision == "f16" {
+        let why = "with precision = \"f16\" gradients travel multiplied by a scale that changes, and what is carried over would not; use bf16";
+        return Err(("reduce.error_feedback", why.into()));
+    }
     match recipe.workers {
         Some(workers) => codec_holds_workers(codec, workers).map_err(|why| ("workers", why)),
         None => Ok(()),

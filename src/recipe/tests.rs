@@ -262,6 +262,8 @@ fn keys_of_codecs_belong_to_codecs() {
     }
     let text = refusal(&[ternary, "reduce.clip=0", "reduce.error_feedback=true"]);
     assert!(text.contains("what is not clipped is unbiased"), "{text}");
+    let text = refusal(&["precision=f16", ternary, "reduce.error_feedback=true"]);
+    assert!(text.contains("multiplied by a scale that changes"), "{text}");
     for (codec, most) in [("int8", 256), ("ternary", 32_767), ("exact", 65_536)] {
         let sets =
             |workers: usize| ["batch=100000".into(), format!("reduce.codec={codec}"), format!("workers={workers}")];

@@ -12,7 +12,7 @@ use super::session::Session;
 use super::step::Stepper;
 use super::sums::{Flags, StepSums};
 use super::trace::Lane;
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, LossScale};
 use crate::checkpoint::Progress;
 use crate::comm::Comm;
 use crate::report::Step;
@@ -26,6 +26,7 @@ pub struct Open {
     lr: f64,
     sums: Vec<f64>,
     seconds: f64,
+    scale: Option<LossScale>,
 }
 
 /// All ranks, as [`rounds`](super::rounds) sees them.
@@ -94,7 +95,14 @@ impl<B: Backend> Stepper<'_, B> {
         self.trace_layers(run, done);
         let seconds = start.elapsed().as_secs_f64();
         self.before = Pace { comm: 0.0, step: seconds * 1e3, ..Pace::default() };
-        self.open.push(Open { epoch, step: done + 1, lr, sums: sums.into_shares().concat(), seconds });
+        self.open.push(Open {
+            epoch,
+            step: done + 1,
+            lr,
+            sums: sums.into_shares().concat(),
+            seconds,
+            scale: self.scale,
+        });
         if !meets {
             return Ok(Vec::new());
         }
@@ -143,7 +151,9 @@ impl<B: Backend> Stepper<'_, B> {
             }
             let Flags { stop, save } = sums.flags();
             self.agreed = Flags { stop: self.agreed.stop | stop, save: self.agreed.save | save };
-            lines.push(self.event(at, sums, open.epoch, open.step, open.lr, open.seconds));
+            let line = self.event(at, sums, open.epoch, open.step, open.lr, open.seconds);
+            let (loss_scale, lost_steps) = (open.scale.map(|s| s.scale), open.scale.map(|s| s.lost));
+            lines.push(Step { loss_scale, lost_steps, ..line });
         }
         Ok(lines)
     }
