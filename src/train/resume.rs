@@ -153,6 +153,8 @@ impl Resume {
         session.agree(filled)?;
         run.optimizer.set_steps(head.progress.step);
         if let Some(Scale { scale, good, lost }) = head.progress.loss_scale {
+            // a smaller one would end the run again before its first step is seen
+            let scale = scale.max(LossScale::LEAST);
             run.graph.backend().set_loss_scale(LossScale { scale, good, bad: 0, lost })?;
         }
         spread(session, run.graph.arenas().1)?;

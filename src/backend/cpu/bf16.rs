@@ -1,4 +1,5 @@
-//! Factors of products in bf16: how they are rounded, and where they lie meanwhile. Sums, results, weights and gradients are f32.
+//! Factors of products in bf16: how they are rounded, and where they lie meanwhile. Sums, results, weights and
+//! gradients are f32; a bias's gradient is the sum of the rounded dy.
 
 use super::buf::{AlignedBuf, halves};
 use super::layout::Md;

@@ -63,7 +63,7 @@ impl Isa {
         #[cfg(not(target_arch = "x86_64"))]
         let has = false;
         Err(format!(
-            "products of bf16 factors need AVX512-BF16 (Intel's Xeons since Cooper Lake and Sapphire Rapids, AMD's since Zen 4), and \
+            "products of bf16 factors need AVX512-BF16 (Intel's Cooper Lake, and Xeons since Sapphire Rapids; AMD's since Zen 4), and \
              {} uses {} here{}; without it they are slower than those of f32",
             onednn::version(),
             self.name(),

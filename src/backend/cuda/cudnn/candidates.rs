@@ -96,7 +96,15 @@ pub fn candidates(
             if found.len() == most {
                 return Ok(found);
             }
-            let Some((way, engine)) = Way::of(&config)? else { continue };
+            let (way, engine) = match Way::of(&config) {
+                Ok(Some(way)) => way,
+                Ok(None) => continue,
+                Err(lost @ Error::Lost { .. }) => return Err(lost),
+                Err(_) => {
+                    failed += 1;
+                    continue;
+                }
+            };
             let mut notes = [Note(0); 32];
             let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?.min(notes.len());
             let notes: Vec<u32> = notes[..count].iter().map(|n| n.0).collect();
