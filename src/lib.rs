@@ -7,11 +7,17 @@
 //! [`models`] the catalogue of networks, [`cli`] the command line.
 
 pub mod backend;
+pub mod bench;
 mod bf16;
 pub mod checkpoint;
 pub mod cli;
 mod coding;
 pub mod comm;
+pub mod cores;
+pub mod doctor;
+mod error;
+pub mod eval;
+pub mod launch;
 pub mod models;
 pub mod nn;
 pub mod optim;
@@ -20,3 +26,5 @@ mod region;
 pub mod report;
 mod simd;
 pub mod train;
+
+pub use error::Error;

@@ -21,8 +21,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn"]),
     ("recipe", &["comm::codec", "optim::schedule", "optim::spec"]),
-    ("train", &["backend", "checkpoint", "comm", "models", "nn", "optim", "recipe", "report"]),
-    ("cli", &["recipe", "train"]),
+    ("cores", &[]),
+    ("error", &["backend", "checkpoint", "comm", "nn", "optim", "recipe", "report"]),
+    (
+        "train",
+        &[
+            "backend",
+            "checkpoint",
+            "comm",
+            "cores",
+            "error",
+            "launch",
+            "models",
+            "nn",
+            "optim",
+            "recipe",
+            "report",
+            "eval",
+        ],
+    ),
+    ("eval", &["backend", "checkpoint", "comm", "cores", "error", "launch", "nn", "recipe", "report", "train"]),
+    ("bench", &["backend", "comm", "cores", "error", "launch", "models", "nn", "optim", "recipe", "train"]),
+    ("doctor", &["backend", "bench", "comm", "error", "launch", "train"]),
+    ("launch", &["backend", "bench", "comm", "error", "eval", "train"]),
+    ("cli", &["bench", "cores", "doctor", "error", "eval", "launch", "recipe", "train"]),
     ("main", &["cli", "comm"]),
 ];
 
@@ -62,7 +84,7 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// Outside of `backend`, the files that may name a concrete backend.
-const CONCRETE: &[&str] = &["src/train/device.rs", "src/train/doctor.rs"];
+const CONCRETE: &[&str] = &["src/launch.rs", "src/doctor.rs"];
 
 /// Lines of the longest file.
 const LONGEST: usize = 500;
@@ -419,7 +441,7 @@ fn what_is_allowed_is_no_breach() {
     assert_clean("src/nn/mod.rs", "mod tests { use super::graph; }\nuse self::spec::X;\nuse super::backend::Buffer;");
     assert_clean("src/models/vgg.rs", "use crate::nn::spec::{Conv, NetSpec};");
     assert_clean("src/main.rs", "use trireme::cli::{self, exit};\nuse trireme::comm;\nuse clap::Parser;");
-    assert_clean("src/train/device.rs", "use crate::backend::cpu::Cpu;");
+    assert_clean("src/launch.rs", "use crate::backend::cpu::Cpu;");
     assert_clean("src/nn/graph.rs", "#[cfg(test)]\nmod tests { use crate::backend::reference::Reference; }");
     assert_clean("src/comm/sys.rs", "use mpi::ffi;\nunsafe fn f() {}");
     assert_clean("src/backend/cpu/onednn.rs", "fn f() { unsafe { dnnl_version() }; }");

@@ -19,8 +19,9 @@ use setting::Setting;
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error};
 use trireme::comm;
-use trireme::train::device::{Kind, Seat, Wanted};
-use trireme::train::{self, Request};
+use trireme::launch::{Kind, Seat, Wanted};
+use trireme::train;
+use trireme::train::Request;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
@@ -59,7 +60,7 @@ fn worker() {
         device: Wanted::Auto,
         share_gpu: false,
         time_limit: None,
-        stall: train::watch::Limits::default(),
+        stall: train::observe::watch::Limits::default(),
         threads: None,
         max_steps: last.parse().ok(),
         dry_run: false,

@@ -4,9 +4,9 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Device, bytes, duration, link, positive, transforms};
+use crate::bench::{self, scale::Link};
+use crate::launch;
 use crate::recipe::keys;
-use crate::train::bench::{self, scale::Link};
-use crate::train::device;
 use clap::Subcommand;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -175,7 +175,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 profile: step.profile,
                 seconds: step.seconds,
             };
-            let result = device::bench_step(&request, started)?;
+            let result = launch::bench_step(&request, started)?;
             if let Some(table) = &result.profile {
                 eprint!("{table}");
             }
@@ -188,7 +188,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         }
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
-            let threads = l.threads.unwrap_or_else(|| crate::train::cores::affinity().len());
+            let threads = l.threads.unwrap_or_else(|| crate::cores::affinity().len());
             let request = loaders::bench::Request {
                 dir: l.dir.clone(),
                 split: l.split.clone(),
@@ -237,7 +237,7 @@ fn scale(args: &Scale) -> Result<(), Failure> {
         threads: args.threads,
         seconds: args.seconds,
     };
-    let Some(measured) = device::bench_scale(&request)? else { return Ok(()) };
+    let Some(measured) = launch::bench_scale(&request)? else { return Ok(()) };
     let alone = measured.points[0].step_ms;
     let line = |ranks: usize, step_ms: f64, comm_ms: f64| {
         serde_json::json!({

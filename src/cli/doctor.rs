@@ -2,7 +2,8 @@
 
 use super::exit::Failure;
 use super::output::print;
-use crate::train::{device, doctor};
+use crate::doctor;
+use crate::launch;
 
 /// Arguments of `trireme doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub struct Args {
 /// Prints the report on rank 0; problems make it fail.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.cuda_aware {
-        return match device::try_cuda_aware(args.share_gpu)? {
+        return match launch::try_cuda_aware(args.share_gpu)? {
             Some(text) => print(text),
             None => Ok(()),
         };

@@ -4,9 +4,9 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Device, positive};
+use crate::eval::scoring::{self, Scored};
+use crate::launch;
 use crate::train::Error;
-use crate::train::device;
-use crate::train::scoring::{self, Scored};
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
@@ -82,9 +82,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     if args.follow {
         let show = |file: &Path, scored: &Scored| show(args, file, scored).map_err(|e| Error::Failed(e.message));
-        return Ok(device::follow(&request, args.once, show)?);
+        return Ok(launch::follow(&request, args.once, show)?);
     }
-    let scored = device::score(&request)?;
+    let scored = launch::score(&request)?;
     if scored.root { show(args, &args.model, &scored) } else { Ok(()) }
 }
 

@@ -3,8 +3,8 @@
 use super::exit::Failure;
 use super::output::print;
 use super::value::{Device, positive};
-use crate::train::device;
-use crate::train::scoring::Prediction;
+use crate::eval::scoring::Prediction;
+use crate::launch;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
@@ -35,7 +35,7 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut predictor = device::predictor(args.device.into(), &args.model, args.ema)?;
+    let mut predictor = launch::predictor(args.device.into(), &args.model, args.ema)?;
     let mut failures = Vec::new();
     for path in &args.images {
         match predictor.predict(path, args.top) {

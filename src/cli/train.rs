@@ -4,9 +4,10 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Device, Patience, patience, positive};
+use crate::launch;
 use crate::recipe::keys;
-use crate::train::watch::Limits;
-use crate::train::{Request, device};
+use crate::train::Request;
+use crate::train::observe::watch::Limits;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -137,7 +138,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         trace_steps: args.trace_steps,
         stall: Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 },
     };
-    match device::train(&request, started)? {
+    match launch::train(&request, started)? {
         Some(plan) => print(plan),
         None => Ok(()),
     }

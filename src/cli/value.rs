@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use crate::bench::scale::Link;
+use crate::launch::Wanted;
 use crate::recipe::every::duration as duration_of;
-use crate::train::bench::scale::Link;
-use crate::train::device::Wanted;
 
 /// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Error;
-use super::feed::Feed;
-use super::session::Session;
-use super::stop::Stop;
-use super::watch::Doing;
 use crate::backend::{Backend, LossSums};
+use crate::error::Error;
 use crate::nn::{Batch, Graph};
+use crate::train::agree::session::Session;
+use crate::train::device_input::Feed;
+use crate::train::observe::stop::Stop;
+use crate::train::observe::watch::Doing;
 use loaders::{EvalOrder, Options, Pipeline, Split};
 
 /// Hits among the first one and five classes, images, and ranks that were told to stop.

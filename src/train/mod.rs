@@ -5,66 +5,36 @@
 //! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
 //! beside training), `resume` goes on from one, `stop` listens to signals.
 
-mod across;
-mod algorithms;
-mod apart;
-pub mod bench;
-mod coded;
-pub mod cores;
-mod costs;
-pub mod device;
-mod digest;
-pub mod doctor;
-mod error;
+pub mod agree;
+mod device_input;
 pub mod evaluate;
-mod exchange;
-mod feed;
-pub mod follow;
-mod gpus;
-mod loading;
-mod lost;
-pub mod model;
-mod output;
-mod pace;
-mod path;
-mod plain;
-mod preflight;
-pub mod prepare;
-pub mod reduction;
-mod resume;
-mod rounds;
-mod saver;
-pub mod scoring;
-pub mod session;
-mod skips;
-mod snapshot;
-mod staging;
+pub mod observe;
+pub mod plan;
+pub mod reduce;
+pub mod save;
 pub mod start;
 mod step;
-mod stop;
-mod sums;
-mod trace;
-pub mod watch;
+pub mod strategy;
 
-pub use error::Error;
-pub use prepare::Request;
+pub use crate::error::Error;
+pub use plan::prepare::Request;
 
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checkpoint::{Progress, Sums};
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
-use apart::Everyone;
+use agree::session::Session;
+use device_input::Feed;
 use evaluate::Score;
-use feed::Feed;
-use path::Way;
-use prepare::Run;
-use saver::Saver;
-use session::Session;
+use observe::stop::Stop;
+use observe::trace::{Lane, Trace};
+use observe::watch::Doing;
+use plan::prepare::Run;
+use reduce::path::Way;
+use save::saver::Saver;
 use step::Stepper;
-use stop::Stop;
-use trace::{Lane, Trace};
-use watch::Doing;
+use strategy::local_sgd::Everyone;
 
 /// What a run was asked for, and what may end it.
 #[derive(Clone, Copy)]
@@ -117,7 +87,8 @@ fn train<B: Backend>(
         trained += time;
         // counted from the epoch's sums, which a checkpoint keeps
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
-        let (loader, advice) = loading::gather(session, loader.stats() - loaded, skipped, time, run.options.threads)?;
+        let (loader, advice) =
+            observe::loading::gather(session, loader.stats() - loaded, skipped, time, run.options.threads)?;
         report.event(epoch_line(&at, run.schedule.lr(at.step.saturating_sub(1)), at.samples - before, time, loader))?;
         report.note(&advice);
         if let Some(rounds) = &mut run.rounds {
@@ -143,14 +114,14 @@ fn train<B: Backend>(
     }
     session.watch.doing(Doing::Writing { step: at.step });
     saver.finish(&mut run, &mut stepper, &at, &mut report)?;
-    let model = output::model_path(&request.out);
-    output::model(session, &mut run, &at, &model)?;
+    let model = save::output::model_path(&request.out);
+    save::output::model(session, &mut run, &at, &model)?;
     if let Some(path) = &request.trace {
         trace.write(session, path, &mut report)?;
     }
     let img_per_s = (at.samples - begun.samples) as f64 / trained.as_secs_f64().max(f64::MIN_POSITIVE);
     let epoch = at.step.div_ceil(d.steps_per_epoch) as u32;
-    let digest = if session.is_root() { digest::state(&run)? } else { String::new() };
+    let digest = if session.is_root() { agree::digest::state(&run)? } else { String::new() };
     report.event(End { step: at.step, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model, digest })?;
     Ok(())
 }

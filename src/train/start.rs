@@ -4,20 +4,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::device::{Kind, Seat};
-use super::path::{self, Ask, Chosen};
-use super::prepare::{Place, Request, Run, Source, claim_output};
-use super::resume::{self, Head, Resume};
-use super::session::Session;
-use super::stop::Stop;
-use super::watch::Watch;
-use super::{Error, How, algorithms, cores, gpus, lost, preflight, staging};
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::comm::{self, Comm, codec};
+use crate::cores;
+use crate::error::Error;
+use crate::launch::{Kind, Seat};
 use crate::nn::table;
 use crate::recipe::{self, Overlap, Recipe, Sync};
 use crate::report::{Reporter, Start};
+use crate::train::How;
+use crate::train::agree::algorithms;
+use crate::train::agree::gpus;
+use crate::train::agree::preflight;
+use crate::train::agree::session::Session;
+use crate::train::agree::staging;
+use crate::train::observe::diagnose;
+use crate::train::observe::stop::Stop;
+use crate::train::observe::watch::Watch;
+use crate::train::plan::prepare::{Place, Request, Run, Source, claim_output};
+use crate::train::reduce::path::{self, Ask, Chosen};
+use crate::train::save::resume::{self, Head, Resume};
 use loaders::Shuffle;
 
 /// Threads and cores of one rank.
@@ -152,7 +159,7 @@ fn join<K: Kind>(
     let budget = Budget::new(kind, cores, request, source.recipe.loader.threads, ranks);
     let place = Place { rank, ranks, loader_threads: budget.loader };
     let host = session.world.host.clone();
-    let here = |error| lost::located(kind, error, &host, None);
+    let here = |error| diagnose::located(kind, error, &host, None);
     let opened = device(kind, &source.recipe, budget, session.world.node_rank, resume.as_ref());
     let backend = session.agree(opened.map_err(here))?;
     let planned = |backend| Run::new(source, backend, place).map_err(here);
@@ -221,7 +228,7 @@ fn begin<K: Kind>(
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     let card = kind.card(run.graph.backend());
     super::train(session, run, at, (overlap, way), how, report)
-        .map_err(|error| lost::located(kind, error, &session.world.host, card.as_ref()))?;
+        .map_err(|error| diagnose::located(kind, error, &session.world.host, card.as_ref()))?;
     Ok(None)
 }
 

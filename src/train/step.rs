@@ -2,25 +2,25 @@
 
 use std::time::Instant;
 
-use super::Error;
-use super::across::{AllRanks, Waited};
-use super::apart::Open;
-use super::exchange::Exchange;
-use super::feed::Feed;
-use super::lost::{self, not_finite};
-use super::pace::{self, Pace, spread};
-use super::path::Way;
-use super::prepare::Run;
-use super::session::Session;
-use super::skips::Skips;
-use super::sums::{Flags, StepSums, SumsLayout};
-use super::trace::{Lane, Trace};
-use super::watch::Doing;
 use crate::backend::{Backend, LossScale};
 use crate::checkpoint::Progress;
+use crate::error::Error;
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
 use crate::report::{self, Step};
+use crate::train::agree::session::Session;
+use crate::train::device_input::Feed;
+use crate::train::observe::diagnose::{self, not_finite};
+use crate::train::observe::notices::Skips;
+use crate::train::observe::timing::{self, Pace, spread};
+use crate::train::observe::trace::{Lane, Trace};
+use crate::train::observe::watch::Doing;
+use crate::train::plan::prepare::Run;
+use crate::train::reduce::exchange::Exchange;
+use crate::train::reduce::metrics::{Flags, StepSums, SumsLayout};
+use crate::train::reduce::path::Way;
+use crate::train::reduce::sync_bn::{AllRanks, Waited};
+use crate::train::strategy::local_sgd::Open;
 use loaders::Loader;
 
 /// Runs steps and keeps count.
@@ -37,7 +37,7 @@ pub struct Stepper<'a, B: Backend> {
     /// This rank in the step before.
     pub(super) before: Pace,
     /// All ranks since the last look.
-    paces: pace::Epoch,
+    paces: timing::Epoch,
     pub(super) trace: Trace,
     /// Part of it in the middle of passes, for batch normalisation over all ranks.
     across: Waited,
@@ -75,7 +75,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             smoothing,
             precision,
             before: Pace::default(),
-            paces: pace::Epoch::default(),
+            paces: timing::Epoch::default(),
             trace: Trace::default(),
             across,
             open: Vec::new(),
@@ -192,7 +192,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.skips.step(done, &now);
         }
         self.scale = Some(now);
-        lost::underflow(self.session, &now, run.rounds.is_some()).map_or(Ok(()), Err)
+        diagnose::underflow(self.session, &now, run.rounds.is_some()).map_or(Ok(()), Err)
     }
 
     /// Forward and backward of this rank's workers; finished gradients go to the exchange.

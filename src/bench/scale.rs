@@ -1,0 +1,243 @@
+//! How a training step scales: measured on 1, 2, 4 ... of the ranks that were started, and forecast for more ranks on another link.
+//! Weak scaling: every rank has the same batch, and gradients are summed after backward.
+
+use std::time::{Duration, Instant};
+
+use super::synthetic::{Synthetic, Work};
+use crate::backend::{Backend, Buffer};
+use crate::comm::{Comm, Error as CommError, World};
+use crate::error::Error;
+use crate::launch::{Kind, Wanted};
+use crate::train::agree::gpus;
+use crate::train::agree::session::Session;
+
+/// What is asked for.
+pub struct Scale {
+    /// Network.
+    pub model: String,
+    /// Images a step on each rank.
+    pub batch: usize,
+    /// What to compute on.
+    pub device: Wanted,
+    /// Whether several ranks may compute on one GPU.
+    pub share_gpu: bool,
+    /// Compute threads a rank; `None` = its share of the cores.
+    pub threads: Option<usize>,
+    /// How long to measure on each number of ranks.
+    pub seconds: f64,
+}
+
+/// A step on so many ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// Ranks that worked.
+    pub ranks: usize,
+    /// Milliseconds of the slowest rank's median step.
+    pub step_ms: f64,
+    /// Milliseconds of it in the sum of gradients, waiting for others included: the largest of the ranks' medians.
+    pub comm_ms: f64,
+    /// Latency and bandwidth of the sum, from sizes of 4 KB to 4 MB; none on one rank.
+    pub link: Option<Fit>,
+}
+
+/// t = latency + bytes / rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fit {
+    /// Seconds.
+    pub latency: f64,
+    /// Bytes a second.
+    pub rate: f64,
+}
+
+/// A link between nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bytes a second, one way.
+    pub rate: f64,
+    /// Seconds.
+    pub latency: f64,
+}
+
+/// What was measured, on rank 0.
+pub struct Measured {
+    /// By number of ranks, 1 first.
+    pub points: Vec<Point>,
+    /// Bytes of all gradients.
+    pub bytes: usize,
+    /// Sums that they go in.
+    pub buckets: usize,
+    /// Compute threads of a rank.
+    pub threads: usize,
+    /// The MPI library.
+    pub library: String,
+}
+
+const WARM_UP: usize = 3;
+const FEWEST: usize = 5;
+/// Elements of the sums behind [`Point::link`].
+const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
+
+/// Measures; collective. `None` on ranks other than 0.
+pub fn run<K: Kind>(kind: &K, request: &Scale) -> Result<Option<Measured>, Error> {
+    let mut session = Session::join(Comm::launch())?;
+    session.same_program()?;
+    session.same_device(K::NAME)?;
+    let cores = session.cores()?;
+    let threads = request.threads.unwrap_or(kind.threads(cores.own));
+    let node_rank = session.world.node_rank;
+    let (model, batch) = (request.model.as_str(), request.batch);
+    let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", tf32: false, node_rank };
+    let mut work = session.agree(Synthetic::new(kind, &work))?;
+    let cards = gpus::check(&session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
+    session.notes.extend(cards.notes);
+    let mut points: Vec<Point> = Vec::new();
+    let mut steps = FEWEST;
+    for ranks in counts(session.world.size) {
+        let part = session.comm.run("choice of ranks", |world| world.split(ranks))?;
+        let mut numbers = [0.0; 4];
+        if session.world.rank < ranks {
+            let (step, comm) =
+                time_steps(&session.comm, &part, &mut work, steps, (ranks == 1).then_some(request.seconds))?;
+            numbers = [step, comm, 0.0, 0.0];
+            if let Some(fit) = (ranks > 1).then(|| measure_link(&session.comm, &part)).transpose()? {
+                numbers = [step, comm, fit.latency, fit.rate];
+            }
+        } else {
+            // a wait in MPI would take a core from those that work
+            std::thread::sleep(Duration::from_secs_f64(request.seconds));
+        }
+        session.comm.run("longest of the bench", |world| world.max_f64(&mut numbers))?;
+        session.comm.run("end of the choice", |_| part.free())?;
+        let [step_ms, comm_ms, latency, rate] = numbers;
+        steps = ((request.seconds * 1e3 / step_ms) as usize).max(FEWEST);
+        points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(Fit { latency, rate }) });
+    }
+    session.comm.finish()?;
+    let chunks = &work.graph.layout().chunks;
+    let (bytes, buckets) = (4 * chunks.iter().sum::<usize>(), chunks.len());
+    let library = session.world.library.clone();
+    Ok(session.is_root().then_some(Measured { points, bytes, buckets, threads: work.threads, library }))
+}
+
+/// 1, 2, 4 ... and all.
+fn counts(ranks: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < ranks).collect();
+    counts.push(ranks);
+    counts
+}
+
+/// Medians in milliseconds of the step and of its sum; for `seconds`, where given, else so many steps, alike on all ranks.
+fn time_steps<B: Backend>(
+    comm: &Comm,
+    part: &World,
+    work: &mut Synthetic<B>,
+    steps: usize,
+    seconds: Option<f64>,
+) -> Result<(f64, f64), Error> {
+    let (mut all, mut sums) = (Vec::new(), Vec::new());
+    let mut begin = Instant::now();
+    let more = |done: usize, begin: Instant| match seconds {
+        Some(seconds) => done < WARM_UP + FEWEST || begin.elapsed().as_secs_f64() < seconds,
+        None => done < WARM_UP + steps,
+    };
+    while more(all.len(), begin) {
+        if all.len() == WARM_UP {
+            begin = Instant::now();
+        }
+        let start = Instant::now();
+        let mut waited = Duration::ZERO;
+        work.step(|graph| {
+            let start = Instant::now();
+            for chunk in (0..graph.layout().chunks.len()).filter(|_| part.size() > 1) {
+                let mut gradients = graph.take(chunk);
+                gradients.fetch()?;
+                let values = gradients.staged()?;
+                comm.run("sum of gradients", |_| part.sum_f32(values))?;
+                gradients.unstage()?;
+                graph.put(chunk, vec![gradients]);
+            }
+            waited = start.elapsed();
+            Ok(())
+        })?;
+        all.push(start.elapsed());
+        sums.push(waited);
+    }
+    let median = |mut times: Vec<Duration>| {
+        times.drain(..WARM_UP);
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64() * 1e3
+    };
+    Ok((median(all), median(sums)))
+}
+
+/// Latency and rate of the sum over the ranks of `part`.
+fn measure_link(comm: &Comm, part: &World) -> Result<Fit, CommError> {
+    comm.run("link of the bench", |_| {
+        let mut points = Vec::new();
+        for elems in SIZES {
+            let mut values = vec![0f32; elems];
+            let mut times = Vec::new();
+            for _ in 0..21 {
+                part.barrier()?;
+                let start = Instant::now();
+                part.sum_f32(&mut values)?;
+                times.push(start.elapsed().as_secs_f64());
+            }
+            // the fastest: what disturbs a sum is no part of the link
+            points.push((4.0 * elems as f64, times.into_iter().fold(f64::INFINITY, f64::min)));
+        }
+        Ok(fit(&points))
+    })
+}
+
+/// Line through (bytes, seconds) with the least sum of squared relative errors, so that small sizes count as much as large ones.
+fn fit(points: &[(f64, f64)]) -> Fit {
+    let sum = |f: &dyn Fn(f64, f64) -> f64| points.iter().map(|&(x, t)| f(x, t) / (t * t)).sum::<f64>();
+    let (w, wx, wxx) = (sum(&|_, _| 1.0), sum(&|x, _| x), sum(&|x, _| x * x));
+    let (wt, wxt) = (sum(&|_, t| t), sum(&|x, t| x * t));
+    let slope = (w * wxt - wx * wt) / (w * wxx - wx * wx);
+    if slope.partial_cmp(&0.0) != Some(std::cmp::Ordering::Greater) {
+        // times that fall with the size are noise: the largest says least wrong
+        let (bytes, seconds) = points.last().copied().unwrap_or((1.0, f64::INFINITY));
+        return Fit { latency: 0.0, rate: bytes / seconds };
+    }
+    Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
+}
+
+/// Milliseconds that the sum of the gradients takes on `ranks` ranks, one a node: each bucket by a ring at full rate, 2 (N - 1) / N of
+/// its bytes each way, and 2 log2 N latencies, the least that any algorithm needs for both halves.
+pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> f64 {
+    let n = ranks as f64;
+    let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;
+    1e3 * (wire + measured.buckets as f64 * 2.0 * n.log2().ceil() * link.latency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_double_up_to_all() {
+        assert_eq!(counts(1), [1]);
+        assert_eq!(counts(4), [1, 2, 4]);
+        assert_eq!(counts(6), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn a_line_is_found_again() {
+        let (latency, rate) = (5e-6, 2e9);
+        let points: Vec<(f64, f64)> = [4e3, 1e5, 1e6, 4e6].map(|x| (x, latency + x / rate)).to_vec();
+        let found = fit(&points);
+        assert!((found.latency / latency - 1.0).abs() < 1e-6 && (found.rate / rate - 1.0).abs() < 1e-6, "{found:?}");
+    }
+
+    #[test]
+    fn a_forecast_by_hand() {
+        let measured =
+            Measured { points: Vec::new(), bytes: 100_000_000, buckets: 25, threads: 1, library: String::new() };
+        // 2 * 7/8 * 100 MB at 10 GB/s are 17.5 ms; 25 buckets of 6 latencies of 10 us are 1.5 ms
+        let ms = forecast(&measured, 8, Link { rate: 10e9, latency: 10e-6 });
+        assert!((ms - 19.0).abs() < 1e-9, "{ms}");
+        assert_eq!(forecast(&measured, 1, Link { rate: 10e9, latency: 10e-6 }), 0.0);
+    }
+}

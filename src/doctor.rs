@@ -1,0 +1,63 @@
+//! What this machine and this MPI can do, and the cure of each problem.
+
+use std::fmt::Write;
+
+use crate::backend::Backend;
+use crate::backend::cpu::Cpu;
+use crate::bench;
+use crate::comm::{self, Comm, Verdict};
+use crate::error::Error;
+use crate::launch;
+use crate::train::agree::gpus;
+use crate::train::agree::preflight;
+use crate::train::agree::session::Session;
+use crate::train::observe::watch::Watch;
+
+/// The report of rank 0.
+pub struct Report {
+    /// Lines for the user.
+    pub text: String,
+    /// Lines that begin with `problem`.
+    pub problems: usize,
+}
+
+/// Looks around on all ranks; `None` on those other than 0. MPI's known-answer sums have passed when it returns.
+pub fn examine() -> Result<Option<Report>, Error> {
+    let comm = Comm::launch();
+    let world = comm.world()?.clone();
+    let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(text, "processor  {}", bench::processor());
+    let device = Cpu::new(1)?.describe();
+    let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
+    let _ = writeln!(text, "cpu bf16   {bf16}");
+    for line in launch::cuda_lines() {
+        let _ = writeln!(text, "cuda       {line}");
+    }
+    let claim = comm::aware::claim();
+    let says = claim.yes.map_or("unknown", |yes| if yes { "yes" } else { "no" });
+    let _ = writeln!(text, "cuda-aware {says}: {}", claim.by);
+    let mut findings = Vec::new();
+    if let Verdict::Warning(why) | Verdict::Fatal(why) = comm::check_launch(world.size) {
+        findings.push(why);
+    }
+    let mut session = Session { comm, world, notes: Vec::new(), watch: Watch::default() };
+    session.same_program()?;
+    session.cores()?;
+    findings.append(&mut session.notes);
+    let gpus = gpus::visible(&session.world.host);
+    let gpus = session.comm.run("exchange of GPUs", move |world| world.gather(gpus.line().as_bytes()))?;
+    findings.extend(gpus.and_then(|lines| gpus::shared(&lines)));
+    let _ = writeln!(text, "mpi        {}, {}", session.world.library, session.world.thread_level);
+    let rows = preflight::table(&session, &device, "program")?;
+    session.comm.finish()?;
+    for row in &rows {
+        let _ = writeln!(text, "{row}");
+    }
+    for finding in &findings {
+        let _ = writeln!(text, "problem    {}", finding.trim_start_matches("warning: "));
+    }
+    if findings.is_empty() {
+        text.push_str("no problem found");
+    }
+    Ok(session.is_root().then_some(Report { text, problems: findings.len() }))
+}

@@ -1,0 +1,292 @@
+//! `trireme eval --follow`: scores each model and checkpoint of a run as it appears, on ranks of its own, until the final model is scored.
+//!
+//! The scores go to RUN/metrics-eval.jsonl, not to the trainer's metrics.jsonl, which the trainer cuts when it resumes. Each is one line in
+//! one write at the file's end, so that followers of several splits may share it; what stands there is not scored again.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::comm::Comm;
+use crate::error::Error;
+use crate::eval::scoring::{self, Request, Scored};
+use crate::launch::Kind;
+use crate::report::{Eval, Event, write_whole};
+use crate::train::agree::session::Session;
+use loaders::Dataset;
+
+/// Time between two looks at the folder.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Between two looks: how soon an interrupt is heard.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Exit code of a second interrupt, as shells have it for the first.
+const INTERRUPTED: i32 = 130;
+
+/// What all ranks do next, as rank 0 decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Next {
+    Wait,
+    Over,
+    /// Score this file; after the last nothing comes.
+    Score {
+        file: PathBuf,
+        last: bool,
+    },
+}
+
+/// Scores the files of `request.file`, a run's output folder or a model file that may be yet to come; `once`: only the newest, which must be
+/// there. `show` gets each score on rank 0.
+pub fn follow<K: Kind>(
+    kind: &K,
+    request: &Request,
+    once: bool,
+    mut show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let interrupted = listen()?;
+    let mut session = Session::join(Comm::launch())?;
+    let result = score_all(kind, &mut session, request, once, &interrupted, &mut show);
+    session.conclude(result)
+}
+
+fn score_all<K: Kind>(
+    kind: &K,
+    session: &mut Session,
+    request: &Request,
+    once: bool,
+    interrupted: &AtomicBool,
+    show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
+) -> Result<(), Error> {
+    session.agree(Dataset::open(&request.data).map_err(Error::from))?;
+    let seats = scoring::seats::<K>(session)?;
+    let mut log = Log::open(request);
+    loop {
+        let (file, last) = match next(session, request, once, &log, interrupted)? {
+            Next::Over => return Ok(()),
+            Next::Wait => {
+                nap(interrupted);
+                continue;
+            }
+            Next::Score { file, last } => (file, last),
+        };
+        log.seen.insert(name(&file));
+        let this = Request { file, ..request.clone() };
+        match scoring::score_with(kind, session, seats, &this) {
+            Ok(scored) if session.is_root() => {
+                Log::write(&path(&request.file), &this, &scored)?;
+                show(&this.file, &scored)?;
+            }
+            Ok(_) => {}
+            Err(error) if !last && !once && passes(session, &error) => {
+                if session.is_root() {
+                    eprintln!("passed over {}: {error}", this.file.display());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        if last || once {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether all ranks know of the failure, and another file may do better: the trainer removes old checkpoints at any time.
+fn passes(session: &Session, error: &Error) -> bool {
+    match session.world.size {
+        1 => matches!(error, Error::Checkpoint(_)),
+        _ => matches!(error, Error::Agreed { .. } | Error::Elsewhere { .. }),
+    }
+}
+
+/// The flag that SIGINT and SIGTERM raise; a second one ends the process at once.
+fn listen() -> Result<Arc<AtomicBool>, Error> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // in this order: the first finds the flag down, then raises it
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+            .map_err(|e| Error::Failed(format!("cannot listen to signals: {e}")))?;
+    }
+    Ok(flag)
+}
+
+fn nap(interrupted: &AtomicBool) {
+    let until = Instant::now() + LOOK;
+    while Instant::now() < until && !interrupted.load(Ordering::Relaxed) {
+        std::thread::sleep(NAP);
+    }
+}
+
+/// Rank 0 looks, all learn. One rank's interrupt is everyone's.
+fn next(session: &Session, request: &Request, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
+    let local = match session.is_root() {
+        true => look(&request.file, once, log),
+        false => Ok(Next::Wait),
+    };
+    let next = session.agree(local)?;
+    let mut bytes = serde_json::to_vec(&next).map_err(|e| Error::Failed(format!("a file's name: {e}")))?;
+    let mut stops = [u64::from(stop.load(Ordering::Relaxed))];
+    let (bytes, stopped) = session.comm.run("choice of the next file", |world| {
+        world.sum_u64(&mut stops)?;
+        world.broadcast(&mut bytes, 0)?;
+        Ok((bytes, stops[0] > 0))
+    })?;
+    if stopped {
+        return Ok(Next::Over);
+    }
+    serde_json::from_slice(&bytes).map_err(|e| Error::Failed(format!("rank 0's choice of a file: {e}")))
+}
+
+/// The oldest file that is not scored yet, with `once` the newest of all.
+fn look(run: &Path, once: bool, log: &Log) -> Result<Next, Error> {
+    let files = files(run);
+    if once {
+        let newest = files.into_iter().next_back().map(|file| Next::Score { file, last: true });
+        return newest.ok_or_else(|| {
+            Error::Failed(format!(
+                "{}: no model and no checkpoint there yet; --follow without --once waits for one",
+                run.display()
+            ))
+        });
+    }
+    let last = |file: &PathBuf| file == run || name(file) == "model.h5";
+    let fresh = files.iter().find(|file| !log.seen.contains(&name(file)));
+    Ok(match fresh {
+        Some(file) => Next::Score { file: file.clone(), last: last(file) },
+        // a follower that is started again after the end
+        None if files.iter().any(last) => Next::Over,
+        None => Next::Wait,
+    })
+}
+
+/// Files that can be scored, the oldest first; the final model comes last. What is being written has a hidden name.
+fn files(run: &Path) -> Vec<PathBuf> {
+    if run.is_file() {
+        return vec![run.to_path_buf()];
+    }
+    let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let number = |path: &Path| -> Option<u64> {
+        let stem = path.file_name()?.to_str()?.strip_suffix(".h5")?;
+        (!stem.starts_with('.')).then(|| stem.rsplit('-').next()?.parse().ok()).flatten()
+    };
+    let mut found: Vec<(u64, PathBuf)> = entries.filter_map(|e| Some((number(&e.path())?, e.path()))).collect();
+    found.sort();
+    let model = Some(run.join("model.h5")).filter(|model| model.is_file());
+    found.into_iter().map(|(_, path)| path).chain(model).collect()
+}
+
+fn name(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// RUN/metrics-eval.jsonl, where `run` is the folder or a file in it. Asked for each time anew: the folder may be yet to come.
+fn path(run: &Path) -> PathBuf {
+    let folder = if run.is_file() { run.parent().unwrap_or(Path::new("")) } else { run };
+    folder.join("metrics-eval.jsonl")
+}
+
+/// What the follower has written.
+struct Log {
+    /// Names of the files that are done with.
+    seen: BTreeSet<String>,
+}
+
+/// A line: the event, and what was scored.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    event: Event,
+    file: &'a str,
+    ema: bool,
+}
+
+impl Log {
+    /// Takes over what an earlier follower has scored: the same split, the same weights.
+    fn open(request: &Request) -> Self {
+        let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let of = |line: &serde_json::Value| {
+            let split = line["split"].as_str()?;
+            let same = request.split.as_deref().is_none_or(|wanted| wanted == split) && line["ema"] == request.ema;
+            same.then(|| line["file"].as_str().map(String::from)).flatten()
+        };
+        Self { seen: lines.filter_map(|line| of(&line)).collect() }
+    }
+
+    /// Adds a line at the end of the file at `path`, in one write.
+    fn write(path: &Path, request: &Request, scored: &Scored) -> Result<(), Error> {
+        let score = scored.score;
+        let event = Eval {
+            step: scored.step,
+            epoch: scored.epoch,
+            split: scored.split.clone(),
+            top1: score.top1,
+            top5: score.top5,
+            loss: score.loss,
+            count: score.count,
+        };
+        let refuse = |e: std::io::Error| Error::Failed(format!("cannot write {}: {e}", path.display()));
+        let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };
+        let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
+        text.push('\n');
+        let log = OpenOptions::new().append(true).create(true).open(path).map_err(refuse)?;
+        write_whole(&log, text.as_bytes()).map_err(refuse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(files: &[&str]) -> PathBuf {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let run = std::env::temp_dir().join(format!("trireme-follow-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&run);
+        fs::create_dir_all(run.join("checkpoints")).unwrap();
+        files.iter().for_each(|file| fs::write(run.join(file), "").unwrap());
+        run
+    }
+
+    fn log(seen: &[&str]) -> Log {
+        Log { seen: seen.iter().map(ToString::to_string).collect() }
+    }
+
+    #[test]
+    fn files_come_oldest_first_and_half_written_ones_not_at_all() {
+        let files = [
+            "checkpoints/epoch-0010.h5",
+            "checkpoints/epoch-0009.h5",
+            "checkpoints/.epoch-0011.h5.tmp",
+            "checkpoints/notes",
+        ];
+        let run = run(&files);
+        let next = |seen: &[&str], once| look(&run, once, &log(seen)).unwrap();
+        let score = |file: &str, last| Next::Score { file: run.join(file), last };
+        assert_eq!(next(&[], false), score(files[1], false));
+        assert_eq!(next(&["epoch-0009.h5"], false), score(files[0], false));
+        assert_eq!(next(&["epoch-0009.h5", "epoch-0010.h5"], false), Next::Wait);
+        assert_eq!(next(&[], true), score(files[0], true));
+        fs::write(run.join("model.h5"), "").unwrap();
+        assert_eq!(next(&["epoch-0009.h5", "epoch-0010.h5"], false), score("model.h5", true));
+        assert_eq!(next(&["epoch-0009.h5", "epoch-0010.h5", "model.h5"], false), Next::Over);
+        assert_eq!(next(&["model.h5"], true), score("model.h5", true));
+        fs::remove_dir_all(&run).unwrap();
+    }
+
+    #[test]
+    fn a_run_without_files_is_waited_for_but_not_once() {
+        let run = run(&[]);
+        assert_eq!(look(&run, false, &log(&[])).unwrap(), Next::Wait);
+        assert_eq!(look(&run.join("model.h5"), false, &log(&[])).unwrap(), Next::Wait);
+        assert!(look(&run, true, &log(&[])).unwrap_err().to_string().contains("no model and no checkpoint there yet"));
+        fs::remove_dir_all(&run).unwrap();
+    }
+}

@@ -1,0 +1,241 @@
+//! Before the first step: one table of what the ranks are, where, and on what, and whether the output folder has room. What is wrong with the
+//! launch or the cores comes beside it, as the session's notes; the digests and MPI's known answers have been compared when this is called.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::comm::launcher;
+use crate::cores::affinity;
+use crate::error::Error;
+use crate::train::agree::session::Session;
+use loaders::filesystem::FileSystem;
+
+/// Hosts with a line of their own.
+const HOSTS: usize = 16;
+
+/// One rank's part of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seat {
+    rank: usize,
+    host: String,
+    device: String,
+    cpus: Vec<usize>,
+}
+
+impl Seat {
+    fn line(&self) -> String {
+        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
+        [self.host.as_str(), &self.device, &cpus.join(" ")].join("\t")
+    }
+
+    fn parse(rank: usize, line: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(line);
+        let mut parts = text.split('\t');
+        let mut next = || parts.next().unwrap_or_default();
+        let (host, device, cpus) = (next().into(), next().into(), next());
+        Self { rank, host, device, cpus: cpus.split(' ').filter_map(|cpu| cpu.parse().ok()).collect() }
+    }
+}
+
+/// The table, on rank 0; nothing on the others. `device` is this rank's, `equal` what has been compared between the ranks. Collective.
+pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
+    let world = &session.world;
+    let host = world.host.replace('\t', " ");
+    let seat = Seat { rank: world.rank, host, device: device.replace('\t', " "), cpus: affinity() };
+    let line = seat.line();
+    let lines = session.comm.run("gathering of the ranks' places", |world| world.gather(line.as_bytes()))?;
+    let Some(lines) = lines else { return Ok(Vec::new()) };
+    let seats: Vec<Seat> = lines.iter().enumerate().map(|(rank, line)| Seat::parse(rank, line)).collect();
+    let size = world.size;
+    let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
+    let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
+    let mut rows = vec![format!("launch     {size} rank(s), {started}; known-answer sums right{equal}")];
+    rows.extend(slurm(launcher::variable, size));
+    rows.extend(hosts(&seats));
+    Ok(rows)
+}
+
+/// Slurm's side of it, inside a job.
+fn slurm(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Option<String> {
+    let job = lookup("SLURM_JOB_ID")?;
+    let step = lookup("SLURM_STEP_ID").map_or_else(|| "batch script".into(), |step| format!("step {step}"));
+    let tasks = lookup("SLURM_STEP_NUM_TASKS").or_else(|| lookup("SLURM_NTASKS")).unwrap_or_else(|| "?".into());
+    Some(format!("slurm      job {job}, {step}: {tasks} task(s) for {size} rank(s)"))
+}
+
+/// A line a host.
+fn hosts(seats: &[Seat]) -> Vec<String> {
+    let mut hosts: BTreeMap<&str, Vec<&Seat>> = BTreeMap::new();
+    seats.iter().for_each(|seat| hosts.entry(&seat.host).or_default().push(seat));
+    let mut sorted: Vec<_> = hosts.into_iter().collect();
+    sorted.sort_by_key(|(_, seats)| seats[0].rank);
+    let more = sorted.len().saturating_sub(HOSTS);
+    let mut rows: Vec<String> = sorted.iter().take(HOSTS).map(|(host, seats)| row(host, seats)).collect();
+    if more > 0 {
+        rows.push(format!("           and {more} more hosts"));
+    }
+    rows
+}
+
+fn row(host: &str, seats: &[&Seat]) -> String {
+    let ranks = list(seats.iter().map(|seat| seat.rank));
+    let mut all: Vec<usize> = seats.iter().flat_map(|seat| seat.cpus.iter().copied()).collect();
+    let listed = all.len();
+    all.sort_unstable();
+    all.dedup();
+    let cores = match seats {
+        [_] => String::new(),
+        _ if seats.iter().all(|seat| seat.cpus == seats[0].cpus) => ", free for all its ranks".into(),
+        _ if listed == all.len() => format!(", {} for each rank", each(seats.iter().map(|seat| seat.cpus.len()))),
+        _ => ", in part shared".into(),
+    };
+    let mut devices: Vec<&str> = seats.iter().map(|seat| seat.device.as_str()).collect();
+    devices.dedup();
+    format!("{host:<10} rank(s) {ranks}; cores {}{cores}; {}", list(all), devices.join(", "))
+}
+
+/// A count, or its range.
+fn each(counts: impl Iterator<Item = usize> + Clone) -> String {
+    let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+    if least == most { least.to_string() } else { format!("{least} to {most}") }
+}
+
+/// Ascending numbers as `0-3,8`.
+fn list(numbers: impl IntoIterator<Item = usize>) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for n in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == n => *last = n,
+            _ => ranges.push((n, n)),
+        }
+    }
+    let text = |(a, b): (usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Bytes of the files of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// One checkpoint.
+    pub checkpoint: u64,
+    /// The model.
+    pub model: u64,
+    /// Checkpoints that are kept.
+    pub keep: u64,
+}
+
+impl Need {
+    /// Without one checkpoint and the model there is no point in starting.
+    fn least(&self) -> u64 {
+        self.checkpoint + self.model
+    }
+
+    /// While a checkpoint is written, those that are kept stand beside it.
+    fn most(&self) -> u64 {
+        (self.keep + 1) * self.checkpoint + self.model
+    }
+}
+
+/// The table's row of the output folder, which need not be there yet, and a warning where room is tight.
+///
+/// # Errors
+/// If not even a checkpoint and the model fit.
+pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
+    let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let disk = FileSystem::of(there)
+        .map_err(|e| Error::Failed(format!("cannot ask for the free space of {}: {e}", there.display())))?;
+    if disk.size == 0 {
+        // where nothing can be stored at all, making the folder says so
+        return Ok(("room       none".into(), None));
+    }
+    judge(out, &disk.name, disk.free, need)
+}
+
+fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Option<String>), Error> {
+    let (out, mb) = (out.display(), |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6));
+    let sizes = format!("a checkpoint takes {}, model.h5 {}", mb(need.checkpoint), mb(need.model));
+    if free < need.least() {
+        return Err(Error::Failed(format!(
+            "{out}: {} free on its file system, no space left for what the run writes ({sizes}); free some (`df -h`, `quota`), or choose \
+             another place with --out",
+            mb(free)
+        )));
+    }
+    let tight = (free < need.most()).then(|| {
+        format!(
+            "warning: {out} has {} free, and with checkpoint.keep = {} the run's files come to {}: free some, or --set checkpoint.keep=1",
+            mb(free),
+            need.keep,
+            mb(need.most())
+        )
+    });
+    Ok((format!("room       {} free ({disk}); {sizes}", mb(free)), tight))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(rank: usize, host: &str, cpus: &[usize]) -> Seat {
+        Seat { rank, host: host.into(), device: "cpu".into(), cpus: cpus.to_vec() }
+    }
+
+    #[test]
+    fn many_ranks_of_a_host_make_one_line() {
+        let free: Vec<Seat> = (0..128).map(|rank| seat(rank, "n1", &[0, 1, 2, 3])).collect();
+        assert_eq!(hosts(&free), ["n1         rank(s) 0-127; cores 0-3, free for all its ranks; cpu"]);
+        let bound = [seat(0, "n2", &[0, 1]), seat(1, "n1", &[0]), seat(2, "n2", &[2, 3]), seat(3, "n1", &[0, 1])];
+        assert_eq!(
+            hosts(&bound),
+            [
+                "n2         rank(s) 0,2; cores 0-3, 2 for each rank; cpu",
+                "n1         rank(s) 1,3; cores 0-1, in part shared; cpu"
+            ]
+        );
+        let many: Vec<Seat> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
+        assert_eq!(hosts(&many).len(), HOSTS + 1);
+        assert!(hosts(&many)[HOSTS].contains("24 more hosts"));
+    }
+
+    #[test]
+    fn places_come_back_as_they_were() {
+        let place = Seat { rank: 3, host: "n1".into(), device: "cpu (AVX2, 4 threads)".into(), cpus: vec![0, 5] };
+        assert_eq!(Seat::parse(3, place.line().as_bytes()), place);
+    }
+
+    #[test]
+    fn slurm_is_named_inside_a_job() {
+        assert_eq!(slurm(|_| None, 4), None);
+        let job = |name: &str| {
+            [("SLURM_JOB_ID", "9"), ("SLURM_NTASKS", "4")].iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string())
+        };
+        assert_eq!(slurm(job, 2).unwrap(), "slurm      job 9, batch script: 4 task(s) for 2 rank(s)");
+    }
+
+    #[test]
+    fn a_disk_without_room_is_refused_and_a_tight_one_warned_of() {
+        let need = Need { checkpoint: 10_000_000, model: 5_000_000, keep: 3 };
+        let at = |free| judge(Path::new("runs/a"), "ext4", free, need);
+        let refused = at(14_999_999).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("runs/a: 15.0 MB free on its file system, no space left for")
+                && refused.contains("--out"),
+            "{refused}"
+        );
+        let (row, tight) = at(15_000_000).unwrap();
+        assert_eq!(row, "room       15.0 MB free (ext4); a checkpoint takes 10.0 MB, model.h5 5.0 MB");
+        assert!(tight.unwrap().contains("keep = 3 the run's files come to 45.0 MB"));
+        assert_eq!(at(45_000_000).unwrap().1, None);
+    }
+
+    #[test]
+    fn a_folder_to_be_made_is_looked_for_above() {
+        let out = std::env::temp_dir().join("trireme-not-there/below/it");
+        let (row, _) = room(&out, Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        assert!(row.contains(" MB free ("), "{row}");
+        let (row, _) = room(Path::new("/proc/not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+        assert_eq!(row, "room       none");
+        room(Path::new("not-there"), Need { checkpoint: 1, model: 1, keep: 1 }).unwrap();
+    }
+}

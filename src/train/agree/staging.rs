@@ -1,0 +1,36 @@
+//! The data set's copy on each node's own disk: one rank of a node copies, the others wait, all learn how it went.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::train::agree::session::Session;
+use loaders::{Dataset, stage};
+
+/// Copies these splits of `data` below `under` on the rank that is its node's first, and gives the copy's folder; `splits` is
+/// asked with the names that there are. Without a `session` this is the only rank.
+pub fn stage(
+    session: Option<&Session>,
+    data: &Path,
+    under: &Path,
+    splits: impl Fn(&[&str]) -> Result<Vec<String>, Error>,
+) -> Result<PathBuf, Error> {
+    let first = session.is_none_or(|session| session.world.node_rank == 0);
+    let copied = || {
+        let dataset = Dataset::open(data)?;
+        let names: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+        let wanted = splits(&names)?;
+        let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        Ok(stage::stage(data, under, &wanted)?)
+    };
+    let staged = if first { copied().map(Some) } else { Ok(None) };
+    let staged = match session {
+        Some(session) => session.agree(staged)?,
+        None => staged?,
+    };
+    if let Some(staged) = staged.filter(|_| session.is_none_or(Session::is_root)) {
+        let gb = |bytes: u64| bytes as f64 / 1e9;
+        let (dir, copied, reused) = (staged.dir.display(), gb(staged.copied), gb(staged.reused));
+        eprintln!("staged in {dir}: {copied:.2} GB copied, {reused:.2} GB were there");
+    }
+    Ok(stage::place(data, under))
+}

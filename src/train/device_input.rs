@@ -1,0 +1,133 @@
+//! What the loader hands to the device: values, or, to a device that makes values itself, bytes; or, where the device keeps the
+//! whole split (`loader.cache = "device"`), no more than which part of which picture is seen. The values are the same to the bit,
+//! but for images that are resized: of these, bytes are rounded.
+
+use std::sync::Arc;
+
+use crate::backend::{Backend, Input, View};
+use crate::error::Error;
+use loaders::{Batch, EvalOrder, Form, Images, Loader, Options, Order, Pipeline, Split};
+
+/// Pictures that are kept on a device take at most so many bytes.
+const MOST: usize = 8 << 30;
+
+/// Pictures that are read at a time on their way to the device.
+const AT_A_TIME: usize = 1024;
+
+/// How batches come.
+pub struct Feed {
+    form: Form,
+    tables: Vec<[f32; 256]>,
+    /// Of the batch at hand.
+    views: Vec<View>,
+}
+
+impl Feed {
+    /// For a device that takes bytes only where it queues its work, and a pipeline that may leave more than bytes.
+    pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
+        let tables = pipeline.tables().filter(|_| backend.queues());
+        let form = if tables.is_some() { Form::Bytes } else { Form::Values };
+        Self { form, tables: tables.unwrap_or_default(), views: Vec::new() }
+    }
+
+    /// The same, with the split on the device where it can be; else the note says why not.
+    pub fn kept<B: Backend>(
+        backend: &B,
+        pipeline: &Pipeline,
+        split: &Arc<Split>,
+        options: &Options,
+    ) -> Result<(Self, Option<String>), Error> {
+        let feed = Self::new(backend, pipeline);
+        let not = |why: &str| Some(format!("note: loader.cache = \"device\" has no effect: {why}"));
+        let Images::Fixed(spec) = split.images()? else {
+            return Ok((feed, not("the images are of various sizes")));
+        };
+        let bytes = spec.values().saturating_mul(split.len() as usize);
+        if !backend.queues() {
+            return Ok((feed, not("the processor's memory is where they are")));
+        }
+        if !pipeline.is_sight() {
+            return Ok((feed, not("augment.train does more than to crop, flip and normalize")));
+        }
+        if bytes > MOST {
+            return Ok((feed, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
+        }
+        let (pixels, labels) = read(split, options)?;
+        if !backend.keep(&pixels, spec.height as usize, spec.width as usize)? {
+            return Ok((feed, not(&format!("the device has no room for {bytes} bytes"))));
+        }
+        let form = Form::Sights { labels: labels.into(), spec };
+        Ok((Self { form, ..feed }, None))
+    }
+
+    /// Starts a loader of such batches.
+    pub fn start(
+        &self,
+        split: &Arc<Split>,
+        pipeline: &Pipeline,
+        order: Box<dyn Order>,
+        options: Options,
+    ) -> Result<Loader, Error> {
+        Ok(Loader::start_as(self.form.clone(), split.clone(), pipeline.clone(), order, options)?)
+    }
+
+    /// Whether a batch has a way to the device that could begin ahead of time.
+    pub fn travels(&self) -> bool {
+        !matches!(self.form, Form::Sights { .. })
+    }
+
+    /// A batch as a pass takes it.
+    pub fn input<'a>(&'a mut self, batch: &'a Batch) -> Input<'a> {
+        match self.form {
+            Form::Values => Input::Values(batch.images()),
+            Form::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables },
+            Form::Sights { .. } => {
+                let rows = batch.ids().iter().zip(batch.sights());
+                self.views.clear();
+                self.views.extend(rows.map(|(&id, sight)| View {
+                    picture: id as u32,
+                    top: sight.top,
+                    left: sight.left,
+                    mirrored: u32::from(sight.mirrored),
+                }));
+                Input::Kept { views: &self.views, tables: &self.tables }
+            }
+        }
+    }
+
+    /// In a few words, for the log.
+    pub fn describe(&self) -> &'static str {
+        match self.form {
+            Form::Values => "values",
+            Form::Bytes => "bytes, normalised on the device",
+            Form::Sights { .. } => "crops and flips of images that the device keeps",
+        }
+    }
+}
+
+/// All pictures of a split, in the order of their ids, with their labels.
+fn read(split: &Arc<Split>, options: &Options) -> Result<(Vec<u8>, Vec<u32>), Error> {
+    let pipeline = Pipeline::new(&[], split.images()?, &bare(), 0)?;
+    let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
+    // all must be there: their places are their ids
+    let options = Options { open: 0, skip: false, ..*options };
+    let mut loader = Loader::start_as(Form::Bytes, split.clone(), pipeline, Box::new(order), options)?;
+    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    while let Some(batch) = loader.next()? {
+        pixels.extend_from_slice(batch.pixels());
+        labels.extend_from_slice(batch.labels());
+    }
+    Ok((pixels, labels))
+}
+
+/// A list without ops asks nothing of a data set.
+fn bare() -> loaders::Manifest {
+    loaders::Manifest {
+        version: 1,
+        classes: Vec::new(),
+        label_offset: 0,
+        mean: Vec::new(),
+        std: Vec::new(),
+        splits: Default::default(),
+    }
+}

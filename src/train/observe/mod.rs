@@ -1,0 +1,9 @@
+//! What watches a run and reports on it: timing, trace, notices, watchdog, diagnosis, requests to stop. Nothing here changes what is computed.
+
+pub mod diagnose;
+pub mod loading;
+pub mod notices;
+pub mod stop;
+pub mod timing;
+pub mod trace;
+pub mod watch;

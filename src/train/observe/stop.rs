@@ -1,0 +1,147 @@
+//! Why a run should end before its end: a signal, a limit of time. Each rank looks at its own; what one asks, all learn with the
+//! sums of the next step.
+//!
+//! SIGTERM, SIGINT and SIGUSR1 only set a flag; a second SIGINT ends the process at once with exit code 130. Slurm's own end of
+//! the job counts as a limit of time where the environment tells it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+
+use crate::error::Error;
+
+/// When the job ends, in seconds since 1970.
+const SLURM_END: &str = "SLURM_JOB_END_TIME";
+
+/// Exit code of a second SIGINT, as shells have it for the first.
+const INTERRUPTED: i32 = 130;
+
+/// Steps that must still fit before a limit.
+const STEPS: u32 = 3;
+
+/// Beside what is measured: the end of MPI, the launcher.
+const SPARE: Duration = Duration::from_secs(1);
+
+/// A point in time by which the run must be over.
+#[derive(Clone, Debug)]
+struct Limit {
+    at: Instant,
+    name: String,
+}
+
+/// What this rank knows of stopping.
+#[derive(Debug, Default)]
+pub struct Stop {
+    /// Number of the last signal, 0 for none.
+    signal: Arc<AtomicUsize>,
+    limit: Option<Limit>,
+    /// Longest step.
+    step: Cell<Duration>,
+    /// Of the last checkpoint, from the snapshot to the disk.
+    checkpoint: Cell<Duration>,
+}
+
+impl Stop {
+    /// Listens to signals from now on; `limit` counts from `started`.
+    pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
+        let stop = Self { limit: nearest(limit, started, slurm_end()), ..Self::default() };
+        let refuse = |e: std::io::Error| Error::Failed(format!("cannot listen to signals: {e}"));
+        let interrupted = Arc::new(AtomicBool::new(false));
+        // in this order: the first SIGINT finds the flag down, then raises it
+        flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted)).map_err(refuse)?;
+        flag::register(SIGINT, interrupted).map_err(refuse)?;
+        for signal in [SIGINT, SIGTERM, SIGUSR1] {
+            flag::register_usize(signal, Arc::clone(&stop.signal), signal as usize).map_err(refuse)?;
+        }
+        Ok(stop)
+    }
+
+    /// Whether this rank asks all to stop.
+    pub fn asked(&self) -> bool {
+        self.signal.load(Ordering::Relaxed) != 0 || self.is_late()
+    }
+
+    /// Why, for people; another rank's reason is not known here.
+    pub fn reason(&self) -> String {
+        match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
+            (SIGTERM, _) => "SIGTERM".into(),
+            (SIGINT, _) => "SIGINT".into(),
+            (SIGUSR1, _) => "SIGUSR1".into(),
+            (_, Some(limit)) if self.is_late_in(APART) => format!("{} is near", limit.name),
+            _ => "another rank was told to".into(),
+        }
+    }
+
+    /// Takes note of a step's length.
+    pub fn note_step(&self, took: Duration) {
+        self.step.set(self.step.get().max(took));
+    }
+
+    /// Takes note of how long a checkpoint takes, measured or expected.
+    pub fn note_checkpoint(&self, took: Duration) {
+        self.checkpoint.set(took);
+    }
+
+    /// What must still fit before the limit: twice the last checkpoint, some steps.
+    fn margin(&self) -> Duration {
+        2 * self.checkpoint.get() + STEPS * self.step.get() + SPARE
+    }
+
+    fn is_late(&self) -> bool {
+        self.is_late_in(Duration::ZERO)
+    }
+
+    fn is_late_in(&self, time: Duration) -> bool {
+        self.limit.as_ref().is_some_and(|limit| Instant::now() + time + self.margin() >= limit.at)
+    }
+}
+
+/// By how much ranks may differ in when a limit is near: each counts from its own start, and its steps are its own.
+const APART: Duration = Duration::from_secs(2);
+
+/// How long until Slurm ends the job.
+fn slurm_end() -> Option<Duration> {
+    let end = std::env::var(SLURM_END).ok()?.trim().parse().ok()?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(Duration::from_secs(end).saturating_sub(now))
+}
+
+/// The earlier of the two limits.
+fn nearest(limit: Option<Duration>, started: Instant, slurm: Option<Duration>) -> Option<Limit> {
+    let own = limit.map(|limit| Limit { at: started + limit, name: "the end of --time-limit".into() });
+    let slurm = slurm.map(|rest| Limit { at: Instant::now() + rest, name: "the end of the Slurm job".into() });
+    own.into_iter().chain(slurm).min_by_key(|limit| limit.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearer_limit_counts() {
+        let (now, minute) = (Instant::now(), Duration::from_secs(60));
+        let name = |limit, slurm| nearest(limit, now, slurm).map(|l: Limit| l.name);
+        assert_eq!(name(None, None), None);
+        assert_eq!(name(Some(minute), Some(2 * minute)).unwrap(), "the end of --time-limit");
+        assert_eq!(name(Some(3 * minute), Some(2 * minute)).unwrap(), "the end of the Slurm job");
+    }
+
+    #[test]
+    fn steps_and_checkpoints_must_fit_before_the_limit() {
+        let limit = nearest(Some(Duration::from_secs(20)), Instant::now(), None);
+        let stop = Stop { limit, ..Stop::default() };
+        assert!(!stop.asked());
+        stop.note_step(Duration::from_secs(4));
+        stop.note_step(Duration::from_secs(1));
+        assert!(!stop.asked());
+        stop.note_checkpoint(Duration::from_secs(4));
+        assert!(stop.asked());
+        assert_eq!(stop.reason(), "the end of --time-limit is near");
+        stop.note_checkpoint(Duration::from_secs(1));
+        assert!(!stop.asked());
+    }
+}

@@ -1,0 +1,124 @@
+//! `--trace`: what every rank did when, as one file of Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+//!
+//! Format: "Trace Event Format", complete events (`ph: X`): `ts` and `dur` in microseconds, `pid` the rank, `tid` the thread. Clocks start at
+//! a barrier. Memory is bounded: layers, data and exchange are recorded in the first steps only, and never more than [`MOST`] spans.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::comm::World;
+use crate::error::Error;
+use crate::report::Reporter;
+use crate::train::agree::session::Session;
+
+/// Spans of one rank at most: some 20 MB of text.
+const MOST: usize = 200_000;
+
+/// The thread that a span belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// The compute thread.
+    Compute = 0,
+    /// The thread that owns MPI, where gradients travel beside backward.
+    Mpi = 1,
+}
+
+/// A recorder, or none. Clones record into the same.
+#[derive(Clone, Default)]
+pub struct Trace(Option<Arc<Mutex<Recorder>>>);
+
+struct Recorder {
+    zero: Instant,
+    /// Steps to be followed, and steps done.
+    steps: u64,
+    done: u64,
+    spans: Vec<Span>,
+    dropped: u64,
+}
+
+struct Span {
+    name: String,
+    kind: &'static str,
+    lane: Lane,
+    start: Duration,
+    took: Duration,
+}
+
+impl Trace {
+    /// Records from now on, the first `steps` steps in all their parts; collective, so that all ranks' clocks start together.
+    pub fn start(session: &Session, steps: u64) -> Result<Self, Error> {
+        session.comm.run("barrier before the trace", World::barrier)?;
+        let recorder = Recorder { zero: Instant::now(), steps, done: 0, spans: Vec::new(), dropped: 0 };
+        Ok(Self(Some(Arc::new(Mutex::new(recorder)))))
+    }
+
+    fn recorder(&self) -> Option<MutexGuard<'_, Recorder>> {
+        self.0.as_ref().map(|r| r.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the parts of steps are still recorded.
+    pub fn follows_steps(&self) -> bool {
+        self.recorder().is_some_and(|r| r.done < r.steps)
+    }
+
+    /// So many steps are done.
+    pub fn done(&self, steps: u64) {
+        self.recorder().iter_mut().for_each(|r| r.done = steps);
+    }
+
+    /// Takes down a part of a step, if they are still recorded.
+    pub fn part(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
+        if self.follows_steps() {
+            self.span(kind, name, lane, start, took);
+        }
+    }
+
+    /// Takes down anything.
+    pub fn span(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
+        let Some(mut recorder) = self.recorder() else { return };
+        if recorder.spans.len() == MOST {
+            recorder.dropped += 1;
+            return;
+        }
+        let start = start.saturating_duration_since(recorder.zero);
+        recorder.spans.push(Span { name: name.into(), kind, lane, start, took });
+    }
+
+    /// Gathers all ranks' spans and has rank 0 write them to `path`; collective.
+    pub fn write(&self, session: &Session, path: &Path, report: &mut Reporter) -> Result<(), Error> {
+        let Some(recorder) = self.recorder() else { return Ok(()) };
+        let mine = events(session.world.rank, &session.world.host, &recorder.spans);
+        let all = session.comm.run("gathering of the trace", |world| world.gather(mine.as_bytes()))?;
+        if let Some(all) = all {
+            let parts: Vec<_> = all.iter().map(|part| String::from_utf8_lossy(part)).collect();
+            let text = format!("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", parts.join(",\n"));
+            crate::checkpoint::write_text(path, &text)?;
+            let dropped = match recorder.dropped {
+                0 => String::new(),
+                n => format!(" ({n} more spans of rank 0 found no room)"),
+            };
+            report.note(&format!("trace: {}{dropped}; open it in ui.perfetto.dev", path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// One rank's events, a line each, with commas between them.
+fn events(rank: usize, host: &str, spans: &[Span]) -> String {
+    let name = |what: &str, tid: usize, name: String| json!({"ph": "M", "name": what, "pid": rank, "tid": tid, "args": {"name": name}});
+    let mut lines = vec![
+        name("process_name", 0, format!("rank {rank} on {host}")).to_string(),
+        name("thread_name", Lane::Compute as usize, "compute".into()).to_string(),
+        name("thread_name", Lane::Mpi as usize, "mpi".into()).to_string(),
+    ];
+    let micros = |d: Duration| d.as_nanos() as f64 / 1e3;
+    lines.extend(spans.iter().map(|s| {
+        let (ts, dur) = (micros(s.start), micros(s.took));
+        json!({"ph": "X", "name": s.name, "cat": s.kind, "pid": rank, "tid": s.lane as usize, "ts": ts, "dur": dur})
+            .to_string()
+    }));
+    lines.join(",\n")
+}

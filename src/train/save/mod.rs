@@ -1,0 +1,8 @@
+//! What a run leaves in OUT: checkpoints, the final model, and the way back from a checkpoint.
+
+pub mod export;
+pub mod model;
+pub mod output;
+pub mod resume;
+pub mod saver;
+pub mod snapshot;

@@ -1,0 +1,66 @@
+//! What a model file of a run says, and the one final model. Rank 0 alone writes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::backend::Backend;
+use crate::checkpoint::{ModelFile, Progress};
+use crate::error::Error;
+use crate::recipe;
+use crate::train::agree::session::Session;
+use crate::train::plan::prepare::Run;
+use crate::train::save::model;
+use loaders::Images;
+
+/// Where the final model goes.
+pub fn model_path(out: &Path) -> PathBuf {
+    out.join("model.h5")
+}
+
+/// Writes the one final model; on ranks other than 0 it does nothing.
+pub fn model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, path: &Path) -> Result<(), Error> {
+    if !session.is_root() {
+        return Ok(());
+    }
+    let layers = model::layers(&run.graph)?;
+    let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
+    let epoch = at.step.div_ceil(run.division.steps_per_epoch);
+    let (ema, scores) = (ema.unwrap_or_default(), scores(run, at));
+    Ok(ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? }.write(path)?)
+}
+
+/// The last score by split and name.
+pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> {
+    let (Some(score), Some(evaluation)) = (&at.score, &run.evaluation) else { return BTreeMap::new() };
+    let split = evaluation.split.name();
+    let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
+    scores.map(|(name, value)| (format!("{split}/{name}"), value)).into()
+}
+
+/// All that a model file says beside weights, scores and steps; nothing of it depends on ranks, hosts, times or speeds.
+pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
+    let input = run.graph.net().input;
+    let image = match run.source.preprocess.input() {
+        Images::Fixed(spec) => [spec.channels, spec.height, spec.width],
+        Images::Varied { channels } => [channels, 0, 0],
+    };
+    let mut recipe = run.recipe.clone();
+    // how the run was driven is no part of what was computed
+    recipe.loader = recipe::Loader { on_corrupt: recipe.loader.on_corrupt, ..Default::default() };
+    (recipe.log, recipe.checkpoint) = Default::default();
+    Ok(ModelFile {
+        network: recipe.model.clone(),
+        input: [input.c, input.h, input.w],
+        image: image.map(|n| n as usize),
+        classes: run.source.train.class_names().to_vec(),
+        preprocess: run.source.preprocess.ops(),
+        mean: run.source.manifest.mean.clone(),
+        std: run.source.manifest.std.clone(),
+        recipe: recipe.to_toml()?,
+        scores: BTreeMap::new(),
+        epoch: 0,
+        step: 0,
+        layers: Vec::new(),
+        ema: Vec::new(),
+    })
+}

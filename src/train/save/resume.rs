@@ -1,0 +1,334 @@
+//! Going on from a checkpoint: which one, whether this run may, and back into memory. Rank 0 alone reads; the others get what
+//! they need from it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Algorithms, Arena, Backend, Buffer, LossScale};
+use crate::checkpoint::{self, ModelFile, Progress, Scale, StateFile, Tensor};
+use crate::error::Error;
+use crate::nn::Graph;
+use crate::recipe::Recipe;
+use crate::train::agree::session::Session;
+use crate::train::plan::prepare::{Request, Run, Source};
+use crate::train::reduce::coded::all;
+use crate::train::save::model;
+use crate::train::save::saver;
+use crate::train::save::snapshot::{from_bytes, to_bytes};
+use crate::train::strategy::rounds::Rounds;
+
+/// What all ranks know of the checkpoint that the run goes on from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// The file.
+    pub path: PathBuf,
+    /// The recipe in it.
+    recipe: String,
+    /// How far it is.
+    pub progress: Progress,
+    /// What to say of files that were passed over.
+    pub notes: Vec<String>,
+}
+
+/// The checkpoint that the run goes on from.
+pub struct Resume {
+    /// For all ranks.
+    pub head: Head,
+    /// Rank 0's.
+    state: Option<StateFile>,
+}
+
+/// The checkpoint that the request asks for: the newest whole one under OUT, or the named one. Nothing without `--resume`, and
+/// for `auto` where there is none.
+pub fn find(request: &Request) -> Result<Option<Resume>, Error> {
+    let resume = |path: PathBuf, state: StateFile, notes| {
+        let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
+        Ok(Some(Resume { head: Head { path, recipe, progress, notes }, state: Some(state) }))
+    };
+    if let Some(path) = &request.resume_from {
+        let state = StateFile::read(path)?;
+        return resume(path.clone(), state, Vec::new());
+    }
+    let folder = request.out.join("checkpoints");
+    if !request.resume || !folder.exists() {
+        return Ok(None);
+    }
+    let unreadable = |e| Error::Failed(format!("cannot list {}: {e}", folder.display()));
+    let mut notes = Vec::new();
+    for (_, path) in saver::list(&folder).map_err(unreadable)? {
+        match StateFile::read(&path) {
+            Ok(state) => return resume(path, state, notes),
+            Err(error) if is_broken(&error) => notes.push(format!("warning: passed over a checkpoint: {error}")),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if notes.is_empty() {
+        return Ok(None);
+    }
+    Err(Error::Failed(format!(
+        "--resume auto: no checkpoint in {} is whole; remove OUT to start again. {}",
+        folder.display(),
+        notes.join(". ")
+    )))
+}
+
+/// Whether the file is to blame, not the disk or this program.
+fn is_broken(error: &checkpoint::Error) -> bool {
+    use checkpoint::Error;
+    matches!(
+        error,
+        Error::Foreign { .. }
+            | Error::Unsealed { .. }
+            | Error::Damaged { .. }
+            | Error::Content { .. }
+            | Error::Hdf5 { .. }
+    )
+}
+
+/// Tells all ranks what rank 0 has found. Collective.
+pub fn share(session: &Session, request: &Request) -> Result<Option<Resume>, Error> {
+    let found = session.agree(if session.is_root() { find(request) } else { Ok(None) })?;
+    if session.world.size == 1 {
+        return Ok(found);
+    }
+    let odd = |e: serde_json::Error| Error::Failed(format!("the head of a checkpoint: {e}"));
+    let mut text = serde_json::to_vec(&found.as_ref().map(|found| &found.head)).map_err(odd)?;
+    let text = session.comm.run("head of the checkpoint", move |world| {
+        world.broadcast(&mut text, 0)?;
+        Ok(text)
+    })?;
+    let head: Option<Head> = serde_json::from_slice(&text).map_err(odd)?;
+    let state = found.and_then(|found| found.state);
+    Ok(head.map(|head| Resume { head, state }))
+}
+
+impl Head {
+    /// Takes the number of workers from the checkpoint, and refuses a run that would compute something else.
+    pub fn settle(&self, source: &mut Source, request: &Request, ranks: usize) -> Result<(), Error> {
+        let (file, progress) = (self.path.display(), &self.progress);
+        let old = Recipe::from_toml(&self.recipe)?;
+        source.recipe.workers = source.recipe.workers.or(old.workers);
+        let differences = source.recipe.differences(&old)?;
+        if !differences.is_empty() {
+            return Err(Error::Usage(format!(
+                "--resume: the recipe differs from that of {file} in {}; go on with the same recipe, or give another --out",
+                differences.join("; ")
+            )));
+        }
+        let workers = old.workers.unwrap_or(ranks);
+        if ranks > workers {
+            return Err(Error::Usage(format!(
+                "--resume: {file} is of a run of {workers} workers, which {ranks} ranks cannot carry; start at most \
+                 {workers} ranks"
+            )));
+        }
+        let data = source.identity()?;
+        if data != progress.data {
+            return Err(Error::Usage(format!(
+                "--resume: {file} is of a run on another data set: expected {}, got {data} in {}; name the one that it \
+                 began with",
+                progress.data, source.recipe.data
+            )));
+        }
+        match request.max_steps {
+            Some(last) if last < progress.step => Err(Error::Usage(format!(
+                "--max-steps {last}: {file} is of step {} already; ask for more, or name an earlier checkpoint",
+                progress.step
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Resume {
+    /// Has a device use the algorithms that the run was computed with, before anything is planned.
+    pub fn adopt<B: Backend>(&self, backend: &B) {
+        backend.adopt(&Algorithms::parse(&self.head.progress.algorithms));
+    }
+
+    /// Puts the checkpoint into the memory of all ranks. Collective.
+    pub fn restore<B: Backend>(self, session: &Session, run: &mut Run<B>) -> Result<Progress, Error> {
+        let Resume { head, state } = self;
+        let file = head.path.display().to_string();
+        let filled = state.as_ref().map_or(Ok(()), |state| fill(run, state, &file));
+        session.agree(filled)?;
+        run.optimizer.set_steps(head.progress.step);
+        if let Some(Scale { scale, good, lost }) = head.progress.loss_scale {
+            // a smaller one would end the run again before its first step is seen
+            let scale = scale.max(LossScale::LEAST);
+            run.graph.backend().set_loss_scale(LossScale { scale, good, bad: 0, lost })?;
+        }
+        spread(session, run.graph.arenas().1)?;
+        spread_values(session, run.graph.running_mut())?;
+        run.optimizer.slots_mut().try_for_each(|(_, arena)| spread(session, arena))?;
+        if let Some(ema) = &mut run.ema {
+            spread(session, &mut ema.weights)?;
+            spread_values(session, &mut ema.running)?;
+        }
+        if run.reduction.settings.error_feedback {
+            let residuals = state.map_or_else(Vec::new, |state| state.residuals);
+            restore_residuals(session, run, &residuals)?;
+        }
+        if let Some(rounds) = &mut run.rounds {
+            *rounds = Rounds::new(run.recipe.sync, run.graph.backend(), run.graph.weights())?;
+        }
+        Ok(head.progress)
+    }
+}
+
+/// Fills rank 0's own memory, all but the residuals, which it only checks.
+fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
+    let other = |what: &str, expected: String, got: String| {
+        Error::Failed(format!(
+            "{file}: {what}: expected {expected}, got {got}; it is of another version of this network"
+        ))
+    };
+    model::restore(&mut run.graph, &state.model)?;
+    if let Some(ema) = &mut run.ema {
+        let averages = ModelFile { layers: state.model.ema.clone(), ema: Vec::new(), ..state.model.clone() };
+        ema.with(&mut run.graph, |graph| model::restore(graph, &averages))?;
+    }
+    let names: Vec<&str> = state.slots.iter().map(|slot| slot.0.as_str()).collect();
+    let expected: Vec<&str> = run.optimizer.slots().map(|slot| slot.0).collect();
+    if names != expected {
+        return Err(other("slots of the optimizer", expected.join(", "), names.join(", ")));
+    }
+    for ((_, arena), (name, tensors)) in run.optimizer.slots_mut().zip(&state.slots) {
+        pack(&run.graph, tensors, arena).map_err(|(e, g)| other(&format!("optim/{name}"), e, g))?;
+    }
+    let workers = if run.reduction.settings.error_feedback { run.division.workers } else { 0 };
+    if state.residuals.len() != workers {
+        return Err(other("residuals", format!("those of {workers} workers"), state.residuals.len().to_string()));
+    }
+    Ok(())
+}
+
+/// Packs plain tensors by name; gives what was expected and what was found.
+fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) -> Result<(), (String, String)> {
+    let params = graph.params();
+    if tensors.len() != params.len() {
+        return Err((format!("{} tensors", params.len()), tensors.len().to_string()));
+    }
+    for (i, p) in params.iter().enumerate() {
+        let wanted = format!("{} of shape {:?}", p.name, p.spec.shape);
+        match tensors.iter().find(|t| t.0 == p.name) {
+            Some((_, shape, values)) if *shape == p.spec.shape => {
+                graph.pack(i, values, arena).map_err(|e| (wanted, e.to_string()))?
+            }
+            Some((_, shape, _)) => return Err((wanted, format!("shape {shape:?}"))),
+            None => return Err((wanted, "nothing of that name".into())),
+        }
+    }
+    Ok(())
+}
+
+/// Gives rank 0's arena to all.
+fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
+    arena.chunks.iter_mut().filter(|_| session.world.size > 1).try_for_each(|chunk| {
+        chunk.fetch()?;
+        spread_values(session, chunk.staged()?)?;
+        Ok(chunk.unstage()?)
+    })
+}
+
+fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
+    if session.world.size == 1 {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    if session.is_root() {
+        to_bytes(values, &mut bytes);
+    }
+    let bytes = session.comm.run("a part of the checkpoint", move |world| {
+        world.broadcast(&mut bytes, 0)?;
+        Ok(bytes)
+    })?;
+    from_bytes(&bytes, values);
+    Ok(())
+}
+
+/// Gives each worker's residuals to the rank that now carries it.
+fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals: &[Vec<Tensor>]) -> Result<(), Error> {
+    let layout = run.graph.layout();
+    for worker in 0..run.division.workers {
+        let mut arena = Arena::new(run.graph.backend(), &layout.chunks)?;
+        let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
+        let odd = |(expected, got)| Error::Failed(format!("residuals/{worker}: expected {expected}, got {got}"));
+        session.agree(packed.map_err(odd))?;
+        spread(session, &mut arena)?;
+        let own = run.division.mine.contains(&worker);
+        for (coded, chunk) in run.reduction.codecs.iter_mut().zip(&arena.chunks).filter(|_| own) {
+            coded.set_residual(worker, &all(chunk)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Cuts the log of the run back to the checkpoint, and puts checkpoints that it passes over out of the way.
+pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
+    cut_log(&out.join("metrics.jsonl"), &head.progress)?;
+    let folder = out.join("checkpoints");
+    let aside = |e: std::io::Error| Error::Failed(format!("cannot tidy up {}: {e}", folder.display()));
+    // what a killed run left half-written
+    for entry in std::fs::read_dir(&folder).map_err(aside)? {
+        let path = entry.map_err(aside)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(".step-") && name.ends_with(".tmp") {
+            std::fs::remove_file(&path).map_err(aside)?;
+        }
+    }
+    for (step, path) in saver::list(&folder).map_err(aside)? {
+        if step > head.progress.step {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            std::fs::rename(&path, path.with_file_name(format!("aside-{name}"))).map_err(aside)?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the lines that the run would have written up to the checkpoint.
+fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::Failed(format!("cannot read {}: {e}", path.display()))),
+    };
+    let text = String::from_utf8_lossy(&text);
+    let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress)).collect();
+    Ok(checkpoint::write_text(path, &kept)?)
+}
+
+/// Of the checkpoint's own step stays what came before it: the score, say, only where the epoch was over.
+fn stays(line: &str, progress: &Progress) -> bool {
+    let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
+    let (Some(step), Some(event)) = (line["step"].as_u64(), line["event"].as_str()) else { return false };
+    let before = match event {
+        "step" | "checkpoint" => true,
+        "epoch" | "eval" => progress.step_of_epoch == 0,
+        _ => false,
+    };
+    step < progress.step || (step == progress.step && before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_cut_to_the_checkpoint() {
+        let line = |event: &str, step: u64| format!("{{\"event\":\"{event}\",\"step\":{step}}}\n");
+        let at = |step_of_epoch| Progress { step: 7, step_of_epoch, ..Progress::default() };
+        for event in ["start", "step", "epoch", "eval", "checkpoint", "end"] {
+            assert!(stays(&line(event, 6), &at(0)), "{event}");
+            assert!(!stays(&line(event, 8), &at(0)), "{event}");
+        }
+        let own = |progress: &Progress| {
+            let events = ["step", "epoch", "eval", "checkpoint", "end", "start"];
+            events.into_iter().filter(|event| stays(&line(event, 7), progress)).collect::<Vec<_>>()
+        };
+        assert_eq!(own(&at(0)), ["step", "epoch", "eval", "checkpoint"]);
+        assert_eq!(own(&at(3)), ["step", "checkpoint"]);
+        assert!(!stays("{\"event\":\"step\",\"st", &at(0)) && !stays("", &at(0)));
+    }
+}

@@ -1,0 +1,279 @@
+//! When checkpoints are taken, which files stay, and how a run stops early. All ranks call it alike; rank 0 alone writes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, LossScale};
+use crate::checkpoint::{Best, ModelFile, Progress, Scale};
+use crate::error::Error;
+use crate::recipe::Every;
+use crate::report::{self, Reporter};
+use crate::train::agree::session::Session;
+use crate::train::observe::stop::Stop;
+use crate::train::observe::watch::Doing;
+use crate::train::plan::prepare::{Request, Run};
+use crate::train::reduce::metrics::Flags;
+use crate::train::save::output;
+use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
+use crate::train::step::Stepper;
+use crate::train::strategy::local_sgd::Everyone;
+
+/// Exit code of a run that stopped early and can go on.
+const RESUMABLE: u8 = 75;
+
+/// Bytes a second that a disk is expected to take before one was measured.
+const DISK: f64 = 100e6;
+
+/// The checkpoints of a run.
+pub struct Saver<'a, B: Backend> {
+    session: &'a Session,
+    stop: &'a Stop,
+    every: Every,
+    keep: usize,
+    folder: PathBuf,
+    /// Rank 0's.
+    writer: Option<Writer<B>>,
+    head: ModelFile,
+    /// When the last snapshot was taken.
+    since: Instant,
+    /// Step of the last snapshot of this process.
+    taken: Option<u64>,
+    /// A checkpoint was due while another was still being written.
+    late: bool,
+    /// All ranks have agreed to take one, at the end of the epoch.
+    due: bool,
+    /// Why the last one was not written.
+    failed: Option<Error>,
+}
+
+/// Where the checkpoint of this step lies.
+pub fn path_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("step-{step:08}.h5"))
+}
+
+/// The checkpoints in a folder by their steps, the newest first.
+pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
+    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".h5")?.parse().ok();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        found.extend(step(&path).map(|step| (step, path)));
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    Ok(found)
+}
+
+impl<'a, B: Backend> Saver<'a, B> {
+    /// For a prepared run.
+    pub fn new(session: &'a Session, stop: &'a Stop, request: &Request, run: &Run<B>) -> Result<Self, Error> {
+        let root = session.is_root();
+        stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
+        Ok(Self {
+            session,
+            stop,
+            every: run.recipe.checkpoint.every(),
+            keep: run.recipe.checkpoint.keep,
+            folder: request.out.join("checkpoints"),
+            writer: root.then(|| Writer::start(run)).transpose()?,
+            head: output::head(run)?,
+            since: Instant::now(),
+            taken: None,
+            late: false,
+            due: false,
+            failed: None,
+        })
+    }
+
+    /// What this rank asks for after the step that comes now.
+    pub fn asks(&mut self, at: &Progress) -> Flags {
+        Flags { stop: self.stop.asked(), save: self.wants(at.step + 1) }
+    }
+
+    fn wants(&mut self, step: u64) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        let due = match self.every {
+            Every::Time(time) => self.since.elapsed() >= time,
+            Every::Steps(n) => self.late || step.is_multiple_of(n),
+            Every::Epochs(_) => false,
+        };
+        self.late = due && writer.is_busy();
+        due && !writer.is_busy()
+    }
+
+    /// After a step that took so long: a checkpoint, or the end of the run, if the ranks have agreed on it.
+    pub fn step_done(
+        &mut self,
+        run: &mut Run<B>,
+        stepper: &mut Stepper<'_, B>,
+        at: &Progress,
+        took: Duration,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        self.stop.note_step(took);
+        self.poll(false, report)?;
+        let flags = stepper.agreed();
+        if flags.stop {
+            return self.stop(run, stepper, at, report);
+        }
+        self.due |= flags.save;
+        // the end of an epoch is scored first
+        if self.due && at.step_of_epoch < run.division.steps_per_epoch {
+            self.save(run, stepper, at, report)?;
+        }
+        Ok(())
+    }
+
+    /// After an epoch was trained and scored: it is over, unless the run ends within it.
+    pub fn epoch_done(
+        &mut self,
+        run: &mut Run<B>,
+        stepper: &mut Stepper<'_, B>,
+        at: &mut Progress,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        if at.step_of_epoch < run.division.steps_per_epoch {
+            return Ok(());
+        }
+        (at.epoch, at.step_of_epoch, at.epoch_sums) = (at.epoch + 1, 0, Default::default());
+        let better = |score: &Best| at.best.is_none_or(|best| score.top1 > best.top1);
+        let best = at.score.map(|score| Best { top1: score.top1, step: at.step }).filter(better);
+        at.best = best.or(at.best);
+        self.due |= stepper.agreed().save;
+        let whole = matches!(self.every, Every::Epochs(n) if at.epoch.is_multiple_of(n));
+        if best.is_some() || whole || self.due { self.save(run, stepper, at, report) } else { Ok(()) }
+    }
+
+    /// The last checkpoint of a run that is over.
+    pub fn finish(
+        &mut self,
+        run: &mut Run<B>,
+        stepper: &mut Stepper<'_, B>,
+        at: &Progress,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        if self.taken != Some(at.step) {
+            self.save(run, stepper, at, report)?;
+        }
+        self.poll(true, report)
+    }
+
+    /// Ends the run early: a checkpoint, and the error that all ranks end with.
+    pub fn stop(
+        &mut self,
+        run: &mut Run<B>,
+        stepper: &mut Stepper<'_, B>,
+        at: &Progress,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        self.save(run, stepper, at, report)?;
+        self.poll(true, report)?;
+        let written = match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        };
+        // no rank may leave before the file is there: launchers kill the rest
+        self.session.agree(written)?;
+        if !self.session.is_root() {
+            return Err(Error::Elsewhere { code: RESUMABLE });
+        }
+        let (reason, path) = (self.stop.reason(), path_of(&self.folder, at.step));
+        let text = format!(
+            "stopped after step {}: {reason}. {} holds all of it; go on with the same command and --resume auto",
+            at.step,
+            path.display()
+        );
+        Err(Error::Agreed { code: RESUMABLE, text })
+    }
+
+    /// Takes a snapshot and hands it to the thread that writes. Collective.
+    fn save(
+        &mut self,
+        run: &mut Run<B>,
+        stepper: &mut Stepper<'_, B>,
+        at: &Progress,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        let begin = Instant::now();
+        self.session.watch.doing(Doing::Writing { step: at.step });
+        (self.due, self.taken) = (false, Some(at.step));
+        let residuals = stepper.gather_residuals()?;
+        // only a file that must be there can find another under way
+        self.poll(true, report)?;
+        // ranks that meet only now and then have just met, or an epoch is over
+        let apart = run.rounds.as_mut().filter(|rounds| !rounds.is_on());
+        let put_on = apart.map(|rounds| rounds.put_on(&mut run.graph, &mut Everyone::of(self.session))).transpose()?;
+        let handed = self.hand_over(run, at, residuals, begin);
+        if let (Some(()), Some(rounds)) = (put_on, &mut run.rounds) {
+            rounds.take_off(&mut run.graph);
+        }
+        handed
+    }
+
+    /// Rank 0's part of it.
+    fn hand_over(&mut self, run: &Run<B>, at: &Progress, residuals: Vec<Vec<u8>>, begin: Instant) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let mut snapshot = writer.snapshot()?;
+        snapshot.take(run)?;
+        let head = ModelFile {
+            epoch: at.step.div_ceil(run.division.steps_per_epoch),
+            step: at.step,
+            scores: output::scores(run, at),
+            ..self.head.clone()
+        };
+        let path = path_of(&self.folder, at.step);
+        let backend = run.graph.backend();
+        let progress = Progress {
+            loss_scale: backend.loss_scale()?.map(|LossScale { scale, good, lost, .. }| Scale { scale, good, lost }),
+            algorithms: backend.algorithms().map_or(String::new(), |algorithms| algorithms.to_string()),
+            ..at.clone()
+        };
+        let waited = begin.elapsed();
+        self.since = Instant::now();
+        writer.write(Job { snapshot, head, progress, residuals, path, waited })
+    }
+
+    /// Reports what was written; with `wait`, what is under way, too.
+    fn poll(&mut self, wait: bool, report: &mut Reporter) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let Some(Written { snapshot, progress, path, waited, result, took }) = writer.poll(wait) else { return Ok(()) };
+        writer.give_back(snapshot);
+        let event = report::Checkpoint {
+            step: progress.step,
+            epoch: progress.epoch + u32::from(progress.step_of_epoch > 0),
+            path,
+            wait_ms: waited.as_secs_f64() * 1e3,
+            write_ms: took.as_secs_f64() * 1e3,
+            ..Default::default()
+        };
+        match result {
+            Ok(bytes) => {
+                self.stop.note_checkpoint(waited + took);
+                self.failed = None;
+                report.event(report::Checkpoint { bytes, ..event })?;
+                self.prune(&progress, report);
+            }
+            // nothing that the run would still write could stay
+            Err(error) if !self.folder.exists() => {
+                return Err(Error::Failed(format!(
+                    "{error}; the output folder was removed, with the log and all checkpoints: start again, best with another --out"
+                )));
+            }
+            Err(error) => {
+                report.event(report::Checkpoint { error: Some(error.to_string()), ..event })?;
+                self.failed = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is neither among the newest nor the best.
+    fn prune(&self, progress: &Progress, report: &mut Reporter) {
+        let best = progress.best.map(|best| best.step);
+        let old = list(&self.folder).unwrap_or_default().into_iter().skip(self.keep);
+        for (_, path) in old.filter(|(step, _)| Some(*step) != best) {
+            if let Err(error) = std::fs::remove_file(&path) {
+                report.note(&format!("warning: cannot remove the old checkpoint {}: {error}", path.display()));
+            }
+        }
+    }
+}

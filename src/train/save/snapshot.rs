@@ -1,0 +1,265 @@
+//! A copy of all that changes in training, taken between two steps, and the thread that turns copies into files: training waits
+//! for plain copies of flat memory only.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::backend::{self, Arena, Backend, Buffer};
+use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
+use crate::error::Error;
+use crate::train::plan::prepare::Run;
+use crate::train::save::export::Plain;
+
+/// Threads that copy at most: beyond, memory is no faster.
+const COPIERS: usize = 4;
+
+/// Flat memory of a run. It is used again and again: fresh pages would cost more than the copy.
+pub struct Snapshot<B: Backend> {
+    weights: Arena<B>,
+    running: Vec<f32>,
+    slots: Vec<(&'static str, Arena<B>)>,
+    ema: Option<(Arena<B>, Vec<f32>)>,
+}
+
+impl<B: Backend> Snapshot<B> {
+    /// Memory for copies of `run`.
+    pub fn new(run: &Run<B>) -> Result<Self, Error> {
+        let (backend, chunks) = (run.graph.backend(), &run.graph.layout().chunks);
+        let fresh = || Arena::new(backend, chunks);
+        let slots = run.optimizer.slots().map(|(name, _)| Ok((name, fresh()?)));
+        let running = run.graph.running().to_vec();
+        let ema = run.ema.as_ref().map(|ema| Ok::<_, Error>((fresh()?, ema.running.clone()))).transpose()?;
+        Ok(Self { weights: fresh()?, slots: slots.collect::<Result<_, Error>>()?, running, ema })
+    }
+
+    /// Bytes of one of `run`.
+    pub fn bytes_of(run: &Run<B>) -> usize {
+        let arenas = 1 + run.optimizer.slots().count() + usize::from(run.ema.is_some());
+        4 * arenas * run.graph.layout().chunks.iter().sum::<usize>()
+    }
+
+    /// Copies `run`.
+    pub fn take(&mut self, run: &Run<B>) -> Result<(), Error> {
+        let (backend, mut pairs) = (run.graph.backend(), Vec::new());
+        pair(backend, &mut self.weights, run.graph.weights(), &mut pairs)?;
+        for ((_, to), (_, from)) in self.slots.iter_mut().zip(run.optimizer.slots()) {
+            pair(backend, to, from, &mut pairs)?;
+        }
+        self.running.copy_from_slice(run.graph.running());
+        if let (Some((to, running)), Some(from)) = (&mut self.ema, &run.ema) {
+            pair(backend, to, &from.weights, &mut pairs)?;
+            running.copy_from_slice(&from.running);
+        }
+        copy(pairs);
+        Ok(())
+    }
+
+    /// Writes every page of host memory once, so that the first copy finds them.
+    fn touch(&mut self) -> Result<(), backend::Error> {
+        let slots = self.slots.iter_mut().map(|slot| &mut slot.1);
+        let arenas = std::iter::once(&mut self.weights).chain(slots).chain(self.ema.as_mut().map(|ema| &mut ema.0));
+        let mut chunks = arenas.flat_map(|arena| &mut arena.chunks).filter(|chunk| chunk.host().is_some());
+        chunks.try_for_each(|chunk| chunk.staged().map(|values| values.fill(0.0)))
+    }
+}
+
+/// Chunks and where they go.
+type Pairs<'a> = Vec<(&'a mut [f32], &'a [f32])>;
+
+/// Notes what the host is to copy; a device copies its own memory, and goes on.
+fn pair<'a, B: Backend>(
+    backend: &B,
+    to: &'a mut Arena<B>,
+    from: &'a Arena<B>,
+    pairs: &mut Pairs<'a>,
+) -> Result<(), Error> {
+    for (to, from) in to.chunks.iter_mut().zip(&from.chunks) {
+        match from.host() {
+            Some(from) => pairs.push((to.staged()?, from)),
+            None => {
+                backend.copy(to, from)?;
+                backend.mark(to)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies all pairs, in about equal parts on a few threads.
+fn copy(pairs: Pairs<'_>) {
+    let all: usize = pairs.iter().map(|pair| pair.1.len()).sum();
+    let threads = if all < 1 << 20 { 1 } else { COPIERS };
+    let mut parts: Vec<Pairs<'_>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut before = 0;
+    for pair in pairs {
+        let part = before * threads / all.max(1);
+        before += pair.1.len();
+        parts[part].push(pair);
+    }
+    let run = |part: Pairs<'_>| part.into_iter().for_each(|(to, from)| to.copy_from_slice(from));
+    let last = parts.pop();
+    std::thread::scope(|scope| {
+        parts.into_iter().filter(|part| !part.is_empty()).for_each(|part| drop(scope.spawn(|| run(part))));
+        last.map(run);
+    });
+}
+
+/// One checkpoint to write.
+pub struct Job<B: Backend> {
+    /// What it holds.
+    pub snapshot: Snapshot<B>,
+    /// What its model says of itself, without weights.
+    pub head: ModelFile,
+    /// How far the run is.
+    pub progress: Progress,
+    /// What each rank's workers carry over, one after another, flat; empty without error feedback.
+    pub residuals: Vec<Vec<u8>>,
+    /// Where it goes.
+    pub path: PathBuf,
+    /// How long training waited for the copy.
+    pub waited: Duration,
+}
+
+/// A checkpoint that was written, or was not.
+pub struct Written<B: Backend> {
+    /// The snapshot, for the next one.
+    pub snapshot: Snapshot<B>,
+    /// As in the job.
+    pub progress: Progress,
+    /// As in the job.
+    pub path: PathBuf,
+    /// As in the job.
+    pub waited: Duration,
+    /// Bytes of the file.
+    pub result: Result<u64, Error>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The thread that writes.
+pub struct Writer<B: Backend> {
+    jobs: Option<Sender<Job<B>>>,
+    written: Receiver<Written<B>>,
+    thread: Option<JoinHandle<()>>,
+    /// The first snapshot's memory, once the thread has made it.
+    fresh: Receiver<Result<Snapshot<B>, backend::Error>>,
+    idle: Option<Snapshot<B>>,
+    under_way: bool,
+}
+
+impl<B: Backend> Writer<B> {
+    /// For checkpoints of `run`.
+    pub fn start(run: &Run<B>) -> Result<Self, Error> {
+        let plain = Plain::of(&run.graph);
+        let ((jobs, queue), (answer, written)) = (bounded::<Job<B>>(1), bounded(1));
+        let chunks: Arc<[usize]> = run.graph.layout().chunks.as_slice().into();
+        let mut first = Snapshot::new(run)?;
+        let (fresh_in, fresh) = bounded(1);
+        let work = move || {
+            let touched = first.touch();
+            // whoever asked for it may be gone
+            let _ = fresh_in.send(touched.map(|()| first));
+            while let Ok(job) = queue.recv() {
+                let begin = Instant::now();
+                let result = write(&job, &plain, &chunks);
+                let Job { snapshot, progress, path, waited, .. } = job;
+                let _ = answer.send(Written { snapshot, progress, path, waited, result, took: begin.elapsed() });
+            }
+        };
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
+        let thread =
+            thread.map_err(|e| Error::Failed(format!("cannot start the thread that writes checkpoints: {e}")))?;
+        Ok(Self { jobs: Some(jobs), written, thread: Some(thread), fresh, idle: None, under_way: false })
+    }
+
+    /// Whether a file is being written.
+    pub fn is_busy(&self) -> bool {
+        self.under_way
+    }
+
+    /// What has been written since the last call; with `wait`, also what is still being written.
+    pub fn poll(&mut self, wait: bool) -> Option<Written<B>> {
+        if !self.under_way {
+            return None;
+        }
+        let written = if wait { self.written.recv().ok() } else { self.written.try_recv().ok() }?;
+        self.under_way = false;
+        Some(written)
+    }
+
+    /// Memory for the next job; none is under way.
+    pub fn snapshot(&mut self) -> Result<Snapshot<B>, Error> {
+        self.idle.take().map_or_else(|| Ok(self.fresh.recv().map_err(|_| gone())??), Ok)
+    }
+
+    /// Gives memory back.
+    pub fn give_back(&mut self, snapshot: Snapshot<B>) {
+        self.idle = Some(snapshot);
+    }
+
+    /// Hands over a job.
+    pub fn write(&mut self, job: Job<B>) -> Result<(), Error> {
+        self.under_way = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if self.under_way { Ok(()) } else { Err(gone()) }
+    }
+}
+
+impl<B: Backend> Drop for Writer<B> {
+    /// A file under way is finished.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // a panic there has ended the process already
+            let _ = thread.join();
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::Failed("the thread that writes checkpoints is gone".into())
+}
+
+fn write<B: Backend>(job: &Job<B>, plain: &Plain<B>, chunks: &[usize]) -> Result<u64, Error> {
+    let Snapshot { weights, running, slots, ema } = &job.snapshot;
+    let layers = plain.layers(weights, running)?;
+    let ema = ema.as_ref().map(|(weights, running)| plain.layers(weights, running)).transpose()?;
+    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), plain.tensors(arena)?)));
+    let state = StateFile {
+        model: ModelFile { layers, ema: ema.unwrap_or_default(), ..job.head.clone() },
+        slots: slots.collect::<Result<_, Error>>()?,
+        residuals: residuals(plain, chunks, &job.residuals)?,
+        progress: job.progress.clone(),
+    };
+    Ok(state.write(&job.path)?)
+}
+
+/// Each worker's residuals out of flat bytes.
+fn residuals<B: Backend>(plain: &Plain<B>, chunks: &[usize], ranks: &[Vec<u8>]) -> Result<Vec<Vec<Tensor>>, Error> {
+    let each = 4 * chunks.iter().sum::<usize>();
+    let mut flat: Vec<Vec<f32>> = chunks.iter().map(|&len| vec![0.0; len]).collect();
+    let mut workers = Vec::new();
+    for mut bytes in ranks.iter().flat_map(|rank| rank.chunks_exact(each)) {
+        for chunk in &mut flat {
+            let (own, rest) = bytes.split_at(4 * chunk.len());
+            from_bytes(own, chunk);
+            bytes = rest;
+        }
+        workers.push(plain.tensors_of(&flat)?);
+    }
+    Ok(workers)
+}
+
+/// Values as bytes, for the way to another rank.
+pub fn to_bytes(values: &[f32], bytes: &mut Vec<u8>) {
+    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+}
+
+/// Back again.
+pub fn from_bytes(bytes: &[u8], values: &mut [f32]) {
+    let (words, _) = bytes.as_chunks::<4>();
+    values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
+}

@@ -1,0 +1,4 @@
+//! Which ranks step together, and when they synchronise.
+
+pub mod local_sgd;
+pub mod rounds;
