@@ -71,7 +71,7 @@ impl Format {
 
 impl Arena<Cuda> {
     /// Where a slot lies on the card.
-    pub(super) fn at(&self, slot: Slot) -> Result<u64, Error> {
+    pub fn at(&self, slot: Slot) -> Result<u64, Error> {
         let chunk = &self.chunks[slot.chunk];
         chunk.check(slot.offset, slot.len)?;
         chunk.at(slot.offset)

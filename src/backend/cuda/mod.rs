@@ -4,45 +4,25 @@
 //! NVIDIA's libraries are looked up when a card is asked for, so one binary runs with and without them.
 
 mod algorithms;
-mod bias;
-mod cache;
-mod codec;
-mod compile;
-mod context;
-mod conv;
+mod cublaslt;
 mod cudnn;
-mod dropout;
-mod elementwise;
+mod driver;
 mod format;
-mod inlet;
-mod input;
 mod kernels;
-pub mod library;
-mod linear;
-mod loss;
-mod lrn;
-mod matmul;
-mod memory;
 mod nccl;
-mod norm;
-mod norms;
+mod ops;
 mod pass;
-mod pinned;
-mod pool;
 mod record;
 mod settings;
 mod shared;
-mod shortcut;
-mod status;
-mod stream;
-mod update;
 
 use std::ops::Range;
 use std::rc::Rc;
 
-pub use context::{Card, cards};
+pub use driver::context::{Card, cards};
+pub use driver::library;
+pub use driver::memory::CudaBuf;
 pub use format::Format;
-pub use memory::CudaBuf;
 pub use settings::{Precision, Settings};
 
 use super::op::{Op, Shape};
@@ -50,8 +30,9 @@ use super::{
     Algorithms, Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossScale, LossSums,
     Norms, Planned, Request, Start, Stretch, TensorDesc, Update,
 };
-use context::Context;
-use kernels::Arg::{At, U64};
+use driver::context::Context;
+use kernels::module::Arg::{At, U64};
+use ops::{codec, conv, dropout, elementwise, input, linear, loss, lrn, norm, norms, pool, shortcut, update};
 use shared::Shared;
 
 /// One card. Use it from the thread that opened it; its buffers may go elsewhere.

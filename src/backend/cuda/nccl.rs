@@ -5,9 +5,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::Cuda;
-use super::library::words;
-use super::memory::CudaBuf;
-use super::stream::Stream;
+use super::driver::library::words;
+use super::driver::memory::CudaBuf;
+use super::driver::stream::Stream;
 use crate::backend::{Buffer, Collective, Error};
 
 /// Bytes of the id by which ranks meet.

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::inlet::Inlet;
-use super::memory::{CudaBuf, Queues};
-use super::pinned::Pinned;
+use super::driver::inlet::Inlet;
+use super::driver::memory::{CudaBuf, Queues};
+use super::driver::pinned::Pinned;
 use super::settings::Precision;
 use crate::backend::{Buffer, Error, LossScale};
 

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use cudarc::driver::sys;
 
+use super::driver::status::driver;
 use super::shared::Shared;
-use super::status::driver;
 use crate::backend::Error;
 
 /// What is known of each pass.

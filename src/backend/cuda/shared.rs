@@ -5,17 +5,17 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
 use super::algorithms::Chosen;
-use super::context::Context;
+use super::cublaslt::product as matmul;
 use super::cudnn;
-use super::inlet::Inlet;
-use super::kernels::{Arg, Kernels, THREADS};
-use super::library;
-use super::matmul;
-use super::memory::{CudaBuf, Queues};
+use super::driver::context::Context;
+use super::driver::inlet::Inlet;
+use super::driver::library;
+use super::driver::memory::{CudaBuf, Queues};
+use super::driver::pinned::Pinned;
+use super::driver::stream::Stream;
+use super::kernels::module::{Arg, Kernels, THREADS};
 use super::pass::PassBlocks;
-use super::pinned::Pinned;
 use super::settings::{Precision, Settings};
-use super::stream::Stream;
 use crate::backend::Error;
 
 /// Blocks of a grid for each multiprocessor; every kernel loops over what is left.
@@ -32,7 +32,7 @@ pub struct Shared {
     /// One after another, operations use the same work space.
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
-    pub lists: super::update::Lists,
+    pub lists: super::ops::update::Lists,
     /// What the computing queue does is being recorded, not done.
     pub recording: Cell<bool>,
     /// Grows whenever memory moves that a recorded pass may know.
@@ -56,7 +56,7 @@ impl Shared {
             matmul: OnceCell::new(),
             scratch: RefCell::default(),
             blocks: RefCell::new(blocks),
-            lists: super::update::Lists::default(),
+            lists: super::ops::update::Lists::default(),
             recording: Cell::new(false),
             moved: Cell::new(0),
             busy: Cell::new(false),
@@ -98,12 +98,12 @@ impl Shared {
     }
 
     /// Bytes that the host sees and kernels write.
-    pub fn pinned<T: super::pinned::Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
+    pub fn pinned<T: super::driver::pinned::Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
         Pinned::new(self.context(), len, what)
     }
 
     /// A block that the host writes anew before each pass.
-    pub fn inlet<T: super::pinned::Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
+    pub fn inlet<T: super::driver::pinned::Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
         Inlet::new(&self.queues, len, what)
     }
 

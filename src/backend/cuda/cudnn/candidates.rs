@@ -8,8 +8,8 @@ use cudarc::cudnn::sys::{
     cudnnBackendNumericalNote_t as Numerical,
 };
 
+use super::super::driver::status::cudnn;
 use super::super::settings::{Precision, Settings};
-use super::super::status::cudnn;
 use super::convolution::{Graph, Tensor};
 use super::descriptor::{Address, Descriptor, Note};
 use super::way::Way;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::super::memory::CudaBuf;
+use super::super::driver::memory::CudaBuf;
+use super::super::driver::{cache, library};
 use super::super::settings::Precision;
 use super::super::shared::Shared;
-use super::super::{cache, library};
 use super::candidates::{Prepared, again, candidates};
 use super::way::Way;
 use super::{Convolution, Device, Direction, Tensor};

@@ -7,7 +7,7 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as Kind,
 };
 
-use super::super::status::cudnn;
+use super::super::driver::status::cudnn;
 use crate::backend::Error;
 
 /// One descriptor.

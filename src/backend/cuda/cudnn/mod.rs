@@ -14,8 +14,8 @@ pub use candidates::Prepared;
 pub use choice::choose;
 pub use convolution::{Convolution, Direction, Tensor};
 
-use super::status::cudnn;
-use super::stream::Stream;
+use super::driver::status::cudnn;
+use super::driver::stream::Stream;
 use crate::backend::Error;
 use choice::Fastest;
 use descriptor::{Descriptor, RawHandle};

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::candidates::{again, candidates};
 use super::*;
-use crate::backend::cuda::library::{self, Library};
+use crate::backend::cuda::driver::library::{self, Library};
 use crate::backend::cuda::settings::{Precision, Settings};
 use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::kernels::Arg::{At, F32, U32, U64};
-use super::memory::CudaBuf;
-use super::shared::Shared;
-use super::{Cuda, Format};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, F32, U32, U64};
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, Format};
 use crate::backend::reference::dropout::FIRST_INDEX;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Dropout of known size.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     p: f32,
     index: u16,

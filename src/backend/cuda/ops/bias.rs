@@ -1,13 +1,13 @@
 //! The gradient of a bias, with ReLU's mask in the same pass.
 
-use super::kernels::Arg::{At, I32, U32, U64};
-use super::memory::CudaBuf;
-use super::shared::Shared;
 use crate::backend::Error;
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, I32, U32, U64};
+use crate::backend::cuda::shared::Shared;
 
 /// Masks `dy` where `y` is zero (with `relu`) and leaves its sums over the rows in `dbias`. `partial` holds two words for each channel
 /// of each block row of [`Shared::column_grid`].
-pub(super) fn backward(
+pub fn backward(
     shared: &Shared,
     (y, dy): (u64, u64),
     partial: &CudaBuf,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
 
-use super::library::{self, Library};
-use super::status::driver;
 use crate::backend::Error;
+use crate::backend::cuda::driver::library::{self, Library};
+use crate::backend::cuda::driver::status::driver;
 
 /// What a card is.
 #[derive(Clone, Debug, PartialEq)]

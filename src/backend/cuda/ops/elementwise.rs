@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::kernels::Arg::{At, U64};
-use super::memory::CudaBuf;
-use super::shared::Shared;
-use super::{Cuda, Format};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, U64};
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, Format};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Which function.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     Relu,
     Tanh,
     Add,
@@ -18,7 +18,7 @@ pub(super) enum Kind {
 }
 
 /// An element-wise op of known size.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     kind: Kind,
     x: TensorDesc,

@@ -1,12 +1,12 @@
 //! Softmax cross-entropy, and what the host learns of it once the card is through.
 
-use super::kernels::Arg::{At, U32};
-use super::memory::CudaBuf;
-use super::shared::Shared;
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, U32};
+use crate::backend::cuda::shared::Shared;
 use crate::backend::{CrossEntropy, Error, LossSums, TensorDesc};
 
 /// Enqueues the loss of (rows, classes) scores, and with `dx` its gradient; [`sums`] gives the sums.
-pub(super) fn cross_entropy(
+pub fn cross_entropy(
     shared: &Shared,
     desc: &TensorDesc,
     ask: CrossEntropy<'_>,
@@ -43,7 +43,7 @@ pub(super) fn cross_entropy(
 }
 
 /// Waits for the card, and gives the sums of the last loss; zeros if there was none.
-pub(super) fn sums(shared: &Shared) -> Result<LossSums, Error> {
+pub fn sums(shared: &Shared) -> Result<LossSums, Error> {
     shared.settle()?;
     let mut blocks = shared.blocks.borrow_mut();
     // what comes next may bring labels of its own

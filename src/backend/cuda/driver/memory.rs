@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{self, CUresult};
 
-use super::context::Context;
-use super::pinned::Pinned;
-use super::status::driver;
-use super::stream::{Event, Stream};
+use crate::backend::cuda::driver::context::Context;
+use crate::backend::cuda::driver::pinned::Pinned;
+use crate::backend::cuda::driver::status::driver;
+use crate::backend::cuda::driver::stream::{Event, Stream};
 use crate::backend::{Buffer, Error};
 use crate::region::Region;
 
@@ -173,7 +173,7 @@ impl CudaBuf {
 }
 
 /// Bytes in words.
-pub(super) fn megabytes(bytes: usize) -> String {
+pub fn megabytes(bytes: usize) -> String {
     if bytes >= 1 << 20 { format!("{:.0} MB", bytes as f64 / 1e6) } else { format!("{bytes} bytes") }
 }
 

@@ -2,18 +2,18 @@
 
 use std::rc::Rc;
 
-use super::Cuda;
-use super::format::Format;
-use super::kernels::Arg::{At, U64};
-use super::matmul::{After, Factor, Product};
-use super::memory::CudaBuf;
-use super::settings::Precision;
-use super::shared::Shared;
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::cublaslt::product::{After, Factor, Product};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::format::Format;
+use crate::backend::cuda::kernels::module::Arg::{At, U64};
+use crate::backend::cuda::settings::Precision;
+use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// A linear layer of known sizes.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     op: Linear,
     x: TensorDesc,
@@ -86,7 +86,8 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.narrow.iter().flatten().map(super::bytes).sum::<usize>() + super::bytes(&self.partial)
+        self.narrow.iter().flatten().map(crate::backend::cuda::bytes).sum::<usize>()
+            + crate::backend::cuda::bytes(&self.partial)
     }
 
     fn implementation(&self) -> String {
@@ -114,7 +115,7 @@ impl Planned<Cuda> for Plan {
         if self.op.bias {
             let dbias = g.dparams.at(pass.slots[1])?;
             let size = (self.y.n, self.op.out_features);
-            super::bias::backward(shared, (y, dy), &self.partial, size, self.op.relu, dbias)?;
+            crate::backend::cuda::ops::bias::backward(shared, (y, dy), &self.partial, size, self.op.relu, dbias)?;
         } else if self.op.relu {
             // SAFETY: both hold as many activations.
             unsafe { shared.launch("relu_backward", shared.grid(y_elems), &[At(y), At(dy), U64(y_elems as u64)])? };

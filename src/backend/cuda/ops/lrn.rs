@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::kernels::Arg::{self, At, F32, U32, U64};
-use super::memory::CudaBuf;
-use super::shared::Shared;
-use super::{Cuda, Format};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{self, At, F32, U32, U64};
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, Format};
 use crate::backend::op::Lrn;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// LRN of known sizes.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     op: Lrn,
     x: TensorDesc,

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use super::inlet::Inlet;
-use super::kernels::Arg::{At, F32, F64, I32, U32, U64};
-use super::memory::CudaBuf;
-use super::pinned::Pinned;
-use super::shared::Shared;
-use super::{Cuda, Format};
+use crate::backend::cuda::driver::inlet::Inlet;
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::driver::pinned::Pinned;
+use crate::backend::cuda::kernels::module::Arg::{At, F32, F64, I32, U32, U64};
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, Format};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
 
@@ -17,7 +17,7 @@ const RESIDUAL: i32 = 2;
 const SECOND: i32 = 4;
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     op: Norm,
     x: TensorDesc,
@@ -124,7 +124,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        [&self.partial, &self.statistics, &self.affine, &self.slopes].map(super::bytes).iter().sum()
+        [&self.partial, &self.statistics, &self.affine, &self.slopes].map(crate::backend::cuda::bytes).iter().sum()
     }
 
     fn implementation(&self) -> String {

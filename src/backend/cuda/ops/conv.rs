@@ -2,18 +2,18 @@
 
 use std::rc::Rc;
 
-use super::cudnn::{Convolution, Direction, Prepared, Tensor, choose};
-use super::format::Format;
-use super::kernels::Arg::{At, I32, U32, U64};
-use super::memory::CudaBuf;
-use super::settings::Precision;
-use super::shared::Shared;
-use super::{Cuda, channels_last};
+use crate::backend::cuda::cudnn::{Convolution, Direction, Prepared, Tensor, choose};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::format::Format;
+use crate::backend::cuda::kernels::module::Arg::{At, I32, U32, U64};
+use crate::backend::cuda::settings::Precision;
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, channels_last};
 use crate::backend::op::Conv;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// A convolution of known sizes.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     name: String,
     op: Conv,
@@ -120,8 +120,8 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let own = self.narrow.iter().flatten().map(super::bytes).sum::<usize>();
-        own + super::bytes(&self.partial)
+        let own = self.narrow.iter().flatten().map(crate::backend::cuda::bytes).sum::<usize>();
+        own + crate::backend::cuda::bytes(&self.partial)
     }
 
     fn implementation(&self) -> String {
@@ -161,7 +161,14 @@ impl Planned<Cuda> for Plan {
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
         if self.op.bias {
             let dbias = g.dparams.at(pass.slots[1])?;
-            super::bias::backward(shared, (y, dy), &self.partial, (self.rows(), self.y.shape.c), self.op.relu, dbias)?;
+            crate::backend::cuda::ops::bias::backward(
+                shared,
+                (y, dy),
+                &self.partial,
+                (self.rows(), self.y.shape.c),
+                self.op.relu,
+                dbias,
+            )?;
         } else if self.op.relu {
             // SAFETY: both hold as many activations.
             unsafe { shared.launch("relu_backward", shared.grid(y_elems), &[At(y), At(dy), U64(y_elems as u64)])? };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
 
-use super::context::Context;
-use super::status::driver;
-use super::stream::Stream;
 use crate::backend::Error;
+use crate::backend::cuda::driver::context::Context;
+use crate::backend::cuda::driver::status::driver;
+use crate::backend::cuda::driver::stream::Stream;
 
 /// Page-locked host memory that the card reads and writes directly.
 pub struct Pinned<T> {

@@ -5,8 +5,8 @@ use cudarc::cudnn::sys::cudnnStatus_t;
 use cudarc::driver::sys::{CUresult, cuGetErrorName, cuGetErrorString};
 use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
 
-use super::library::{self, words};
 use crate::backend::Error;
+use crate::backend::cuda::driver::library::{self, words};
 
 /// Of the driver.
 pub fn driver(status: CUresult, call: &'static str, op: impl Into<String>) -> Result<(), Error> {

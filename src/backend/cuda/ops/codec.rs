@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use loaders::random::CODEC_OP;
 
-use super::Cuda;
-use super::kernels::Arg::{At, I32, U32, U64};
-use super::kernels::{Arg, Kernels, THREADS};
-use super::memory::{CudaBuf, Queues};
-use super::pinned::{Pinned, Plain};
-use super::shared::Shared;
-use super::stream::Event;
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::driver::memory::{CudaBuf, Queues};
+use crate::backend::cuda::driver::pinned::{Pinned, Plain};
+use crate::backend::cuda::driver::stream::Event;
+use crate::backend::cuda::kernels::module::Arg::{At, I32, U32, U64};
+use crate::backend::cuda::kernels::module::{Arg, Kernels, THREADS};
+use crate::backend::cuda::shared::Shared;
 use crate::backend::{self, Buffer, Error};
 use crate::coding::{Codes, Coding, Draw, Form, Moments, Whole};
 

@@ -5,12 +5,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::inlet::Inlet;
-use super::kernels::Arg::{At, F32, U32, U64};
-use super::memory::CudaBuf;
-use super::pass::GROWTH_INTERVAL;
-use super::settings::Precision;
-use super::shared::Shared;
+use crate::backend::cuda::driver::inlet::Inlet;
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, F32, U32, U64};
+use crate::backend::cuda::pass::GROWTH_INTERVAL;
+use crate::backend::cuda::settings::Precision;
+use crate::backend::cuda::shared::Shared;
 use crate::backend::update::rates;
 use crate::backend::{Buffer, Error, Rule, Stretch, Update};
 
@@ -18,7 +18,7 @@ use crate::backend::{Buffer, Error, Rule, Stretch, Update};
 const PIECE: usize = 4096;
 
 /// Words of a piece.
-pub(super) const PIECE_WORDS: usize = 6;
+pub const PIECE_WORDS: usize = 6;
 
 /// Numbers of a step at most, see kernels/update.cu.
 const NUMBERS: usize = 10;
@@ -33,7 +33,7 @@ pub struct Lists {
     updates: RefCell<HashMap<u64, Pieces>>,
     numbers: RefCell<Option<Inlet<f64>>>,
     /// By the address of the rates that they make.
-    pub norms: RefCell<HashMap<u64, super::norms::Lists>>,
+    pub norms: RefCell<HashMap<u64, crate::backend::cuda::ops::norms::Lists>>,
 }
 
 /// Stretches in pieces, as the kernels read them.
@@ -53,7 +53,7 @@ impl Pieces {
 }
 
 /// One range cut into pieces.
-pub(super) fn cut(range: &Range<usize>, decay: f32, rate: usize, list: &mut Vec<u32>) {
+pub fn cut(range: &Range<usize>, decay: f32, rate: usize, list: &mut Vec<u32>) {
     for from in range.clone().step_by(PIECE) {
         let len = (range.end - from).min(PIECE);
         let from = from as u64;
@@ -79,7 +79,7 @@ fn kernel(rule: &Rule) -> (&'static str, Vec<f64>) {
 }
 
 /// Writes the numbers of a step, and the weight of its averages.
-pub(super) fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
+pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     shared.start()?;
     let mut values = vec![u.lr, f64::from(average)];
     values.extend(kernel(&u.rule).1);
@@ -97,13 +97,13 @@ pub(super) fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Err
 }
 
 /// Where they lie on the card.
-pub(super) fn numbers(shared: &Shared) -> Result<u64, Error> {
+pub fn numbers(shared: &Shared) -> Result<u64, Error> {
     let not_begun = || Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() };
     shared.lists.numbers.borrow().as_ref().map(Inlet::address).ok_or_else(not_begun)
 }
 
 /// One optimizer step over the stretches of a chunk; whether all parameters are finite comes with the next sums.
-pub(super) fn update(
+pub fn update(
     shared: &Shared,
     u: &Update,
     stretches: &[Stretch],
@@ -137,7 +137,7 @@ pub(super) fn update(
     let list = [At(pieces.list.address()), U32(pieces.count as u32), numbers, At(factors.address())];
     let own = [At(blocks.scale_state.at(1)?), At(w.address()), At(g.address()), slot(0), slot(1), slot(2)];
     let args = [&list[..], &own, &[At(blocks.not_finite.address())]].concat();
-    let grid = shared.grid(pieces.count * super::kernels::THREADS as usize);
+    let grid = shared.grid(pieces.count * crate::backend::cuda::kernels::module::THREADS as usize);
     // SAFETY: parameters, gradients and as many slots as the rule has hold all stretches, and the factors all rates: checked above.
     unsafe { shared.launch(kernel(&u.rule).0, grid, &args)? };
     known.insert(w.address(), pieces);
@@ -145,7 +145,7 @@ pub(super) fn update(
 }
 
 /// Under f16: takes the loss's scale out of the gradients, and settles whether they are fit for a step and what the next scale is.
-pub(super) fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
+pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
     if shared.settings.precision != Precision::F16 {
         return Ok(());
     }
@@ -167,14 +167,14 @@ pub(super) fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Erro
 }
 
 /// `to += from`
-pub(super) fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
     let n = to.len().min(from.len());
     // SAFETY: both hold n elements.
     unsafe { shared.launch("arena_add", shared.grid(n), &[At(to.address()), At(from.address()), U64(n as u64)]) }
 }
 
 /// `to *= factor`
-pub(super) fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
+pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
     // SAFETY: it is as long as it says.
     unsafe {
         shared.launch("arena_scale", shared.grid(to.len()), &[At(to.address()), F32(factor), U64(to.len() as u64)])
@@ -182,7 +182,7 @@ pub(super) fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Er
 }
 
 /// Into [-limit, limit].
-pub(super) fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
+pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
     // SAFETY: it is as long as it says.
     unsafe {
         shared.launch("arena_clamp", shared.grid(to.len()), &[At(to.address()), F32(limit), U64(to.len() as u64)])
@@ -190,7 +190,7 @@ pub(super) fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Err
 }
 
 /// `to += weight * (from - to)`, by the weight that the step was begun with.
-pub(super) fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+pub fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
     let n = to.len().min(from.len());
     let weight = At(numbers(shared)? + 8 * AVERAGE as u64);
     // SAFETY: both hold n elements.

@@ -10,11 +10,11 @@ use cudarc::cublaslt::sys::{
     cublasLtMatmulDescAttributes_t as Name, cublasLtMatmulPreferenceAttributes_t as Preference, cudaDataType_t,
 };
 
-use super::settings::{Precision, Settings};
-use super::shared::Shared;
-use super::status::cublaslt;
-use super::stream::Stream;
 use crate::backend::Error;
+use crate::backend::cuda::driver::status::cublaslt;
+use crate::backend::cuda::driver::stream::Stream;
+use crate::backend::cuda::settings::{Precision, Settings};
+use crate::backend::cuda::shared::Shared;
 
 /// Bytes on which every matrix begins at least: a slot of an arena does.
 const ALIGNMENT: u32 = 64;

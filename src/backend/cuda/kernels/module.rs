@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::compile;
-use super::context::Context;
-use super::settings::Precision;
-use super::status::driver;
-use super::stream::Stream;
 use crate::backend::Error;
+use crate::backend::cuda::driver::compile;
+use crate::backend::cuda::driver::context::Context;
+use crate::backend::cuda::driver::status::driver;
+use crate::backend::cuda::driver::stream::Stream;
+use crate::backend::cuda::settings::Precision;
 
 /// Threads of a block, in every kernel.
 pub const THREADS: u32 = 256;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::context::Context;
-use super::status::driver;
 use crate::backend::Error;
+use crate::backend::cuda::driver::context::Context;
+use crate::backend::cuda::driver::status::driver;
 
 /// A queue of its own, which nothing else on the card waits for.
 pub struct Stream {

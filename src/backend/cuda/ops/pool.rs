@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::kernels::Arg::{At, I32, U32};
-use super::memory::CudaBuf;
-use super::shared::Shared;
-use super::{Cuda, Format, channels_last};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, I32, U32};
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, Format, channels_last};
 use crate::backend::op::{Op, Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Pooling of known sizes.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     kind: PoolKind,
     x: TensorDesc,
@@ -59,7 +59,7 @@ impl Plan {
         Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
     }
 
-    fn sizes(&self) -> [super::kernels::Arg; 7] {
+    fn sizes(&self) -> [crate::backend::cuda::kernels::module::Arg; 7] {
         let kind = match self.kind {
             PoolKind::Max => 0,
             PoolKind::Avg => 1,
@@ -81,7 +81,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.tables.iter().map(super::bytes).sum::<usize>() + super::bytes(&self.best)
+        self.tables.iter().map(crate::backend::cuda::bytes).sum::<usize>() + crate::backend::cuda::bytes(&self.best)
     }
 
     fn implementation(&self) -> String {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::memory::{CudaBuf, Queues};
-use super::pinned::{Pinned, Plain};
-use super::stream::{Event, Stream};
 use crate::backend::Error;
+use crate::backend::cuda::driver::memory::{CudaBuf, Queues};
+use crate::backend::cuda::driver::pinned::{Pinned, Plain};
+use crate::backend::cuda::driver::stream::{Event, Stream};
 
 /// A block on the card that the host writes anew again and again, without waiting for the card.
 pub struct Inlet<T> {

@@ -1,11 +1,11 @@
 //! What limiting the norm of all gradients and layer-wise rates make of a step, on the card: the host learns of it later, if at all.
 
-use super::Cuda;
-use super::kernels::Arg::{At, F64, U32};
-use super::kernels::THREADS;
-use super::memory::CudaBuf;
-use super::shared::Shared;
-use super::update::{PIECE_WORDS, cut, numbers};
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{At, F64, U32};
+use crate::backend::cuda::kernels::module::THREADS;
+use crate::backend::cuda::ops::update::{PIECE_WORDS, cut, numbers};
+use crate::backend::cuda::shared::Shared;
 use crate::backend::update::rates;
 use crate::backend::{Arena, Error, Norms, Update};
 
@@ -76,7 +76,7 @@ impl Lists {
 const NAME: &str = "norms of tensors";
 
 /// See [`crate::backend::Backend::rates`].
-pub(super) fn rates(
+pub fn rates(
     shared: &Shared,
     norms: &Norms,
     update: &Update,

@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 
 use cudarc::nvrtc::sys;
 
-use super::library;
-use super::settings::Precision;
-use super::status::nvrtc;
 use crate::backend::Error;
+use crate::backend::cuda::driver::library;
+use crate::backend::cuda::driver::status::nvrtc;
+use crate::backend::cuda::settings::Precision;
 
 /// All sources, in the order in which they are put together.
 pub const SOURCES: &[(&str, &str)] = &[
-    ("common.cuh", include_str!("kernels/common.cuh")),
-    ("columns.cuh", include_str!("kernels/columns.cuh")),
-    ("elementwise.cu", include_str!("kernels/elementwise.cu")),
-    ("bias.cu", include_str!("kernels/bias.cu")),
-    ("norm.cu", include_str!("kernels/norm.cu")),
-    ("pool.cu", include_str!("kernels/pool.cu")),
-    ("lrn.cu", include_str!("kernels/lrn.cu")),
-    ("shortcut.cu", include_str!("kernels/shortcut.cu")),
-    ("dropout.cu", include_str!("kernels/dropout.cu")),
-    ("loss.cu", include_str!("kernels/loss.cu")),
-    ("arena.cu", include_str!("kernels/arena.cu")),
-    ("update.cu", include_str!("kernels/update.cu")),
-    ("input.cu", include_str!("kernels/input.cu")),
-    ("codec.cu", include_str!("kernels/codec.cu")),
+    ("common.cuh", include_str!("../kernels/common.cuh")),
+    ("columns.cuh", include_str!("../kernels/columns.cuh")),
+    ("elementwise.cu", include_str!("../kernels/elementwise.cu")),
+    ("bias.cu", include_str!("../kernels/bias.cu")),
+    ("norm.cu", include_str!("../kernels/norm.cu")),
+    ("pool.cu", include_str!("../kernels/pool.cu")),
+    ("lrn.cu", include_str!("../kernels/lrn.cu")),
+    ("shortcut.cu", include_str!("../kernels/shortcut.cu")),
+    ("dropout.cu", include_str!("../kernels/dropout.cu")),
+    ("loss.cu", include_str!("../kernels/loss.cu")),
+    ("arena.cu", include_str!("../kernels/arena.cu")),
+    ("update.cu", include_str!("../kernels/update.cu")),
+    ("input.cu", include_str!("../kernels/input.cu")),
+    ("codec.cu", include_str!("../kernels/codec.cu")),
 ];
 
 /// What NVRTC is to make.
@@ -130,8 +130,9 @@ fn log(program: &Program, op: &str) -> Result<String, Error> {
 /// The kernels for a card: from the cache, else compiled and put there. Where NVRTC is older than the card, PTX.
 pub fn for_card(precision: Precision, (major, minor): (i32, i32)) -> Result<Vec<u8>, Error> {
     let (target, version) = (Target::Card(major, minor), library::nvrtc_version()?);
-    let file = super::cache::folder().map(|folder| folder.join(file_name(precision, target, version)));
-    if let Some(code) = file.as_deref().and_then(super::cache::read) {
+    let file =
+        crate::backend::cuda::driver::cache::folder().map(|folder| folder.join(file_name(precision, target, version)));
+    if let Some(code) = file.as_deref().and_then(crate::backend::cuda::driver::cache::read) {
         return Ok(code);
     }
     let code = match compile(precision, target) {
@@ -140,15 +141,18 @@ pub fn for_card(precision: Precision, (major, minor): (i32, i32)) -> Result<Vec<
         other => other?,
     };
     if let Some(file) = file {
-        super::cache::write(&file, &code);
+        crate::backend::cuda::driver::cache::write(&file, &code);
     }
     Ok(code)
 }
 
 fn file_name(precision: Precision, target: Target, version: (i32, i32)) -> PathBuf {
     let text = format!("{}\n{:?}\n{version:?}", source(), options(precision, target));
-    let name =
-        format!("kernels-{}-{precision}-{:016x}.cubin", target.architecture(), super::cache::hash(text.as_bytes()));
+    let name = format!(
+        "kernels-{}-{precision}-{:016x}.cubin",
+        target.architecture(),
+        crate::backend::cuda::driver::cache::hash(text.as_bytes())
+    );
     Path::new(&name).to_path_buf()
 }
 
@@ -156,8 +160,8 @@ fn file_name(precision: Precision, target: Target, version: (i32, i32)) -> PathB
 mod tests {
     use std::io::Write;
 
-    use super::super::library::Library;
     use super::*;
+    use crate::backend::cuda::driver::library::Library;
 
     /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
     fn nvrtc_is_there() -> bool {

@@ -7,8 +7,8 @@ use std::ffi::CStr;
 
 use cudarc::{cublaslt, cudnn, driver, nvrtc};
 
-use super::status;
 use crate::backend::Error;
+use crate::backend::cuda::driver::status;
 
 /// One library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +191,7 @@ pub fn report() -> Vec<(String, String)> {
 ///
 /// # Safety
 /// `text` is null or a C string that lives as long as the library.
-pub(super) unsafe fn words(text: *const std::ffi::c_char) -> String {
+pub unsafe fn words(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return "no name".into();
     }

@@ -3,12 +3,12 @@
 
 use std::cell::RefCell;
 
-use super::inlet::Inlet;
-use super::kernels::Arg::{At, U32, U64};
-use super::memory::CudaBuf;
-use super::pinned::Pinned;
-use super::shared::Shared;
-use super::stream::Event;
+use crate::backend::cuda::driver::inlet::Inlet;
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::driver::pinned::Pinned;
+use crate::backend::cuda::driver::stream::Event;
+use crate::backend::cuda::kernels::module::Arg::{At, U32, U64};
+use crate::backend::cuda::shared::Shared;
 use crate::backend::{Buffer, Error, Input, TensorDesc, View};
 
 /// Where batches arrive.

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::kernels::Arg::{self, At, U32};
-use super::memory::CudaBuf;
-use super::shared::Shared;
-use super::{Cuda, Format, channels_last};
+use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::kernels::module::Arg::{self, At, U32};
+use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::{Cuda, Format, channels_last};
 use crate::backend::op::{Op, Shortcut};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// The shortcut of known sizes.
-pub(super) struct Plan {
+pub struct Plan {
     shared: Rc<Shared>,
     op: Shortcut,
     x: TensorDesc,

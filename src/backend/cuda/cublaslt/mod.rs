@@ -1,0 +1,3 @@
+//! cuBLASLt: its handle, and products of matrices.
+
+pub mod product;

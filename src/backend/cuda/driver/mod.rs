@@ -1,0 +1,12 @@
+//! The CUDA driver, one concept a file: context, streams and events, device memory, page-locked memory, the kernels' compiler. Every
+//! return code becomes an error that names the call.
+
+pub mod cache;
+pub mod compile;
+pub mod context;
+pub mod inlet;
+pub mod library;
+pub mod memory;
+pub mod pinned;
+pub mod status;
+pub mod stream;
