@@ -91,9 +91,9 @@ test: ## build and run every test
 	@$(CARGO) test --locked --workspace
 
 test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
-	@$(CARGO) test --locked --test bad_ends --test comm --test resume --test stop -- \
+	@$(CARGO) test --locked --test faults --test comm --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
-	@$(CARGO) test --locked --test faults --test sweep -- --include-ignored --nocapture --test-threads 1
+	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
@@ -103,8 +103,9 @@ test-slurm: build ## the job scripts under a private Slurm on this machine (some
 # A folder of its own, as the mpi crate does not notice another mpicc. Plain mpicc and mpirun stay Open MPI's.
 test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead of Open MPI, then equal bits from both
 	@$(call install,$(PACKAGES) $(MPICH_PACKAGES))
-	@MPICC=mpicc.mpich MPIRUN=mpirun.mpich CARGO_TARGET_DIR=target-mpich CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
-		$(CARGO) test --locked --test comm --test laws -- --test-threads=2
+	@export MPICC=mpicc.mpich MPIRUN=mpirun.mpich CARGO_TARGET_DIR=target-mpich CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0; \
+		$(CARGO) test --locked --test comm -- --test-threads=2; \
+		$(CARGO) test --locked --test runs -- laws:: --test-threads=2
 	@$(MAKE) --no-print-directory build $(DATA)/dataset.json
 	@DATA='$(abspath $(DATA))' tests/mpich/compare.sh '$(abspath $(BIN))' target-mpich/debug/trireme
 
@@ -145,7 +146,7 @@ bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes
 # In turn, since a machine's clock wanders; the first says why where the processor cannot.
 bench-bf16: build ## with AVX512-BF16: tests of bf16 on this processor, then ResNet-50's step in f32 and in bf16 (ten minutes)
 	@$(BIN) bench step --device cpu --model lenet --batch 4 --seconds 0.1 --precision bf16
-	@$(CARGO) test --locked --test bf16 -- --nocapture
+	@$(CARGO) test --locked --test numerics -- bf16:: --nocapture
 	@for precision in f32 bf16 f32 bf16; do \
 		$(BIN) bench step --device cpu --model resnet50 --batch 32 --seconds 20 --precision $$precision; \
 	done

@@ -1,12 +1,13 @@
 //! Communication on real ranks: each test starts this very program under `mpirun`, with a case for its ranks to play.
 
-#[path = "support/program.rs"]
-mod program;
+#[path = "support/mod.rs"]
+mod support;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use support::program;
 use trireme::comm::{self, Comm, Error, Verdict, World};
 
 const CASE: &str = "TRIREME_TEST_CASE";

@@ -6,7 +6,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-read -ra TESTS <tests/gpu/targets
 BIN=${TRIREME:-${CARGO_TARGET_DIR:-target}/release/trireme}
 
 if [ ! -x "$BIN" ]; then
@@ -23,13 +22,16 @@ if ! "$BIN" bench step --model lenet --batch 4 --device cuda --seconds 0.1 >"$wo
 fi
 if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo 'no nvidia-smi here'; fi
 failed=()
-for test in "${TESTS[@]}"; do
+# a line of `targets` is a test binary and its arguments, which say which of its tests run
+while read -ra words <&3; do
+    test=${words[0]}
+    args=(--test-threads=2 "${words[@]:1}")
     if [ -x "tests/gpu/bin/$test" ]; then
-        "tests/gpu/bin/$test" --test-threads=2 || failed+=("$test")
+        "tests/gpu/bin/$test" "${args[@]}" || failed+=("$test")
     else
-        cargo test --locked --test "$test" -- --test-threads=2 || failed+=("$test")
+        cargo test --locked --test "$test" -- "${args[@]}" || failed+=("$test")
     fi
-done
+done 3<tests/gpu/targets
 
 # A run of 2,000 steps and more: the card's memory after the 50th step is that after the 2,050th, of whoever else uses the card too.
 # MiB in use on the first card that this process may use.

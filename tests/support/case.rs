@@ -1,13 +1,11 @@
 //! A run for a fault to strike: it would go on for long, and writes a checkpoint every other step.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::images::{DIGITS, Images};
-use crate::program::{Ended, Folder, Running, events, files, run, start, trireme};
+use super::images::{DIGITS, Images};
+use super::program::{Ended, Folder, Running, events, files, run, start, trireme};
 
 /// A fault must have ended all ranks by then.
 pub const IN_TIME: Duration = Duration::from_secs(15);

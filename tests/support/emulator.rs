@@ -1,8 +1,6 @@
 //! The stand-ins for CUDA's libraries (`tests/emulator`), for tests that run the CUDA backend on a machine without a GPU: built
 //! when first asked for, then put where cudarc finds them. No expectations of its own.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

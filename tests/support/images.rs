@@ -1,8 +1,6 @@
 //! Small data sets that a network can learn: each class has a pattern of its own, under noise. Two sizes, those of MNIST and
 //! of CIFAR-10, ten classes, splits `train` and `test`, RAW pixels.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,9 @@
 //! What the numerics tests share: the recorded inputs' formulas, one operation run on any backend in any layout, comparisons.
 //! No expectations of its own.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::path::Path;
 
-/// The GPU's stand-in.
-#[path = "emulator.rs"]
-pub mod emulator;
-
+use super::emulator;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use trireme::backend::cpu::Cpu;
@@ -46,11 +41,11 @@ pub fn cuda(precision: Precision) -> Option<Cuda> {
 #[allow(unused_macros)]
 macro_rules! on_every_backend {
     ($f:ident($($arg:expr),*)) => {
-        $f(&trireme::backend::reference::Reference, "reference", $crate::numerics::PLAIN $(, $arg)*);
-        $f(&$crate::numerics::cpu(1), "cpu, 1 thread", $crate::numerics::BLOCKED $(, $arg)*);
-        $f(&$crate::numerics::cpu(2), "cpu, 2 threads", $crate::numerics::BLOCKED $(, $arg)*);
-        if let Some(cuda) = $crate::numerics::cuda(trireme::backend::cuda::Precision::F32) {
-            $f(&cuda, "cuda", $crate::numerics::CHANNELS_LAST $(, $arg)*);
+        $f(&trireme::backend::reference::Reference, "reference", $crate::support::numerics::PLAIN $(, $arg)*);
+        $f(&$crate::support::numerics::cpu(1), "cpu, 1 thread", $crate::support::numerics::BLOCKED $(, $arg)*);
+        $f(&$crate::support::numerics::cpu(2), "cpu, 2 threads", $crate::support::numerics::BLOCKED $(, $arg)*);
+        if let Some(cuda) = $crate::support::numerics::cuda(trireme::backend::cuda::Precision::F32) {
+            $f(&cuda, "cuda", $crate::support::numerics::CHANNELS_LAST $(, $arg)*);
         }
     };
 }

@@ -1,8 +1,6 @@
 //! The real binary, alone or under `mpirun`, for tests that look at it from outside: start, signal, wait with patience, and
 //! read what it left in OUT. No expectations about training.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,14 @@
 //! What a training run needs, in a folder of its own: a recipe and images. The real binary is started with it, and what it left in OUT
 //! is read. No expectations of its own.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use loaders::ImageSpec;
 
-use crate::images::Images;
-use crate::program::{Folder, events, trireme};
+use super::images::Images;
+use super::program::{Folder, events, trireme};
 
 /// See the module.
 pub struct Setting {

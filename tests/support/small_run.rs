@@ -1,12 +1,10 @@
 //! A small run, all of it good, for tests that each spoil something: a recipe, a data set, an output folder.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::fs;
 use std::path::Path;
 
-use crate::images::{DIGITS, Images};
-use crate::program::{Ended, Folder, Running, events, files, run, start, trireme};
+use super::images::{DIGITS, Images};
+use super::program::{Ended, Folder, Running, events, files, run, start, trireme};
 
 /// Two epochs of six steps.
 pub const RECIPE: &str = r#"

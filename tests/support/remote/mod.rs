@@ -4,8 +4,6 @@
 //!
 //! What the training loop forgets to mark, to wait for, or to hand over before a replay comes out wrong here as on a GPU.
 
-#![allow(dead_code)] // each test binary uses a part
-
 mod buffer;
 mod plan;
 mod queue;

@@ -1,0 +1,200 @@
+//! The algorithms of NVIDIA's libraries: rank 0's choice is that of all ranks and of every start of a run; where it cannot be, that is said.
+//! The emulated card's libraries prefer other algorithms where they are told to, whose results differ in their last bit.
+
+use crate::support::gpu;
+use crate::support::program::{Ended, events, on_ranks, start};
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+use trireme::checkpoint::StateFile;
+
+const RECIPE: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 6
+workers = 2
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+/// 20 images: the last batch has 2.
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 6])
+}
+
+const OTHER: &str = "TRIREME_EMULATED_PREFERENCE=reverse";
+
+/// Trains on as many ranks as there are settings of the environment, and gives the digest.
+#[track_caller]
+fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String, Ended) {
+    let ended = run(setting, out, ranks, more).succeeded();
+    (setting.digest(out), ended)
+}
+
+fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> Ended {
+    let out = setting.folder.at(out);
+    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cuda", "--share-gpu"];
+    let mut command = on_ranks(1, "env");
+    for (rank, own) in ranks.iter().enumerate() {
+        if rank > 0 {
+            command.args([":", "-n", "1", "env"]);
+        }
+        command.args([own, env!("CARGO_BIN_EXE_trireme")]).args(args).args(more);
+    }
+    start(gpu::find(command)).wait(gpu::PATIENCE)
+}
+
+fn notes(ended: &Ended) -> Vec<&str> {
+    ended.stderr.lines().filter(|line| line.starts_with("note: ") && line.contains("algorithms")).collect()
+}
+
+/// Whose algorithms the last start into OUT has used.
+fn whose(setting: &Setting, out: &str) -> String {
+    let starts = events(&setting.folder.at(out), "start");
+    let said = starts.last().expect("a start")["facts"]["algorithms"].as_str().unwrap_or_default();
+    said.rsplit(", ").next().unwrap_or_default().to_string()
+}
+
+#[test]
+fn all_ranks_and_all_starts_take_rank_0_s_choice() {
+    if !gpu::emulated("one choice of algorithms for all ranks") {
+        return;
+    }
+    let setting = setting();
+    let (first, _) = train(&setting, "first", &["A=1"], &[]);
+    let (other, _) = train(&setting, "other", &[OTHER], &[]);
+    assert_ne!(first, other, "the preference must tell");
+    for (out, ranks, want) in [("1", ["A=1", OTHER], &first), ("2", [OTHER, "A=1"], &other)] {
+        let (made, ended) = train(&setting, out, &ranks, &[]);
+        assert_eq!(made, *want, "{ranks:?}: rank 1 has chosen for itself");
+        assert_eq!(notes(&ended), [""; 0]);
+        assert_eq!(whose(&setting, out), "rank 0's choice");
+    }
+    // stopped, and gone on with where the libraries would prefer others, on one rank and on two
+    for (out, ranks) in [("parts 1", &[OTHER][..]), ("parts 2", &["A=1", OTHER])] {
+        train(&setting, out, &["A=1"], &["--max-steps", "2"]);
+        let (made, ended) = train(&setting, out, ranks, &["--resume", "auto"]);
+        assert_eq!(made, first, "{ranks:?}: other algorithms after the stop");
+        assert_eq!(notes(&ended), [""; 0]);
+        assert_eq!(whose(&setting, out), "the checkpoint's");
+    }
+}
+
+/// Where a clock chooses, other ranks and other starts take what rank 0 has timed, too.
+#[test]
+fn what_was_timed_once_is_everyones() {
+    if !gpu::available(1) {
+        return;
+    }
+    let setting = setting();
+    // nobody's timings
+    let [first, second] = ["1", "2"].map(|name| format!("TRIREME_CACHE={}", setting.folder.at(name)));
+    let timed = ["--set", "deterministic=false", "--set", "reduce.codec=float"];
+    let algorithms = |step: u32| {
+        let path = setting.folder.at(&format!("out/checkpoints/step-0000000{step}.h5"));
+        let state = StateFile::read(path.as_ref()).unwrap_or_else(|e| panic!("{e}"));
+        state.progress.algorithms
+    };
+    let (_, ended) = train(&setting, "out", &[&first, OTHER], &[&timed[..], &["--max-steps", "2"]].concat());
+    assert_eq!(notes(&ended), [""; 0]);
+    let chosen = algorithms(2);
+    // two layers of each kind, forward and both gradients; that of the images is not asked for
+    let lines = |what: &str| chosen.lines().filter(|line| line.contains(what) && !line.ends_with(" images")).count();
+    assert_eq!((lines(", cuDNN "), lines("\tconvolution "), lines("\tlinear ")), (1, 5, 6), "{chosen}");
+    let more = [&timed[..], &["--resume", "auto", "--max-steps", "3"]].concat();
+    let (_, ended) = train(&setting, "out", &[&second, &second], &more);
+    assert_eq!(notes(&ended), [""; 0]);
+    assert_eq!(algorithms(3), chosen);
+}
+
+#[test]
+fn another_card_goes_on_and_says_what_no_longer_holds() {
+    if !gpu::emulated("a run that goes on on another card") {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "parts", &["TRIREME_EMULATED_DEVICES=2"], &["--max-steps", "2"]);
+    let wide = "TRIREME_EMULATED_DEVICES=2";
+    // the second card has another name
+    let (_, ended) = train(&setting, "parts", &[wide, wide], &["--max-steps", "3", "--resume", "auto"]);
+    let said = notes(&ended);
+    assert_eq!(said.len(), 1, "{}", ended.stderr);
+    for part in
+        ["note: rank(s) 1 choose algorithms for themselves", "Emulated GPU 0", "not for Emulated GPU 1", "other bits"]
+    {
+        assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
+    }
+    let mut alone = gpu::find(setting.command("parts", 1, &["--device", "cuda", "--resume", "auto"]));
+    alone.envs([("TRIREME_EMULATED_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "1")]);
+    let ended = start(alone).wait(gpu::PATIENCE).succeeded();
+    let said = notes(&ended);
+    assert_eq!(said.len(), 1, "{}", ended.stderr);
+    for part in [
+        "note: the run goes on by other algorithms (the checkpoint's",
+        "are for Emulated GPU 0",
+        "not for Emulated GPU 1",
+        "not bit for bit",
+    ] {
+        assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
+    }
+}
+
+/// As after a driver was taken back to an older version: cuDNN is the same, and an engine runs no more.
+#[test]
+fn an_algorithm_that_does_not_run_is_replaced_and_named() {
+    if !gpu::available(1) {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "out", &["A=1"], &["--max-steps", "2"]);
+    let path = setting.folder.path().join("out/checkpoints/step-00000002.h5");
+    let mut state = StateFile::read(&path).unwrap_or_else(|e| panic!("{e}"));
+    let sound = state.progress.algorithms.clone();
+    let line = sound.lines().find(|line| line.ends_with("gradient of the weights")).expect("a convolution's gradient");
+    let operation = line.split('\t').next_back().expect("an operation");
+    state.progress.algorithms = sound.replace(line, &format!("9999 2=1\t{operation}"));
+    state.write(&path).unwrap_or_else(|e| panic!("{e}"));
+    let (_, ended) = train(&setting, "out", &["A=1", "A=1"], &["--max-steps", "3", "--resume", "auto"]);
+    let said = notes(&ended);
+    assert_eq!(said.len(), 1, "{}", ended.stderr);
+    for part in ["the checkpoint's include 1 that cannot run", operation, "not bit for bit"] {
+        assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
+    }
+    let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");
+    let state = StateFile::read(&later).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(state.progress.algorithms, sound, "chosen anew as at first");
+}
+
+/// A processor has no choice: its checkpoints go on on a card, and the card's on a processor, which says so.
+#[test]
+fn runs_go_on_from_processor_to_card_and_back() {
+    if !gpu::emulated("runs between processor and card") {
+        return;
+    }
+    let setting = setting();
+    let on = |device: &str, last: &str| {
+        let args = ["--device", device, "--threads", "1", "--max-steps", last, "--resume", "auto"];
+        start(gpu::find(setting.command("out", 1, &args))).wait(gpu::PATIENCE).succeeded()
+    };
+    assert_eq!(notes(&on("cpu", "1")), [""; 0]);
+    assert_eq!(notes(&on("cuda", "2")), [""; 0]);
+    assert_eq!(whose(&setting, "out"), "rank 0's choice", "a processor's checkpoint has none");
+    let back = on("cpu", "3");
+    assert!(notes(&back).len() == 1 && notes(&back)[0].contains("not for cpu"), "{}", back.stderr);
+    assert_eq!(events(&setting.folder.at("out"), "step").len(), 3);
+}

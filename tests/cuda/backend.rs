@@ -1,0 +1,413 @@
+//! The CUDA backend against the reference, on a GPU or on its stand-in: 16-bit activations, passes that are replayed, optimizer
+//! steps, the passes over flat memory, the ways of a batch to the card, loss scaling. Operations in f32 are in `ops.rs` and
+//! `gradients.rs` with those of all backends.
+
+use crate::support::gpu::alone;
+use crate::support::numerics::{Case, assert_close, by_the_book, cuda, magnitude, noise};
+use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
+use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::reference::{HostBuf, Reference};
+use trireme::backend::update::rates;
+use trireme::backend::{
+    Across, Backend, Buffer, DrawKey, Error, Input, LossScale, RmsProp, Rule, Start, Stretch, TensorDesc, Update, View,
+};
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+
+/// A buffer on the card with these values.
+fn card(cuda: &Cuda, values: &[f32]) -> CudaBuf {
+    let mut buffer = cuda.alloc(values.len()).unwrap();
+    buffer.write(0, values).unwrap();
+    buffer
+}
+
+fn values(buffer: &CudaBuf) -> Vec<f32> {
+    let mut values = vec![0.0; buffer.len()];
+    buffer.read(0, &mut values).unwrap();
+    values
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Nearest bf16.
+fn bf16(v: &f32) -> f32 {
+    let bits = v.to_bits();
+    f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+}
+
+#[test]
+fn operations_in_16_bits_are_near_those_in_32() {
+    let _alone = alone();
+    let image = Shape::image(8, 9, 7);
+    let cases = [
+        (Op::Conv(Conv::new(16, 3).pad(1).bias(0.1).relu()), image),
+        (Op::Conv(Conv::new(12, 3).pad(1).stride(2).groups(2)), image),
+        (Op::Linear(Linear::new(10).relu()), image),
+        (Op::Norm(Norm::new().relu()), image),
+        (Op::Norm(Norm::new().residual().relu()), Shape::image(5, 4, 4)),
+        (Op::Pool(Pool::new(PoolKind::Max, 3, 2).pads([1; 4])), image),
+        (Op::Pool(Pool::global()), Shape::image(5, 4, 4)),
+        (Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), image),
+        (Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), image),
+        (Op::Tanh, image),
+        (Op::Add, image),
+        (Op::Dropout(0.4), image),
+    ];
+    // 8 and 11 bits of mantissa; sums of rounded terms
+    for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
+        let Some(cuda) = cuda(precision) else { return };
+        for (op, shape) in cases.clone() {
+            let mut case = Case::random(op, 3, shape, 5);
+            // what both can hold exactly, so that maxima and ReLU's corners are the same
+            let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
+            case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
+            // a value at ReLU's corner may fall on its other side, with its gradient
+            let corners = by_the_book(&Case { dy: None, ..case.without_relu() }).y;
+            let dy = case.dy.iter_mut().flatten().zip(corners);
+            dy.filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
+            let (want, got) = (by_the_book(&case), case.run(&cuda, 0, false));
+            let near = |what: &str, got: &[f32], want: &[f32]| {
+                let tolerance = relative * magnitude(want).max(0.1);
+                // NaN is near nothing
+                let is_near = |(g, w): (&f32, &f32)| f64::from((g - w).abs()) <= tolerance;
+                let far = got.iter().zip(want).filter(|pair| !is_near(*pair)).count();
+                assert!(far == 0, "{:?} in {precision}: {what}: {far} of {} differ", case.op, got.len());
+            };
+            near("y", &got.y, &want.y);
+            got.dx.iter().zip(&want.dx).for_each(|(g, w)| near("dx", g, w));
+            got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| near("a parameter's gradient", g, w));
+        }
+    }
+}
+
+/// Gradients of all parameters, and the loss, of `passes` passes over the same batch.
+fn gradients(cuda: Cuda, net: NetSpec, batch: &Batch<'_>, passes: usize) -> Vec<(f64, Vec<Vec<f32>>)> {
+    let purpose = Purpose::Train { chunk_bytes: 4_000 };
+    let rows = batch.ids.len();
+    let mut graph = Graph::new(cuda, net, rows, purpose, 3).unwrap_or_else(|e| panic!("{e}"));
+    let mut all = Vec::new();
+    for _ in 0..passes {
+        let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
+        let turn = Turn { worker: 0, last: true };
+        let sums = graph.train::<Error>(*batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(sums.count, rows as u64);
+        let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
+        all.push((sums.loss, each));
+    }
+    all
+}
+
+#[test]
+fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
+    let _alone = alone();
+    let input = Shape::image(3, 32, 32);
+    let rows = 4;
+    let (images, ids) = (noise(rows * input.elems(), 7, 1.0), [3, 1, 4, 15]);
+    let batch = Batch { images: Input::Values(&images), labels: &[1, 0, 7, 2], ids: &ids, epoch: 2 };
+    let Some(device) = cuda(Precision::F32) else { return };
+    let net = models::build("cifarnet", input, 10).unwrap();
+    let got = gradients(device, net.clone(), &batch, 4);
+    let mut oracle = Graph::new(Reference, net, rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
+    let (loss, turn) = (Loss { smoothing: 0.1, scale: 1.0 / rows as f32 }, Turn { worker: 0, last: true });
+    let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
+    for (pass, (loss, each)) in got.iter().enumerate() {
+        assert!((loss - want.loss).abs() < 1e-5 * want.loss, "pass {pass}: loss {loss} for {}", want.loss);
+        assert_eq!(loss.to_bits(), got[0].0.to_bits(), "pass {pass}");
+        for (i, gradient) in each.iter().enumerate() {
+            assert_eq!(bits(gradient), bits(&got[0].1[i]), "pass {pass}, parameter {i}");
+            let want = oracle.gradient(i).unwrap();
+            assert_close(&format!("pass {pass}, parameter {i}"), gradient, &want, 2e-5 * magnitude(&want).max(1e-3));
+        }
+    }
+}
+
+#[test]
+fn what_changes_between_replayed_passes_reaches_them() {
+    let _alone = alone();
+    let input = Shape::image(1, 28, 28);
+    let Some(device) = cuda(Precision::F32) else { return };
+    let mut net = NetSpec::new("small", input);
+    let x = net.add("p", Op::Pool(Pool::new(PoolKind::Avg, 4, 4)), net.image());
+    let x = net.add("d", Op::Dropout(0.5), x);
+    net.add("fc", Op::Linear(Linear::new(10)), x);
+    let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+    let mut graph = Graph::new(device, net.clone(), 2, purpose, 3).unwrap();
+    let mut oracle = Graph::new(Reference, net, 2, purpose, 3).unwrap();
+    for step in 0..6u32 {
+        let images = noise(2 * input.elems(), u64::from(step), 1.0);
+        let (labels, ids) = ([step, 9 - step], [u64::from(step), 1 << 40]);
+        let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: step };
+        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, Turn { worker: 0, last: true });
+        let got = graph.train::<Error>(batch, loss, turn, None).unwrap();
+        let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
+        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "step {step}: {} for {}", got.loss, want.loss);
+        assert_eq!((got.top1, got.top5), (want.top1, want.top5), "step {step}");
+        for i in 0..graph.params().len() {
+            let want = oracle.gradient(i).unwrap();
+            assert_close(
+                &format!("step {step}"),
+                &graph.gradient(i).unwrap(),
+                &want,
+                1e-5 * magnitude(&want).max(1e-3),
+            );
+        }
+    }
+}
+
+/// Every rule.
+fn rules() -> [Rule; 7] {
+    let rms = RmsProp { alpha: 0.9, eps: 1e-3, momentum: 0.8, centered: false };
+    let adam =
+        |decoupled| Rule::Adam { beta1: 0.9, beta2: 0.99, eps: 1e-6, correction1: 2.0, correction2: 1.5, decoupled };
+    [
+        Rule::Sgd { momentum: 0.9, nesterov: false },
+        Rule::Sgd { momentum: 0.9, nesterov: true },
+        Rule::Lars { momentum: 0.9, eta: 0.001, larc: false },
+        adam(false),
+        adam(true),
+        Rule::RmsPropTorch(rms),
+        Rule::RmsPropTf(RmsProp { centered: true, ..rms }),
+    ]
+}
+
+#[test]
+fn optimizer_steps_are_the_references() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let n = 9_000;
+    let stretches = [
+        Stretch { range: 0..5_000, weight_decay: 0.01, rate: rates::PLAIN },
+        Stretch { range: 5_000..8_999, weight_decay: 0.0, rate: rates::FIRST },
+    ];
+    let factors = [0.5, 0.0, 1.0, 0.3];
+    let own_factors = card(&cuda, &factors);
+    for rule in rules() {
+        let update = Update { rule, lr: 0.05 };
+        let g = noise(n, 2, 1.0);
+        let mut host = [HostBuf(noise(n, 1, 1.0)), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n])];
+        let mut own: Vec<CudaBuf> = host.iter().map(|b| card(&cuda, &b.0)).collect();
+        let device_g = card(&cuda, &g);
+        for _ in 0..3 {
+            let [w, slots @ ..] = &mut host;
+            let mut slots: Vec<&mut HostBuf> = slots.iter_mut().take(rule.slots()).collect();
+            let (factors, g) = (HostBuf(factors.to_vec()), HostBuf(g.clone()));
+            Reference.update(&update, &stretches, &factors, w, &g, &mut slots).unwrap();
+            let [w, slots @ ..] = &mut own[..] else { unreachable!() };
+            let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().take(rule.slots()).collect();
+            cuda.begin_update(&update, 0.0).unwrap();
+            cuda.update(&update, &stretches, &own_factors, w, &device_g, &mut slots).unwrap();
+        }
+        for (i, (got, want)) in own.iter().zip(&host).enumerate() {
+            assert_close(&format!("{rule:?}, buffer {i}"), &values(got), &want.0, 2e-6 * magnitude(&want.0).max(1.0));
+        }
+        // beyond the stretches nothing changes
+        assert_eq!(values(&own[0])[8_999], noise(n, 1, 1.0)[8_999]);
+    }
+}
+
+#[test]
+fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
+    let _alone = alone();
+    let desc = TensorDesc::plain(1, Shape::vector(2));
+    let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
+    let loss = |cuda: &Cuda| {
+        assert_eq!(cuda.cross_entropy(&desc, ask(), &card(cuda, &[0.0, 0.0]), None).unwrap(), None);
+        cuda.sums().unwrap().loss
+    };
+    let stretch = [Stretch { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
+    for rule in rules() {
+        for spoilt in [f32::NAN, f32::INFINITY] {
+            let Some(cuda) = cuda(Precision::F32) else { return };
+            let step = |gradient: f32| {
+                let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| card(&cuda, &[0.0, 0.0])).collect();
+                let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
+                let (update, mut w) = (Update { rule, lr: 1.0 }, card(&cuda, &[1.0, 1.0]));
+                let plain = card(&cuda, &rates::plain(0));
+                cuda.begin_update(&update, 0.0).unwrap();
+                cuda.update(&update, &stretch, &plain, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
+                loss(&cuda)
+            };
+            assert!((step(1.0) - std::f64::consts::LN_2).abs() < 1e-12, "{rule:?}");
+            assert!(step(spoilt).is_nan(), "{rule:?}: {spoilt}");
+        }
+    }
+}
+
+#[test]
+fn passes_over_flat_memory_are_the_references() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (a, b) = (noise(70_001, 1, 2.0), noise(70_001, 2, 2.0));
+    let other = card(&cuda, &b);
+    let check = |what: &str, on_card: &dyn Fn(&mut CudaBuf), on_host: &dyn Fn(&mut HostBuf)| {
+        let (mut got, mut want) = (card(&cuda, &a), HostBuf(a.clone()));
+        on_card(&mut got);
+        on_host(&mut want);
+        assert_close(what, &values(&got), &want.0, 5e-7);
+    };
+    let plain = HostBuf(b.clone());
+    check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
+    check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
+    check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
+    let sgd = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
+    assert!(cuda.lerp(&mut card(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
+    cuda.begin_update(&sgd, 0.1).unwrap();
+    check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
+    check("copy", &|x| cuda.copy(x, &other).unwrap(), &|x| Reference.copy(x, &plain).unwrap());
+    check("zero", &|x| cuda.zero(x).unwrap(), &|x| Reference.zero(x).unwrap());
+    let mut nan = card(&cuda, &[f32::NAN, 3.0, -3.0]);
+    cuda.clamp(&mut nan, 1.0).unwrap();
+    let clamped = values(&nan);
+    assert!(clamped[0].is_nan() && clamped[1..] == [1.0, -1.0], "{clamped:?}");
+}
+
+#[test]
+fn values_bytes_and_kept_pictures_make_the_same_input() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (n, shape) = (3, Shape::image(3, 4, 5));
+    let desc = cuda.input(n, shape);
+    let pixels: Vec<u8> = (0..n * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
+    let tables: Vec<[f32; 256]> =
+        (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
+    // the host's own: NCHW
+    let mut want = vec![0.0; n * shape.elems()];
+    for (i, &byte) in pixels.iter().enumerate() {
+        let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
+        want[(row * 3 + c) * shape.plane() + p] = tables[c][byte as usize];
+    }
+    let ids = [0, 1, 2];
+    let feed = |images: Input<'_>, ahead: bool| {
+        let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
+        let start = Start { images, key, loss: None, running: &[], training: true };
+        let mut to = cuda.alloc(desc.elems()).unwrap();
+        if ahead {
+            cuda.prefetch(&images).unwrap();
+        }
+        cuda.begin(&start, &desc, &mut to).unwrap();
+        bits(&cuda.download(&desc, &to).unwrap())
+    };
+    for ahead in [false, true, true, true] {
+        assert_eq!(feed(Input::Values(&want), ahead), bits(&want));
+        assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables }, ahead), bits(&want));
+    }
+    assert!(cuda.keep(&pixels, 4, 5).unwrap());
+    let view = |picture, top, left, mirrored| View { picture, top, left, mirrored };
+    let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
+    assert_eq!(feed(Input::Kept { views: &views, tables: &tables }, false), bits(&want));
+    // mirrored, and moved by one row up and two columns to the left of the picture's corner
+    let views = [view(2, 0, 0, 1), view(1, -1, -2, 0), view(0, 1, 2, 1)];
+    let got = feed(Input::Kept { views: &views, tables: &tables }, false);
+    for (row, v) in views.iter().enumerate() {
+        for (c, h, w) in (0..3).flat_map(|c| (0..4).flat_map(move |h| (0..5).map(move |w| (c, h, w)))) {
+            let (from_h, from_w) = (h + v.top, v.left + if v.mirrored == 1 { 4 - w } else { w });
+            let inside = (0..4).contains(&from_h) && (0..5).contains(&from_w);
+            let at = || v.picture as usize * 60 + (from_h * 5 + from_w) as usize * 3 + c;
+            let want = tables[c][if inside { pixels[at()] as usize } else { 0 }];
+            assert_eq!(got[(row * 3 + c) * 20 + (h * 5 + w) as usize], want.to_bits(), "{v:?}, {c}, {h}, {w}");
+        }
+    }
+    let beyond = [view(0, 0, 0, 0), view(3, 0, 0, 0), view(0, 0, 0, 0)];
+    let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
+    let images = Input::Kept { views: &beyond, tables: &tables };
+    let start = Start { images, key, loss: None, running: &[], training: true };
+    assert!(cuda.begin(&start, &desc, &mut cuda.alloc(desc.elems()).unwrap()).is_err());
+}
+
+#[test]
+fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F16) else { return };
+    let desc = TensorDesc::plain(1, Shape::vector(2));
+    let update = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
+    let stretch = [Stretch { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
+    let plain = card(&cuda, &rates::plain(0));
+    cuda.begin_update(&update, 0.0).unwrap();
+    let (mut w, mut slot) = (card(&cuda, &[1.0]), card(&cuda, &[0.0]));
+    let mut scores = cuda.alloc(1).unwrap();
+    cuda.upload(&[0.0, 0.0], &mut scores).unwrap();
+    let scaled = |cuda: &Cuda| {
+        let mut dx = cuda.alloc(1).unwrap();
+        let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
+        cuda.cross_entropy(&desc, ask, &scores, Some(&mut dx)).unwrap();
+        cuda.sums().unwrap();
+        cuda.download(&desc, &dx).unwrap()[0]
+    };
+    let mut step = |gradient: f32| {
+        let g = [card(&cuda, &[gradient])];
+        cuda.inspect(&g).unwrap();
+        cuda.update(&update, &stretch, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
+        values(&w)[0]
+    };
+    // half of the probability is wrong, times 2^16
+    assert_eq!(scaled(&cuda), 32_768.0);
+    assert_eq!(step(0.25 * 65_536.0), 0.75);
+    assert_eq!(step(f32::INFINITY), 0.75, "a step with Inf is left out");
+    assert_eq!(scaled(&cuda), 16_384.0);
+    assert_eq!(step(0.25 * 32_768.0), 0.5);
+    let state = || cuda.loss_scale().unwrap().expect("f16 has a scale");
+    assert_eq!(state(), LossScale { scale: 32_768.0, good: 1, bad: 0, lost: 1 });
+    for _ in 0..25 {
+        assert_eq!(step(f32::NAN), 0.5);
+    }
+    assert_eq!(state(), LossScale { scale: LossScale::LEAST, good: 0, bad: 25, lost: 26 });
+    // a scale that is set goes on from there
+    cuda.set_loss_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
+    assert_eq!(scaled(&cuda), 32.0);
+    assert_eq!(step(0.25 * 64.0), 0.25);
+    assert_eq!(state(), LossScale { scale: 128.0, good: 0, bad: 0, lost: 7 });
+}
+
+#[test]
+fn more_memory_than_there_is_says_how_much_is_free() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let error = cuda.alloc(1 << 44).err().expect("64 TB").to_string();
+    assert!(error.contains("out of device memory") && error.contains("are free on"), "{error}");
+}
+
+/// Sums over two ranks that hold the same share.
+struct Twice;
+
+impl Across for Twice {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        values.iter_mut().for_each(|v| *v *= 2.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn statistics_over_all_ranks_reach_the_kernels() {
+    let _alone = alone();
+    let input = Shape::image(3, 6, 5);
+    let mut net = NetSpec::new("norms", input);
+    let x = net.add("c", Op::Conv(Conv::new(8, 3).pad(1)), net.image());
+    let short = net.add("n1", Op::Norm(Norm::new().relu()), x);
+    let x = net.add("c2", Op::Conv(Conv::new(8, 3).pad(1)), short);
+    let x = net.join("n2", Op::Norm(Norm::new().residual().relu()), &[x, short]);
+    let x = net.add("p", Op::Pool(Pool::global()), x);
+    net.add("fc", Op::Linear(Linear::new(4)), x);
+    fn run<B: Backend>(backend: B, net: &NetSpec, images: &[f32]) -> (f64, Vec<Vec<f32>>, Vec<f64>) {
+        let mut graph = Graph::new(backend, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
+        graph.normalise_across(Box::new(Twice));
+        let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
+        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.25 }, Turn { worker: 0, last: true });
+        let sums = graph.train::<Error>(batch, loss, turn, None).unwrap();
+        let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
+        let mut pooled = vec![0.0; 32];
+        graph.pool_statistics(&mut pooled, &mut [0.0; 2]);
+        (sums.loss, each, pooled)
+    }
+    let images = noise(2 * input.elems(), 9, 1.0);
+    let Some(device) = cuda(Precision::F32) else { return };
+    let (got, want) = (run(device, &net, &images), run(Reference, &net, &images));
+    assert!((got.0 - want.0).abs() < 1e-5 * want.0, "loss {} for {}", got.0, want.0);
+    for (i, (got, want)) in got.1.iter().zip(&want.1).enumerate() {
+        assert_close(&format!("parameter {i}"), got, want, 2e-5 * magnitude(want).max(1e-2));
+    }
+    for (got, want) in got.2.iter().zip(&want.2) {
+        assert!((got - want).abs() < 1e-4 * want.abs().max(1.0), "statistics {got} for {want}");
+    }
+}

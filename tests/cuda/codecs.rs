@@ -1,0 +1,255 @@
+//! The codecs on a card against those on the host: the same scales, the same codes, the same sums, bit for bit.
+
+use crate::support::gpu::alone;
+use crate::support::numerics::{cuda, noise};
+use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
+use trireme::backend::{Backend, Buffer, Coding, Draw, Form};
+use trireme::comm::codec::{self, Bucket, Codec, Key, Settings, Share, Tensor};
+
+const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
+
+fn tensor(parameter: u16, start: usize, elems: usize, exempt: bool) -> Tensor {
+    Tensor { name: format!("p{parameter}"), parameter, range: start..start + elems, elems, exempt }
+}
+
+/// Tensors of many lengths with gaps between: part of a block of lanes, whole ones, single elements, zeros, an exempt one, one that
+/// ends in padding.
+fn bucket() -> Bucket {
+    let tensors = vec![
+        tensor(3, 0, 5_000, false),
+        tensor(0, 5_000, 1, false),
+        tensor(9, 5_008, 1_344, false),
+        tensor(1, 6_400, 4_097, true),
+        tensor(7, 10_500, 63, false),
+        tensor(8, 10_600, 40, false),
+        tensor(2, 10_700, 9_300, false),
+        tensor(4, 20_000, 2, false),
+        tensor(5, 20_002, 31, false),
+        Tensor { elems: 1_999, ..tensor(6, 20_048, 2_048, false) },
+    ];
+    Bucket { len: 22_101, tensors }
+}
+
+/// Gradients of all sizes: both zeros, denormals, the largest and smallest, one tensor of denormals alone, one of equal elements.
+fn gradients(worker: usize, step: u64) -> Vec<f32> {
+    let mut g = noise(bucket().len, 10 + worker as u64 + 100 * step, 1.0);
+    for (i, x) in g.iter_mut().enumerate() {
+        *x *= 10f32.powi(-((i % 13) as i32));
+    }
+    let odd = [0.0, -0.0, f32::from_bits(1), -f32::from_bits(77), f32::MIN_POSITIVE, -f32::MIN_POSITIVE, 0.5, -1.0];
+    g[200..208].copy_from_slice(&odd);
+    g[5_008] = f32::MAX / 64.0;
+    g[10_500..10_563].iter_mut().enumerate().for_each(|(i, x)| *x = f32::from_bits(i as u32 + worker as u32));
+    g[10_600..10_640].fill(if worker == 0 { 0.0 } else { -0.0 });
+    g[20_002..20_033].fill(0.1);
+    g[20_048 + 1_999..].fill(0.0);
+    g
+}
+
+/// One step on the host: scales and the sum.
+fn on_host(
+    codec: &mut dyn Codec,
+    bucket: &Bucket,
+    workers: &[Vec<f32>],
+    first: usize,
+    key: Key,
+) -> (Vec<u32>, Vec<f32>) {
+    let mut workers = workers.to_vec();
+    let shares = workers.iter_mut().enumerate();
+    let mut shares: Vec<_> = shares.map(|(i, g)| Share { worker: first + i, gradients: g }).collect();
+    let mut scales = Vec::new();
+    codec.scales(bucket, &mut shares, &mut scales);
+    codec.encode(bucket, &scales, &mut shares, key);
+    let mut sum = shares.last().expect("a worker").gradients.to_vec();
+    codec.decode(bucket, &scales, &mut sum);
+    (scales, sum)
+}
+
+fn on_card(cuda: &Cuda, workers: &[Vec<f32>]) -> Vec<CudaBuf> {
+    let one = |values: &Vec<f32>| {
+        let mut buffer = cuda.alloc(values.len()).unwrap();
+        buffer.write(0, values).unwrap();
+        cuda.mark(&mut buffer).unwrap();
+        buffer
+    };
+    workers.iter().map(one).collect()
+}
+
+fn same(what: &str, got: &[f32], want: &[f32]) {
+    let wrong = (0..want.len()).find(|&i| got[i].to_bits() != want[i].to_bits());
+    assert_eq!(wrong.map(|i| (i, got[i], want[i])), None, "{what}");
+}
+
+/// The elements of lanes in the order that [`Coding`] tells, from the words alone.
+fn unpacked(coding: &Coding, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
+    let Form::Whole(whole) = &coding.form else { return };
+    let mut words = words;
+    for (part, scale) in whole.parts.iter().zip(scales).filter(|(part, _)| part.in_lanes) {
+        let (own, rest) = words.split_at(part.range.len().div_ceil(whole.per_word));
+        words = rest;
+        let into = &mut into[part.range.clone()];
+        for (own, into) in own.chunks(whole.block).zip(into.chunks_mut(whole.block * whole.per_word)) {
+            for (i, x) in into.iter_mut().enumerate() {
+                let lane = own[i % own.len()] >> ((i / own.len()) as u32 * whole.bits) & ((1 << whole.bits) - 1);
+                let sum = lane as i64 - i64::from(whole.steps) * workers as i64;
+                *x = if *scale == 0 { 0.0 } else { sum as f32 / whole.steps as f32 * f32::from_bits(*scale) };
+            }
+        }
+    }
+}
+
+/// Codec, workers of this rank, clip, error feedback.
+type Case = (&'static str, usize, f32, bool);
+
+/// All that a recipe can ask for.
+const CASES: [Case; 12] = [
+    ("exact", 1, 0.0, false),
+    ("exact", 3, 2.5, false),
+    ("bf16", 1, 0.0, false),
+    ("bf16", 3, 0.0, true),
+    ("int8", 1, 2.5, false),
+    ("int8", 3, 2.5, false),
+    ("ternary", 1, 0.0, false),
+    ("ternary", 4, 0.0, false),
+    ("ternary", 1, 2.5, false),
+    ("ternary", 3, 1.0, false),
+    ("ternary", 1, 2.5, true),
+    ("ternary", 17, 2.5, true),
+];
+
+/// Scales, lanes, sums and what is carried over, step after step.
+fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
+    let (bucket, entry) = (bucket(), codec::find(name).expect("a codec"));
+    let what = format!("{name}, {workers} workers, clip {clip}, feedback {error_feedback}");
+    // twice as many elsewhere, which leave nothing here
+    let settings = Settings { workers: 3 * workers, clip, error_feedback };
+    let mine = 5..5 + workers;
+    let mut host = (entry.make)(&bucket, &settings, mine.clone());
+    let coding = (entry.coding)(&bucket, &settings).expect("a coding");
+    let mut coder = cuda.coder(&coding, mine.clone()).unwrap().expect("a coder");
+    for step in 0..3 {
+        let (what, key) = (format!("{what}, step {step}"), Key { step: KEY.step + step, ..KEY });
+        let values: Vec<_> = (0..workers).map(|worker| gradients(worker, step)).collect();
+        let (want_scales, want) = on_host(host.as_mut(), &bucket, &values, mine.start, key);
+        let mut shares = on_card(cuda, &values);
+        let mut scales = Vec::new();
+        coder.begin(&shares).unwrap();
+        coder.measure(&mut shares, &mut scales).unwrap();
+        assert_eq!(scales, want_scales, "{what}: scales");
+        coder.encode(&mut shares, &scales, Draw { seed: key.seed, step: key.step }).unwrap();
+        let codes = coder.codes();
+        let elems: usize = bucket.tensors.iter().map(|t| t.range.len()).sum();
+        let most = if name == "bf16" { bucket.len } else { elems };
+        assert!(codes.integers.len() + codes.words.len() + codes.halves.len() <= most, "{what}: sends too much");
+        let mut by_hand = want.clone();
+        unpacked(&coding, codes.words, settings.workers, &scales, &mut by_hand);
+        same(&format!("{what}: lanes"), &by_hand, &want);
+        let last = shares.last_mut().expect("a worker");
+        coder.decode(last).unwrap();
+        same(&what, &elements(last), &want);
+        for worker in mine.clone() {
+            match (coder.residual(worker), host.residual(worker)) {
+                (Some(got), Some(want)) => same(&format!("{what}: carried over by {worker}"), &elements(got), want),
+                (got, want) => assert!(got.is_none() && want.is_none() && !error_feedback, "{what}"),
+            }
+        }
+        assert!(coder.residual(mine.start - 1).is_none() && coder.residual(mine.end).is_none());
+    }
+    let carried = coder.residual(mine.start).map(|residual| elements(residual));
+    assert_eq!(
+        carried.is_some_and(|r| r.iter().any(|r| *r != 0.0)),
+        error_feedback,
+        "{what}: nothing was carried over"
+    );
+}
+
+fn elements(buffer: &CudaBuf) -> Vec<f32> {
+    let mut values = vec![0.0; buffer.len()];
+    buffer.read(0, &mut values).unwrap();
+    values
+}
+
+#[test]
+fn a_card_codes_as_the_host_does() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
+}
+
+/// What a card carries over is what the host would go on with, and the other way round.
+#[test]
+fn what_is_carried_over_moves_between_card_and_host() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
+    for name in ["bf16", "ternary"] {
+        let entry = codec::find(name).expect("a codec");
+        let coding = (entry.coding)(&bucket, &settings).expect("a coding");
+        let carried = noise(bucket.len, 3, 0.1);
+        let mut host = (entry.make)(&bucket, &settings, 1..2);
+        host.residual(1).expect("worker 1 is here").copy_from_slice(&carried);
+        let mut coder = cuda.coder(&coding, 1..2).unwrap().expect("a coder");
+        coder.residual(1).expect("worker 1 is here").write(0, &carried).unwrap();
+        let values = [gradients(1, 0)];
+        let (_, want) = on_host(host.as_mut(), &bucket, &values, 1, KEY);
+        let (mut shares, mut scales) = (on_card(&cuda, &values), Vec::new());
+        coder.begin(&shares).unwrap();
+        coder.measure(&mut shares, &mut scales).unwrap();
+        coder.encode(&mut shares, &scales, Draw { seed: KEY.seed, step: KEY.step }).unwrap();
+        coder.decode(&mut shares[0]).unwrap();
+        same(name, &elements(&shares[0]), &want);
+    }
+}
+
+#[test]
+fn what_is_not_finite_shows_in_the_scales() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let bucket = bucket();
+    let settings = Settings { workers: 2, clip: 2.5, error_feedback: false };
+    let mut values = [gradients(0, 0), gradients(1, 0)];
+    values[1][4_999] = f32::NEG_INFINITY;
+    values[0][6_401] = -f32::NAN;
+    values[1][19_999] = f32::INFINITY;
+    values[0][19_998] = f32::NAN;
+    for name in ["exact", "int8", "ternary"] {
+        let coding = (codec::find(name).expect("a codec").coding)(&bucket, &settings).expect("a coding");
+        let mut coder = cuda.coder(&coding, 0..2).unwrap().expect("a coder");
+        let (mut shares, mut scales) = (on_card(&cuda, &values), Vec::new());
+        coder.begin(&shares).unwrap();
+        coder.measure(&mut shares, &mut scales).unwrap();
+        let infinity = f32::INFINITY.to_bits();
+        assert!(scales[0] == infinity && scales[3] > infinity && scales[6] > infinity, "{name}: {scales:?}");
+        assert!([1, 2, 4, 5].iter().all(|&i| scales[i] < infinity), "{name}: {scales:?}");
+    }
+    // bf16 has no scales: they travel, and what is carried over is not lost to them
+    values[0][3] = f32::from_bits(0x7f80_0001);
+    for error_feedback in [false, true] {
+        let settings = Settings { workers: 1, error_feedback, ..settings };
+        let entry = codec::find("bf16").expect("a codec");
+        let mut host = (entry.make)(&bucket, &settings, 0..1);
+        let want = on_host(host.as_mut(), &bucket, &values[..1], 0, KEY).1;
+        let coding = (entry.coding)(&bucket, &settings).expect("a coding");
+        let mut coder = cuda.coder(&coding, 0..1).unwrap().expect("a coder");
+        let mut shares = on_card(&cuda, &values[..1]);
+        coder.begin(&shares).unwrap();
+        coder.encode(&mut shares, &[], Draw { seed: 1, step: 2 }).unwrap();
+        coder.decode(&mut shares[0]).unwrap();
+        same("bf16", &elements(&shares[0]), &want);
+        if let (Some(got), Some(want)) = (coder.residual(0), host.residual(0)) {
+            same("carried over", &elements(got), want);
+            assert!(want.iter().all(|r| r.is_finite()));
+        }
+    }
+}
+
+#[test]
+fn a_card_is_told_of_all_that_does_not_travel_as_it_is() {
+    let _alone = alone();
+    for entry in codec::CATALOGUE {
+        for (clip, error_feedback) in [(0.0, false), (2.5, false), (0.0, true), (2.5, true)] {
+            let coding = (entry.coding)(&bucket(), &Settings { workers: 2, clip, error_feedback });
+            assert_eq!(coding.is_none(), entry.name == "float", "{}", entry.name);
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! The emulated GPU itself: does it do what CUDA does, and does it catch what it is for: threads that part at a barrier, work
+//! that nobody waits for, memory that is not there.
+
+use crate::support::emulator;
+use crate::support::gpu::alone;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
+use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, result as nvrtc};
+
+/// For the line that says what is left out.
+const TESTS: usize = 12;
+
+const KERNELS: &str = r#"
+extern "C" __global__ void __launch_bounds__(256) sums(const float* __restrict__ x, float* y, int n) {
+    __shared__ float part[8];
+    float sum = 0.0f;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) sum += x[i];
+    for (int d = 16; d > 0; d >>= 1) sum += __shfl_down_sync(0xffffffffu, sum, d);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float s = threadIdx.x < blockDim.x / 32 ? part[threadIdx.x] : 0.0f;
+        for (int d = 16; d > 0; d >>= 1) s += __shfl_xor_sync(0xffffffffu, s, d);
+        if (threadIdx.x == 0) y[blockIdx.x] = s;
+    }
+}
+
+extern "C" __global__ void warps(unsigned* ballot, int* up, int* from) {
+    int i = threadIdx.x;
+    ballot[i] = __ballot_sync(0xffffffffu, i % 3 == 0);
+    up[i] = __shfl_up_sync(0xffffffffu, i, 1, 8);
+    from[i] = __shfl_sync(0xffffffffu, i * 10, 5);
+}
+
+extern "C" __global__ void fill(float* x, float value, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] = value;
+}
+
+extern "C" __global__ void increment(float* x, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] += 1.0f;
+}
+
+extern "C" __global__ void parts(float* x) {
+    if (threadIdx.x < 16) __syncthreads();
+    x[threadIdx.x] = 1.0f;
+}
+
+extern "C" __global__ void races(float* x) {
+    __shared__ float seen[64];
+    seen[threadIdx.x] = threadIdx.x;
+    x[threadIdx.x] = seen[63 - threadIdx.x];
+}
+"#;
+
+/// A device with its kernels.
+struct Gpu {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    module: Arc<cudarc::driver::CudaModule>,
+}
+
+impl Gpu {
+    fn new() -> Self {
+        let context = CudaContext::new(0).expect("a context");
+        // SAFETY: the tests order their streams by hand, that is what they are about
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().expect("a stream");
+        let module = context.load_module(compiled(KERNELS).expect("kernels compile")).expect("a module");
+        Self { context, stream, module }
+    }
+
+    fn function(&self, name: &str) -> CudaFunction {
+        self.module.load_function(name).expect(name)
+    }
+
+    /// Launches a kernel of (pointer, count) on a stream.
+    fn over(&self, name: &str, stream: &CudaStream, at: sys::CUdeviceptr, count: i32) {
+        let function = self.function(name);
+        let mut launch = stream.launch_builder(&function);
+        launch.arg(&at).arg(&count);
+        // SAFETY: the kernel has these parameters
+        unsafe { launch.launch(config(2, 64)) }.expect("a launch");
+    }
+}
+
+fn config(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 }
+}
+
+fn compiled(source: &str) -> Result<Ptx, String> {
+    let options = CompileOptions { arch: Some("compute_90"), ..Default::default() };
+    compile_ptx_with_opts(source, options).map_err(|e| format!("{e:?}"))
+}
+
+#[test]
+fn barriers_shuffles_and_ballots() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let gpu = Gpu::new();
+    let x: Vec<f32> = (0..5000).map(|i| (i % 97) as f32).collect();
+    let from = gpu.stream.clone_htod(&x).expect("upload");
+    let mut to = gpu.stream.alloc_zeros::<f32>(3).expect("memory");
+    let sums = gpu.function("sums");
+    let mut launch = gpu.stream.launch_builder(&sums);
+    launch.arg(&from).arg(&mut to).arg(&5000);
+    // SAFETY: the kernel has these parameters
+    unsafe { launch.launch(config(3, 256)) }.expect("a launch");
+    let got = gpu.stream.clone_dtoh(&to).expect("download");
+    assert_eq!(got.iter().sum::<f32>(), x.iter().sum::<f32>());
+
+    let (mut ballot, mut up, mut from) = (
+        gpu.stream.alloc_zeros::<u32>(40).expect("memory"),
+        gpu.stream.alloc_zeros::<i32>(40).expect("memory"),
+        gpu.stream.alloc_zeros::<i32>(40).expect("memory"),
+    );
+    let warps = gpu.function("warps");
+    let mut launch = gpu.stream.launch_builder(&warps);
+    launch.arg(&mut ballot).arg(&mut up).arg(&mut from);
+    // SAFETY: as above
+    unsafe { launch.launch(config(1, 40)) }.expect("a launch");
+    let (ballot, up) = (gpu.stream.clone_dtoh(&ballot).expect("b"), gpu.stream.clone_dtoh(&up).expect("u"));
+    let from = gpu.stream.clone_dtoh(&from).expect("f");
+    let expected = (0..32).filter(|i| i % 3 == 0).fold(0u32, |bits, i| bits | 1 << i);
+    assert_eq!(ballot[7], expected);
+    assert_eq!(ballot[39], (32..40).filter(|i| i % 3 == 0).fold(0u32, |bits, i| bits | 1 << (i - 32)));
+    assert_eq!(&up[6..10], &[5, 6, 8, 8]);
+    assert_eq!((from[3], from[35]), (50, 370));
+}
+
+#[test]
+fn work_waits_until_somebody_waits_for_it() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let gpu = Gpu::new();
+    let other = gpu.context.new_stream().expect("a stream");
+    let mut x = gpu.stream.alloc_zeros::<f32>(100).expect("memory");
+    // SAFETY: filled below
+    let mut pinned = unsafe { gpu.context.alloc_pinned::<f32>(100) }.expect("pinned memory");
+    pinned.as_mut_slice().expect("host").fill(7.0);
+    gpu.stream.memcpy_htod(&pinned, &mut x).expect("upload");
+    let uploaded = gpu.context.new_event(None).expect("an event");
+    uploaded.record(&gpu.stream).expect("record");
+    assert!(!uploaded.is_complete());
+    let at = { cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0 };
+
+    // without the wait the other stream adds to what was there before
+    gpu.over("increment", &other, at, 100);
+    other.synchronize().expect("other");
+    uploaded.synchronize().expect("uploaded");
+    assert_eq!(gpu.stream.clone_dtoh(&x).expect("download")[3], 7.0);
+
+    // with it, after
+    gpu.stream.memcpy_htod(&pinned, &mut x).expect("upload");
+    uploaded.record(&gpu.stream).expect("record");
+    other.wait(&uploaded).expect("wait");
+    gpu.over("increment", &other, at, 100);
+    other.synchronize().expect("other");
+    assert!(uploaded.is_complete());
+    assert_eq!(gpu.stream.clone_dtoh(&x).expect("download")[3], 8.0);
+}
+
+#[test]
+fn a_graph_replays_two_streams_and_marks_its_middle() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let gpu = Gpu::new();
+    let side = gpu.context.new_stream().expect("a stream");
+    let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
+    let y = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
+    let (fork, join, middle) = (
+        gpu.context.new_event(None).expect("an event"),
+        gpu.context.new_event(None).expect("an event"),
+        gpu.context.new_event(None).expect("an event"),
+    );
+    let at = |s: &cudarc::driver::CudaSlice<f32>| cudarc::driver::DevicePtr::device_ptr(s, &gpu.stream).0;
+    gpu.stream.synchronize().expect("zeros");
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    gpu.stream.begin_capture(mode).expect("capture");
+    gpu.over("increment", &gpu.stream, at(&x), 10);
+    // SAFETY: both handles live
+    unsafe { sys::cuEventRecordWithFlags(middle.cu_event(), gpu.stream.cu_stream(), 1) }.result().expect("mark");
+    fork.record(&gpu.stream).expect("fork");
+    side.wait(&fork).expect("fork");
+    gpu.over("increment", &side, at(&y), 10);
+    join.record(&side).expect("join");
+    gpu.over("increment", &gpu.stream, at(&x), 10);
+    gpu.stream.wait(&join).expect("join");
+    let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = gpu.stream.end_capture(flags).expect("end").expect("a graph");
+    assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[0], 0.0, "capturing runs nothing");
+
+    graph.launch().expect("launch");
+    middle.synchronize().expect("middle");
+    let mut halfway = [0.0f32; 10];
+    // SAFETY: `x` has ten elements
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut halfway, at(&x)) }.expect("x");
+    assert_eq!(halfway[9], 1.0, "no more than what was waited for has run");
+    graph.launch().expect("launch");
+    assert_eq!(gpu.stream.clone_dtoh(&x).expect("x")[9], 4.0);
+    assert_eq!(gpu.stream.clone_dtoh(&y).expect("y")[9], 2.0);
+}
+
+#[test]
+fn captures_refuse_what_cuda_refuses() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let gpu = Gpu::new();
+    let side = gpu.context.new_stream().expect("a stream");
+    let fork = gpu.context.new_event(None).expect("an event");
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
+    let at = cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0;
+
+    gpu.stream.begin_capture(mode).expect("capture");
+    assert_eq!(gpu.stream.synchronize(), Err(DriverError(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)));
+    let ended = gpu.stream.end_capture(flags).map(|_| ());
+    assert_eq!(ended, Err(DriverError(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)));
+
+    gpu.stream.begin_capture(mode).expect("capture");
+    fork.record(&gpu.stream).expect("fork");
+    side.wait(&fork).expect("fork");
+    gpu.over("increment", &side, at, 10);
+    assert_eq!(fork.synchronize(), Err(DriverError(sys::CUresult::CUDA_ERROR_CAPTURED_EVENT)));
+    let ended = gpu.stream.end_capture(flags).map(|_| ());
+    assert_eq!(ended, Err(DriverError(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED)));
+}
+
+#[test]
+fn compiler_errors_come_with_their_line() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let error = compiled("extern \"C\" __global__ void k(float* x) {\n    x[0] = nothing;\n}")
+        .map(|_| ())
+        .expect_err("an error");
+    assert!(error.contains("default_program:2") && error.contains("nothing"), "{error}");
+    let error =
+        compiled("extern \"C\" __global__ void k(float* x) { atomicAdd(x, 1.0f); }").map(|_| ()).expect_err("an error");
+    assert!(error.contains("atomics on integers only"), "{error}");
+    let error =
+        compiled("#include <cuda_fp16.h>\nextern \"C\" __global__ void k() {}").map(|_| ()).expect_err("an error");
+    assert!(error.contains("could not open source file"), "{error}");
+    let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
+    // SAFETY: the program lives
+    let refused = unsafe { nvrtc::compile_program(program, &["--no-such-option"]) };
+    assert_eq!(refused.map_err(|e| e.0), Err(cudarc::nvrtc::sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION));
+}
+
+#[test]
+fn images_are_checked() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let context = CudaContext::new(0).expect("a context");
+    let cubin = |arch: &str| {
+        let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
+        // SAFETY: the program lives, the buffer has the size that was asked for
+        unsafe {
+            nvrtc::compile_program(program, &[format!("-arch={arch}")]).expect("compiles");
+            let mut size = 0;
+            cudarc::nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().expect("a size");
+            let mut bytes = vec![0u8; size];
+            cudarc::nvrtc::sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()).result().expect("a cubin");
+            bytes
+        }
+    };
+    let load = |bytes: &[u8]| context.load_module(Ptx::from_binary(bytes.to_vec())).map(|_| ()).map_err(|e| e.0);
+    let good = cubin("sm_90");
+    assert_eq!(load(&good), Ok(()));
+    assert_eq!(load(&cubin("sm_80")), Err(sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+    let mut flipped = good.clone();
+    flipped[5000] ^= 1;
+    assert_eq!(load(&flipped), Err(sys::CUresult::CUDA_ERROR_INVALID_IMAGE));
+    assert_eq!(load(b"rubbish, and rather more of it than a head has"), Err(sys::CUresult::CUDA_ERROR_INVALID_IMAGE));
+}
+
+#[test]
+fn memory_ends() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let gpu = Gpu::new();
+    let (free, total) = gpu.context.mem_get_info().expect("sizes");
+    assert!(free <= total && total == 2 << 30);
+    let error = gpu.stream.alloc_zeros::<u8>(total + 1).map(|_| ()).expect_err("no such memory");
+    assert_eq!(error.0, sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    // fresh memory is NaN
+    // SAFETY: that is the point
+    let fresh = unsafe { gpu.stream.alloc::<f32>(3) }.expect("memory");
+    assert!(gpu.stream.clone_dtoh(&fresh).expect("download").iter().all(|v| v.is_nan()));
+}
+
+#[test]
+fn bad_programs_die_by_name() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    for (test, said) in [
+        ("in_a_process_of_its_own::threads_part", "kernel parts, block (0, 0, 0), thread (15, 0, 0)"),
+        ("in_a_process_of_its_own::past_the_end", "kernel fill touched device memory at"),
+        ("in_a_process_of_its_own::close_past_the_end", "wrote past the end of an allocation of 40 bytes"),
+        ("in_a_process_of_its_own::host_touches", "the host touched device memory at"),
+    ] {
+        let ended = emulator::alone(test, &[]);
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success() && stderr.contains(said), "{test}: {}\n{stderr}", ended.status);
+    }
+}
+
+#[test]
+fn a_race_gives_other_results_in_another_order() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let digest = |order: &str| {
+        let ended = emulator::alone("emulator::in_a_process_of_its_own::race", &[("TRIREME_EMULATED_ORDER", order)]);
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        let stdout = String::from_utf8_lossy(&ended.stdout).into_owned();
+        stdout.lines().find_map(|l| l.split_once("bits ")).map(|(_, bits)| bits.to_owned()).expect("the bits")
+    };
+    let forward = digest("lazy");
+    assert_eq!(forward, digest("eager"));
+    assert_ne!(forward, digest("reverse"));
+    assert_ne!(forward, digest("5"));
+}
+
+#[test]
+fn settings_make_devices_and_faults() {
+    let _alone = alone();
+    if !emulator::load(TESTS) {
+        return;
+    }
+    let run = |test: &str, settings: &[(&str, &str)]| {
+        let ended = emulator::alone(&format!("emulator::in_a_process_of_its_own::{test}"), settings);
+        assert!(ended.status.success(), "{test}: {}", String::from_utf8_lossy(&ended.stderr));
+    };
+    run("two_devices", &[("TRIREME_EMULATED_DEVICES", "3"), ("CUDA_VISIBLE_DEVICES", "2,0")]);
+    run("falls_off", &[("TRIREME_EMULATED_FAULT", "12:719")]);
+}
+
+/// What is run by the tests above, each in another process.
+mod in_a_process_of_its_own {
+    use super::*;
+
+    #[test]
+    #[ignore = "dies"]
+    fn threads_part() {
+        assert!(emulator::load(1));
+        let gpu = Gpu::new();
+        let mut x = gpu.stream.alloc_zeros::<f32>(32).expect("memory");
+        let parts = gpu.function("parts");
+        // SAFETY: the kernel has these parameters
+        unsafe { gpu.stream.launch_builder(&parts).arg(&mut x).launch(config(1, 32)) }.expect("a launch");
+        gpu.stream.synchronize().expect("never comes");
+    }
+
+    fn fill(count: i32) {
+        assert!(emulator::load(1));
+        let gpu = Gpu::new();
+        let mut x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
+        let fill = gpu.function("fill");
+        let mut launch = gpu.stream.launch_builder(&fill);
+        launch.arg(&mut x).arg(&1.0f32).arg(&count);
+        // SAFETY: it is not, which is the point
+        unsafe { launch.launch(config(1, 32)) }.expect("a launch");
+        drop(x);
+        gpu.stream.synchronize().expect("never comes");
+    }
+
+    #[test]
+    #[ignore = "dies"]
+    fn past_the_end() {
+        fill(100);
+    }
+
+    #[test]
+    #[ignore = "dies"]
+    fn close_past_the_end() {
+        fill(11);
+    }
+
+    #[test]
+    #[ignore = "dies"]
+    fn host_touches() {
+        assert!(emulator::load(1));
+        let gpu = Gpu::new();
+        let x = gpu.stream.alloc_zeros::<f32>(10).expect("memory");
+        let at = cudarc::driver::DevicePtr::device_ptr(&x, &gpu.stream).0;
+        // SAFETY: it is not, which is the point
+        println!("{}", unsafe { std::ptr::read_volatile(at as *const c_void as *const f32) });
+    }
+
+    #[test]
+    #[ignore = "run with settings"]
+    fn race() {
+        assert!(emulator::load(1));
+        let gpu = Gpu::new();
+        let mut x = gpu.stream.alloc_zeros::<f32>(64).expect("memory");
+        let races = gpu.function("races");
+        // SAFETY: the kernel has these parameters
+        unsafe { gpu.stream.launch_builder(&races).arg(&mut x).launch(config(1, 64)) }.expect("a launch");
+        let bits: Vec<u32> = gpu.stream.clone_dtoh(&x).expect("download").iter().map(|v| v.to_bits()).collect();
+        println!("bits {bits:?}");
+    }
+
+    #[test]
+    #[ignore = "run with settings"]
+    fn two_devices() {
+        assert!(emulator::load(1));
+        assert_eq!(CudaContext::device_count(), Ok(2));
+        let (first, second) = (CudaContext::new(0).expect("first"), CudaContext::new(1).expect("second"));
+        assert_eq!(first.name().expect("a name"), "Emulated GPU 2");
+        assert_ne!(first.uuid().expect("one").bytes, second.uuid().expect("other").bytes);
+        assert_eq!(CudaContext::new(2).map(|_| ()), Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_DEVICE)));
+    }
+
+    #[test]
+    #[ignore = "run with settings"]
+    fn falls_off() {
+        assert!(emulator::load(1));
+        let context = CudaContext::new(0).expect("a context");
+        let stream = context.new_stream().expect("a stream");
+        let failed = (0..20).find_map(|_| stream.alloc_zeros::<f32>(8).and_then(|_| stream.synchronize()).err());
+        assert_eq!(failed, Some(DriverError(sys::CUresult::CUDA_ERROR_LAUNCH_FAILED)));
+        assert!(stream.synchronize().is_err(), "it stays away");
+    }
+}

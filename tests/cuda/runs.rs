@@ -1,0 +1,304 @@
+//! Whole runs of the real binary with `--device cuda`, on this machine's card where TRIREME_TEST_GPU=1 says so, else on the emulated
+//! one: the laws hold there, order and schedule of what the card does change nothing, and each thing that may be missing or broken
+//! is named.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::emulator;
+use crate::support::gpu;
+use crate::support::gpu::PATIENCE;
+use crate::support::numerics::{assert_close, magnitude};
+use crate::support::program;
+use crate::support::program::{Folder, events, start};
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+use trireme::checkpoint::ModelFile;
+
+/// Tests of this file that run on any card.
+const TESTS: usize = 6;
+
+/// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
+const RESNET: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 2
+seed = 7
+batch = 8
+workers = 4
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RESNET, ImageSpec::new(8, 8, 3), [43, 16])
+}
+
+#[track_caller]
+fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str]) {
+    gpu::train(setting, out, ranks, more, &[]).succeeded();
+}
+
+const EXACT: &[&str] = &["--set", "reduce.codec=exact", "--share-gpu", "--max-steps", "8"];
+
+#[test]
+fn ranks_that_share_a_card_give_the_same_bits() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "1", 1, EXACT);
+    assert_eq!(setting.losses("1").len(), 8);
+    for ranks in [2, 4] {
+        let out = ranks.to_string();
+        train(&setting, &out, ranks, EXACT);
+        assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: another model.h5");
+        let counts = |out: &str| {
+            let scores = events(&setting.folder.at(out), "eval");
+            scores.iter().map(|e| e["count"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&out), counts("1"), "every test image once, on {ranks} ranks");
+    }
+}
+
+#[test]
+fn a_card_computes_what_the_processor_does() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    // from the eighth step on one processor's instruction sets differ by 1e-3 too: batch norm over two images magnifies rounding
+    let more = ["--max-steps", "7"];
+    train(&setting, "card", 1, &more);
+    let cpu = [&["--device", "cpu", "--threads", "1"][..], &more].concat();
+    start(setting.command("cpu", 1, &cpu)).wait(PATIENCE).succeeded();
+    let log = fs::read_to_string(setting.folder.path().join("card/metrics.jsonl")).expect("the log");
+    assert!(log.contains("\"device\":\"cuda ("), "the log names another device");
+    for (i, (got, want)) in setting.losses("card").iter().zip(setting.losses("cpu")).enumerate() {
+        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on the card, {want} on the processor", i + 1);
+    }
+    let samples = |out: &str| {
+        let steps = events(&setting.folder.at(out), "step");
+        steps.iter().map(|s| s["samples"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(samples("card"), samples("cpu"));
+}
+
+#[test]
+fn a_run_goes_on_as_if_it_had_never_stopped() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "whole", 1, EXACT);
+    train(&setting, "stopped", 2, &[&EXACT[..3], &["--max-steps", "3"]].concat());
+    train(&setting, "stopped", 1, &[EXACT, &["--resume", "auto"]].concat());
+    assert_eq!(setting.losses("stopped"), setting.losses("whole"));
+    assert!(setting.model("stopped") == setting.model("whole"), "another model.h5");
+}
+
+#[test]
+fn sixteen_bits_learn_too() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    for precision in ["bf16", "f16"] {
+        let set = format!("precision={precision}");
+        train(&setting, precision, 1, &["--set", &set, "--set", "epochs=4"]);
+        let losses = setting.losses(precision);
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        let (first, last) = (mean(&losses[..4]), mean(&losses[losses.len() - 4..]));
+        assert!(last < 0.95 * first, "{precision}: mean loss {first} at first, {last} at last");
+    }
+}
+
+#[test]
+fn two_ranks_on_one_card_need_leave() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    let ended = gpu::train(&setting, "out", 2, &["--max-steps", "2"], &[]);
+    ended.failed(1, &["have opened the same GPU", "--share-gpu"]);
+}
+
+/// The emulated card runs work as late as it may, at once, with threads and blocks backwards, and at random.
+#[test]
+fn no_schedule_changes_a_bit() {
+    if !gpu::emulated("schedules of the card") {
+        return;
+    }
+    let setting = setting();
+    // all that a codec and an optimizer can be asked for
+    let sets = ["optimizer.kind=lars", "optimizer.clip_norm=0.5", "ema.decay=0.9", "reduce.codec=ternary"];
+    let mut rich: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    rich.extend(["--set", "reduce.error_feedback=true", "--share-gpu", "--max-steps", "6"]);
+    for (name, more) in [("exact", EXACT), ("rich", &rich)] {
+        let run = |order: &str| {
+            let out = format!("{name} {order}");
+            gpu::train(&setting, &out, 2, more, &[("TRIREME_EMULATED_ORDER", order)]).succeeded();
+            setting.model(&out)
+        };
+        let lazy = run("lazy");
+        for order in ["eager", "reverse", "3"] {
+            assert!(
+                run(order) == lazy,
+                "{name}, order {order}: another model.h5: something is read before it is written"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_rank_takes_a_card_of_its_own() {
+    if !gpu::emulated("two cards") {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "alone", 1, EXACT);
+    let more = ["--set", "reduce.codec=exact", "--max-steps", "8"];
+    gpu::train(&setting, "two", 2, &more, &[("TRIREME_EMULATED_DEVICES", "2")]).succeeded();
+    assert!(setting.model("two") == setting.model("alone"), "another model.h5");
+}
+
+/// A folder with some of the stand-ins.
+fn some_libraries(folder: &Folder, names: &[&str]) -> String {
+    let here = folder.path().join("libraries");
+    fs::create_dir_all(&here).expect("a folder");
+    for name in names {
+        symlink(emulator::folder().expect("built").join(name), here.join(name)).expect("a link");
+    }
+    here.display().to_string()
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    if !gpu::emulated("libraries and drivers that are missing") {
+        return;
+    }
+    let setting = setting();
+    let with = |out: &str, variable: &str, value: &str| gpu::train(&setting, out, 1, &[], &[(variable, value)]);
+    let none = some_libraries(&setting.folder, &[]);
+    let ended = with("no-driver", "LD_LIBRARY_PATH", &none);
+    ended.failed(1, &["--device cuda", "libcuda is not there", &none, "install the NVIDIA driver"]);
+    let some = some_libraries(&setting.folder, &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13"]);
+    let ended = with("no-cudnn", "LD_LIBRARY_PATH", &some);
+    ended.failed(1, &["libcudnn is not there", "pip install nvidia-cudnn-cu13"]);
+    with("old", "TRIREME_EMULATED_DRIVER", "12040").failed(1, &["the driver knows CUDA 12.4", "update the driver"]);
+    with("no-card", "CUDA_VISIBLE_DEVICES", "").failed(1, &["--device cuda", "no GPU"]);
+    with("small", "TRIREME_EMULATED_CC", "60").failed(1, &["compute capability 6.0", "at least 7.0"]);
+}
+
+#[test]
+fn a_card_that_is_too_small_says_for_what() {
+    if !gpu::emulated("a card that is too small") {
+        return;
+    }
+    let setting = setting();
+    let ended = gpu::train(&setting, "out", 1, &[], &[("TRIREME_EMULATED_MEMORY", "3000000")]);
+    ended.failed(1, &["memory", "MB", "smaller batch"]);
+}
+
+#[test]
+fn a_broken_cache_is_made_again() {
+    if !gpu::emulated("a broken cache") {
+        return;
+    }
+    let setting = setting();
+    let cache = setting.folder.at("cache");
+    let run = |out: &str| {
+        gpu::train(&setting, out, 1, &["--max-steps", "1"], &[("TRIREME_CACHE", &cache)]).succeeded();
+    };
+    run("first");
+    let kernels: Vec<_> = program::files(&cache).into_iter().filter(|file| file.ends_with(".cubin")).collect();
+    assert_eq!(kernels.len(), 1, "{kernels:?}");
+    let file = Path::new(&cache).join(&kernels[0]);
+    let whole = fs::read(&file).expect("the kernels");
+    for broken in [&whole[..whole.len() / 2], b"", &[&whole[..9000], b"!", &whole[9001..]].concat()] {
+        fs::write(&file, broken).expect("written");
+        let _ = fs::remove_dir_all(setting.folder.at("again"));
+        run("again");
+        assert!(fs::read(&file).expect("the kernels") == whole, "made again");
+    }
+}
+
+/// From some call of the driver on, every call fails on rank 1, as when its card has fallen off the bus: rank, host and card are said
+/// once, and what to look at.
+#[test]
+fn a_card_that_falls_off_ends_all_ranks() {
+    if !gpu::emulated("a card that falls off") {
+        return;
+    }
+    let setting = setting();
+    train(&setting, "whole", 1, &["--max-steps", "1"]);
+    let model = setting.folder.at("whole/model.h5");
+    let (_, folders) = emulator::library_path();
+    let own = env!("CARGO_BIN_EXE_trireme");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
+    // in the middle of training and of scoring, as two ways of falling; while the card is opened
+    let (place, gone) = (format!("rank 1: on {}", host.trim()), "the GPU is gone");
+    let (card, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
+    let (launch, unknown) = ("CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN");
+    for (verb, fault, name, parts) in [
+        ("train", "3000:719", launch, [&place[..], card, gone, cure]),
+        ("train", "3000:999", unknown, [&place, card, gone, cure]),
+        ("train", "20:999", unknown, [&place, ": ", gone, cure]),
+        ("eval", "560:719", launch, [&place, card, gone, cure]),
+        ("eval", "20:999", unknown, [&place, ": ", gone, cure]),
+    ] {
+        let out = setting.folder.at(fault);
+        let train = ["train", &setting.recipe, "--data", &setting.data, "--out", &out];
+        let eval = ["eval", &model, "--data", &setting.data, "--batch", "2"];
+        let args = [if verb == "eval" { &eval[..] } else { &train }, &["--device", "cuda", "--share-gpu"]].concat();
+        let path = format!("LD_LIBRARY_PATH={folders}");
+        let mut command = program::on_ranks(1, "env");
+        command.args([&path, own]).args(&args).args([":", "-n", "1", "env"]);
+        command.args([&path, &format!("TRIREME_EMULATED_FAULT={fault}"), own]).args(&args);
+        start(command).wait(PATIENCE).failed(1, &[&parts[..], &[name]].concat());
+    }
+}
+
+/// Two ranks with halves of the batch on one card against one rank with all of it.
+#[test]
+fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    // a rate so small that rounding does not grow from step to step
+    let more = ["--set", "sync_bn=true", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "4"];
+    let apart = ["--set", "sync_bn=false", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "1"];
+    let on = |out: &str, ranks: usize, more: &[&str]| {
+        let workers = format!("workers={ranks}");
+        train(&setting, out, ranks, &[more, &["--set", &workers]].concat());
+        setting.losses(out)
+    };
+    let whole = on("1", 1, &more);
+    assert!((on("apart", 2, &apart)[0] / whole[0] - 1.0).abs() > 1e-4, "the statistics of a half must tell");
+    for (i, (got, want)) in on("2", 2, &more).iter().zip(&whole).enumerate() {
+        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on two ranks, {want} on one", i + 1);
+    }
+    let tensors = |out: &str| {
+        let path = setting.folder.path().join(out).join("model.h5");
+        let layers = ModelFile::read(&path).unwrap_or_else(|e| panic!("{e}")).layers;
+        layers.into_iter().flat_map(|layer| layer.tensors).collect::<Vec<_>>()
+    };
+    for ((name, _, got), (_, _, want)) in tensors("2").into_iter().zip(tensors("1")) {
+        assert_close(&format!("a layer's {name}"), &got, &want, 1e-5 * magnitude(&want).max(1.0));
+    }
+}

@@ -1,0 +1,167 @@
+//! Optimizer steps that a card replays: one call each, to the bits of steps that are enqueued operation by operation.
+
+use crate::support::emulator;
+use crate::support::gpu::alone;
+use crate::support::numerics::{cuda, noise};
+use trireme::backend::cuda::{Cuda, Precision};
+use trireme::backend::op::{Linear, Op, Shape};
+use trireme::backend::{Arena, Backend, Buffer};
+use trireme::nn::{Graph, NetSpec, Purpose};
+use trireme::optim::{Ema, Optimizer, OptimizerSpec, Policy};
+
+/// Layers, each a chunk of its own.
+const CHUNKS: usize = 5;
+
+/// Linear layers with biases.
+fn graph(cuda: Cuda) -> Graph<Cuda> {
+    let mut net = NetSpec::new("five layers", Shape::vector(70));
+    let mut x = net.image();
+    for (i, n) in [90, 33, 64, 128, 10].into_iter().enumerate() {
+        x = net.add(&format!("fc{i}"), Op::Linear(Linear::new(n)), x);
+    }
+    let graph = Graph::new(cuda, net, 1, Purpose::Train { chunk_bytes: 1 }, 5).unwrap();
+    assert_eq!(graph.layout().chunks.len(), CHUNKS);
+    graph
+}
+
+fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
+    spec.check().unwrap();
+    let policy = Policy {
+        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
+        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
+        clip_norm: spec.clip_norm,
+        clip_value: spec.clip_value,
+    };
+    Optimizer::new(graph, spec.method().unwrap(), policy).unwrap()
+}
+
+fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
+    // some beyond the limits, some within
+    let size = if step.is_multiple_of(3) { 3.0 } else { 0.01 };
+    for (i, chunk) in graph.arenas().2.chunks.iter_mut().enumerate() {
+        chunk.write(0, &noise(chunk.len(), (20 * step + i) as u64, size)).unwrap();
+    }
+}
+
+fn bits(graph: &Graph<Cuda>, arena: &Arena<Cuda>) -> Vec<u32> {
+    let params = 0..graph.params().len();
+    params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
+}
+
+/// A rate that warms up and decays.
+fn rate(step: usize) -> f64 {
+    0.05 * (step as f64 + 1.0).min(4.0) / (1.0 + 0.3 * step as f64)
+}
+
+fn specs() -> Vec<OptimizerSpec> {
+    let base = |kind: &str| OptimizerSpec { kind: kind.into(), weight_decay: 1e-2, ..OptimizerSpec::default() };
+    let lars = OptimizerSpec { eta: Some(0.02), ..base("lars") };
+    vec![
+        OptimizerSpec { momentum: Some(0.9), nesterov: Some(true), clip_value: Some(0.5), ..base("sgd") },
+        OptimizerSpec { clip_norm: Some(1.0), ..base("adam") },
+        OptimizerSpec { no_decay: Some(vec!["*.bias".into()]), ..base("adamw") },
+        OptimizerSpec { momentum: Some(0.9), centered: Some(true), ..base("rmsprop") },
+        OptimizerSpec { clip_norm: Some(2.0), ..lars.clone() },
+        OptimizerSpec { larc: Some(true), ..lars },
+    ]
+}
+
+const STEPS: usize = 8;
+
+/// Bits of parameters, averages and slots after a step, and the norm of its gradients.
+type After = (Vec<u32>, Vec<u32>, Vec<Vec<u32>>, Option<f64>);
+
+/// What steps leave; `fresh`: by an optimizer of its own for each step, so that none is ever replayed.
+fn run(spec: &OptimizerSpec, fresh: bool) -> Option<Vec<After>> {
+    let mut graph = graph(cuda(Precision::F32)?);
+    let mut ema = Ema::new(&graph, 0.8).unwrap();
+    // all stay, so that each has memory of its own
+    let mut optimizers = vec![optimizer(&graph, spec)];
+    let mut course = Vec::new();
+    for step in 0..STEPS {
+        if fresh {
+            let mut next = optimizer(&graph, spec);
+            let last = optimizers.last().unwrap();
+            next.set_steps(last.steps());
+            for ((_, to), (_, from)) in next.slots_mut().zip(last.slots()) {
+                to.chunks.iter_mut().zip(&from.chunks).for_each(|(to, from)| graph.backend().copy(to, from).unwrap());
+            }
+            optimizers.push(next);
+        }
+        set_gradients(&mut graph, step);
+        let optimizer = optimizers.last_mut().unwrap();
+        let stepped = optimizer.step(&mut graph, rate(step), Some(&mut ema)).unwrap();
+        let slots = optimizer.slots().map(|(_, slot)| bits(&graph, slot)).collect();
+        course.push((bits(&graph, graph.weights()), bits(&graph, &ema.weights), slots, stepped.grad_norm));
+    }
+    Some(course)
+}
+
+#[test]
+fn replayed_steps_have_the_bits_of_those_that_are_enqueued() {
+    let _alone = alone();
+    for spec in specs() {
+        let (Some(replayed), Some(enqueued)) = (run(&spec, false), run(&spec, true)) else { return };
+        for (step, (got, want)) in replayed.iter().zip(&enqueued).enumerate() {
+            assert!(got == want, "{spec:?}: step {step} differs");
+        }
+        assert_eq!(replayed[0].3.is_some(), spec.clip_norm.is_some());
+        assert!(replayed.windows(2).all(|pair| pair[0].0 != pair[1].0 && pair[0].1 != pair[1].1), "{spec:?}");
+    }
+}
+
+/// Under f16 gradients come multiplied by the losses' scale: limits are those of the gradients themselves, and hide none that is not
+/// finite.
+#[test]
+fn limits_come_after_the_scale_of_the_losses() {
+    let _alone = alone();
+    let by_value = OptimizerSpec { clip_value: Some(0.5), ..OptimizerSpec::sgd(0.0, false, 0.0) };
+    let by_norm = OptimizerSpec { clip_norm: Some(0.5), ..OptimizerSpec::sgd(0.0, false, 0.0) };
+    for spec in [by_value, by_norm] {
+        let after = |precision: Precision, gradient: f32| {
+            let mut graph = graph(cuda(precision)?);
+            let scale = graph.backend().loss_scale().unwrap().map_or(1.0, |scale| scale.scale);
+            let before = bits(&graph, graph.weights());
+            for chunk in &mut graph.arenas().2.chunks {
+                chunk.write(0, &vec![scale * gradient; chunk.len()]).unwrap();
+            }
+            optimizer(&graph, &spec).step(&mut graph, 0.1, None).unwrap();
+            Some((before, bits(&graph, graph.weights())))
+        };
+        for gradient in [0.25, 4.0] {
+            let (Some(whole), Some(half)) = (after(Precision::F32, gradient), after(Precision::F16, gradient)) else {
+                return;
+            };
+            assert!(half == whole && half.0 != half.1, "{spec:?}, {gradient}");
+        }
+        let Some((before, lost)) = after(Precision::F16, f32::INFINITY) else { return };
+        assert!(before == lost, "{spec:?}: a step with infinite gradients was taken");
+    }
+}
+
+/// What made small networks wait for the host: a launch for every chunk and every pass over it.
+#[test]
+fn a_replayed_step_is_one_call() {
+    let _alone = alone();
+    let made = || {
+        let calls = ["cuLaunchKernel", "cuGraphLaunch"].map(emulator::calls);
+        Some([calls[0]?, calls[1]?])
+    };
+    for spec in specs() {
+        let Some(cuda) = cuda(Precision::F32) else { return };
+        let mut graph = graph(cuda);
+        let (mut optimizer, mut ema) = (optimizer(&graph, &spec), Ema::new(&graph, 0.8).unwrap());
+        let mut counts = Vec::new();
+        for step in 0..5 {
+            set_gradients(&mut graph, step);
+            let before = made();
+            optimizer.step(&mut graph, rate(step), Some(&mut ema)).unwrap();
+            let Some((before, after)) = before.zip(made()) else { return };
+            counts.push([0, 1].map(|i| after[i] - before[i]));
+        }
+        // an update and an average for each chunk at least; the second time they are recorded, and from then on replayed
+        assert!(counts[0][0] >= 2 * CHUNKS as u64 && counts[0][1] == 0, "{spec:?}: {counts:?}");
+        assert_eq!(counts[2..], [[0, 1]; 3], "{spec:?}: {counts:?}");
+        println!("{}: {} kernels in one call", spec.kind, counts[0][0]);
+    }
+}

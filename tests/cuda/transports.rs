@@ -1,0 +1,283 @@
+//! The ways of images and gradients to and from a GPU, this machine's or the emulated one, which ranks share: whichever is taken, and
+//! wherever the run was stopped, the same bits.
+
+use crate::support::emulator;
+use crate::support::gpu;
+use crate::support::gpu::PATIENCE;
+use crate::support::program;
+use crate::support::program::{Ended, events, start, trireme};
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+
+/// Tests of this file that run on any card.
+const TESTS: usize = 4;
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+nesterov = true
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+bucket_mb = 0.2
+
+[checkpoint]
+every = "2 steps"
+"#;
+
+/// 26 images: the last batch of an epoch has 2, so that two of four workers have none.
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
+}
+
+/// The digest of all that a training on ranks that share the card has made.
+#[track_caller]
+fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
+    gpu::train(setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
+    setting.digest(out)
+}
+
+#[test]
+fn ranks_stops_and_ways_change_nothing_on_a_card() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    let one = digest(&setting, "one", 1, &[]);
+    for (out, ranks, more) in [
+        ("two", 2, &[][..]),
+        ("four", 4, &[]),
+        ("kept", 2, &["--set", "loader.cache=device"]),
+        ("staged", 2, &["--set", "reduce.path=staged", "--set", "reduce.overlap=false"]),
+    ] {
+        assert_eq!(digest(&setting, out, ranks, more), one, "{out}");
+    }
+    digest(&setting, "parts", 2, &["--max-steps", "2"]);
+    assert_eq!(digest(&setting, "parts", 1, &["--resume", "auto"]), one, "resumed");
+    // the scale of the losses goes on where it was
+    let half = ["--set", "precision=f16"];
+    let whole = digest(&setting, "f16", 1, &half);
+    digest(&setting, "f16 parts", 1, &[&half[..], &["--max-steps", "2"]].concat());
+    assert_eq!(digest(&setting, "f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
+}
+
+/// Two ranks have but one order to add in, so the way that MPI takes changes no bit.
+#[test]
+fn sums_in_the_card_s_memory_are_those_on_the_host() {
+    if !gpu::emulated("a card whose memory the host may touch") {
+        return;
+    }
+    let setting = setting();
+    let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu", "--set"];
+    // the host may touch this card's memory, as a CUDA-aware MPI does
+    let unified = [("TRIREME_EMULATED_UNIFIED", "1")];
+    let train = |out: &str, path: &str| {
+        let ended = gpu::train(&setting, out, 2, &[&float[..], &[path]].concat(), &unified).succeeded();
+        (setting.digest(out), ended.stderr)
+    };
+    let (staged, _) = train("staged", "reduce.path=staged");
+    let (aware, said) = train("aware", "reduce.path=cuda-aware");
+    assert_eq!(aware, staged);
+    assert!(said.contains("cuda-aware") && said.contains("its sums are right"), "{said}");
+    assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
+}
+
+/// Codes made on the card are those of the host, so that whoever makes them changes no bit; the log says who does.
+#[test]
+fn codes_of_the_card_are_those_of_the_host() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    let fed_back = "reduce.error_feedback=true";
+    for (codec, more) in [
+        ("exact", ""),
+        ("int8", ""),
+        ("bf16", ""),
+        ("bf16", fed_back),
+        ("ternary", "reduce.clip=0"),
+        ("ternary", ""),
+        ("ternary", fed_back),
+    ] {
+        let set = format!("reduce.codec={codec}");
+        let own = if more.is_empty() { vec![] } else { vec!["--set", more] };
+        let train = |way: &str, path: &str| {
+            let shared = ["--share-gpu", "--max-steps", "3", "--set", &set, "--set", path];
+            let out = format!("{codec} {more} {way}");
+            let ended = gpu::train(&setting, &out, 2, &[&shared, &own[..]].concat(), &[]).succeeded();
+            (setting.digest(&out), ended.stderr)
+        };
+        let (staged, said) = train("staged", "reduce.path=staged");
+        assert!(said.contains(&format!("staged: {codec} sums what it has coded on the host")), "{said}");
+        let (coded, said) = train("coded", "reduce.path=auto");
+        assert_eq!(coded, staged, "{codec} {more}");
+        assert!(said.contains(&format!("coded: the device codes for {codec}")), "{said}");
+    }
+}
+
+/// The plan counts the memory of whoever codes.
+#[test]
+fn dry_runs_count_codes_where_they_are_made() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    let planned = |what: &str, more: &[&str]| {
+        let printed = gpu::train(&setting, "out", 1, &[&["--dry-run"], more].concat(), &[]).succeeded().stdout;
+        let row =
+            printed.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("no {what} in {printed}"));
+        row.split_whitespace().last().and_then(|mb| mb.parse::<f64>().ok()).expect("a number")
+    };
+    let codec = |path: &str, more: &[&str]| {
+        let path = format!("reduce.path={path}");
+        planned("codec, residuals included", &[&["--set", &path], more].concat())
+    };
+    // an integer an element: on the host, or on the card and on its way
+    let elements = planned("parameters", &[]);
+    assert_eq!(codec("staged", &[]), elements);
+    let coded = codec("auto", &[]);
+    assert!((2.0 * elements..2.1 * elements).contains(&coded), "{coded} MB of codes of {elements}");
+    // four workers' residuals, and next to nothing of codes
+    let fed_back = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true"];
+    for path in ["staged", "auto"] {
+        let both = codec(path, &fed_back);
+        assert!(
+            (4.0 * elements..5.0 * elements).contains(&both),
+            "{path}: {both} MB of codes and residuals of {elements}"
+        );
+    }
+}
+
+/// What workers carry over goes on where it was, on any number of ranks and whoever codes.
+#[test]
+fn what_is_carried_over_outlives_a_stop() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    let sets = ["--set", "reduce.codec=ternary", "--set", "reduce.error_feedback=true", "--set"];
+    let train = |out: &str, ranks, path: &str, more: &[&str]| {
+        digest(&setting, out, ranks, &[&sets[..], &[path], more].concat())
+    };
+    let (coded, staged) = ("reduce.path=auto", "reduce.path=staged");
+    let whole = train("whole", 1, coded, &[]);
+    for (out, ranks, first, then) in
+        [("fewer", [3, 1], coded, coded), ("more", [1, 4], coded, staged), ("back", [2, 2], staged, coded)]
+    {
+        train(out, ranks[0], first, &["--max-steps", "2"]);
+        assert_eq!(train(out, ranks[1], then, &["--resume", "auto"]), whole, "{out}");
+    }
+    // a processor lays it out otherwise, and goes on from it
+    train("processor", 2, coded, &["--max-steps", "2"]);
+    let on_cpu = setting.command("processor", 1, &[&["--device", "cpu", "--resume", "auto"], &sets[..4]].concat());
+    start(on_cpu).wait(PATIENCE).succeeded();
+    assert_eq!(events(&setting.folder.at("processor"), "step").len(), 4);
+}
+
+/// A word for MPI's, which claims what it does not keep, unless the host may touch the card's memory.
+fn liar() -> (&'static str, String) {
+    let library = emulator::folder().expect("built").join("libliar.so");
+    ("LD_PRELOAD", library.display().to_string())
+}
+
+/// The claim is tried, which ends the program by a signal; what that leaves in OUT says no to the next start.
+#[test]
+fn an_mpi_that_lies_of_device_memory_is_believed_once() {
+    if !gpu::emulated("an MPI that lies of device memory") {
+        return;
+    }
+    let setting = setting();
+    let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu"];
+    let (name, library) = liar();
+    let lies = [(name, library.as_str())];
+    let ended = gpu::train(&setting, "out", 2, &float, &lies);
+    assert!(!ended.status.success() && ended.stderr.contains("the host touched device memory"), "{}", ended.stderr);
+    let left = |out: &str| program::files(&setting.folder.at(out)).iter().any(|f| f.ends_with(".cuda-aware-trial"));
+    assert!(left("out"), "no mark of the trial that did not come back");
+    // the same MPI, asked again: not tried
+    let resume = [&float[..], &["--resume", "auto"]].concat();
+    let again = gpu::train(&setting, "out", 2, &resume, &lies).succeeded();
+    let path = line(&again, "path ");
+    for part in ["staged", "no cuda-aware: the trial of an earlier start did not come back", ".cuda-aware-trial"] {
+        assert!(path.contains(part), "no {part:?} in {path}");
+    }
+    assert!(left("out"), "the mark must stay: the next start would try again");
+    assert_eq!(setting.digest("out"), {
+        gpu::train(&setting, "honest", 2, &float, &[]).succeeded();
+        setting.digest("honest")
+    });
+    // the same word, and the truth this time
+    let honest = gpu::train(&setting, "true", 2, &float, &[lies[0], ("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
+    assert!(line(&honest, "path ").contains("MPIX_Query_cuda_support answers 1, and its sums are right"));
+    assert!(!left("true"));
+}
+
+/// The line of the log that begins so.
+#[track_caller]
+fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
+    let said = ended.stderr.lines().find(|line| line.starts_with(begin));
+    said.unwrap_or_else(|| panic!("no line {begin:?} in\n{}", ended.stderr))
+}
+
+#[test]
+fn ways_that_cannot_be_are_named() {
+    if !gpu::emulated("ways that an MPI without CUDA leaves") {
+        return;
+    }
+    let setting = setting();
+    let float = ["--set", "reduce.codec=float", "--max-steps", "1", "--share-gpu"];
+    // found without NCCL's own word, which it gives only after the ranks have met
+    let auto = gpu::train(&setting, "auto", 2, &float, &[]).succeeded();
+    let path = line(&auto, "path ");
+    for part in ["staged", "no cuda-aware: ", "no nccl: ranks share a GPU, and NCCL takes one rank a GPU only"] {
+        assert!(path.contains(part), "no {part:?} in {path}");
+    }
+    assert!(!auto.stderr.contains("Duplicate GPU"), "NCCL was tried:\n{}", auto.stderr);
+    let nccl = [&float[..], &["--set", "reduce.path=nccl"]].concat();
+    gpu::train(&setting, "nccl", 2, &nccl, &[]).failed(1, &["reduce.path = \"nccl\": ranks share a GPU"]);
+    let codes = ["--max-steps", "1", "--share-gpu", "--set", "reduce.path=cuda-aware"];
+    gpu::train(&setting, "codes", 2, &codes, &[])
+        .failed(2, &["reduce.path = \"cuda-aware\"", "reduce.codec = \"exact\""]);
+    let mut cpu = trireme(2, &["train", &setting.recipe, "--data", &setting.data, "--device", "cpu"]);
+    cpu.args(["--out", &setting.folder.at("cpu"), "--set", "reduce.codec=float", "--set", "reduce.path=nccl"]);
+    start(cpu).wait(PATIENCE).failed(2, &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
+}
+
+#[test]
+fn doctor_tries_device_memory_in_a_job_of_its_own() {
+    if !gpu::emulated("trireme doctor --cuda-aware") {
+        return;
+    }
+    let doctor = |more: &[&str], variables: &[(&str, &str)]| {
+        let mut program = gpu::find(trireme(2, &[&["doctor", "--cuda-aware"], more].concat()));
+        program.envs(variables.iter().copied());
+        start(program).wait(PATIENCE)
+    };
+    doctor(&[], &[]).failed(1, &["have opened the same GPU", "--share-gpu"]);
+    let no = doctor(&["--share-gpu"], &[]);
+    assert!(!no.status.success(), "{}", no.stderr);
+    for part in
+        ["trying MPI_Allreduce of device memory over 2 rank(s)", "If a signal ends this", "touched device memory"]
+    {
+        assert!(no.stderr.contains(part), "no {part:?} in:\n{}", no.stderr);
+    }
+    let yes = doctor(&["--share-gpu"], &[("TRIREME_EMULATED_UNIFIED", "1")]).succeeded();
+    assert!(yes.stdout.contains("cuda-aware: its sums are right"), "{}", yes.stdout);
+}

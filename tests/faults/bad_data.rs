@@ -1,0 +1,147 @@
+//! Data that is damaged, absent or another than it says, tried on the real binary: each ends with exit code 1 and one clear line on
+//! stderr, on every rank, and leaves no file half-written.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use crate::support::images;
+use crate::support::images::{DIGITS, Images};
+use crate::support::program::{PATIENCE, start, trireme};
+use crate::support::small_run::{SmallRun, poke};
+use loaders::shard;
+
+fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap()
+}
+
+#[test]
+fn data_that_is_not_there() {
+    let (mut setting, _images) = SmallRun::new();
+    let empty = setting.folder.at("empty");
+    fs::create_dir(&empty).unwrap();
+    let absent = setting.folder.at("absent");
+    for (dir, why) in [(absent, "there is no such folder"), (empty, "the folder is empty")] {
+        setting.data = dir.clone();
+        setting.refused(1, &[], &[&dir, "is not a data set", why, "trireme data convert"]);
+    }
+}
+
+#[test]
+fn a_shard_cut_short_before_the_start() {
+    let (setting, images) = SmallRun::new();
+    let shard = images.shard("train", 2);
+    let whole = fs::metadata(&shard).unwrap().len();
+    OpenOptions::new().write(true).open(&shard).unwrap().set_len(whole - 9).unwrap();
+    let numbers = format!("dataset.json says {whole}, found {}", whole - 9);
+    setting.refused(1, &[], &[name(&shard), &numbers, "cut short"]);
+}
+
+/// A manifest that says another number of records than the index, of classes than the labels, or nothing at all.
+#[test]
+fn a_manifest_that_contradicts_the_shards() {
+    let (setting, images) = SmallRun::new();
+    let mut manifest = images.manifest.clone();
+    let split = manifest.splits.get_mut("train").unwrap();
+    (split.shards[1].count, split.count) = (13, 49);
+    manifest.write(&images.dir).unwrap();
+    setting.refused(1, &[], &[name(&images.shard("train", 1)), "records: dataset.json says 13, found 12"]);
+
+    fs::write(images.dir.join("dataset.json"), "{\"version\": 1, \"classes\": [").unwrap();
+    setting.refused(1, &[], &["dataset.json: EOF while parsing", "trireme data"]);
+
+    let mut manifest = images.manifest.clone();
+    manifest.splits.remove("train");
+    manifest.write(&images.dir).unwrap();
+    setting.refused(1, &[], &[&setting.data, "has no split `train`; it has `test`"]);
+}
+
+/// Found while training, by the one rank whose record it is.
+#[test]
+fn a_flipped_byte() {
+    let (setting, images) = SmallRun::new();
+    let path = images.shard("train", 3);
+    let (offset, _) = shard::scan_index(&path).unwrap()[7];
+    poke(&path, offset + 400, |byte| byte ^ 0x20);
+    let place = format!("{}, record 7 at byte {offset}", name(&path));
+    for ranks in [0, 2] {
+        let ended = setting.train(ranks, &[]).failed(1, &[&place, "checksum of the payload", "trireme data verify"]);
+        let line = ended.stderr.lines().find(|line| line.contains(&place)).unwrap();
+        assert_eq!(line.starts_with("rank "), ranks > 0, "{line}");
+        setting.assert_no_model();
+        fs::remove_dir_all(&setting.out).unwrap();
+    }
+}
+
+#[test]
+fn a_label_out_of_range() {
+    let (setting, _images) = SmallRun::of(|dir| {
+        Images::edited(dir, DIGITS, 48, 10, |id, record| {
+            if id == 30 {
+                record.label = 10;
+            }
+        })
+    });
+    let place = "train-00002-of-00004.tfrecord, record 6 at byte";
+    for ranks in [0, 2] {
+        setting.train(ranks, &[]).failed(1, &[place, "label 10", "expected 0 to 9", "classes"]);
+        setting.assert_no_model();
+        fs::remove_dir_all(&setting.out).unwrap();
+    }
+}
+
+#[test]
+fn an_image_of_another_size() {
+    let (setting, _images) = SmallRun::of(|dir| {
+        Images::edited(dir, DIGITS, 48, 10, |id, record| {
+            if id == 17 {
+                *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
+            }
+        })
+    });
+    let place = "train-00001-of-00004.tfrecord, record 5 at byte";
+    setting.train(2, &[]).failed(1, &[place, "image of 28x30x1", "expected 28x28x1", "resize"]);
+    setting.assert_no_model();
+}
+
+#[test]
+fn splits_of_different_image_sizes() {
+    let (setting, _images) = SmallRun::of(|dir| {
+        Images::edited(dir, DIGITS, 48, 10, |id, record| {
+            *record = images::record(1, id, loaders::ImageSpec::new(28, 30, 1));
+        })
+    });
+    setting.refused(1, &[], &["images of split train are 28x30x1", "28x28x1"]);
+}
+
+/// A split for scoring that is bad shows after the first epoch; what was trained until then is kept nowhere half.
+#[test]
+fn a_flipped_byte_in_the_test_split() {
+    let (setting, images) = SmallRun::new();
+    let path = images.shard("test", 1);
+    let (offset, _) = shard::scan_index(&path).unwrap()[2];
+    poke(&path, offset + 300, |byte| !byte);
+    let place = format!("{}, record 2 at byte {offset}", name(&path));
+    setting.train(2, &[]).failed(1, &[&place, "checksum of the payload"]);
+    setting.assert_no_model();
+}
+
+/// Ranks that see different data sets would each train on their own.
+#[test]
+fn ranks_with_different_data() {
+    let (setting, images) = SmallRun::new();
+    let other = setting.folder.at("other");
+    fs::create_dir(&other).unwrap();
+    for entry in fs::read_dir(&images.dir).unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, Path::new(&other).join(from.file_name().unwrap())).unwrap();
+    }
+    let mut manifest = images.manifest.clone();
+    manifest.mean = vec![0.9];
+    manifest.write(Path::new(&other)).unwrap();
+    let mut program = trireme(1, &setting.args(&[]));
+    let second = ["train", &setting.recipe, "--data", &other, "--out", &setting.out, "--threads", "1"];
+    program.args([":", "-n", "1"]).arg(env!("CARGO_BIN_EXE_trireme")).args(second);
+    // the recipe's `data` differs too: it is part of what all ranks must share
+    start(program).wait(PATIENCE).failed(1, &["rank 1: the recipe or the data set differs from rank 0's"]);
+    assert!(!Path::new(&setting.out).exists());
+}

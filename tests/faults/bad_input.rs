@@ -1,0 +1,203 @@
+//! Recipes, arguments, folders and model files that make no sense, tried on the real binary: each ends with exit code 1 or 2 and one
+//! clear line on stderr, before OUT is touched. bad_data.rs has damaged data, bad_ends.rs what goes wrong later.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use crate::support::images::{Images, THINGS};
+use crate::support::program::{PATIENCE, events, files, run, start, trireme};
+use crate::support::small_run::{RECIPE, SmallRun, poke};
+use trireme::checkpoint::ModelFile;
+
+#[test]
+fn recipes_that_name_what_there_is_not() {
+    let (mut setting, _images) = SmallRun::new();
+    for (good, bad, parts) in [
+        ("model = \"lenet-caffe\"", "model = \"lenet-cafe\"", ["model", "lenet-cafe", "did you mean \"lenet-caffe\"?"]),
+        ("epochs = 2", "epoch = 2", ["epoch", "unknown key", "did you mean \"epochs\"?"]),
+        ("base_lr = 0.01", "base_rl = 0.01", ["schedule.base_rl", "unknown key", "did you mean \"schedule.base_lr\"?"]),
+        (
+            "train = [\"normalize\"]",
+            "train = [\"normalise\"]",
+            ["augment.train", "normalise", "did you mean \"normalize\"?"],
+        ),
+    ] {
+        let recipe = RECIPE.replace(good, bad);
+        assert_ne!(recipe, RECIPE, "{good}");
+        setting.recipe = setting.folder.write("spoilt.toml", &recipe);
+        setting.refused(2, &[], &[&["spoilt.toml"][..], &parts].concat());
+    }
+    setting.recipe = setting.folder.write("none.toml", "model = ");
+    setting.train(2, &[]).failed(2, &["none.toml", "not valid TOML"]);
+    setting.recipe = setting.folder.at("absent.toml");
+    setting.refused(2, &[], &["cannot read the recipe", "absent.toml", "No such file"]);
+    assert!(!Path::new(&setting.out).exists());
+}
+
+#[test]
+fn numbers_that_do_not_fit() {
+    let (setting, _images) = SmallRun::new();
+    setting.refused(2, &["--set", "workers=9"], &["batch", "8 images cannot be shared by 9 workers"]);
+    setting.train(3, &[]).failed(2, &["workers", "3 ranks for 2 workers", "start at most 2 ranks"]);
+    let silent = RECIPE.replace("workers = 2\n", "").replace("batch = 8", "batch = 2");
+    let recipe = setting.folder.write("silent.toml", &silent);
+    let args = ["train", &recipe, "--data", &setting.data, "--out", &setting.out];
+    run(3, &args).failed(2, &["batch", "2 images cannot be shared by 3 workers"]);
+    setting.refused(
+        2,
+        &["--set", "schedule.base_lr=fast"],
+        &["--set schedule.base_lr=fast", "expected a finite number"],
+    );
+    assert!(!Path::new(&setting.out).exists());
+}
+
+/// A network whose planes would shrink to nothing, and images of two sizes.
+#[test]
+fn images_that_the_network_cannot_take() {
+    let (setting, _images) = SmallRun::new();
+    let small = ["--set", "augment.train=[\"center_crop(6)\"]", "--set", "augment.eval=[\"center_crop(6)\"]"];
+    for ranks in [0, 2] {
+        let ended = setting.train(ranks, &small);
+        assert!(matches!(ended.status.code(), Some(1 | 2)), "{}\n{}", ended.status, ended.stderr);
+        assert_eq!(ended.stderr.matches("conv2").count(), 1, "{}", ended.stderr);
+        assert!(!Path::new(&setting.out).exists());
+    }
+    let unequal = ["--set", "augment.train=[\"center_crop(24)\"]"];
+    setting.refused(2, &unequal, &["augment.train makes images of 24x24x1", "augment.eval of 28x28x1"]);
+}
+
+#[test]
+fn an_output_folder_that_cannot_be() {
+    let (mut setting, _images) = SmallRun::new();
+    let file = setting.folder.write("file", "mine");
+    for out in [format!("{file}/out"), "/proc/trireme".to_string()] {
+        setting.out = out.clone();
+        setting.refused(1, &[], &["cannot write to the folder", &out, "--out"]);
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
+fn an_output_folder_that_is_not_empty() {
+    let (setting, _images) = SmallRun::new();
+    fs::create_dir(&setting.out).unwrap();
+    fs::write(Path::new(&setting.out).join("notes.txt"), "mine").unwrap();
+    for ranks in [0, 2] {
+        setting.train(ranks, &[]).failed(2, &[&setting.out, "is not empty", "--out"]);
+        assert_eq!(files(&setting.out), ["notes.txt"]);
+    }
+}
+
+#[test]
+fn model_files_that_are_none() {
+    let (setting, images) = SmallRun::new();
+    setting.train(0, &["--max-steps", "2"]).succeeded();
+    let model = Path::new(&setting.out).join("model.h5");
+    let bytes = fs::read(&model).unwrap();
+    let (cut, text) = (setting.folder.at("cut.h5"), setting.folder.write("text.h5", "not a model\n"));
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let flipped = setting.folder.at("flipped.h5");
+    fs::copy(&model, &flipped).unwrap();
+    poke(Path::new(&flipped), bytes.len() as u64 / 2, |byte| byte ^ 1);
+    let picture = setting.folder.at("picture.png");
+    let cases: [(&str, &[&str]); 4] = [
+        (&cut, &["cut.h5", "cut short"]),
+        (&text, &["text.h5", "no trireme model"]),
+        (&flipped, &["flipped.h5", "damaged", "checksum"]),
+        ("absent.h5", &["cannot read absent.h5", "No such file"]),
+    ];
+    for (file, parts) in cases {
+        run(0, &["predict", file, &picture]).failed(1, parts);
+        for ranks in [0, 2] {
+            let ended = run(ranks, &["eval", file, "--data", &setting.data, "--json"]).failed(1, parts);
+            assert_eq!(ended.stdout, "");
+        }
+    }
+    let model = model.display().to_string();
+    run(0, &["predict", &model, &picture]).failed(1, &["picture.png", "No such file"]);
+    let things = Images::new(&setting.folder.path().join("things"), THINGS, 4, 4).arg();
+    run(2, &["eval", &model, "--data", &things]).failed(1, &["model.h5", "28x28x1", "32x32x3", &things]);
+    let unknown = ["eval", &model, "--data", &images.arg(), "--split", "tset"];
+    run(2, &unknown).failed(2, &["no split \"tset\"", "did you mean \"test\"?"]);
+}
+
+/// A file that is whole and says it is another network than its weights are.
+#[test]
+fn a_model_file_of_another_network() {
+    let (setting, _images) = SmallRun::new();
+    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let path = Path::new(&setting.out).join("model.h5");
+    let mut model = ModelFile::read(&path).unwrap();
+    model.network = "lenet".into();
+    model.write(&path).unwrap();
+    let model_path = path.display().to_string();
+    let args = ["eval", &model_path, "--data", &setting.data];
+    for ranks in [0, 2] {
+        run(ranks, &args).failed(1, &["model", "network lenet", "conv1.weight", "expected", "got"]);
+    }
+    model.network = "squeezenet".into();
+    model.write(&path).unwrap();
+    run(2, &args).failed(2, &["no network squeezenet"]);
+}
+
+/// Without mpirun there is one rank, and it needs none.
+#[test]
+fn without_mpirun_there_is_one_rank() {
+    let (setting, _images) = SmallRun::new();
+    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let starts = events(&setting.out, "start");
+    assert_eq!((starts.len(), &starts[0]["ranks"]), (1, &serde_json::json!(1)));
+}
+
+#[test]
+fn a_device_that_this_machine_has_not() {
+    let (setting, _images) = SmallRun::new();
+    setting.refused(1, &["--device", "cuda"], &["--device cuda", "libcuda", "LD_LIBRARY_PATH", "--device cpu"]);
+    setting.refused(
+        1,
+        &["--set", "precision=f16"],
+        &["precision = \"f16\"", "the CPU computes in f32", "--device cuda"],
+    );
+    setting.refused(2, &["--set", "reduce.path=nccl"], &["reduce.path = \"nccl\" is for GPUs", "--device cuda"]);
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let (setting, _images) = SmallRun::new();
+    setting.refused(2, &["--device", "tpu"], &["invalid value 'tpu'"]);
+    setting.refused(2, &["--thread", "2"], &["unexpected argument '--thread'"]);
+}
+
+/// An OpenMP that starts fewer threads than are planned for would skip their work.
+#[test]
+fn fewer_threads_than_asked_for() {
+    let (setting, _images) = SmallRun::new();
+    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "2"];
+    let mut limited = trireme(0, &args);
+    limited.env("OMP_THREAD_LIMIT", "1");
+    start(limited).wait(PATIENCE).failed(1, &["OpenMP starts 1 of 2", "OMP_THREAD_LIMIT", "--threads 1"]);
+    assert!(!Path::new(&setting.out).exists());
+    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "100000"];
+    run(2, &args).failed(1, &["100000 are asked for"]);
+}
+
+#[test]
+fn more_workers_than_lanes_can_hold() {
+    let (setting, _images) = SmallRun::new();
+    let more = ["--set", "reduce.codec=int8", "--set", "workers=257", "--set", "batch=257"];
+    setting.refused(2, &more, &["--set workers=257", "256 workers at most, got 257"]);
+}
+
+/// The second rank runs a copy that is one byte longer.
+#[test]
+fn ranks_of_different_builds() {
+    let (setting, _images) = SmallRun::new();
+    let copy = setting.folder.at("trireme");
+    fs::copy(env!("CARGO_BIN_EXE_trireme"), &copy).unwrap();
+    std::io::Write::write_all(&mut OpenOptions::new().append(true).open(&copy).unwrap(), b"x").unwrap();
+    let mut both = trireme(1, &setting.args(&[]));
+    both.args([":", "-n", "1", &copy]).args(setting.args(&[]));
+    let ended = start(both).wait(PATIENCE);
+    ended.failed(1, &["rank 1: the program differs from rank 0's", "start all ranks with one build"]);
+    assert!(!Path::new(&setting.out).exists());
+}

@@ -1,0 +1,155 @@
+//! Faults put into running trainings on several ranks, one of a kind: ranks that are stopped, a loss that is lost, a FIFO among the data.
+//! Each case must end in time, or go on, where nothing was lost, and say what happened. sweep.rs tries many more, at many moments.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::case::{Case, assert_failed};
+use crate::support::images::{DIGITS, Images};
+use crate::support::program::{PATIENCE, assert_gone, run, signal, start, trireme};
+
+#[test]
+fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
+    let case = Case::new();
+    let mut running = case.running(3, &["--stall-warn", "1s", "--max-steps", "60"]);
+    let stopped = running.ranks()[1] as i32;
+    signal(stopped, libc::SIGSTOP);
+    let text = running.stderr();
+    running.until("warning", || text().contains("has given no sign of life"));
+    signal(stopped, libc::SIGCONT);
+    let ended = running.wait(PATIENCE).succeeded();
+    let warning = ended.stderr.lines().find(|line| line.contains("no sign of life")).unwrap();
+    let parts = ["warning: waiting in ", "1 of 3 ranks not there: rank ", &format!("(process {stopped})")];
+    assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
+    assert!(ended.stderr.contains("it goes on: "), "{}", ended.stderr);
+    assert!(!Path::new(&case.out).join(".ranks").exists(), "a clean end leaves no signs of life");
+}
+
+#[test]
+fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
+    let case = Case::new();
+    let running = case.running(2, &["--stall-warn", "off", "--stall-abort", "2s"]);
+    let ranks = running.ranks();
+    let since = Instant::now();
+    signal(ranks[0] as i32, libc::SIGSTOP);
+    let ended = running.wait(PATIENCE);
+    assert_failed(&ended, since);
+    ended.failed(
+        1,
+        &["waiting in ", "1 of 2 ranks not there", "has given no sign of life", "--stall-abort", "--resume auto"],
+    );
+    assert_gone(&ranks);
+    case.assert_whole();
+}
+
+#[test]
+fn no_watchdog_speaks_of_ranks_at_work() {
+    let case = Case::new();
+    // a warning after the shortest time in which nothing is wrong; a loaded machine takes its time for a step
+    let ended = case.start(2, &["--stall-warn", "5s", "--set", "epochs=2"]).wait(PATIENCE).succeeded();
+    assert!(!ended.stderr.contains("warning: "), "{}", ended.stderr);
+    assert!(!Path::new(&case.out).join(".ranks").exists());
+}
+
+/// One sample of all is beyond f32 once it is normalised: the rank that has it is named, whatever the gradients travel as.
+#[test]
+fn a_loss_that_is_lost_on_one_rank() {
+    for codec in ["float", "exact"] {
+        let mut case = Case::new();
+        let folder = case.folder.path().join("odd");
+        case.images =
+            Images::edited(&folder, DIGITS, 48, 16, |id, record| record.pixels.fill(if id == 17 { 255 } else { 0 }));
+        case.images.manifest.mean = vec![0.0];
+        case.images.manifest.std = vec![1e-38];
+        case.images.manifest.write(&folder).unwrap();
+        let codec = format!("reduce.codec={codec}");
+        let since = Instant::now();
+        let ended = case.start(3, &["--set", &codec]).wait(PATIENCE);
+        assert_failed(&ended, since);
+        let ended = ended.failed(1, &["it comes from rank ", "data stats"]);
+        assert_eq!(ended.stderr.matches("it comes from rank").count(), 1, "{}", ended.stderr);
+    }
+}
+
+/// Opening a FIFO waits for a writer, for good.
+#[test]
+fn a_fifo_among_the_data_is_refused_by_name() {
+    let case = Case::new();
+    for file in [case.images.shard("train", 0), loaders::shard::index_path(&case.images.shard("train", 0))] {
+        let kept = fs::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let since = Instant::now();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let ended = case.start(2, &[]).wait(PATIENCE);
+        assert_failed(&ended, since);
+        ended.failed(1, &[&name]);
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, kept).unwrap();
+    }
+}
+
+#[test]
+fn the_table_before_the_start() {
+    let case = Case::new();
+    let ended = case.start(4, &["--max-steps", "1"]).wait(PATIENCE).succeeded();
+    for part in [
+        "launch     4 rank(s), started by ",
+        "; known-answer sums right; equal on all: program, recipe, data set",
+        "rank(s) 0-3; cores ",
+        "room       ",
+        "a checkpoint takes ",
+    ] {
+        assert_eq!(ended.stderr.matches(part).count(), 1, "{part} in {}", ended.stderr);
+    }
+    let doctor = run(4, &["doctor"]);
+    assert!(doctor.stdout.contains("rank(s) 0-3; cores "), "{}{}", doctor.stdout, doctor.stderr);
+}
+
+#[test]
+fn a_follower_scores_what_appears_and_ends_with_the_model() {
+    let case = Case::new();
+    let data = case.images.arg();
+    let follow = |ranks, more: &[&str]| {
+        let args = ["eval", &case.out, "--data", &data, "--split", "train", "--follow", "--threads", "1"];
+        start(trireme(ranks, &[&args, more].concat()))
+    };
+    follow(0, &["--once"]).wait(PATIENCE).failed(1, &["no model and no checkpoint there yet"]);
+    let follower = follow(2, &[]);
+    case.start(2, &["--set", "epochs=3", "--set", "checkpoint.keep=50"]).wait(PATIENCE).succeeded();
+    let ended = follower.wait(PATIENCE).succeeded();
+    let text = fs::read_to_string(Path::new(&case.out).join("metrics-eval.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(ended.stdout.lines().count(), lines.len(), "{}", ended.stdout);
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["event"], &last["file"], &last["step"]),
+        (&"eval".into(), &"model.h5".into(), &18.into()),
+        "{text}"
+    );
+    assert!(lines.len() >= 2 && lines.is_sorted_by_key(|line| line["step"].as_u64()), "{text}");
+    let alone =
+        run(0, &["eval", &format!("{}/model.h5", case.out), "--data", &data, "--split", "train", "--json"]).succeeded();
+    let alone: serde_json::Value = serde_json::from_str(&alone.stdout).unwrap();
+    assert_eq!([&alone["top1"], &alone["top5"], &alone["loss"]], [&last["top1"], &last["top5"], &last["loss"]]);
+    // what is scored is not scored again
+    assert!(follow(0, &[]).wait(PATIENCE).succeeded().stdout.is_empty());
+    let once = follow(0, &["--once", "--json"]).wait(PATIENCE).succeeded();
+    assert!(once.stdout.contains("\"step\":18"), "{}", once.stdout);
+}
+
+#[test]
+fn an_interrupt_ends_a_follower_well() {
+    let case = Case::new();
+    fs::create_dir(&case.out).unwrap();
+    let data = case.images.arg();
+    for asked in [libc::SIGINT, libc::SIGTERM] {
+        let follower = start(trireme(0, &["eval", &case.out, "--data", &data, "--split", "train", "--follow"]));
+        // long enough to be past the start, where the signal still has its usual meaning
+        std::thread::sleep(Duration::from_secs(2));
+        signal(follower.id() as i32, asked);
+        follower.wait(PATIENCE).succeeded();
+    }
+}

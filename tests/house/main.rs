@@ -1,0 +1,4 @@
+//! The sources themselves, and the recipes that come with them.
+
+mod layering;
+mod recipes;

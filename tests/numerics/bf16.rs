@@ -1,0 +1,259 @@
+//! `precision = "bf16"` on the CPU: products of rounded factors are those of the reference on the same factors; layers that have no
+//! such product stay in f32; networks learn as they do in f32; ranks change nothing. What the processor must have instructions for
+//! is left out aloud where it has none; the same with f32 instructions runs everywhere.
+
+use std::path::Path;
+
+use crate::support::images::{Images, THINGS};
+use crate::support::numerics::{Case, Outcome, assert_close, assert_near, by_the_book, cpu, magnitude, noise};
+use crate::support::program::{Folder, PATIENCE, events, run, start, trireme};
+use half::bf16;
+use trireme::backend::cpu::Cpu;
+use trireme::backend::op::{Conv, Linear, Op, Shape};
+use trireme::backend::{Backend, Error, Input, Request, TensorDesc};
+use trireme::checkpoint::ModelFile;
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, Purpose, Turn};
+use trireme::optim::{Optimizer, Policy, sgd::Sgd};
+
+/// Batch normalisation and random transforms.
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+precision = "bf16"
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(4)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+/// Makes a backend with so many threads.
+type Make = fn(usize) -> Result<Cpu, Error>;
+
+/// The ways to compute that this processor has; says what is left out.
+fn ways() -> Vec<(&'static str, Make)> {
+    let mut ways: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
+    match Cpu::bf16() {
+        Ok(()) => ways.push(("bf16", Cpu::in_bf16)),
+        Err(why) => eprintln!("left out (half of a test): {why}"),
+    }
+    ways
+}
+
+fn round(values: &mut [f32]) {
+    values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32());
+}
+
+/// Layers as networks have them: channels that fill blocks and do not, strides, groups, vectors, an image in plain order. The
+/// last three may stay in f32.
+fn layers() -> Vec<Case> {
+    let conv = |out, k| Conv::new(out, k);
+    let image = |c| Shape::image(c, 9, 7);
+    let ops = [
+        (Op::Conv(conv(32, 3).pad(1)), image(16)),
+        (Op::Conv(conv(16, 3).pad(1).bias(0.1).relu()), image(32)),
+        (Op::Conv(conv(48, 3).pad(1).stride(2)), image(32)),
+        (Op::Conv(conv(64, 1)), image(16)),
+        (Op::Conv(conv(32, 1).stride(2)), image(64)),
+        (Op::Conv(conv(24, 5).pad(2).relu()), image(20)),
+        (Op::Conv(conv(32, 3).pad(1).groups(2)), image(32)),
+        (Op::Linear(Linear::new(10)), Shape::vector(64)),
+        (Op::Linear(Linear::new(33).relu()), Shape::vector(50)),
+        (Op::Linear(Linear::new(32)), image(16)),
+        (Op::Linear(Linear { bias: false, ..Linear::new(7) }), image(20)),
+        (Op::Conv(conv(16, 7).pad(3).stride(2)), Shape::image(3, 20, 18)),
+        (Op::Conv(conv(20, 5)), Shape::image(1, 12, 12)),
+        (Op::Conv(conv(5, 3)), image(3)),
+    ];
+    let cases = ops.into_iter().zip(40..).map(|((op, shape), k)| Case::random(op, 5, shape, k));
+    cases.map(clear_of_corners).collect()
+}
+
+/// No gradient flows where rounding a factor could carry a value over ReLU's corner.
+fn clear_of_corners(mut case: Case) -> Case {
+    let before = by_the_book(&Case { dy: None, ..case.without_relu() }).y;
+    let dy = case.dy.iter_mut().flatten();
+    dy.zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
+    case
+}
+
+/// The layout of the layer's output and the primitives of its passes.
+fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
+    let x = [TensorDesc { n: case.n, shape: case.shape, block }];
+    let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
+    let (train, wants_dx) = (true, true);
+    let request =
+        Request { name: "case", op: &case.op, shapes: &shapes, x: &x, train, wants_dx, formats: None, index: 0 };
+    let plan = backend.plan(&request).unwrap_or_else(|e| panic!("{e}"));
+    (plan.output(), plan.implementation())
+}
+
+/// Runs a layer in the layout that it has in networks, the one of images only where they have few channels.
+fn check(way: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: [&Outcome; 2]) {
+    // what a convolution makes has the processor's blocks
+    let (blocked, _) = plan(backend, &layers()[0], 1);
+    let block = if case.shape.c < 8 { 1 } else { blocked.block };
+    let (_, primitives) = plan(backend, case, block);
+    let what = format!("{:?} of {} x {} in blocks of {block}, {way} ({primitives})", case.op, case.n, case.shape);
+    let is_rounded = primitives.starts_with("bf16:");
+    assert!(is_rounded || in_f32, "{what}: not in bf16");
+    let (want, got) = (if is_rounded { rounded } else { whole }, case.run(backend, block, false));
+    let close = |of: &str, got: &[f32], want: &[f32]| {
+        assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
+    };
+    close("y", &got.y, &want.y);
+    close("dx", &got.dx[0], &want.dx[0]);
+    got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| close("dparams", g, w));
+    eprintln!("{} of {} in {way} agrees: {primitives}", case.op.kind(), case.shape);
+}
+
+#[test]
+fn products_are_the_references_on_rounded_factors() {
+    let (ways, layers) = (ways(), layers());
+    for (number, case) in layers.iter().enumerate() {
+        let mut factors = case.clone();
+        factors.x.iter_mut().chain(&mut factors.params[..1]).chain(&mut factors.dy).for_each(|v| round(v));
+        let (rounded, whole) = (by_the_book(&factors), by_the_book(case));
+        for (way, make) in &ways {
+            for threads in [1, 2] {
+                let backend = make(threads).unwrap_or_else(|e| panic!("{e}"));
+                check(way, &backend, case, number + 3 >= layers.len(), [&rounded, &whole]);
+            }
+        }
+    }
+}
+
+/// A network in training on batches of noise.
+struct Net {
+    graph: Graph<Cpu>,
+    optimizer: Optimizer<Cpu>,
+}
+
+const ROWS: usize = 16;
+
+impl Net {
+    fn new(backend: Cpu, name: &str) -> Self {
+        let (input, classes) = (models::input(name).unwrap(), models::classes(name).unwrap());
+        let net = models::build(name, input, classes).unwrap();
+        let graph = Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 1 << 16 }, 3).unwrap();
+        let policy = Policy {
+            decay: |_: &str, _: &[usize]| 1e-4,
+            adapt: |_: &str, _: &[usize]| false,
+            clip_norm: None,
+            clip_value: None,
+        };
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: false }), policy).unwrap();
+        Self { graph, optimizer }
+    }
+
+    /// Forward and backward on the batch of that number; the mean loss.
+    fn pass(&mut self, batch: u64) -> f64 {
+        let images = noise(ROWS * self.graph.net().input.elems(), batch, 1.0);
+        let labels: Vec<u32> = (0..ROWS as u64).map(|row| ((row * 7 + batch) % 10) as u32).collect();
+        let ids: Vec<u64> = (0..ROWS as u64).map(|row| row + batch * 1000).collect();
+        let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 0 };
+        let loss = Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 };
+        let sums = self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
+        sums.loss / ROWS as f64
+    }
+
+    /// Of ten steps, on two batches in turn.
+    fn losses(mut self) -> Vec<f64> {
+        let step = |step| {
+            let loss = self.pass(step % 2);
+            assert!(self.optimizer.step(&mut self.graph, 0.01, None).unwrap().finite);
+            loss
+        };
+        (0..10u64).map(step).collect()
+    }
+
+    fn gradients(&self) -> Vec<Vec<u32>> {
+        let bits = |i| self.graph.gradient(i).unwrap().iter().map(|g| g.to_bits()).collect();
+        (0..self.graph.params().len()).map(bits).collect()
+    }
+}
+
+#[test]
+fn networks_learn_as_in_f32() {
+    for name in ["lenet", "resnet20"] {
+        let want = Net::new(cpu(2), name).losses();
+        for (way, make) in ways() {
+            let got = Net::new(make(2).unwrap(), name).losses();
+            for (step, (got, want)) in got.iter().zip(&want).enumerate() {
+                assert_near(&format!("{name}, {way}: loss of step {step}"), *got, *want, 1e-2);
+            }
+            assert_ne!(got, want, "{name}, {way}: nothing was rounded");
+        }
+        assert!(want[8] < 0.85 * want[0], "{name} learns nothing: {want:?}");
+    }
+}
+
+/// What a rank computed before leaves no trace in a worker's gradient: so it does not matter which rank carries which worker.
+#[test]
+fn a_workers_gradient_is_the_same_after_others() {
+    for (way, make) in ways() {
+        for name in ["lenet", "resnet20"] {
+            let mut first = Net::new(make(2).unwrap(), name);
+            first.pass(4);
+            let mut later = Net::new(make(2).unwrap(), name);
+            for batch in [7, 5, 6, 4] {
+                later.pass(batch);
+            }
+            assert_eq!(first.gradients(), later.gradients(), "{name}, {way}");
+        }
+    }
+}
+
+/// The real program, with sums whose order changes nothing.
+#[test]
+fn ranks_change_no_bit() {
+    if let Err(why) = Cpu::bf16() {
+        return eprintln!("left out (1 test): {why}");
+    }
+    let folder = Folder::new();
+    let images = Images::new(&folder.path().join("data"), THINGS, 28, 4);
+    let recipe = folder.write("recipe.toml", RECIPE);
+    let train = |ranks: usize| {
+        let out = folder.at(&ranks.to_string());
+        let args = ["train", &recipe, "--data", &images.arg(), "--out", &out, "--threads", "1", "--max-steps", "3"];
+        run(ranks, &args).succeeded();
+        out
+    };
+    let [one, two, four] = [1, 2, 4].map(train);
+    let start = &events(&one, "start")[0];
+    assert!(start["facts"]["device"].as_str().unwrap().contains("products in bf16"), "{start}");
+    let tensors = |out: &str| {
+        let model = ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
+        let bits = |t: &[f32]| t.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        model.layers.iter().flat_map(|l| l.tensors.iter().map(|t| bits(&t.2)).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    assert!(tensors(&one) == tensors(&two) && tensors(&one) == tensors(&four));
+}
+
+#[test]
+fn refusals_say_what_is_missing() {
+    let bench = |precision: &str| {
+        let mut program =
+            trireme(0, &["bench", "step", "--device", "cpu", "--seconds", "0.1", "--precision", precision]);
+        // holds the instructions back where the processor has them
+        program.env("ONEDNN_MAX_CPU_ISA", "AVX2");
+        start(program).wait(PATIENCE)
+    };
+    bench("bf16").failed(1, &["precision = \"bf16\"", "AVX512-BF16", "uses avx2 here", "\"f32\"", "--device cuda"]);
+    bench("f16").failed(1, &["precision = \"f16\"", "f32", "bf16", "--device cuda"]);
+}

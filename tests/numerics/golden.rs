@@ -1,0 +1,263 @@
+//! Whole networks against PyTorch: ten steps of SGD on one batch (`golden/nets.json`). How far each number may stray follows
+//! `golden/README.md`.
+
+use std::collections::BTreeMap;
+
+use crate::support::emulator;
+use crate::support::numerics::{
+    Example, Formula, assert_close, assert_near, blend, cpu, cuda, golden, magnitude, norm,
+};
+use serde::Deserialize;
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Op, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Error, Input};
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::optim::{Optimizer, Policy, sgd::Sgd};
+
+#[derive(Deserialize)]
+struct Nets {
+    noise_example: Example,
+    batch: usize,
+    images: Formula,
+    labels: Vec<u32>,
+    #[serde(default)]
+    label_smoothing: f32,
+    sgd: Numbers,
+    networks: Vec<Net>,
+}
+
+#[derive(Deserialize)]
+struct Numbers {
+    lr: f64,
+    momentum: f64,
+    nesterov: bool,
+    weight_decay: f64,
+}
+
+#[derive(Deserialize)]
+struct Net {
+    name: String,
+    image_shape: [usize; 3],
+    params: Vec<Named>,
+    losses_float64: Vec<f64>,
+    logits_float64: Vec<f64>,
+    gradient_norms_float64: BTreeMap<String, f64>,
+    parameter_norms_after_float64: BTreeMap<String, f64>,
+    eval_loss_after_float64: f64,
+    statistics_after_1_float64: Option<BTreeMap<String, Vec<f64>>>,
+    statistics_after_10_float64: Option<BTreeMap<String, Vec<f64>>>,
+    /// How far PyTorch's own float32 strayed.
+    #[serde(default)]
+    float32_error: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    #[serde(flatten)]
+    formula: Formula,
+}
+
+impl Nets {
+    fn net(&self, name: &str) -> &Net {
+        self.networks.iter().find(|n| n.name == name).unwrap_or_else(|| panic!("no network {name} in nets.json"))
+    }
+}
+
+impl Net {
+    /// The network of the catalogue with dropout off.
+    fn spec(&self) -> NetSpec {
+        let [c, h, w] = self.image_shape;
+        let mut net = models::build(&self.name, Shape::image(c, h, w), 10).expect("a name of the catalogue");
+        for node in &mut net.nodes {
+            if let Op::Dropout(p) = &mut node.op {
+                *p = 0.0;
+            }
+        }
+        net
+    }
+
+    /// How far later steps may stray: batch norm's small errors grow about tenfold in three steps; 5x5 convolutions on AVX2
+    /// lose a digit to F(2x2, 5x5), which ten steps of training carry to 1.3e-5.
+    fn later(&self) -> f64 {
+        if self.statistics_after_1_float64.is_some() { 1e-3 } else { 1e-4 }
+    }
+}
+
+/// A graph in training, with its optimizer and the one batch.
+struct Run<'a, B: Backend> {
+    what: String,
+    graph: Graph<B>,
+    optimizer: Optimizer<B>,
+    file: &'a Nets,
+    /// In the order of the graph: PyTorch lists a projection after its branch, the graph runs it before the branch's end.
+    params: Vec<&'a Named>,
+    images: Vec<f32>,
+    ids: Vec<u64>,
+}
+
+impl<'a, B: Backend> Run<'a, B> {
+    fn new(backend: B, file: &'a Nets, net: &'a Net) -> Self {
+        let what = format!("{} on {}", net.name, backend.describe());
+        // small chunks: every network has several
+        let purpose = Purpose::Train { chunk_bytes: 1 << 14 };
+        let mut graph =
+            Graph::new(backend, net.spec(), file.batch, purpose, 1).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let find = |name: &str| net.params.iter().find(|p| p.name == name);
+        let missing = |name: &str| panic!("{what}: PyTorch has no parameter {name}");
+        let params: Vec<&Named> =
+            graph.params().iter().map(|p| find(&p.name).unwrap_or_else(|| missing(&p.name))).collect();
+        assert_eq!(params.len(), net.params.len(), "{what}: parameters");
+        for (i, p) in params.iter().enumerate() {
+            assert_eq!(graph.params()[i].spec.shape, p.formula.shape, "{what}: shape of {}", p.name);
+            graph.set_param(i, &p.formula.noise()).unwrap();
+        }
+        let Numbers { momentum, nesterov, weight_decay, .. } = file.sgd;
+        let policy = Policy {
+            decay: |_: &str, _: &[usize]| weight_decay,
+            adapt: |_: &str, _: &[usize]| false,
+            clip_norm: None,
+            clip_value: None,
+        };
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum, nesterov }), policy).unwrap();
+        let images = file.images.noise_n(file.batch * graph.net().input.elems());
+        Self { what, graph, optimizer, file, params, images, ids: (0..file.batch as u64).collect() }
+    }
+
+    fn batch<'b>(&self, images: &'b [f32], ids: &'b [u64]) -> Batch<'b>
+    where
+        'a: 'b,
+    {
+        Batch { images: Input::Values(images), labels: &self.file.labels, ids, epoch: 0 }
+    }
+
+    /// Forward, loss, backward; gives the mean loss.
+    fn gradients(&mut self) -> f64 {
+        let n = self.file.batch;
+        let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
+        let loss = Loss { smoothing: self.file.label_smoothing, scale: 1.0 / n as f32 };
+        let batch = self.batch(&images, &ids);
+        let sums =
+            self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
+        (self.images, self.ids) = (images, ids);
+        assert_eq!(sums.count, n as u64);
+        sums.loss / n as f64
+    }
+
+    /// SGD and the running statistics.
+    fn update(&mut self) {
+        assert!(self.optimizer.step(&mut self.graph, self.file.sgd.lr, None).unwrap().finite, "{}", self.what);
+        let places = self.graph.norms().to_vec();
+        let mut sums = vec![0.0; self.graph.running().len()];
+        let mut counts = vec![0.0; places.len()];
+        self.graph.pool_statistics(&mut sums, &mut counts);
+        for (place, count) in places.iter().zip(counts) {
+            let range = place.offset..place.offset + 2 * place.channels;
+            let running = &mut self.graph.running_mut()[range.clone()];
+            let after = blend(running, &sums[range], count, 0.1);
+            running.copy_from_slice(&after);
+        }
+    }
+
+    fn check_first_step(&self, net: &Net) {
+        let logits = self.graph.output(self.graph.net().nodes.len()).unwrap();
+        let tolerance = 1e-5 * magnitude(&net.logits_float64);
+        assert_close(&format!("{}: scores", self.what), &logits, &net.logits_float64, tolerance);
+        let relative = net.float32_error.get("gradient_norms").map_or(1e-4, |strayed| f64::max(1e-4, 4.0 * strayed));
+        for (i, p) in self.params.iter().enumerate() {
+            let got = norm(&self.graph.gradient(i).unwrap());
+            let what = format!("{}: norm of the gradient of {}", self.what, p.name);
+            assert_near(&what, got, net.gradient_norms_float64[&p.name], relative);
+        }
+    }
+
+    fn check_statistics(&self, after: usize, wanted: &BTreeMap<String, Vec<f64>>, relative: f64) {
+        for (name, want) in wanted {
+            let (layer, field) = name.rsplit_once('.').expect("a layer and a field");
+            let nodes = &self.graph.net().nodes;
+            let place = self.graph.norms().iter().find(|p| nodes[p.node].name == layer).expect("a batch norm");
+            let (means, variances) =
+                self.graph.running()[place.offset..place.offset + 2 * place.channels].split_at(place.channels);
+            let got = if field == "running_mean" { means } else { variances };
+            let what = format!("{}: {name} after {after} steps", self.what);
+            assert_close(&what, got, want, relative * magnitude(want));
+        }
+    }
+
+    /// The given number of steps, and after the last that was recorded all that is recorded.
+    fn check(&mut self, net: &Net, steps: usize) {
+        for (step, &want) in net.losses_float64.iter().enumerate().take(steps) {
+            let loss = self.gradients();
+            let relative = if step == 0 { 1e-5 } else { net.later() };
+            assert_near(&format!("{}: loss of step {}", self.what, step + 1), loss, want, relative);
+            if step == 0 {
+                self.check_first_step(net);
+            }
+            self.update();
+            if let (0, Some(statistics)) = (step, &net.statistics_after_1_float64) {
+                self.check_statistics(1, statistics, 1e-5);
+            }
+        }
+        if steps < net.losses_float64.len() {
+            return;
+        }
+        for (i, p) in self.params.iter().enumerate() {
+            let got = norm(&self.graph.param(i).unwrap());
+            let what = format!("{}: norm of {} at the end", self.what, p.name);
+            assert_near(&what, got, net.parameter_norms_after_float64[&p.name], 10.0 * net.later());
+        }
+        if let Some(statistics) = &net.statistics_after_10_float64 {
+            self.check_statistics(10, statistics, 2e-3);
+        }
+        let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
+        let batch = self.batch(&images, &ids);
+        let sums = self.graph.evaluate(batch, self.file.label_smoothing).unwrap();
+        let mean = sums.loss / sums.count as f64;
+        assert_near(
+            &format!("{}: loss in evaluation", self.what),
+            mean,
+            net.eval_loss_after_float64,
+            2.0 * net.later(),
+        );
+    }
+}
+
+/// One test for all, so that no two pools of threads fight over the cores.
+#[test]
+fn networks_learn_as_in_pytorch() {
+    let file: Nets = golden("nets.json");
+    file.noise_example.check(Formula::noise_n);
+    for name in ["lenet", "lenet-caffe", "cifarnet", "resnet20"] {
+        for threads in [1, 2] {
+            Run::new(cpu(threads), &file, file.net(name)).check(file.net(name), 10);
+        }
+        if let Some(cuda) = cuda(Precision::F32) {
+            Run::new(cuda, &file, file.net(name)).check(file.net(name), 10);
+        }
+    }
+}
+
+/// Torchvision's networks with the same weights, label smoothing included; the smaller AlexNet takes the adaptive pool.
+#[test]
+fn imagenet_networks_are_torchvisions() {
+    let file: Nets = golden("imagenet.json");
+    file.noise_example.check(Formula::noise_n);
+    assert!(file.label_smoothing > 0.0 && file.networks.len() == 4);
+    for net in &file.networks {
+        Run::new(cpu(2), &file, net).check(net, 2);
+        // too large for the stand-in
+        if let Some(card) = emulator::card().then(|| cuda(Precision::F32)).flatten() {
+            Run::new(card, &file, net).check(net, 2);
+        }
+    }
+}
+
+/// The plain loops are slow: the smallest network, and only its first steps.
+#[test]
+fn the_reference_learns_as_in_pytorch() {
+    let file: Nets = golden("nets.json");
+    let net = file.net("lenet-caffe");
+    Run::new(Reference, &file, net).check(net, 2);
+}

@@ -1,0 +1,389 @@
+//! Whole graphs of small networks on every backend: gradients through branches, smaller batches, several workers on one rank,
+//! chunks handed over, evaluation, networks that a backend cannot run. Operations alone are in `ops.rs` and `gradients.rs`.
+
+use crate::support::numerics;
+use crate::support::numerics::{assert_close, cpu, magnitude, noise};
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
+use trireme::nn::{Batch, Gather, Graph, Id, Loss, NetSpec, Purpose, Turn};
+
+const IMAGE: Shape = Shape::image(3, 7, 6);
+const CLASSES: usize = 5;
+
+/// Tensors read by up to three nodes of different sizes, both kinds of aliased gradients, every join. With `smooth`, no ReLU
+/// bends the loss.
+fn branching(smooth: bool) -> NetSpec {
+    let mut net = NetSpec::new("branching", IMAGE);
+    let conv = |c| Op::Conv(Conv::new(c, 3).pad(1).bias(0.0));
+    let narrow = |c| Op::Conv(Conv::new(c, 3).pad(1).stride(2));
+    let norm = Norm { relu: !smooth, ..Norm::new() };
+    let x = net.add("c1", conv(6), net.image());
+    let bent = net.add("bent", if smooth { Op::Tanh } else { Op::Relu }, x);
+    let x = net.add("c2", conv(6), bent);
+    let x = net.join("a1", Op::Add, &[x, bent]);
+    let n1 = net.add("n1", Op::Norm(norm.clone()), x);
+    let x = net.add("c3", narrow(12), n1);
+    let shortcut = net.add("s1", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
+    let n2 = net.join("n2", Op::Norm(norm.residual()), &[x, shortcut]);
+    let side = net.add("c4", narrow(12), bent);
+    let x = net.join("a2", Op::Add, &[n2, side]);
+    let twice = net.join("a3", Op::Add, &[x, x]);
+    let x = net.add("t", Op::Tanh, twice);
+    let x = net.add("lrn", Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), x);
+    let x = net.add("dropout", Op::Dropout(0.3), x);
+    finish(net, x)
+}
+
+/// Without batch normalisation or draws: a batch is the sum of its rows.
+fn separable() -> NetSpec {
+    let mut net = NetSpec::new("separable", IMAGE);
+    let x = net.add("c1", Op::Conv(Conv::new(6, 3).pad(1).bias(0.0).relu()), net.image());
+    let x = net.add("p1", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
+    let x = net.add("c2", Op::Conv(Conv::new(12, 3).pad(1)), x);
+    let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Avg, 2, 2).ceil()), x);
+    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("fc1", Op::Linear(Linear::new(9).relu()), x);
+    net.add("fc2", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+/// A wide layer on one of two ways back: the two gradients of `t` come in buffers of very different sizes.
+fn bottleneck() -> NetSpec {
+    let mut net = NetSpec::new("bottleneck", IMAGE);
+    let conv = |c| Op::Conv(Conv::new(c, 1));
+    let x = net.add("c1", conv(8), net.image());
+    let t = net.add("t", Op::Tanh, x);
+    let short = net.add("short", conv(8), t);
+    let wide = net.add("wide", conv(64), t);
+    let x = net.add("back", conv(8), wide);
+    let x = net.join("add", Op::Add, &[short, x]);
+    finish(net, x)
+}
+
+/// Scores from an image.
+fn finish(mut net: NetSpec, x: Id) -> NetSpec {
+    let x = net.add("flatten", Op::Flatten, x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+/// Rows on the host.
+struct Rows {
+    images: Vec<f32>,
+    labels: Vec<u32>,
+    ids: Vec<u64>,
+}
+
+impl Rows {
+    fn new(n: usize) -> Self {
+        let labels = (0..n as u32).map(|i| i * 3 % CLASSES as u32).collect();
+        Self { images: noise(n * IMAGE.elems(), 1, 1.0), labels, ids: (500..500 + n as u64).collect() }
+    }
+
+    fn part(&self, range: std::ops::Range<usize>) -> Batch<'_> {
+        let images = Input::Values(&self.images[range.start * IMAGE.elems()..range.end * IMAGE.elems()]);
+        Batch { images, labels: &self.labels[range.clone()], ids: &self.ids[range], epoch: 3 }
+    }
+
+    fn all(&self) -> Batch<'_> {
+        self.part(0..self.labels.len())
+    }
+}
+
+/// Calls `f(maker of a backend, name)` for each.
+macro_rules! everywhere {
+    ($f:ident) => {
+        $f(|| Reference, "reference");
+        $f(|| cpu(1), "cpu, 1 thread");
+        $f(|| cpu(2), "cpu, 2 threads");
+        if numerics::cuda(Precision::F32).is_some() {
+            $f(|| numerics::cuda(Precision::F32).expect("it was there"), "cuda");
+        }
+    };
+}
+
+fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, chunk_bytes: usize) -> Graph<B> {
+    Graph::new(backend, net, batch, Purpose::Train { chunk_bytes }, 7).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: Turn) -> LossSums {
+    let loss = Loss { smoothing: 0.1, scale };
+    graph.train::<Error>(batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn gradients<B: Backend>(graph: &Graph<B>) -> Vec<Vec<f32>> {
+    (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect()
+}
+
+fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[Vec<f32>], relative: f64) {
+    assert_eq!(graph.params().len(), want.len(), "{what}");
+    for (i, want) in want.iter().enumerate() {
+        let what = format!("{what}: gradient of {}", graph.params()[i].name);
+        assert_close(&what, &graph.gradient(i).unwrap(), want, relative * magnitude(want) + 1e-7);
+    }
+}
+
+#[test]
+fn gradients_through_branches_are_the_slopes_of_the_loss() {
+    let rows = Rows::new(3);
+    let mut graph = graph(Reference, branching(true), 3, 1);
+    train(&mut graph, rows.all(), 1.0, Turn::ONLY);
+    let gradients = gradients(&graph);
+    let step = 1.0 / 128.0;
+    for (p, gradient) in gradients.iter().enumerate() {
+        let (name, start) = (graph.params()[p].name.clone(), graph.param(p).unwrap());
+        for i in (0..start.len()).step_by(start.len().div_ceil(20)) {
+            let mut side = |step: f32| {
+                let mut moved = start.clone();
+                moved[i] += step;
+                graph.set_param(p, &moved).unwrap();
+                (train(&mut graph, rows.all(), 1.0, Turn::ONLY).loss, f64::from(moved[i]))
+            };
+            let ((above, to), (below, from)) = (side(step), side(-step));
+            let slope = (above - below) / (to - from);
+            assert_close(&format!("{name}[{i}]"), &gradient[i..=i], &[slope], 2e-3 * magnitude(gradient) + 2e-4);
+        }
+        graph.set_param(p, &start).unwrap();
+    }
+}
+
+#[test]
+fn networks_with_branches_are_the_same_everywhere() {
+    let rows = Rows::new(6);
+    for net in [branching(false), bottleneck()] {
+        let mut reference = graph(Reference, net.clone(), 6, 1);
+        let want = train(&mut reference, rows.all(), 0.2, Turn::ONLY);
+        let want_gradients = gradients(&reference);
+        let want_statistics = statistics(&reference);
+        let expected = (want, want_gradients.as_slice(), &want_statistics);
+        check_passes(graph(cpu(1), net.clone(), 6, 1), &rows, "1 thread", expected);
+        check_passes(graph(cpu(2), net.clone(), 6, 1), &rows, "2 threads", expected);
+        if let Some(cuda) = numerics::cuda(Precision::F32) {
+            check_passes(graph(cuda, net.clone(), 6, 1), &rows, "cuda", expected);
+        }
+    }
+}
+
+/// Sums, gradients, and running statistics with their pooled sums.
+type Wanted<'a> = (LossSums, &'a [Vec<f32>], &'a (Vec<f32>, Vec<f64>));
+
+/// Four passes over the same rows, since a device may run the first, record the second and replay the others: sums, gradients and
+/// statistics are those that are expected, each time.
+fn check_passes<B: Backend>(
+    mut graph: Graph<B>,
+    rows: &Rows,
+    name: &str,
+    (want, gradients, want_statistics): Wanted<'_>,
+) {
+    for pass in 1..5 {
+        let what = format!("{}, pass {pass} on {name}", graph.net().name);
+        let got = train(&mut graph, rows.all(), 0.2, Turn::ONLY);
+        assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{what}: {got:?}, expected {want:?}");
+        assert_eq!((got.top1, got.top5, got.count), (want.top1, want.top5, want.count), "{what}");
+        assert_gradients(&what, &graph, gradients, 1e-4);
+    }
+    let ((got, counts), (want, want_counts)) = (statistics(&graph), want_statistics);
+    assert_eq!(&counts, want_counts);
+    assert_close("statistics", &got, want, 1e-5 * magnitude(want));
+}
+
+/// The last batch's statistics, pooled, and the values per channel of each batch normalisation.
+fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
+    let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
+    graph.pool_statistics(&mut sums, &mut counts);
+    for (place, count) in graph.norms().iter().zip(&counts) {
+        let plane = graph.shapes()[place.node + 1].plane();
+        assert_eq!(*count, (6 * plane) as f64, "values per channel of node {}", place.node);
+    }
+    (sums.iter().map(|s| *s as f32).collect(), counts)
+}
+
+fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
+    let rows = Rows::new(8);
+    let mut large = graph(backend(), branching(false), 8, 1 << 20);
+    let whole = train(&mut large, rows.all(), 0.125, Turn::ONLY);
+    let whole_gradients = gradients(&large);
+    large.prepare(3).unwrap_or_else(|e| panic!("{name}: {e}"));
+    for n in [3, 1, 8, 5] {
+        // 5 and 1 rows are planned when they come
+        let mut exact = graph(backend(), branching(false), n, 1 << 20);
+        let want = train(&mut exact, rows.part(0..n), 0.25, Turn::ONLY);
+        let got = train(&mut large, rows.part(0..n), 0.25, Turn::ONLY);
+        assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{n} rows on {name}: {got:?}, expected {want:?}");
+        assert_eq!(got.count, n as u64);
+        assert_gradients(&format!("{n} rows on {name}"), &large, &gradients(&exact), 1e-4);
+        let scores = large.output(large.net().nodes.len()).unwrap();
+        assert_eq!(scores.len(), n * CLASSES, "{name}");
+        let (got, want) =
+            (large.evaluate(rows.part(0..n), 0.0).unwrap(), exact.evaluate(rows.part(0..n), 0.0).unwrap());
+        assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "evaluation of {n} rows on {name}");
+    }
+    assert_eq!(train(&mut large, rows.all(), 0.125, Turn::ONLY), whole, "{name}: the full batch again");
+    assert_gradients(&format!("the full batch again on {name}"), &large, &whole_gradients, 0.0);
+    let error = large.prepare(9).expect_err("more than was planned").to_string();
+    assert!(error.contains("at most 8 rows") && error.contains('9'), "{name}: {error}");
+    let short = Batch { images: Input::Values(&rows.images[1..]), ..rows.all() };
+    assert!(large.evaluate(short, 0.0).is_err(), "{name}: a value is missing");
+}
+
+#[test]
+fn smaller_batches_are_as_if_planned_for() {
+    everywhere!(check_smaller_batches);
+}
+
+fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
+    let rows = Rows::new(8);
+    let mut graph = graph(backend(), separable(), 8, 512);
+    let want = train(&mut graph, rows.all(), 0.125, Turn::ONLY);
+    let want_gradients = gradients(&graph);
+    graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
+    // the last two have workers without samples, as the short last step of an epoch may
+    for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
+        let mut sums = LossSums::default();
+        for (worker, cut) in cuts.windows(2).enumerate() {
+            let part =
+                train(&mut graph, rows.part(cut[0]..cut[1]), 0.125, Turn { worker, last: worker + 2 == cuts.len() });
+            sums.loss += part.loss;
+            sums.top1 += part.top1;
+            sums.count += part.count;
+        }
+        let what = format!("rows cut at {cuts:?} on {name}");
+        assert!((sums.loss / want.loss - 1.0).abs() < 1e-6, "{what}: {sums:?}, expected {want:?}");
+        assert_eq!((sums.top1, sums.count), (want.top1, want.count), "{what}");
+        assert_gradients(&what, &graph, &want_gradients, 1e-5);
+    }
+}
+
+#[test]
+fn workers_of_one_rank_add_up_to_the_whole_batch() {
+    everywhere!(check_workers);
+}
+
+fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
+    let rows = Rows::new(8);
+    let mut graph = graph(backend(), separable(), 8, 64);
+    train(&mut graph, rows.all(), 0.125, Turn::ONLY);
+    let want = gradients(&graph);
+    graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
+    let chunks = graph.layout().chunks.clone();
+    assert!(chunks.len() > 2, "{name}: {chunks:?}");
+    // of one worker, of the second of two, and of a second that has no samples
+    for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 8, 8]] {
+        let mut given = Vec::new();
+        let last = cuts.len() - 2;
+        for (worker, cut) in cuts.windows(2).enumerate() {
+            let batch = rows.part(cut[0]..cut[1]);
+            let mut take = |chunk: usize, buffer: Vec<B::Buf>| {
+                assert_eq!(buffer.len(), 1, "{name}");
+                assert_eq!(buffer[0].len(), chunks[chunk], "{name}: chunk {chunk}");
+                given.push((chunk, buffer));
+                Ok::<(), Error>(())
+            };
+            let loss = Loss { smoothing: 0.1, scale: 0.125 };
+            let hook: &mut dyn FnMut(usize, Vec<B::Buf>) -> Result<(), Error> = &mut take;
+            graph.train(batch, loss, Turn { worker, last: worker == last }, (worker == last).then_some(hook)).unwrap();
+        }
+        let order: Vec<usize> = given.iter().map(|g| g.0).collect();
+        assert_eq!(order, (0..chunks.len()).collect::<Vec<_>>(), "{name}: each chunk once, in the order of backward");
+        given.into_iter().for_each(|(chunk, buffer)| graph.put(chunk, buffer));
+        assert_gradients(&format!("chunks of {cuts:?} on {name}"), &graph, &want, 1e-5);
+    }
+}
+
+#[test]
+fn finished_chunks_are_handed_over_once_and_in_order() {
+    everywhere!(check_chunks);
+}
+
+fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
+    let rows = Rows::new(2);
+    let mut graph = graph(backend(), separable(), 2, 64);
+    let mut refuse = |chunk: usize, _: Vec<B::Buf>| {
+        Err::<(), Error>(Error::Unsupported { op: format!("chunk {chunk}"), why: "the peer is gone".into() })
+    };
+    let loss = Loss { smoothing: 0.0, scale: 1.0 };
+    let error = graph.train(rows.all(), loss, Turn::ONLY, Some(&mut refuse)).expect_err("the hook failed").to_string();
+    assert!(error.contains("chunk 0") && error.contains("the peer is gone"), "{name}: {error}");
+    let labels = [0, CLASSES as u32];
+    let wrong = graph.evaluate(Batch { labels: &labels, ..rows.all() }, 0.0);
+    assert!(wrong.is_err(), "{name}: a label that no class has");
+}
+
+#[test]
+fn errors_come_back() {
+    everywhere!(check_hook_error);
+}
+
+fn check_inference<B: Backend>(backend: impl Fn() -> B, name: &str) {
+    let rows = Rows::new(4);
+    for net in [branching(false), separable()] {
+        let what = format!("{} on {name}", net.name);
+        let mut training = graph(backend(), net.clone(), 4, 1);
+        let mut inference = Graph::new(backend(), net, 4, Purpose::Infer, 7).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let running = noise(training.running().len(), 5, 0.4).iter().map(|v| v + 0.5).collect::<Vec<f32>>();
+        training.running_mut().copy_from_slice(&running);
+        inference.running_mut().copy_from_slice(&running);
+        let want = training.evaluate(rows.all(), 0.0).unwrap();
+        let got = inference.evaluate(rows.all(), 0.0).unwrap();
+        assert!((got.loss / want.loss - 1.0).abs() < 1e-6, "{what}: {got:?}, expected {want:?}");
+        let scores = inference.scores(&rows.images, 4).unwrap();
+        assert_close(&what, &scores, &training.output(training.net().nodes.len()).unwrap(), 1e-5);
+        let elems = |g: &Graph<B>| g.memory().buffers.iter().sum::<usize>();
+        assert!(elems(&inference) < elems(&training), "{what}: activations of inference share memory");
+    }
+}
+
+#[test]
+fn inference_over_shared_memory_gives_the_same_scores() {
+    everywhere!(check_inference);
+}
+
+/// The image itself (plain) meets what a convolution made of it (in channel blocks on the CPU).
+fn image_again() -> NetSpec {
+    let mut net = NetSpec::new("image again", IMAGE);
+    let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());
+    let x = net.join("add", Op::Add, &[x, Id(0)]);
+    let x = net.join("n", Op::Norm(Norm::new().residual()), &[Id(0), x]);
+    finish(net, x)
+}
+
+/// Batch normalisation of features behind a flattened image, each with its own statistics.
+fn features() -> NetSpec {
+    let mut net = NetSpec::new("features", IMAGE);
+    let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
+    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("n", Op::Norm(Norm::new().relu()), x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+#[test]
+fn layouts_that_do_not_match_are_no_trap() {
+    let rows = Rows::new(4);
+    for net in [image_again(), features()] {
+        let mut reference = graph(Reference, net.clone(), 4, 1);
+        let want = train(&mut reference, rows.all(), 0.25, Turn::ONLY);
+        let built = Graph::new(cpu(1), net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7);
+        match built {
+            Ok(mut graph) => {
+                let got = train(&mut graph, rows.all(), 0.25, Turn::ONLY);
+                assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{}: {got:?}, expected {want:?}", net.name);
+                assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
+            }
+            Err(e) => assert!(e.to_string().contains("layout"), "{}: {e}", net.name),
+        }
+    }
+}
+
+#[test]
+fn a_network_without_scores_is_refused() {
+    let mut net = NetSpec::new("no scores", IMAGE);
+    net.add("c1", Op::Conv(Conv::new(5, 3)), net.image());
+    let plain = Graph::new(Reference, net.clone(), 2, Purpose::Infer, 1).err().expect("an image is no score");
+    let blocked = Graph::new(cpu(1), net, 2, Purpose::Infer, 1).err().expect("an image is no score");
+    for error in [plain.to_string(), blocked.to_string()] {
+        assert!(error.contains("no scores") && error.contains("vector of scores"), "{error}");
+    }
+}

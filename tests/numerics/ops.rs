@@ -1,0 +1,303 @@
+//! Every recorded operation of `golden/ops.json`, on every backend and in every layout that a backend's operations may meet.
+
+use std::collections::BTreeMap;
+
+use crate::support::numerics::{
+    Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend,
+};
+use serde::Deserialize;
+use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
+
+#[derive(Deserialize)]
+struct File {
+    fill_example: Example,
+    cases: Vec<Golden>,
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    name: String,
+    op: String,
+    config: Config,
+    x: Formula,
+    residual: Option<Formula>,
+    #[serde(default)]
+    params: BTreeMap<String, Formula>,
+    buffers: Option<Buffers>,
+    dy: Option<Formula>,
+    y: Vec<f64>,
+    dx: Option<Vec<f64>>,
+    dresidual: Option<Vec<f64>>,
+    #[serde(default)]
+    dparams: BTreeMap<String, Vec<f64>>,
+    running_mean_after: Option<Vec<f64>>,
+    running_var_after: Option<Vec<f64>>,
+    float32_error: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct Buffers {
+    running_mean: Formula,
+    running_var: Formula,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    kernel: [usize; 2],
+    stride: serde_json::Value,
+    pad: Pad,
+    groups: usize,
+    bias: bool,
+    relu: bool,
+    residual: bool,
+    mode: String,
+    eps: f32,
+    momentum: f32,
+    ceil: bool,
+    count_include_pad: bool,
+    size: usize,
+    alpha: f64,
+    beta: f32,
+    k: f32,
+    channels_before: usize,
+    channels_after: usize,
+    labels: Vec<u32>,
+    label_smoothing: f32,
+}
+
+#[derive(Default, Deserialize)]
+struct Pad {
+    top: usize,
+    bottom: usize,
+    left: usize,
+    right: usize,
+}
+
+impl Config {
+    fn strides(&self) -> [usize; 2] {
+        serde_json::from_value(self.stride.clone()).expect("[height, width]")
+    }
+
+    fn pads(&self) -> [usize; 4] {
+        [self.pad.top, self.pad.left, self.pad.bottom, self.pad.right]
+    }
+
+    fn pool(&self, kind: PoolKind) -> Op {
+        let (window, stride, pads) = (Some(self.kernel), self.strides(), self.pads());
+        Op::Pool(Pool { kind, window, stride, pads, ceil: self.ceil, bins: None })
+    }
+}
+
+impl Golden {
+    /// The operation, without a ReLU that no operation of ours fuses (that of `add_relu`).
+    fn op(&self) -> Op {
+        let c = &self.config;
+        match self.op.as_str() {
+            "conv" => {
+                let weight = &self.params["weight"].shape;
+                Op::Conv(Conv {
+                    kernel: [weight[2], weight[3]],
+                    stride: c.strides(),
+                    pads: c.pads(),
+                    groups: c.groups,
+                    bias: c.bias,
+                    relu: c.relu,
+                    ..Conv::new(weight[0], 1)
+                })
+            }
+            "linear" => {
+                let linear = Linear::new(self.params["weight"].shape[0]);
+                Op::Linear(Linear { bias: c.bias, relu: c.relu, ..linear })
+            }
+            "norm" => {
+                let (eps, momentum) = (c.eps, c.momentum);
+                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, gamma: 1.0 })
+            }
+            "max_pool" => c.pool(PoolKind::Max),
+            "avg_pool" if c.count_include_pad => c.pool(PoolKind::AvgCountPad),
+            "avg_pool" => c.pool(PoolKind::Avg),
+            "global_avg_pool" => Op::Pool(Pool::global()),
+            "lrn" => {
+                let alpha = (c.alpha / c.size as f64) as f32;
+                Op::Lrn(Lrn { radius: c.size / 2, k: c.k, alpha, beta: c.beta })
+            }
+            "shortcut_a" => {
+                let stride = c.stride.as_u64().expect("one number") as usize;
+                let channels = self.x.shape[1] + c.channels_before + c.channels_after;
+                Op::Shortcut(Shortcut { out_channels: channels, stride })
+            }
+            "relu" => Op::Relu,
+            "tanh" => Op::Tanh,
+            "add" => Op::Add,
+            other => panic!("{}: no operation called {other}", self.name),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        match self.x.shape[..] {
+            [_, f] => Shape::vector(f),
+            [_, c, h, w] => Shape::image(c, h, w),
+            _ => panic!("{}: shape {:?}", self.name, self.x.shape),
+        }
+    }
+
+    fn case(&self) -> Case {
+        let params = ["weight", "bias"].iter().filter_map(|p| self.params.get(*p)).map(Formula::fill).collect();
+        let running =
+            self.buffers.as_ref().map_or_else(Vec::new, |b| [b.running_mean.fill(), b.running_var.fill()].concat());
+        Case {
+            op: self.op(),
+            n: self.x.shape[0],
+            shape: self.shape(),
+            x: [Some(&self.x), self.residual.as_ref()].into_iter().flatten().map(Formula::fill).collect(),
+            params,
+            running,
+            training: self.config.mode != "eval",
+            dy: self.dy.as_ref().map(Formula::fill),
+            draws: (0, 0, 0, 0),
+        }
+    }
+
+    /// Four times PyTorch's own float32 error, and no less than what rounding the largest result to f32 a few times may do.
+    fn tolerance(&self, of: &str, want: &[f64]) -> f64 {
+        4.0 * self.float32_error.get(of).copied().unwrap_or(0.0) + 1e-6 * magnitude(want)
+    }
+
+    fn check(&self, backend: &str, how: &str, out: &Outcome) {
+        let close = |of: &str, key: &str, got: &[f32], want: &[f64]| {
+            assert_close(&format!("{} on {backend}{how}: {of}", self.name), got, want, self.tolerance(key, want));
+        };
+        close("y", "y", &out.y, &self.y);
+        let wanted = [("dx", &self.dx), ("dresidual", &self.dresidual)];
+        for ((of, want), got) in wanted.iter().zip(&out.dx) {
+            close(of, of, got, want.as_ref().expect("recorded"));
+        }
+        for (field, got) in ["weight", "bias"].iter().zip(&out.dparams) {
+            close(&format!("gradient of {field}"), &format!("d{field}"), got, &self.dparams[*field]);
+        }
+        if let (Some(mean), Some(var)) = (&self.running_mean_after, &self.running_var_after) {
+            let (sums, count) = &out.statistics;
+            let after = blend(&self.case().running, sums, *count as f64, f64::from(self.config.momentum));
+            close("running statistics", "", &after, &[mean.as_slice(), var].concat());
+        }
+    }
+}
+
+fn check_all<B: Backend>(backend: &B, name: &str, blocks: &[usize], cases: &[Golden]) {
+    for golden in cases {
+        if golden.op == "softmax_cross_entropy" {
+            check_cross_entropy(backend, name, golden);
+            continue;
+        }
+        for &block in blocks {
+            for split in [false, true] {
+                let how = format!(" in blocks of {block}{}", if split { ", dy in two summands" } else { "" });
+                let case = golden.case();
+                let mut out = case.run(backend, block, split);
+                if golden.op == "add" && golden.config.relu {
+                    out = relu_behind(backend, &case, out, block);
+                }
+                golden.check(name, &how, &out);
+            }
+        }
+    }
+}
+
+/// The sum with a ReLU behind it, as a graph would run the two.
+fn relu_behind<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) -> Outcome {
+    let relu = Case { op: Op::Relu, x: vec![sum.y], ..case.clone() }.run(backend, block, false);
+    let back = Case { dy: Some(relu.dx[0].clone()), ..case.clone() }.run(backend, block, false);
+    Outcome { y: relu.y, ..back }
+}
+
+/// The sums of a loss, whether the device tells them now or later.
+fn take_loss<B: Backend>(
+    backend: &B,
+    desc: &TensorDesc,
+    ask: CrossEntropy<'_>,
+    x: &B::Buf,
+    dx: Option<&mut B::Buf>,
+) -> Result<LossSums, Error> {
+    backend.cross_entropy(desc, ask, x, dx)?.map_or_else(|| backend.sums(), Ok)
+}
+
+fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
+    let what = format!("{} on {name}", golden.name);
+    let (n, scores) = (golden.x.shape[0], golden.x.fill());
+    let desc = TensorDesc::plain(n, golden.shape());
+    let (labels, smoothing) = (golden.config.labels.as_slice(), golden.config.label_smoothing);
+    let ask = CrossEntropy { labels, smoothing, scale: 1.0 / n as f32 };
+    let mut x = backend.alloc(scores.len()).unwrap();
+    let mut dx = backend.alloc(scores.len()).unwrap();
+    backend.upload(&scores, &mut x).unwrap();
+    let sums = take_loss(backend, &desc, ask, &x, Some(&mut dx)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let tolerance = golden.tolerance("y", &golden.y);
+    assert!((sums.loss / n as f64 - golden.y[0]).abs() <= tolerance, "{what}: {} for {:?}", sums.loss, golden.y);
+    let want = golden.dx.as_ref().expect("recorded");
+    let got = backend.download(&desc, &dx).unwrap();
+    assert_close(&format!("{what}: dx"), &got, want, golden.tolerance("dx", want));
+    let ahead = |row: usize| {
+        let row = (&scores[row * desc.shape.c..][..desc.shape.c], labels[row] as usize);
+        row.0.iter().filter(|v| **v > row.0[row.1]).count()
+    };
+    let hits = |k: usize| (0..n).filter(|&row| ahead(row) < k).count() as u64;
+    let expected = LossSums { loss: sums.loss, top1: hits(1), top5: hits(5), count: n as u64 };
+    assert_eq!(sums, expected, "{what}");
+    assert_eq!(take_loss(backend, &desc, ask, &x, None).unwrap(), sums, "{what} without gradient");
+}
+
+#[test]
+fn recorded_operations_come_out_alike_everywhere() {
+    let file: File = golden("ops.json");
+    file.fill_example.check(Formula::fill_n);
+    assert!(file.cases.len() >= 63, "only {} cases", file.cases.len());
+    on_every_backend!(check_all(&file.cases));
+}
+
+fn check_labels<B: Backend>(backend: &B, name: &str, _: &[usize]) {
+    let desc = TensorDesc::plain(2, Shape::vector(3));
+    let x = backend.alloc(6).unwrap();
+    fn ask(labels: &[u32]) -> CrossEntropy<'_> {
+        CrossEntropy { labels, smoothing: 0.0, scale: 1.0 }
+    }
+    let error = take_loss(backend, &desc, ask(&[0, 3]), &x, None).expect_err("label 3 of 3 classes").to_string();
+    assert!(error.contains("labels below 3") && error.contains("got 3"), "{name}: {error}");
+    // equal scores: only the first of them is the best
+    for (labels, top1) in [([0, 0], 2), ([1, 2], 0)] {
+        let sums = take_loss(backend, &desc, ask(&labels), &x, None).unwrap();
+        assert_eq!((sums.top1, sums.top5, sums.count), (top1, 2, 2), "{name}: labels {labels:?}");
+    }
+}
+
+#[test]
+fn a_label_out_of_range_is_an_error_and_ties_count_once() {
+    on_every_backend!(check_labels());
+}
+
+fn check_nan<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let ops = [
+        Op::Relu,
+        Op::Tanh,
+        Op::Pool(Pool::new(PoolKind::Avg, 2, 2)),
+        Op::Pool(Pool::new(PoolKind::Max, 2, 2)),
+        Op::Norm(Norm::new().relu()),
+        Op::Conv(Conv::new(4, 3).pad(1)),
+        Op::Linear(Linear::new(4)),
+    ];
+    for op in ops {
+        let mut case = Case { dy: None, ..Case::random(op, 2, Shape::image(3, 4, 4), 1) };
+        case.x[0][7] = f32::NAN;
+        for &block in blocks {
+            let y = case.run(backend, block, false).y;
+            assert!(y.iter().any(|v| v.is_nan()), "{:?} on {name} in blocks of {block} swallows NaN", case.op);
+        }
+    }
+}
+
+/// Except by the ReLU that oneDNN fuses into a convolution or linear layer: there max(NaN, 0) is 0. Scores have no ReLU.
+#[test]
+fn a_nan_is_not_hidden() {
+    on_every_backend!(check_nan());
+}

@@ -1,0 +1,377 @@
+//! Every optimizer against ten steps that its original printed (`golden/optim.json`), clipping and averages included; then what
+//! the originals cannot say: long ranges on several threads, padding, bits, slots.
+
+use std::collections::BTreeMap;
+
+use crate::support::numerics;
+use crate::support::numerics::{Example, Formula, assert_close, assert_near, golden, noise};
+use serde::Deserialize;
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Conv, Linear, Op, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::update::{Normed, rates};
+use trireme::backend::{Arena, Backend, Buffer, Norms, RmsProp, Rule, Stretch, Update};
+use trireme::nn::{Graph, NetSpec, Purpose};
+use trireme::optim::{CATALOGUE, Ema, Optimizer, OptimizerSpec, Policy};
+use trireme::recipe::keys;
+
+#[derive(Deserialize)]
+struct Golden {
+    fill_example: Example,
+    sizes: BTreeMap<String, usize>,
+    start: BTreeMap<String, Formula>,
+    gradients: Vec<BTreeMap<String, Formula>>,
+    lrs: Vec<f64>,
+    emas: Vec<Averages>,
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+struct Averages {
+    decay: f64,
+    averages: Vec<Vec<f64>>,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    name: String,
+    optimizer: OptimizerSpec,
+    params_after: Vec<Vec<f64>>,
+    float32_error: f64,
+    slots_after: BTreeMap<String, Vec<f64>>,
+    #[serde(default)]
+    grad_norms: Vec<f64>,
+}
+
+/// Two parameters without padding in plain order, `a.weight` (1, 7) and `b.weight` (5, 1), each in a chunk of its own.
+fn graph<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
+    let linear = |n: usize| Op::Linear(Linear { bias: false, ..Linear::new(n) });
+    let mut net = NetSpec::new("two tensors", Shape::vector(file.sizes["a"]));
+    let x = net.add("a", linear(1), net.image());
+    net.add("b", linear(file.sizes["b"]), x);
+    let mut graph = Graph::new(backend, net, 1, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
+    assert_eq!(graph.layout().chunks.len(), 2);
+    for i in 0..2 {
+        let values = values(file, &file.start, i);
+        graph.set_param(i, &values).unwrap();
+    }
+    graph
+}
+
+fn values(file: &Golden, formulas: &BTreeMap<String, Formula>, index: usize) -> Vec<f32> {
+    let name = ["a", "b"][index];
+    formulas[name].fill_n(file.sizes[name])
+}
+
+fn set_gradients<B: Backend>(graph: &mut Graph<B>, values: impl Fn(usize) -> Vec<f32>) {
+    let mut arena = Arena::new(graph.backend(), &graph.layout().chunks).unwrap();
+    for i in 0..graph.params().len() {
+        graph.pack(i, &values(i), &mut arena).unwrap();
+    }
+    arena.chunks.into_iter().enumerate().for_each(|(c, chunk)| graph.put(c, vec![chunk]));
+}
+
+fn optimizer<B: Backend>(graph: &Graph<B>, spec: &OptimizerSpec) -> Optimizer<B> {
+    spec.check().unwrap();
+    let policy = Policy {
+        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
+        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
+        clip_norm: spec.clip_norm,
+        clip_value: spec.clip_value,
+    };
+    Optimizer::new(graph, spec.method().unwrap(), policy).unwrap()
+}
+
+fn all<B: Backend>(graph: &Graph<B>, arena: &Arena<B>) -> Vec<f32> {
+    (0..graph.params().len()).flat_map(|i| graph.unpack(i, arena).unwrap()).collect()
+}
+
+fn close(what: &str, got: &[f32], want: &[f64]) {
+    assert_close(what, got, want, 1e-6 * numerics::magnitude(want));
+}
+
+fn check_run<B: Backend>(backend: B, file: &Golden, run: &Run) {
+    let on = format!("{} on {}", run.name, backend.describe());
+    let mut graph = graph(backend, file);
+    let mut optimizer = optimizer(&graph, &run.optimizer);
+    for (t, (formulas, &lr)) in file.gradients.iter().zip(&file.lrs).enumerate() {
+        set_gradients(&mut graph, |i| values(file, formulas, i));
+        let stepped = optimizer.step(&mut graph, lr, None).unwrap();
+        assert!(stepped.finite, "{on}");
+        assert_eq!(stepped.grad_norm.is_some(), run.optimizer.clip_norm.is_some(), "{on}");
+        if let Some(norm) = stepped.grad_norm {
+            assert_near(&format!("{on}: norm of step {}", t + 1), norm, run.grad_norms[t], 1e-6);
+        }
+        close(&format!("{on}, step {}", t + 1), &all(&graph, graph.weights()), &run.params_after[t]);
+    }
+    assert_eq!(optimizer.steps(), file.lrs.len() as u64);
+    let slots: BTreeMap<&str, Vec<f32>> = optimizer.slots().map(|(name, slot)| (name, all(&graph, slot))).collect();
+    for (name, want) in &run.slots_after {
+        close(&format!("{on}: {name}"), &slots[name.as_str()], want);
+    }
+}
+
+#[test]
+fn ten_steps_as_the_originals() {
+    let file: Golden = golden("optim.json");
+    file.fill_example.check(Formula::fill_n);
+    for run in &file.runs {
+        assert_eq!((run.params_after.len(), file.gradients.len()), (file.lrs.len(), file.lrs.len()), "{}", run.name);
+        assert!(run.float32_error < 1e-6, "{}: the original itself is not as near", run.name);
+        check_run(Reference, &file, run);
+        check_run(numerics::cpu(1), &file, run);
+        check_run(numerics::cpu(2), &file, run);
+    }
+    let recorded = |kind: &str| file.runs.iter().any(|run| run.optimizer.kind == kind);
+    assert!(CATALOGUE.iter().all(|entry| recorded(entry.name)));
+}
+
+fn check_averages<B: Backend>(backend: B, file: &Golden, wanted: &Averages) {
+    let on = format!("averages with decay {} on {}", wanted.decay, backend.describe());
+    let mut graph = graph(backend, file);
+    let mut ema = Ema::new(&graph, wanted.decay).unwrap();
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.0, false, 0.0));
+    for (t, want) in wanted.averages.iter().enumerate() {
+        graph.set_param(0, &values(file, &file.gradients[t], 0)).unwrap();
+        set_gradients(&mut graph, |i| vec![0.0; graph_len(file, i)]);
+        optimizer.step(&mut graph, 0.1, Some(&mut ema)).unwrap();
+        close(&format!("{on}, step {}", t + 1), &graph.unpack(0, &ema.weights).unwrap(), want);
+    }
+    let own = graph.param(0).unwrap();
+    let average = ema.with(&mut graph, |graph| graph.param(0).unwrap());
+    close(&format!("{on}, in the graph"), &average, &wanted.averages[wanted.averages.len() - 1]);
+    assert_eq!(graph.param(0).unwrap(), own, "{on}: the weights are back");
+}
+
+#[test]
+fn averages_as_in_tensorflow() {
+    let file: Golden = golden("optim.json");
+    for wanted in &file.emas {
+        assert_eq!(wanted.averages.len(), file.gradients.len());
+        check_averages(Reference, &file, wanted);
+        check_averages(numerics::cpu(2), &file, wanted);
+    }
+}
+
+const RMS: RmsProp = RmsProp { alpha: 0.9, eps: 1e-3, momentum: 0.9, centered: false };
+
+fn rules() -> Vec<Rule> {
+    let adam =
+        |decoupled| Rule::Adam { beta1: 0.9, beta2: 0.999, eps: 1e-8, correction1: 1.5, correction2: 20.0, decoupled };
+    let centered = RmsProp { centered: true, ..RMS };
+    vec![
+        Rule::Sgd { momentum: 0.9, nesterov: true },
+        Rule::Lars { momentum: 0.9, eta: 0.001, larc: false },
+        adam(false),
+        adam(true),
+        Rule::RmsPropTorch(RMS),
+        Rule::RmsPropTorch(centered),
+        Rule::RmsPropTf(RMS),
+        Rule::RmsPropTf(centered),
+    ]
+}
+
+/// More than a thread takes at least, and no multiple of what a loop takes at once.
+const LONG: usize = 20_003;
+
+fn buffer<B: Backend>(backend: &B, values: &[f32]) -> B::Buf {
+    let mut buffer = backend.alloc(values.len()).unwrap();
+    buffer.staged().unwrap().copy_from_slice(values);
+    buffer.unstage().unwrap();
+    buffer
+}
+
+/// One step over two stretches with a gap between: parameters, then slots; and whether all are finite.
+fn long_step<B: Backend>(backend: &B, rule: Rule, spoil: Option<f32>) -> (Vec<Vec<f32>>, bool) {
+    let stretch = |range, weight_decay, rate| Stretch { range, weight_decay, rate };
+    let stretches = [stretch(0..9_001, 0.1, rates::PLAIN), stretch(9_016..LONG, 0.0, rates::FIRST)];
+    let rates = buffer(backend, &[0.5, 0.0, 1.0, 0.3]);
+    let mut w = buffer(backend, &noise(LONG, 1, 1.0));
+    let mut gradients = noise(LONG, 2, 1.0);
+    gradients[17_000] = spoil.unwrap_or(gradients[17_000]);
+    let g = buffer(backend, &gradients);
+    // mean squares are not negative, and no mean is larger than its root
+    let squares: Vec<f32> = noise(LONG, 3, 0.4).iter().map(|x| x + 0.5).collect();
+    let small = noise(LONG, 4, 0.1);
+    let starts: &[&[f32]] = match rule {
+        Rule::Adam { .. } => &[&small, &squares],
+        _ => &[&squares, &small, &small],
+    };
+    let mut slots: Vec<B::Buf> = starts[..rule.slots()].iter().map(|start| buffer(backend, start)).collect();
+    let update = Update { rule, lr: 0.1 };
+    let mut borrowed: Vec<&mut B::Buf> = slots.iter_mut().collect();
+    let finite = backend.update(&update, &stretches, &rates, &mut w, &g, &mut borrowed).unwrap();
+    (std::iter::once(&w).chain(&slots).map(|b| b.host().unwrap()[..LONG].to_vec()).collect(), finite)
+}
+
+#[test]
+fn long_ranges_agree_and_threads_change_nothing() {
+    for rule in rules() {
+        let (want, finite) = long_step(&Reference, rule, None);
+        assert!(finite);
+        let (one, _) = long_step(&numerics::cpu(1), rule, None);
+        for (got, want) in one.iter().zip(&want) {
+            assert_close(&format!("{rule:?}"), got, want, 1e-6);
+            assert_eq!(got[9_001..9_016], want[9_001..9_016], "{rule:?}: what lies between the stretches");
+        }
+        assert_ne!(one[0], noise(LONG, 1, 1.0), "{rule:?}");
+        for threads in [2, 3] {
+            assert_eq!(long_step(&numerics::cpu(threads), rule, None).0, one, "{rule:?}, {threads} threads");
+        }
+    }
+}
+
+fn check_not_finite<B: Backend>(backend: &B) {
+    for rule in rules() {
+        let name = backend.describe();
+        assert!(!long_step(backend, rule, Some(f32::NAN)).1, "{rule:?} on {name}: NaN");
+        assert!(!long_step(backend, rule, Some(f32::INFINITY)).1, "{rule:?} on {name}: infinity");
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_found_by_every_rule() {
+    // a GPU tells it with its next sums: tests/cuda/backend.rs
+    check_not_finite(&Reference);
+    check_not_finite(&numerics::cpu(1));
+    check_not_finite(&numerics::cpu(2));
+}
+
+/// The rates of a step over two chunks of tensors of many lengths, an empty one among them.
+fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
+    let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts };
+    let long = vec![normed(0..16, true), normed(16..16, true), normed(32..12_345, false), normed(12_352..LONG, true)];
+    let norms = Norms { tensors: vec![long, vec![normed(0..100, true)]], limit };
+    let arena =
+        |salt| Arena { chunks: vec![buffer(backend, &noise(LONG, salt, 3.0)), buffer(backend, &noise(100, 9, 1.0))] };
+    let update = Update { rule: Rule::Lars { momentum: 0.9, eta: 0.1, larc: true }, lr: 0.04 };
+    let mut to = buffer(backend, &[7.0; rates::FIRST + 5]);
+    backend.begin_update(&update, 0.0).unwrap();
+    backend.rates(&norms, &update, &arena(5), &arena(6), &mut to).unwrap();
+    let mut values = vec![0.0; to.len()];
+    to.read(0, &mut values).unwrap();
+    values
+}
+
+#[test]
+fn rates_have_the_same_bits_on_any_threads() {
+    for limit in [None, Some(2.0), Some(1e9)] {
+        let (want, one) = (rates_of(&Reference, limit), rates_of(&numerics::cpu(1), limit));
+        assert_eq!((want[rates::GRADIENT] < 1.0, want[rates::NORM] > 10.0), (limit == Some(2.0), true), "{limit:?}");
+        assert_eq!([rates::PLAIN, rates::FIRST + 1, rates::FIRST + 2].map(|i| want[i]), [1.0; 3], "{limit:?}");
+        assert_close(&format!("{limit:?}"), &one, &want, 1e-6);
+        for threads in [2, 3] {
+            assert_eq!(rates_of(&numerics::cpu(threads), limit), one, "{limit:?}, {threads} threads");
+        }
+    }
+}
+
+/// Both ways of clipping keep a NaN, or it would pass unseen.
+#[test]
+fn clipping_keeps_nan() {
+    let file: Golden = golden("optim.json");
+    for key in ["clip_norm", "clip_value"] {
+        for spoil in [f32::NAN, f32::INFINITY] {
+            let mut graph = graph(numerics::cpu(1), &file);
+            let mut spec = OptimizerSpec::sgd(0.9, false, 0.0);
+            (spec.clip_norm, spec.clip_value) = if key == "clip_norm" { (Some(1.0), None) } else { (None, Some(1.0)) };
+            let mut optimizer = optimizer(&graph, &spec);
+            set_gradients(&mut graph, |i| vec![spoil; graph_len(&file, i)]);
+            let finite = optimizer.step(&mut graph, 0.1, None).unwrap().finite;
+            // an infinite element is a large one, which limits by value are there for
+            assert_eq!(finite, key == "clip_value" && spoil.is_infinite(), "{key}, {spoil}");
+        }
+    }
+}
+
+/// From the third step on replays do what the recorded step did: a rate, a correction or a weight that had become a part of it would
+/// show.
+#[test]
+fn a_card_takes_the_same_steps() {
+    let open = || numerics::cuda(Precision::F32);
+    let file: Golden = golden("optim.json");
+    for run in &file.runs {
+        let Some(cuda) = open() else { return };
+        check_run(cuda, &file, run);
+    }
+    for wanted in &file.emas {
+        let Some(cuda) = open() else { return };
+        check_averages(cuda, &file, wanted);
+    }
+    for limit in [None, Some(2.0), Some(1e9)] {
+        let Some(cuda) = open() else { return };
+        assert_close(&format!("{limit:?}"), &rates_of(&cuda, limit), &rates_of(&Reference, limit), 1e-6);
+    }
+}
+
+fn graph_len(file: &Golden, index: usize) -> usize {
+    file.sizes[["a", "b"][index]]
+}
+
+/// The specs of `golden/optim.json` on a network whose blocked weights have padding: there all stays zero.
+#[test]
+fn padding_stays_zero() {
+    let file: Golden = golden("optim.json");
+    let mut net = NetSpec::new("padded", Shape::image(3, 4, 4));
+    let x = net.add("conv1", Op::Conv(Conv::new(5, 3).pad(1).bias(0.0)), net.image());
+    let x = net.add("conv2", Op::Conv(Conv::new(3, 3).pad(1)), x);
+    net.add("fc", Op::Linear(Linear::new(2)), x);
+    for run in &file.runs {
+        let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+        let mut graph = Graph::new(numerics::cpu(1), net.clone(), 1, purpose, 1).unwrap();
+        let sizes: Vec<usize> = graph.params().iter().map(|p| p.spec.elems()).collect();
+        let (elems, memory) = (sizes.iter().sum::<usize>(), graph.layout().chunks.iter().sum::<usize>());
+        assert!(memory > elems + 50, "{memory} elements for {elems}: no padding, nothing to test");
+        let mut optimizer = optimizer(&graph, &run.optimizer);
+        for step in 0..3 {
+            set_gradients(&mut graph, |i| noise(sizes[i], 10 * step + i as u64, 1.0));
+            optimizer.step(&mut graph, 0.1, None).unwrap();
+        }
+        let slots = optimizer.slots();
+        for (name, arena) in slots.chain([("the parameters", graph.weights())]) {
+            let values: Vec<f32> = arena.chunks.iter().flat_map(|c| c.host().unwrap().to_vec()).collect();
+            let nonzero = |values: &[f32]| values.iter().filter(|v| **v != 0.0).count();
+            assert!(values.iter().all(|v| v.is_finite()), "{} of {}", name, run.name);
+            assert_eq!(nonzero(&values), nonzero(&all(&graph, arena)), "{} of {}", name, run.name);
+        }
+    }
+}
+
+/// Slots and step count, written into a new optimizer, continue as the old one does.
+#[test]
+fn a_restored_optimizer_goes_on_alike() {
+    let file: Golden = golden("optim.json");
+    for run in &file.runs {
+        let mut graph = graph(numerics::cpu(1), &file);
+        let mut first = optimizer(&graph, &run.optimizer);
+        let go = |optimizer: &mut Optimizer<_>, graph: &mut Graph<_>, steps: std::ops::Range<usize>| {
+            for t in steps {
+                set_gradients(graph, |i| values(&file, &file.gradients[t], i));
+                optimizer.step(graph, file.lrs[t], None).unwrap();
+            }
+        };
+        go(&mut first, &mut graph, 0..5);
+        let plain: Vec<Vec<Vec<f32>>> =
+            first.slots().map(|(_, slot)| (0..2).map(|i| graph.unpack(i, slot).unwrap()).collect()).collect();
+        let mut second = optimizer(&graph, &run.optimizer);
+        second.set_steps(first.steps());
+        for ((_, slot), plain) in second.slots_mut().zip(&plain) {
+            plain.iter().enumerate().for_each(|(i, values)| graph.pack(i, values, slot).unwrap());
+        }
+        let start: Vec<Vec<f32>> = (0..2).map(|i| graph.param(i).unwrap()).collect();
+        go(&mut first, &mut graph, 5..10);
+        let want = all(&graph, graph.weights());
+        start.iter().enumerate().for_each(|(i, values)| graph.set_param(i, values).unwrap());
+        go(&mut second, &mut graph, 5..10);
+        assert_eq!(all(&graph, graph.weights()), want, "{}", run.name);
+    }
+}
+
+#[test]
+fn the_catalogue_is_what_recipes_may_name() {
+    let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
+    assert_eq!(names, keys::OPTIMIZERS);
+    for key in CATALOGUE.iter().flat_map(|entry| entry.keys) {
+        assert!(keys::find(&format!("optimizer.{key}")).is_some(), "{key}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Training on a device that the host cannot look into and that is late with everything: the same bits as on one that is neither,
+//! step by step and through whole runs under `mpirun`.
+
+use crate::support::numerics::noise;
+use crate::support::remote::Remote;
+use trireme::backend::op::{Conv, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Buffer, Input, LossSums};
+use trireme::nn::{Batch, Gather, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::optim::{Ema, Optimizer, Policy, sgd::Sgd};
+
+const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
+const CLASSES: usize = 5;
+
+/// A residual block, batch normalisation, dropout, three chunks of gradients and more.
+fn net() -> NetSpec {
+    let mut net = NetSpec::new("late", IMAGE);
+    let x = net.add("conv1", Op::Conv(Conv::new(4, 3).pad(1)), net.image());
+    let trunk = net.add("bn1", Op::Norm(Norm::new().relu()), x);
+    let x = net.add("conv2", Op::Conv(Conv::new(8, 3).stride(2).pad(1)), trunk);
+    let skip = net.add("short", Op::Shortcut(Shortcut { out_channels: 8, stride: 2 }), trunk);
+    let x = net.join("bn2", Op::Norm(Norm::new().relu().residual()), &[x, skip]);
+    let x = net.add("pool", Op::Pool(Pool::new(PoolKind::Avg, 3, 3)), x);
+    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("drop", Op::Dropout(0.25), x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+/// Rows of step `step`, with labels and ids.
+struct Rows {
+    images: Vec<f32>,
+    labels: Vec<u32>,
+    ids: Vec<u64>,
+}
+
+impl Rows {
+    fn new(step: u64, worker: u64, n: usize) -> Self {
+        let seed = 100 * step + worker;
+        let labels = (0..n as u32).map(|i| (i * 3 + step as u32) % CLASSES as u32).collect();
+        Self { images: noise(n * IMAGE.elems(), seed, 1.0), labels, ids: (seed..seed + n as u64).collect() }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch { images: Input::Values(&self.images), labels: &self.labels, ids: &self.ids, epoch: 2 }
+    }
+}
+
+/// What training tells, and what it leaves.
+#[derive(Debug, PartialEq)]
+struct Course {
+    sums: Vec<LossSums>,
+    handed: Vec<Vec<usize>>,
+    weights: Vec<Vec<f32>>,
+    averages: Vec<Vec<f32>>,
+    statistics: Vec<f64>,
+}
+
+/// Nine steps of `workers` workers; chunks go to another thread and back, as to the one that owns MPI, and are changed there.
+fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Graph<B>) {
+    let mut graph = Graph::new(backend, net(), 4, Purpose::Train { chunk_bytes: 200 }, 3).unwrap();
+    graph.prepare_accumulation(0..workers, gather).unwrap();
+    let policy = Policy {
+        decay: |_: &str, _: &[usize]| 1e-3,
+        adapt: |_: &str, _: &[usize]| false,
+        clip_norm: Some(0.5),
+        clip_value: None,
+    };
+    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: true }), policy).unwrap();
+    let mut ema = Ema::new(&graph, 0.9).unwrap();
+    let (mut sums, mut handed) = (Vec::new(), Vec::new());
+    let mut statistics = vec![0.0; graph.running().len()];
+    for step in 0..9 {
+        let mut chunks = Vec::new();
+        for worker in 0..workers {
+            // a short last batch now and then, and once none at all
+            let rows = if step % 4 == 3 { 3 - (worker + 2) % 4 } else { 4 };
+            let rows = Rows::new(step, worker as u64, rows);
+            let turn = Turn { worker, last: worker + 1 == workers };
+            let loss = Loss { smoothing: 0.1, scale: 1.0 / (4.0 + step as f32) };
+            let mut ready = |chunk: usize, mut all: Vec<B::Buf>| {
+                all.iter_mut().for_each(|buffer| buffer.fetch().unwrap());
+                chunks.push((chunk, all));
+                Ok::<(), trireme::backend::Error>(())
+            };
+            graph.start(rows.batch(), loss, turn, Some(&mut ready)).unwrap();
+            sums.push(graph.sums().unwrap());
+            graph.pool_statistics(&mut statistics, &mut [0.0; 2]);
+        }
+        handed.push(chunks.iter().map(|(chunk, all)| 10 * chunk + all.len()).collect());
+        let changed = std::thread::spawn(move || {
+            for (_, all) in &mut chunks {
+                let earlier: Vec<Vec<f32>> = all.iter_mut().map(|b| b.staged().unwrap().to_vec()).collect();
+                let last = all.last_mut().unwrap();
+                let sum = |i: usize| earlier.iter().map(|values| values[i]).sum::<f32>() * 0.5;
+                last.staged().unwrap().iter_mut().enumerate().for_each(|(i, value)| *value = sum(i));
+                last.unstage().unwrap();
+            }
+            chunks
+        });
+        changed.join().unwrap().into_iter().for_each(|(chunk, all)| graph.put(chunk, all));
+        assert!(optimizer.step(&mut graph, 0.05 / (1.0 + step as f64), Some(&mut ema)).unwrap().finite);
+        ema.update_running(graph.running(), step + 1);
+        graph.running_mut().iter_mut().for_each(|value| *value += 0.01);
+        if step % 3 == 0 {
+            let rows = Rows::new(1000, 0, 4);
+            sums.push(graph.evaluate(rows.batch(), 0.0).unwrap());
+            sums.push(ema.with(&mut graph, |graph| graph.evaluate(rows.batch(), 0.0)).unwrap());
+        }
+    }
+    let all = |f: &dyn Fn(usize) -> Vec<f32>| (0..graph.params().len()).map(f).collect();
+    let weights = all(&|i| graph.param(i).unwrap());
+    let averages = all(&|i| graph.unpack(i, &ema.weights).unwrap());
+    (Course { sums, handed, weights, averages, statistics }, graph)
+}
+
+#[test]
+fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
+    for (workers, gather) in [(1, Gather::Summed), (3, Gather::Summed), (3, Gather::Apart)] {
+        let (expected, _) = course(Reference, workers, gather);
+        let (got, graph) = course(Remote::new(), workers, gather);
+        assert_eq!(got, expected, "{workers} workers, {gather:?}");
+        assert!(expected.sums.iter().all(|sums| sums.loss.is_finite()));
+        let replayed = graph.backend().replayed();
+        assert!(replayed >= 5, "only {replayed} passes of {workers} workers were replayed");
+    }
+}
+
+/// The host learns of a parameter that is not finite with the sums of the pass after the update.
+#[test]
+fn an_update_that_breaks_is_seen_in_the_next_loss() {
+    let mut graph = Graph::new(Remote::new(), net(), 4, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
+    let policy = Policy {
+        decay: |_: &str, _: &[usize]| 0.0,
+        adapt: |_: &str, _: &[usize]| false,
+        clip_norm: None,
+        clip_value: None,
+    };
+    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.0, nesterov: false }), policy).unwrap();
+    let rows = Rows::new(0, 0, 4);
+    let loss = Loss { smoothing: 0.0, scale: 0.25 };
+    assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_finite());
+    assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "it is too early to know");
+    assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_nan());
+}

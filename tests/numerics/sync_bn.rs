@@ -1,0 +1,247 @@
+//! Batch normalisation over the whole batch: a batch that lies on several ranks against one rank that has all of it. Ranks are
+//! threads here, which sum through shared memory; the last tests run the real binary under `mpirun`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Barrier, Mutex};
+
+use crate::support::images::THINGS;
+use crate::support::numerics::{assert_close, cpu, magnitude, noise};
+use crate::support::program::{Ended, PATIENCE, start};
+use crate::support::setting::Setting;
+use trireme::backend::op::{Conv, Linear, Norm, Op, Shape, Shortcut};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Across, Backend, Error, Input};
+use trireme::checkpoint::ModelFile;
+use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+
+const IMAGE: Shape = Shape::image(3, 7, 6);
+const CLASSES: usize = 5;
+
+/// Where the ranks of a test meet.
+struct Meeting {
+    sums: Mutex<Vec<f64>>,
+    barrier: Barrier,
+}
+
+impl Meeting {
+    fn new(ranks: usize) -> Arc<Self> {
+        Arc::new(Self { sums: Mutex::default(), barrier: Barrier::new(ranks) })
+    }
+}
+
+struct Rank(Arc<Meeting>);
+
+impl Across for Rank {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        let Meeting { sums, barrier } = self.0.as_ref();
+        if barrier.wait().is_leader() {
+            sums.lock().unwrap().clear();
+        }
+        barrier.wait();
+        {
+            let mut sums = sums.lock().unwrap();
+            if sums.is_empty() {
+                sums.resize(values.len(), 0.0);
+            }
+            assert_eq!(sums.len(), values.len(), "ranks sum different things");
+            sums.iter_mut().zip(values.iter()).for_each(|(sum, v)| *sum += v);
+        }
+        barrier.wait();
+        values.copy_from_slice(&sums.lock().unwrap());
+        Ok(())
+    }
+}
+
+/// Every form of the layer: with and without ReLU, with a residual, with a second gradient; channels that fill no block.
+fn net() -> NetSpec {
+    let mut net = NetSpec::new("norms", IMAGE);
+    let conv = |c, stride| Op::Conv(Conv::new(c, 3).pad(1).stride(stride));
+    let x = net.add("c1", conv(6, 1), net.image());
+    let n1 = net.add("n1", Op::Norm(Norm::new().relu()), x);
+    let x = net.add("c2", conv(12, 2), n1);
+    let x = net.add("n2", Op::Norm(Norm::new()), x);
+    let shortcut = net.add("s", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
+    let x = net.add("c3", conv(12, 1), x);
+    let x = net.join("n3", Op::Norm(Norm::new().relu().residual()), &[x, shortcut]);
+    let x = net.add("flatten", Op::Flatten, x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+struct Rows {
+    images: Vec<f32>,
+    labels: Vec<u32>,
+    ids: Vec<u64>,
+}
+
+impl Rows {
+    /// Far from zero, so that offsets matter.
+    fn new(n: usize) -> Self {
+        let images = noise(n * IMAGE.elems(), 1, 1.0).into_iter().map(|v| v + 3.0).collect();
+        Self { images, labels: (0..n as u32).map(|i| i * 3 % 5).collect(), ids: (500..500 + n as u64).collect() }
+    }
+
+    fn part(&self, rows: Range<usize>) -> Batch<'_> {
+        let images = Input::Values(&self.images[rows.start * IMAGE.elems()..rows.end * IMAGE.elems()]);
+        Batch { images, labels: &self.labels[rows.clone()], ids: &self.ids[rows], epoch: 3 }
+    }
+}
+
+/// What a rank has after one step.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    loss: f64,
+    scores: Vec<f32>,
+    gradients: Vec<Vec<f32>>,
+    statistics: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, meeting: Option<Arc<Meeting>>) -> Outcome {
+    // small chunks, handed over as they are finished, as with overlap
+    let purpose = Purpose::Train { chunk_bytes: 64 };
+    let mut graph = Graph::new(backend, net(), rows.labels.len(), purpose, 7).unwrap_or_else(|e| panic!("{e}"));
+    if let Some(meeting) = meeting {
+        graph.normalise_across(Box::new(Rank(meeting)));
+    }
+    let loss = Loss { smoothing: 0.1, scale: 1.0 / rows.labels.len() as f32 };
+    let mut chunks = Vec::new();
+    let mut keep = |chunk, gradients| {
+        chunks.push((chunk, gradients));
+        Ok::<(), Error>(())
+    };
+    let empty = part.is_empty();
+    let sums = graph.train(rows.part(part), loss, Turn::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
+    assert!(chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()), "every chunk once, in order");
+    chunks.into_iter().for_each(|(chunk, gradients)| graph.put(chunk, gradients));
+    let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
+    if !empty {
+        graph.pool_statistics(&mut statistics, &mut counts);
+    }
+    Outcome {
+        loss: sums.loss,
+        scores: if empty { Vec::new() } else { graph.output(net().nodes.len()).unwrap() },
+        gradients: (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect(),
+        statistics,
+        counts,
+    }
+}
+
+fn add(to: &mut [f64], from: &[f64]) {
+    to.iter_mut().zip(from).for_each(|(a, b)| *a += b);
+}
+
+fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
+    let rows = Rows::new(9);
+    let whole = step(backend(), &rows, 0..9, None);
+    let alone = step(backend(), &rows, 0..4, None);
+    assert!((alone.scores[0] - whole.scores[0]).abs() > 1e-3, "{name}: the statistics of a part must tell");
+    for shares in [vec![0..9, 9..9], vec![0..4, 4..9], vec![0..1, 1..1, 1..7, 7..9], vec![0..0, 0..9]] {
+        let meeting = Meeting::new(shares.len());
+        let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+            let start = |part: &Range<usize>| {
+                let (part, meeting, rows, backend) = (part.clone(), meeting.clone(), &rows, &backend);
+                scope.spawn(move || step(backend(), rows, part, Some(meeting)))
+            };
+            let ranks: Vec<_> = shares.iter().map(start).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        let what = format!("{name}, {shares:?}");
+        let scores: Vec<f32> = outcomes.iter().flat_map(|o| o.scores.clone()).collect();
+        assert_close(&format!("{what}: scores"), &scores, &whole.scores, 1e-5 * magnitude(&whole.scores));
+        let loss: f64 = outcomes.iter().map(|o| o.loss).sum();
+        assert!((loss / whole.loss - 1.0).abs() < 1e-5, "{what}: loss {loss}, expected {}", whole.loss);
+        for (i, want) in whole.gradients.iter().enumerate() {
+            let mut got = vec![0.0; want.len()];
+            outcomes.iter().for_each(|o| got.iter_mut().zip(&o.gradients[i]).for_each(|(a, b)| *a += b));
+            assert_close(&format!("{what}: gradient {i}"), &got, want, 1e-5 * magnitude(want) + 1e-7);
+        }
+        let (mut statistics, mut counts) = (vec![0.0; whole.statistics.len()], vec![0.0; whole.counts.len()]);
+        for outcome in &outcomes {
+            add(&mut statistics, &outcome.statistics);
+            add(&mut counts, &outcome.counts);
+        }
+        assert_eq!(counts, whole.counts, "{what}: values a channel");
+        let single: Vec<f32> = statistics.iter().map(|v| *v as f32).collect();
+        assert_close(&format!("{what}: statistics"), &single, &whole.statistics, 1e-5 * magnitude(&whole.statistics));
+    }
+}
+
+#[test]
+fn ranks_with_parts_of_a_batch_are_one_rank_with_all_of_it() {
+    check(|| Reference, "reference");
+    check(|| cpu(1), "cpu, 1 thread");
+    check(|| cpu(2), "cpu, 2 threads");
+}
+
+/// 83 images in batches of 16: the last has 3, so that of 4 ranks one has none.
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 16
+sync_bn = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+nesterov = true
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.0002
+
+[augment]
+train = ["pad_crop(4)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+bucket_mb = 0.1
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, THINGS, [83, 21])
+}
+
+fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Ended {
+    start(setting.command(name, ranks, &[&["--threads", "1"], more].concat())).wait(PATIENCE)
+}
+
+fn tensors(setting: &Setting, out: &str) -> BTreeMap<String, Vec<f32>> {
+    let model = ModelFile::read(&setting.folder.path().join(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
+    let named =
+        model.layers.into_iter().flat_map(|l| l.tensors.into_iter().map(move |t| (format!("{}.{}", l.name, t.0), t.2)));
+    named.collect()
+}
+
+#[test]
+fn two_and_four_ranks_train_as_one_rank_with_the_whole_batch() {
+    let setting = setting();
+    train(&setting, "1", 1, &[]).succeeded();
+    for (ranks, overlap) in [(2, "false"), (2, "true"), (4, "true")] {
+        let what = format!("{ranks} ranks, overlap {overlap}");
+        let out = format!("{ranks}-{overlap}");
+        train(&setting, &out, ranks, &["--set", &format!("reduce.overlap={overlap}")]).succeeded();
+        let (got, want) = (setting.losses(&out), setting.losses("1"));
+        assert_eq!((got.len(), want.len()), (6, 6), "{what}");
+        for (step, (g, w)) in got.iter().zip(&want).enumerate() {
+            assert!((g / w - 1.0).abs() < 1e-5, "{what}, loss of step {step}: expected {w}, got {g}");
+        }
+        for (name, want) in tensors(&setting, "1") {
+            assert_close(
+                &format!("{what}: {name}"),
+                &tensors(&setting, &out)[&name],
+                &want,
+                1e-5 * magnitude(&want).max(1.0),
+            );
+        }
+    }
+}
+
+#[test]
+fn several_workers_a_rank_are_refused() {
+    train(&setting(), "refused", 2, &["--set", "workers=4"]).failed(2, &["sync_bn", "4 workers on 2 ranks"]);
+}

@@ -1,0 +1,244 @@
+//! Model files on a real disk: what is written comes back, equal models make equal files, and nothing that stands in a
+//! file can do more than make an error.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use loaders::random::philox4x32;
+use trireme::checkpoint::{Error, LayerKind, LayerWeights, ModelFile, Progress, Scale, StateFile, Sums};
+
+/// A folder of its own, gone in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("trireme-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn count(&self) -> usize {
+        std::fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
+    let length: usize = shape.iter().product();
+    // Any bits at all, NaNs too, must come back as they went; NaN is not equal to itself, so none here.
+    let values = (0..length as u32).map(|i| f32::from_bits(philox4x32([i, 0, 0, 0], [7, 7])[0] & 0xbfff_ffff));
+    (name.into(), shape.to_vec(), values.collect())
+}
+
+fn layer(name: &str, kind: LayerKind, tensors: &[(&str, &[usize])]) -> LayerWeights {
+    let tensors = tensors.iter().map(|(name, shape)| tensor(name, shape)).collect();
+    LayerWeights { name: name.into(), kind, tensors }
+}
+
+fn model() -> ModelFile {
+    let norm: [(&str, &[usize]); 4] = [("weight", &[4]), ("bias", &[4]), ("running_mean", &[4]), ("running_var", &[4])];
+    let flat = LayerKind::Linear { flatten: Some([4, 2, 3]) };
+    ModelFile {
+        network: "small".into(),
+        input: [3, 8, 12],
+        image: [3, 12, 12],
+        classes: ["T-shirt/top", "Größe", ""].map(String::from).to_vec(),
+        preprocess: vec!["center_crop(8)".into(), "normalize".into()],
+        mean: vec![0.4914, 0.4822, 0.1 + 0.2],
+        std: vec![0.2470, 0.2435, f64::MIN_POSITIVE],
+        recipe: "model = \"small\"\n# ümlaut\n".repeat(4_000),
+        scores: BTreeMap::from([("validation/top1".into(), 0.913), ("test.loss".into(), 0.25)]),
+        epoch: 3,
+        step: 2_814,
+        layers: vec![
+            layer("layer1.0.conv1", LayerKind::Conv, &[("weight", &[4, 3, 3, 5]), ("bias", &[4])]),
+            layer("layer1.0.bn1", LayerKind::Norm, &norm),
+            layer("fc1", flat, &[("weight", &[5, 24]), ("bias", &[5])]),
+            layer("fc2", LayerKind::Linear { flatten: None }, &[("weight", &[3, 5]), ("bias", &[3])]),
+        ],
+        ema: vec![layer("fc1", flat, &[("weight", &[7, 24])]), layer("layer1.0.bn1", LayerKind::Norm, &norm)],
+    }
+}
+
+#[test]
+fn how_far_a_run_is_comes_back() {
+    let folder = Folder::new("state");
+    let path = folder.file("step-00002814.h5");
+    // a large network's choices are more than the 64 KB of HDF5's first attributes
+    let algorithms = "a card, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
+    let scale = Scale { scale: 2f32.powi(-10), good: 1_999, lost: 70_000 };
+    let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11 };
+    let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
+    let on_a_card =
+        Progress { loss_scale: Some(scale), algorithms, epoch_sums: sums, score: Some(sums), ..begun.clone() };
+    for progress in [begun, on_a_card] {
+        let model = ModelFile { scores: BTreeMap::new(), ..model() };
+        let slots = vec![("momentum_buffer".into(), vec![tensor("fc2.weight", &[3, 5])])];
+        let state = StateFile { model, slots, residuals: Vec::new(), progress };
+        state.write(&path).unwrap();
+        let back = StateFile::read(&path).unwrap();
+        assert_eq!((back.progress, back.slots), (state.progress, state.slots));
+    }
+}
+
+#[test]
+fn what_is_written_comes_back() {
+    let folder = Folder::new("back");
+    let path = folder.file("model.h5");
+    let mut model = model();
+    model.write(&path).unwrap();
+    assert_eq!(ModelFile::read(&path).unwrap(), model);
+    assert_eq!(folder.count(), 1, "only the model is left");
+    // Over an old file, with everything empty that may be.
+    model.classes.clear();
+    model.preprocess.clear();
+    model.mean.clear();
+    model.scores.clear();
+    model.recipe.clear();
+    model.layers.clear();
+    model.ema.clear();
+    model.write(&path).unwrap();
+    assert_eq!(ModelFile::read(&path).unwrap(), model);
+}
+
+#[test]
+fn every_bit_pattern_comes_back() {
+    let folder = Folder::new("bits");
+    let path = folder.file("model.h5");
+    let patterns = [0x7fc0_0001u32, 0xff80_0000, 0x8000_0000, 1, 0x7f80_0001];
+    let mut model = model();
+    model.layers[0].tensors[1] = ("bias".into(), vec![5], patterns.map(f32::from_bits).to_vec());
+    model.write(&path).unwrap();
+    let read = ModelFile::read(&path).unwrap();
+    let bits: Vec<u32> = read.layers[0].tensors[1].2.iter().map(|v| v.to_bits()).collect();
+    assert_eq!(bits, patterns);
+}
+
+#[test]
+fn many_classes_and_long_recipes_fit() {
+    let folder = Folder::new("many");
+    let path = folder.file("model.h5");
+    let mut model = model();
+    // ImageNet-21k: beyond the 64 KB of an attribute in HDF5's earliest format.
+    model.classes = (0..21_841).map(|i| format!("class number {i}")).collect();
+    let layer = model.layers[3].clone();
+    model.layers.extend((0..700).map(|i| LayerWeights { name: format!("blocks.{i}.conv"), ..layer.clone() }));
+    model.write(&path).unwrap();
+    assert_eq!(ModelFile::read(&path).unwrap(), model);
+}
+
+#[test]
+fn equal_models_make_equal_bytes() {
+    let folder = Folder::new("equal");
+    let (first, second) = (folder.file("a.h5"), folder.file("b.h5"));
+    model().write(&first).unwrap();
+    // HDF5 counts in seconds: a time in the file would show.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let noise: Vec<Vec<u8>> = (1..2_000).map(|i| vec![0xa5; i]).collect();
+    drop(noise);
+    model().write(&second).unwrap();
+    assert!(std::fs::read(first).unwrap() == std::fs::read(second).unwrap());
+}
+
+#[test]
+fn a_file_cut_short_anywhere_is_an_error() {
+    let folder = Folder::new("cut");
+    let path = folder.file("model.h5");
+    model().write(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let ends = (0..64).chain((64..whole.len()).step_by(997)).chain(whole.len() - 40..whole.len());
+    for end in ends {
+        std::fs::write(&path, &whole[..end]).unwrap();
+        let error = ModelFile::read(&path).expect_err("a file cut short was read");
+        assert!(matches!(error, Error::Foreign { .. } | Error::Unsealed { .. }), "{end}: {error}");
+        assert!(error.to_string().contains("model.h5"), "{error}");
+    }
+}
+
+#[test]
+fn flipped_bytes_are_an_error() {
+    let folder = Folder::new("flip");
+    let path = folder.file("model.h5");
+    model().write(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for round in 0..500 {
+        let [at, bits, ..] = philox4x32([round, 1, 0, 0], [1, 2]);
+        let at = at as usize % whole.len();
+        let mut changed = whole.clone();
+        changed[at] ^= bits as u8 | 1;
+        std::fs::write(&path, changed).unwrap();
+        let error = ModelFile::read(&path).expect_err("a changed file was read").to_string();
+        assert!(error.contains("model.h5"), "byte {at}: {error}");
+    }
+}
+
+#[test]
+fn other_files_are_no_models() {
+    let folder = Folder::new("other");
+    let path = folder.file("model.h5");
+    let missing = ModelFile::read(&path).unwrap_err();
+    assert!(matches!(missing, Error::Io { .. }), "{missing}");
+    for bytes in [&b""[..], b"model = \"resnet20\"\n", &[0; 4_096]] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = ModelFile::read(&path).unwrap_err();
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+        assert!(error.to_string().contains("model.h5") && error.to_string().contains("trireme train"), "{error}");
+    }
+    let folder_as_file = ModelFile::read(&folder.0).unwrap_err();
+    assert!(matches!(folder_as_file, Error::Io { .. }), "{folder_as_file}");
+}
+
+#[test]
+fn what_cannot_be_read_back_is_not_written() {
+    let folder = Folder::new("refused");
+    let path = folder.file("model.h5");
+    let refuse = |change: fn(&mut ModelFile), text: &str| {
+        let mut model = model();
+        change(&mut model);
+        let error = model.write(&path).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+        assert_eq!(folder.count(), 0);
+    };
+    refuse(|m| m.layers[0].name = "a/b".into(), "layer a/b: a name in HDF5");
+    refuse(|m| m.layers[1].name = m.layers[0].name.clone(), "layer layer1.0.conv1: two layers");
+    refuse(|m| m.layers[0].tensors[0].1 = vec![4, 3, 3, 3], "shape [4, 3, 3, 3] has 180 values");
+    refuse(|m| m.layers[2].kind = LayerKind::Linear { flatten: Some([4, 2, 2]) }, "24 inputs, but 4 x 2 x 2");
+    refuse(|m| m.recipe = "a\0b".into(), "/trireme/recipe");
+}
+
+/// A limit on file sizes stands in for a full disk: both come at a write, with an error code of the system.
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    const PATH: &str = "TRIREME_TEST_MODEL";
+    if let Ok(path) = std::env::var(PATH) {
+        let text = model().write(Path::new(&path)).unwrap_err().to_string();
+        assert!(text.contains("no space left to write") && text.contains("(2108 bytes and more)"), "{text}");
+        return;
+    }
+    let folder = Folder::new("full");
+    let path = folder.file("model.h5");
+    std::fs::write(&path, "the last good model").unwrap();
+    let this = std::env::current_exe().unwrap();
+    // Without the signal that the limit sends the write fails with EFBIG. The unit is 512 or 1,024 bytes.
+    let run = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"])
+        .arg(this)
+        .args(["checkpoint::a_full_disk_leaves_nothing_behind", "--exact", "--nocapture"])
+        .env(PATH, &path)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert_eq!(std::fs::read(&path).unwrap(), b"the last good model");
+    assert_eq!(folder.count(), 1);
+}

@@ -1,0 +1,364 @@
+//! The laws about ranks, held by the real binary under `mpirun`: ranks change how long a run takes, never what it computes;
+//! every sample counts once, in training and in scoring; there is one model, and nothing of the ranks is in it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::support::images::{DIGITS, Images, THINGS};
+use crate::support::program::{Folder, events, files, run};
+use loaders::ImageSpec;
+use serde_json::Value;
+use trireme::checkpoint::ModelFile;
+
+/// Dropout, no batch normalisation.
+const LENET: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 3
+seed = 5
+batch = 8
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.001
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+"#;
+
+/// Batch normalisation, random transforms, a rate that warms up and falls.
+const RESNET: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 3
+seed = 7
+batch = 16
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+nesterov = true
+weight_decay = 1e-4
+
+[schedule]
+kind = "cosine"
+base_lr = 0.001
+warmup_epochs = 0.5
+
+[augment]
+train = ["pad_crop(4)", "flip", "normalize"]
+eval = ["normalize"]
+"#;
+
+/// A recipe and images of the shape that it takes.
+struct Setting {
+    folder: Folder,
+    recipe: String,
+    data: String,
+}
+
+impl Setting {
+    fn new(recipe: &str, spec: ImageSpec, train: u64, test: u64) -> Self {
+        let folder = Folder::new();
+        let data = Images::new(&folder.path().join("data"), spec, train, test).arg();
+        let recipe = folder.write("recipe.toml", recipe);
+        Self { folder, recipe, data }
+    }
+
+    /// Trains with one compute thread a rank and returns OUT.
+    #[track_caller]
+    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> String {
+        let out = self.folder.at(name);
+        let args = ["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
+        run(ranks, &[&args, more].concat()).succeeded();
+        out
+    }
+
+    /// What `trireme eval --json` prints.
+    #[track_caller]
+    fn score(&self, out: &str, ranks: usize) -> String {
+        let args = ["eval", &model_path(out), "--data", &self.data, "--batch", "16", "--threads", "1", "--json"];
+        run(ranks, &args).succeeded().stdout
+    }
+}
+
+fn model_path(out: &str) -> String {
+    Path::new(out).join("model.h5").display().to_string()
+}
+
+fn model(out: &str) -> ModelFile {
+    ModelFile::read(Path::new(&model_path(out))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// All tensors of a model file by name.
+fn tensors(out: &str) -> BTreeMap<String, Vec<f32>> {
+    let layers = model(out).layers.into_iter();
+    let named =
+        layers.flat_map(|layer| layer.tensors.into_iter().map(move |t| (format!("{}.{}", layer.name, t.0), t.2)));
+    named.collect()
+}
+
+#[track_caller]
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[track_caller]
+fn assert_near(what: &str, got: f64, expected: f64, tolerance: f64) {
+    let off = (got - expected).abs() / expected.abs();
+    assert!(
+        off <= tolerance,
+        "{what}: expected {expected}, got {got}, relative difference {off:e} above {tolerance:e}"
+    );
+}
+
+/// The run in `got` computed what the one in `expected` did: the same samples at the same places in every step, losses equal
+/// to rounding, which grows with the steps, and the same scores.
+#[track_caller]
+fn assert_same_run(label: &str, got: &str, expected: &str, steps: usize) {
+    let (lines, reference) = (events(got, "step"), events(expected, "step"));
+    assert_eq!((lines.len(), reference.len()), (steps, steps), "{label}");
+    for (line, other) in lines.iter().zip(&reference) {
+        let step = &line["step"];
+        for exact in ["step", "epoch", "lr", "samples"] {
+            assert_eq!(line[exact], other[exact], "{label}, step {step}: {exact}");
+        }
+        let tolerance = if number(step) <= 10.0 { 1e-5 } else { 1e-3 };
+        assert_near(&format!("{label}, loss of step {step}"), number(&line["loss"]), number(&other["loss"]), tolerance);
+    }
+    let (evals, reference) = (events(got, "eval"), events(expected, "eval"));
+    assert_eq!(evals.len(), reference.len(), "{label}");
+    for (eval, other) in evals.iter().zip(&reference) {
+        for exact in ["split", "top1", "top5", "count", "step", "epoch"] {
+            assert_eq!(eval[exact], other[exact], "{label}: {exact} of {eval}");
+        }
+    }
+}
+
+/// Everything in model.h5 but the numbers that rounding may touch.
+fn contents(out: &str) -> impl PartialEq + std::fmt::Debug {
+    let m = model(out);
+    let layers: Vec<_> = m.layers.iter().map(|l| (l.name.clone(), shapes(&l.tensors))).collect();
+    let scores: Vec<String> = m.scores.into_keys().collect();
+    let texts = (m.network, m.recipe, m.classes, m.preprocess);
+    (texts, m.input, m.image, m.mean, m.std, m.epoch, m.step, scores, layers)
+}
+
+fn shapes(tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<(String, Vec<usize>)> {
+    tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect()
+}
+
+/// One model, checkpoints (the last step's among them), the log and the recipe; nothing half-written, nothing of other ranks.
+#[track_caller]
+fn assert_one_model(out: &str, steps: u64) {
+    let (checkpoints, others): (Vec<_>, Vec<_>) =
+        files(out).into_iter().partition(|file| file.starts_with("checkpoints/"));
+    assert_eq!(others, ["metrics.jsonl", "model.h5", "recipe.toml"]);
+    let written = events(out, "checkpoint").iter().map(|e| e["step"].as_u64()).collect::<Vec<_>>();
+    assert_eq!(written.last(), Some(&Some(steps)));
+    let written: Vec<_> = written.iter().flatten().map(|step| format!("checkpoints/step-{step:08}.h5")).collect();
+    assert_eq!(checkpoints, written);
+    assert_eq!((events(out, "start").len(), events(out, "end").len()), (1, 1));
+}
+
+/// 60 steps with as many ranks as asked for, each against one rank; the runs' folders.
+#[track_caller]
+fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String> {
+    let one = setting.train("1", 1, &["--max-steps", "60"]);
+    let mut outs = vec![one.clone()];
+    for &n in ranks {
+        let out = setting.train(&n.to_string(), n, &["--max-steps", "60"]);
+        assert_same_run(&format!("{n} ranks"), &out, &one, 60);
+        assert_eq!(contents(&out), contents(&one), "{n} ranks");
+        outs.push(out);
+    }
+    for (out, ranks) in outs.iter().zip([&[1], ranks].concat()) {
+        assert_eq!(events(out, "start")[0]["ranks"], ranks);
+        assert_one_model(out, 60);
+        let recipe = |out: &str| std::fs::read_to_string(Path::new(out).join("recipe.toml")).unwrap();
+        assert_eq!(recipe(out), recipe(&one));
+    }
+    outs
+}
+
+/// 203 images in batches of 8 and 4 workers: the last batch of an epoch has 3, so one worker has none.
+#[test]
+fn ranks_change_nothing_without_batch_norm() {
+    let setting = Setting::new(LENET, DIGITS, 203, 67);
+    let outs = assert_ranks_change_nothing(&setting, &[2, 3, 4]);
+    let losses: Vec<f64> = events(&outs[0], "step").iter().map(|line| number(&line["loss"])).collect();
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!(mean(&losses[50..]) < 0.7 * mean(&losses[..10]), "nothing was learnt: {losses:?}");
+}
+
+/// 331 images in batches of 16: the last one of an epoch has 11.
+#[test]
+fn ranks_change_nothing_with_batch_norm_and_random_transforms() {
+    let setting = Setting::new(RESNET, THINGS, 331, 67);
+    assert_ranks_change_nothing(&setting, &[2, 3, 4]);
+}
+
+/// 5 workers on 2 and 3 ranks, a batch of 11, a short batch of 2 for them.
+#[test]
+fn workers_are_shared_unevenly_where_they_must() {
+    let recipe = LENET.replace("workers = 4", "workers = 5").replace("batch = 8", "batch = 11");
+    let setting = Setting::new(&recipe, DIGITS, 57, 23);
+    let more = ["--max-steps", "10"];
+    let one = setting.train("1", 1, &more);
+    for n in [2, 3, 5] {
+        let out = setting.train(&n.to_string(), n, &more);
+        assert_same_run(&format!("{n} ranks"), &out, &one, 10);
+        assert_eq!(contents(&out), contents(&one), "{n} ranks");
+    }
+}
+
+/// Without batch normalisation a step's gradient is that of its whole batch, however it was divided: two workers on two ranks
+/// against one worker with all of it.
+#[test]
+fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
+    let plain = LENET.replace("momentum = 0.9", "momentum = 0.0").replace("weight_decay = 1e-4", "weight_decay = 0.0");
+    let recipe = plain.replace("batch = 8", "batch = 16");
+    let setting = Setting::new(&recipe, DIGITS, 64, 8);
+    let step = |name: &str, ranks, workers: &str, lr: &str| {
+        let out = setting.train(name, ranks, &["--max-steps", "1", "--set", workers, "--set", lr]);
+        tensors(&out)
+    };
+    let start = step("start", 1, "workers=1", "schedule.base_lr=0");
+    let one = step("one", 1, "workers=1", "schedule.base_lr=1");
+    let two = step("two", 2, "workers=2", "schedule.base_lr=1");
+    let (mut largest, mut off) = (0f32, 0f32);
+    for (name, before) in &start {
+        let gradient = |after: &BTreeMap<String, Vec<f32>>| -> Vec<f32> {
+            before.iter().zip(&after[name]).map(|(a, b)| a - b).collect()
+        };
+        let (one, two) = (gradient(&one), gradient(&two));
+        let length = one.iter().map(|g| g.abs()).fold(0.0, f32::max);
+        let apart = one.iter().zip(&two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(length > 0.0, "{name} has no gradient");
+        println!("{name}: largest gradient {length:e}, apart {apart:e}, relative {:e}", apart / length);
+        largest = largest.max(length);
+        off = off.max(apart / length.max(1.0));
+    }
+    assert!(off <= 1e-6, "gradients differ by {off:e}; the largest is {largest:e}");
+}
+
+/// Each number of ranks prints the same bytes, and they are the score that training ended with.
+#[test]
+fn every_number_of_ranks_prints_the_same_score() {
+    let setting = Setting::new(LENET, DIGITS, 120, 131);
+    let out = setting.train("out", 2, &["--max-steps", "12"]);
+    let one = setting.score(&out, 0);
+    for ranks in 1..=3 {
+        assert_eq!(setting.score(&out, ranks), one, "{ranks} ranks");
+    }
+    let score: Value = serde_json::from_str(&one).unwrap_or_else(|e| panic!("{e}: {one}"));
+    let evals = events(&out, "eval");
+    let last = evals.last().expect("training scores its model");
+    for exact in ["split", "top1", "top5", "count"] {
+        assert_eq!(score[exact], last[exact], "{exact}");
+    }
+    assert_eq!(score["count"], 131);
+    assert_near("loss", number(&score["loss"]), number(&last["loss"]), 1e-6);
+    for (name, value) in model(&out).scores {
+        let key = name.strip_prefix("test/").unwrap_or_else(|| panic!("a score of the test split, not {name}"));
+        assert_eq!(value, number(&last[key]), "{name}");
+    }
+}
+
+/// The shares of the batch are then fixed for good: later runs on any ranks read them from OUT/recipe.toml and model.h5.
+#[test]
+fn a_recipe_silent_about_workers_takes_the_ranks() {
+    let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, 40, 9);
+    let out = setting.train("3", 3, &["--max-steps", "2"]);
+    let resolved = std::fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap();
+    assert!(resolved.lines().any(|line| line == "workers = 3"), "{resolved}");
+    assert!(model(&out).recipe.lines().any(|line| line == "workers = 3"));
+    assert_eq!(events(&out, "start")[0]["workers"], 3);
+    let resolved = Path::new(&out).join("recipe.toml").display().to_string();
+    let again = setting.folder.at("again");
+    let args = ["train", &resolved, "--data", &setting.data, "--out", &again, "--threads", "1", "--max-steps", "2"];
+    run(2, &args).succeeded();
+    assert_same_run("the resolved recipe on 2 ranks", &again, &out, 2);
+}
+
+/// Trains with 8 workers under a codec of whole numbers on each number of ranks: model.h5 is the same file, and parameters, running
+/// statistics and momentum are the same bits, as are all losses. Three steps an epoch; in the short last one workers have no image.
+#[track_caller]
+fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usize]) {
+    let setting = Setting::new(
+        &recipe.replace("workers = 4", "workers = 8").replace("batch = 8\n", "batch = 16\n"),
+        spec,
+        37,
+        19,
+    );
+    let more: Vec<&str> = codec.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "8"]).collect();
+    let outcome = |n: usize| {
+        let out = setting.train(&n.to_string(), n, &more);
+        let steps = events(&out, "step").into_iter().map(|line| (line["loss"].clone(), line["samples"].clone()));
+        let digest = events(&out, "end")[0]["digest"].as_str().map(String::from).expect("a digest");
+        (std::fs::read(model_path(&out)).unwrap(), digest, steps.collect::<Vec<_>>())
+    };
+    let (file, digest, steps) = outcome(ranks[0]);
+    assert_eq!((digest.len(), steps.len()), (26, 8), "{digest}");
+    for &n in &ranks[1..] {
+        let (other_file, other_digest, other_steps) = outcome(n);
+        assert_eq!(other_digest, digest, "{codec:?} on {n} ranks");
+        assert_eq!(other_steps, steps, "{codec:?} on {n} ranks");
+        assert!(other_file == file, "{codec:?} on {n} ranks: model.h5 differs");
+    }
+}
+
+#[test]
+fn exact_gives_the_same_bits_on_any_number_of_ranks() {
+    assert_same_bits(RESNET, THINGS, &["reduce.codec=exact"], &[1, 2, 3, 4, 8]);
+}
+
+#[test]
+fn ternary_gives_the_same_bits_on_any_number_of_ranks() {
+    let small = "reduce.bucket_mb=0.2";
+    assert_same_bits(RESNET, THINGS, &["reduce.codec=ternary", small, "reduce.overlap=true"], &[1, 2, 3, 4, 8]);
+}
+
+#[test]
+fn error_feedback_and_int8_give_the_same_bits_too() {
+    let lenet = LENET.replace("\"lenet\"", "\"lenet-caffe\"");
+    assert_same_bits(&lenet, DIGITS, &["reduce.codec=ternary", "reduce.error_feedback=true"], &[1, 3, 8]);
+    assert_same_bits(&lenet, DIGITS, &["reduce.codec=int8", "reduce.logits=true"], &[1, 3, 8]);
+}
+
+/// bf16 keeps no bits; losses stay near those of float, and the log says what the exchange costs.
+#[test]
+fn bf16_stays_near_float() {
+    let setting = Setting::new(LENET, DIGITS, 203, 19);
+    let float = setting.train("float", 2, &["--max-steps", "12"]);
+    let codec = ["--max-steps", "12", "--set", "reduce.codec=bf16", "--set", "reduce.error_feedback=true"];
+    let bf16 = setting.train("bf16", 2, &codec);
+    for (line, other) in events(&bf16, "step").iter().zip(events(&float, "step")) {
+        assert_near(&format!("loss of step {}", line["step"]), number(&line["loss"]), number(&other["loss"]), 0.02);
+    }
+    let [of_float, of_bf16] = [&float, &bf16].map(|out| events(out, "exchange"));
+    assert_eq!((of_float.len(), of_bf16.len()), (1, 1));
+    assert_eq!(of_bf16[0]["bytes"].as_u64().map(|b| 2 * b), of_float[0]["bytes"].as_u64());
+    assert!(of_bf16[0]["float_ms"].is_f64() && of_float[0]["float_ms"].is_null(), "{of_bf16:?}");
+}
+
+/// Counted at the MPI call, at V = 2: a ResNet-20 step takes less than a ninth of float's bytes.
+#[test]
+fn ternary_sends_a_ninth_of_floats_bytes() {
+    let setting = Setting::new(&RESNET.replace("workers = 4", "workers = 2"), THINGS, 64, 8);
+    let codec = ["--set", "reduce.codec=ternary", "--set", "reduce.min_elements=432", "--set", "epochs=4"];
+    let out = setting.train("out", 2, &[&codec, ["--max-steps", "12"].as_slice()].concat());
+    let costs = &events(&out, "exchange")[0];
+    let (bytes, float) = (number(&costs["bytes"]), number(&costs["float_bytes"]));
+    assert_eq!(costs["codec"], "ternary");
+    assert!((4.0 * 269_722.0..4.0 * 271_000.0).contains(&float), "{costs}");
+    assert!(float / bytes >= 9.0, "{costs}");
+}

@@ -1,0 +1,211 @@
+//! How training reads its data, by the real binary under `mpirun`: windows of shards, ways of reading, copies on the node's
+//! disk, records that cannot be used. None of it may tell the numbers of ranks apart.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::{self, DIGITS, Images};
+use crate::support::program::{Ended, Folder, events, files, run};
+use serde_json::Value;
+
+const RECIPE: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 2
+seed = 5
+batch = 24
+workers = 6
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.001
+
+[augment]
+train = ["random_crop(28)", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+struct Setting {
+    folder: Folder,
+    recipe: String,
+    images: Images,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let images = Images::new(&folder.path().join("data"), DIGITS, 211, 30);
+        let recipe = folder.write("recipe.toml", RECIPE);
+        Self { folder, recipe, images }
+    }
+
+    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> (String, Ended) {
+        let out = self.folder.at(name);
+        let data = self.images.arg();
+        let args = ["train", &self.recipe, "--data", &data, "--out", &out, "--threads", "1"];
+        let ended = run(ranks, &[&args, more].concat());
+        (out, ended)
+    }
+
+    /// Damages the payload of a training record.
+    fn spoil(&self, shard: usize, record: usize) {
+        let path = self.images.shard("train", shard);
+        let index = fs::read_to_string(loaders::shard::index_path(&path)).unwrap();
+        let offset: u64 = index.lines().nth(record).unwrap().split(' ').next().unwrap().parse().unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[offset as usize + 100] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// What a run computed: samples and losses of its steps, its scores, and a digest of its parameters.
+fn computed(out: &str) -> Vec<Value> {
+    let pick = |line: &Value, keys: &[&str]| -> Value { keys.iter().map(|key| line[*key].clone()).collect() };
+    let steps = events(out, "step").into_iter().map(|line| pick(&line, &["step", "samples", "loss", "top1"]));
+    let evals = events(out, "eval").into_iter().map(|line| pick(&line, &["top1", "top5", "loss", "count"]));
+    let end = events(out, "end").into_iter().map(|line| pick(&line, &["digest"]));
+    steps.chain(evals).chain(end).collect()
+}
+
+#[test]
+fn windows_and_ways_of_reading_leave_the_ranks_alike() {
+    let setting = Setting::new();
+    let window = ["--set", "shuffle=window(2)"];
+    let one = setting.train("one", 1, &window);
+    let said = one.1.succeeded().stderr;
+    assert!(said.contains("order     window(2): each worker mixes about 35 samples at a time"), "{said}");
+    assert!(said.contains("mmap, shards read ahead ("), "{said}");
+    assert!(said.contains("loader: "), "no advice in\n{said}");
+    let expected = computed(&one.0);
+    assert_eq!(expected.len(), 18 + 2 + 1);
+    assert!(expected[20][0].is_string(), "no digest");
+    for (ranks, io) in [(2, "mmap"), (3, "read"), (1, "read")] {
+        let way = format!("loader.io={io}");
+        let more = [&window[..], &["--set", &way, "--loader-threads", "2"]].concat();
+        let (out, ended) = setting.train(&format!("{ranks}-{io}"), ranks, &more);
+        ended.succeeded();
+        assert_eq!(computed(&out), expected, "{ranks} ranks, {io}");
+    }
+    let (full, ended) = setting.train("full", 2, &[]);
+    ended.succeeded();
+    assert_ne!(computed(&full), expected, "the windows change nothing");
+    let epochs = events(&one.0, "epoch");
+    for key in ["data_wait_s", "queue_depth", "bytes", "read_us", "decode_us", "transform_us", "slot_wait_us"] {
+        assert!(epochs[0]["loader"][key].is_number(), "{key} in {}", epochs[0]);
+    }
+    assert_eq!(epochs[0]["loader"]["skipped"], 0);
+    assert!(epochs[0]["loader"]["bytes"].as_u64() > Some(211 * 28 * 28));
+}
+
+/// The records vanish from their workers' batches, the step's gradient is the mean over those that are left, and every number
+/// of ranks computes the same.
+#[test]
+fn records_left_out_are_counted_and_leave_the_ranks_alike() {
+    let setting = Setting::new();
+    let spoilt = [(0, 3), (1, 0), (1, 1), (3, 52)];
+    spoilt.iter().for_each(|&(shard, record)| setting.spoil(shard, record));
+    let (_, ended) = setting.train("fail", 2, &[]);
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("checksum of the payload"), "{}", ended.stderr);
+
+    let skip = ["--set", "loader.on_corrupt=skip"];
+    let (one, ended) = setting.train("1", 1, &skip);
+    let said = ended.succeeded().stderr;
+    assert_eq!(said.lines().filter(|line| line.starts_with("left out: ")).count(), 2 * spoilt.len(), "{said}");
+    assert!(said.contains("train-00001-of-00004.tfrecord, record 1 at byte"), "{said}");
+    assert!(said.contains("4 bad records left out"), "{said}");
+    for ranks in [2, 3] {
+        let (out, ended) = setting.train(&ranks.to_string(), ranks, &skip);
+        ended.succeeded();
+        assert_eq!(computed(&out), computed(&one), "{ranks} ranks");
+        assert!(events(&out, "epoch").iter().all(|epoch| epoch["loader"]["skipped"] == 4));
+    }
+    // also in an epoch that was interrupted
+    setting.train("parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
+    let (out, ended) = setting.train("parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
+    ended.succeeded();
+    assert_eq!(events(&out, "epoch").last().unwrap()["loader"]["skipped"], 4);
+}
+
+/// A step over a batch of 24 with 4 bad records is a step over the other 20: the same loss, and the same gradient to rounding.
+#[test]
+fn the_gradient_is_the_mean_over_those_that_are_left() {
+    let folder = Folder::new();
+    let recipe = folder.write("recipe.toml", &RECIPE.replace("momentum = 0.9", "momentum = 0.0"));
+    // the last ids, so that the others keep theirs, which key dropout and crops
+    let bad_labels = |id: u64, record: &mut images::Record| record.label = if id < 20 { record.label } else { 77 };
+    let spoilt = Images::edited(&folder.path().join("spoilt"), DIGITS, 24, 8, bad_labels);
+    let good = Images::new(&folder.path().join("good"), DIGITS, 20, 8);
+    let step = |name: &str, data: &Images, lr: &str, more: &[&str]| {
+        let (out, data, lr) = (folder.at(name), data.arg(), format!("schedule.base_lr={lr}"));
+        let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1", "--max-steps", "1"];
+        run(0, &[&args[..], &["--set", "workers=1", "--set", &lr], more].concat()).succeeded();
+        let model = trireme::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+        let tensors = model.layers.into_iter().flat_map(|layer| layer.tensors);
+        let values: Vec<f32> = tensors.flat_map(|tensor| tensor.2).collect();
+        (values, events(&out, "step")[0]["loss"].as_f64().unwrap())
+    };
+    let (before, _) = step("before", &good, "0", &["--set", "batch=20"]);
+    let (want, loss) = step("20", &good, "1", &["--set", "batch=20"]);
+    let (got, other) = step("24", &spoilt, "1", &["--set", "batch=24", "--set", "loader.on_corrupt=skip"]);
+    assert!((loss - other).abs() < 1e-6 * loss, "losses {loss} and {other}");
+    let norm = |a: &[f32], b: &[f32]| {
+        a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>().sqrt()
+    };
+    let (length, apart) = (norm(&before, &want), norm(&got, &want));
+    assert!(length > 0.01 && apart < 1e-5 * length, "gradients of length {length} are {apart} apart");
+}
+
+#[test]
+fn staging_copies_once_a_node_and_changes_nothing() {
+    let setting = Setting::new();
+    let stage = setting.folder.at("local disk");
+    let (plain, ended) = setting.train("plain", 2, &[]);
+    ended.succeeded();
+    let (out, ended) = setting.train("staged", 2, &["--stage", &stage]);
+    let said = ended.succeeded().stderr;
+    assert_eq!(said.lines().filter(|line| line.starts_with("staged in ")).count(), 1, "{said}");
+    assert_eq!(computed(&out), computed(&plain));
+    let copied = files(&stage);
+    // 4 + 2 shards with their indexes, and the manifest; nothing half-written
+    assert_eq!(copied.len(), 13, "{copied:?}");
+    let recipe = fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap();
+    assert!(!recipe.contains("local disk"), "the copy is no part of what was computed:\n{recipe}");
+
+    // the copy is used again, and only what is missing or has changed is copied
+    let copy =
+        Path::new(&stage).join(copied.iter().find(|name| name.ends_with("train-00002-of-00004.tfrecord")).unwrap());
+    fs::write(&copy, b"cut short").unwrap();
+    let (again, ended) = setting.train("again", 0, &["--stage", &stage]);
+    let said = ended.succeeded().stderr;
+    assert!(said.contains(": 0.00 GB copied, 0.00 GB were there"), "{said}");
+    assert_eq!(computed(&again), computed(&plain));
+    assert_eq!(fs::metadata(&copy).unwrap().len(), fs::metadata(setting.images.shard("train", 2)).unwrap().len());
+
+    let model = Path::new(&plain).join("model.h5").display().to_string();
+    let data = setting.images.arg();
+    let score = |more: &[&str]| {
+        let args = ["eval", &model, "--data", &data, "--threads", "1", "--json"];
+        run(2, &[&args, more].concat()).succeeded().stdout
+    };
+    assert_eq!(score(&["--stage", &stage, "--io", "read", "--loader-threads", "2"]), score(&[]));
+}
+
+#[test]
+fn a_stage_that_cannot_be_is_one_message() {
+    let setting = Setting::new();
+    let file = setting.folder.write("file", "no folder");
+    for ranks in [0, 2] {
+        let (_, ended) = setting.train(&format!("out{ranks}"), ranks, &["--stage", &file]);
+        ended.failed(1, &["cannot create ", "/file/data-"]);
+    }
+    let (_, ended) = setting.train("order", 2, &["--set", "shuffle=window(0)"]);
+    ended.failed(2, &["shuffle", "window(k)"]);
+}

@@ -1,0 +1,15 @@
+//! Whole runs of the real binary, most of them under `mpirun`, and the files that they write.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod checkpoint;
+mod laws;
+mod loading;
+mod optimizers;
+mod remote;
+mod resume;
+mod seeing;
+mod stop;
+mod sync;
+mod varied;

@@ -1,0 +1,121 @@
+//! The real binary with every optimizer: the loss falls, ranks change nothing but rounding, the log says the gradients' norm,
+//! and `eval` and `predict` find the averages of the weights.
+
+use std::path::Path;
+
+use crate::support::images::{DIGITS, Images};
+use crate::support::program::{Folder, events, run};
+use trireme::checkpoint::ModelFile;
+
+const HEAD: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 4
+seed = 3
+batch = 16
+workers = 2
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[schedule]
+kind = "constant"
+"#;
+
+/// A rate, and the rest of `[optimizer]`; one with each key that a kind has alone.
+const SETTINGS: &[(&str, &str)] = &[
+    ("0.02", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"),
+    ("0.05", "kind = \"sgd\"\nnesterov = true\nmomentum = 0.9\nclip_value = 0.05"),
+    ("0.002", "kind = \"adam\"\nbeta1 = 0.8\nbeta2 = 0.99\neps = 1e-7"),
+    ("0.002", "kind = \"adamw\"\nweight_decay = 0.05\nno_decay = [\"*.bias\"]"),
+    ("0.0005", "kind = \"rmsprop\"\ncentered = true"),
+    ("0.01", "kind = \"rmsprop\"\nform = \"tf\"\nalpha = 0.9\neps = 1.0\nmomentum = 0.9"),
+    ("0.2", "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4\nclip_norm = 100.0"),
+    ("0.02", "kind = \"lars\"\neta = 0.02\nlarc = true\nno_adapt = [\"fc2.*\"]"),
+];
+
+struct Setting {
+    folder: Folder,
+    data: String,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let data = Images::new(&folder.path().join("data"), DIGITS, 160, 20).arg();
+        Self { folder, data }
+    }
+
+    /// Trains with this `[optimizer]` and returns OUT.
+    #[track_caller]
+    fn train(&self, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
+        let text = format!("{HEAD}base_lr = {lr}\n[optimizer]\n{optimizer}\n");
+        let recipe = self.folder.write(&format!("{name}.toml"), &text);
+        let out = self.folder.at(name);
+        let args = ["train", &recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
+        run(ranks, &[&args, more].concat()).succeeded();
+        out
+    }
+}
+
+fn losses(out: &str) -> Vec<f64> {
+    events(out, "step").iter().map(|e| e["loss"].as_f64().expect("a loss")).collect()
+}
+
+#[test]
+fn every_optimizer_learns_on_any_number_of_ranks() {
+    let setting = Setting::new();
+    for (i, (lr, optimizer)) in SETTINGS.iter().enumerate() {
+        let one = setting.train(&format!("{i}-one"), lr, optimizer, 1, &[]);
+        let (first, rest) = losses(&one).split_first().map(|(f, r)| (*f, r.to_vec())).unwrap();
+        let last = rest[rest.len() - 10..].iter().sum::<f64>() / 10.0;
+        assert!(last < 0.8 * first, "{optimizer}: loss {first} at first, {last} at the end");
+        let two = setting.train(&format!("{i}-two"), lr, optimizer, 2, &["--max-steps", "5"]);
+        for (step, (one, two)) in losses(&one).iter().zip(losses(&two)).enumerate() {
+            assert!((one - two).abs() <= 1e-3 * one, "{optimizer}: step {}: {one} and {two}", step + 1);
+        }
+        let norms = |out: &str| -> Vec<f64> {
+            events(out, "step").iter().filter_map(|e| e.get("grad_norm")?.as_f64()).collect()
+        };
+        assert_eq!(norms(&one).len(), if optimizer.contains("clip_norm") { 40 } else { 0 }, "{optimizer}");
+        assert!(norms(&one).iter().zip(norms(&two)).all(|(a, b)| (a - b).abs() <= 1e-2 * a), "{optimizer}");
+    }
+}
+
+/// Averages of one step, by TensorFlow's rule: 2/11 of the start, 9/11 of what the step made.
+#[test]
+fn eval_and_predict_find_the_averages() {
+    let setting = Setting::new();
+    let (lr, optimizer) = SETTINGS[0];
+    let averaged = format!("{optimizer}\n[ema]\ndecay = 0.99");
+    let file = |out: &str| ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
+    let start = file(&setting.train("start", "0", &averaged, 1, &["--max-steps", "1"]));
+    assert_eq!(start.ema, start.layers);
+    let out = setting.train("one", lr, &averaged, 2, &["--max-steps", "1"]);
+    let after = file(&out);
+    let mut moved = 0;
+    for ((average, first), last) in after.ema.iter().zip(&start.layers).zip(&after.layers) {
+        for ((average, first), last) in average.tensors.iter().zip(&first.tensors).zip(&last.tensors) {
+            for ((average, first), last) in average.2.iter().zip(&first.2).zip(&last.2) {
+                let expected = f64::from(*first) * 2.0 / 11.0 + f64::from(*last) * 9.0 / 11.0;
+                assert!((f64::from(*average) - expected).abs() <= 1e-7, "{average}, expected {expected}");
+                moved += usize::from(first != last);
+            }
+        }
+    }
+    assert!(moved > 1000, "{moved} weights moved");
+    let model = Path::new(&out).join("model.h5").display().to_string();
+    let score = |ranks, more: &[&str]| {
+        let args = ["eval", &model, "--data", &setting.data, "--threads", "1", "--json"];
+        run(ranks, &[&args, more].concat()).succeeded().stdout
+    };
+    assert_eq!(score(1, &["--ema"]), score(2, &["--ema"]));
+    let loss = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap()["loss"].as_f64().unwrap();
+    assert_ne!(loss(score(1, &["--ema"])), loss(score(1, &[])));
+    let without = setting.train("without", lr, optimizer, 1, &["--max-steps", "1"]);
+    let model = Path::new(&without).join("model.h5").display().to_string();
+    let words = ["--ema", "holds no averages", "--set ema.decay=0.999"];
+    run(0, &["eval", &model, "--data", &setting.data, "--ema"]).failed(2, &words);
+    run(0, &["predict", &model, "--ema", "no-picture.png"]).failed(2, &words);
+}

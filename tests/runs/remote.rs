@@ -1,0 +1,166 @@
+//! Whole runs under `mpirun` on a device that the host cannot look into and that is late with everything: the laws hold there as
+//! on one that is neither. Each test starts this very program, with a kind of device for its ranks to train on.
+
+use std::time::Instant;
+
+use crate::support::program::{Ended, PATIENCE, events, on_ranks, start};
+use crate::support::remote::Remote;
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Error};
+use trireme::comm;
+use trireme::launch::{Kind, Seat, Wanted};
+use trireme::train;
+use trireme::train::Request;
+
+const CASE: &str = "TRIREME_TEST_CASE";
+
+/// A kind of device that needs nothing of this machine.
+struct On<B>(fn() -> B);
+
+impl<B: Backend> Kind for On<B> {
+    type Backend = B;
+    const NAME: &'static str = "test";
+    const LAYOUT_CURE: &'static str = "there is but one layout";
+
+    fn threads(&self, _: usize) -> usize {
+        1
+    }
+
+    fn open(&self, _: &Seat<'_>) -> Result<B, Error> {
+        Ok((self.0)())
+    }
+}
+
+/// The ranks' side; started by the tests below, never on its own. The case is the kind of device, the recipe, OUT, the last step,
+/// whether to resume, and changes to the recipe.
+#[test]
+#[ignore = "the ranks' side of the other tests"]
+fn worker() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    comm::install_panic_hook();
+    let words: Vec<String> = case.split('|').map(String::from).collect();
+    let [kind, recipe, out, last, resume, sets @ ..] = words.as_slice() else { panic!("{case}") };
+    let request = Request {
+        recipe: recipe.into(),
+        sets: sets.to_vec(),
+        out: out.into(),
+        resume: resume == "resume",
+        resume_from: None,
+        device: Wanted::Auto,
+        share_gpu: false,
+        time_limit: None,
+        stall: train::observe::watch::Limits::default(),
+        threads: None,
+        max_steps: last.parse().ok(),
+        dry_run: false,
+        stage: None,
+        trace: None,
+        trace_steps: 0,
+    };
+    let result = match kind.as_str() {
+        "remote" => train::start::run(&On(Remote::new), &request, Instant::now()),
+        _ => train::start::run(&On(Reference::default), &request, Instant::now()),
+    };
+    if let Err(error) = result {
+        comm::die(i32::from(error.code()), &error.to_string());
+    }
+}
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --set"
+epochs = 1
+seed = 7
+batch = 8
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+nesterov = true
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+bucket_mb = 0.2
+
+[checkpoint]
+every = "4 steps"
+"#;
+
+/// 42 images: the last batch of an epoch has 2, so that two of four workers have none.
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [42, 12])
+}
+
+fn run(setting: &Setting, kind: &str, out: &str, ranks: usize, how: [&str; 2], sets: &[&str]) -> Ended {
+    let [last, resume] = how;
+    let data = format!("data=\"{}\"", setting.data);
+    let out = setting.folder.at(out);
+    let case = [&[kind, &setting.recipe, &out, last, resume, &data], sets].concat().join("|");
+    let mut program = on_ranks(ranks, std::env::current_exe().expect("this program has a path"));
+    program.args(["remote::worker", "--exact", "--ignored", "--nocapture", "-q"]).env(CASE, case);
+    start(program).wait(PATIENCE)
+}
+
+/// Trains to the end, and gives the digest of all that training has made and the losses of steps and scores.
+#[track_caller]
+fn train(setting: &Setting, kind: &str, out: &str, ranks: usize, sets: &[&str]) -> (String, Vec<String>) {
+    run(setting, kind, out, ranks, ["all", ""], sets).succeeded();
+    let place = setting.folder.at(out);
+    let losses = events(&place, "step").iter().chain(&events(&place, "eval")).map(|e| e["loss"].to_string()).collect();
+    (setting.digest(out), losses)
+}
+
+#[test]
+fn ranks_change_nothing() {
+    let setting = setting();
+    let plain = train(&setting, "reference", "plain", 1, &[]);
+    for ranks in [1, 2, 4] {
+        assert_eq!(train(&setting, "remote", &format!("remote{ranks}"), ranks, &[]), plain, "{ranks} ranks");
+    }
+}
+
+/// The images travel as bytes above; here they do not travel at all.
+#[test]
+fn images_that_the_device_keeps_change_nothing() {
+    let setting = setting();
+    let plain = train(&setting, "reference", "plain", 2, &[]);
+    assert_eq!(train(&setting, "remote", "kept", 2, &["loader.cache=\"device\""]), plain);
+    let varied = ["loader.cache=\"device\"", "augment.train=[\"brightness(9)\", \"normalize\"]"];
+    let ended = run(&setting, "remote", "not kept", 1, ["2", ""], &varied).succeeded();
+    assert!(ended.stderr.contains("loader.cache = \"device\" has no effect"), "{}", ended.stderr);
+}
+
+#[test]
+fn every_codec_and_way_of_meeting_gives_what_it_gives_in_reach() {
+    let setting = setting();
+    let ternary = ["reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
+    let local = ["reduce.codec=\"float\"", "sync=\"local(3)\"", "workers=2"];
+    let easgd = ["reduce.codec=\"float\"", "sync=\"easgd(2, 0.3)\"", "workers=2"];
+    let clipped = ["reduce.codec=\"int8\"", "optimizer.clip_norm=0.5", "loader.threads=1"];
+    for (i, sets) in [ternary, local, easgd, clipped].iter().enumerate() {
+        let plain = train(&setting, "reference", &format!("plain{i}"), 2, sets);
+        assert_eq!(train(&setting, "remote", &format!("remote{i}"), 2, sets), plain, "{sets:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped() {
+    let setting = setting();
+    let sets = ["epochs=2", "reduce.codec=\"ternary\"", "reduce.error_feedback=true", "ema.decay=0.9"];
+    let whole = train(&setting, "remote", "whole", 2, &sets);
+    run(&setting, "remote", "parts", 2, ["4", ""], &sets).succeeded();
+    run(&setting, "remote", "parts", 4, ["all", "resume"], &sets).succeeded();
+    assert_eq!(setting.digest("parts"), whole.0);
+}

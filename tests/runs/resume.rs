@@ -1,0 +1,340 @@
+//! Going on from a checkpoint with the real binary: a run that was stopped and went on, on other numbers of ranks, ends with the
+//! bits of one that never stopped; and every file that a run must not go on from is refused by name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::images::{DIGITS, Images, THINGS};
+use crate::support::program::{Ended, Folder, PATIENCE, events, files, run, start};
+use loaders::ImageSpec;
+use serde_json::Value;
+use trireme::checkpoint::{ModelFile, StateFile};
+
+/// Six steps an epoch, the last one short.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 2
+seed = 3
+batch = 9
+workers = 3
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[schedule]
+kind = "cosine"
+base_lr = 0.002
+
+[reduce]
+codec = "exact"
+"#;
+
+/// Every kind of optimizer, in every form that has a state of its own.
+const OPTIMIZERS: &[&str] = &[
+    "kind = \"sgd\"\nmomentum = 0.9\nnesterov = true\nclip_norm = 0.5",
+    "kind = \"adam\"\nbeta1 = 0.8\n[ema]\ndecay = 0.99",
+    "kind = \"adamw\"\nweight_decay = 0.05",
+    "kind = \"rmsprop\"\ncentered = true\nmomentum = 0.5\n[ema]\ndecay = 0.9",
+    "kind = \"rmsprop\"\nform = \"tf\"\neps = 1.0\nmomentum = 0.9",
+    "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4",
+];
+
+struct Setting {
+    folder: Folder,
+    data: String,
+    recipe: String,
+}
+
+impl Setting {
+    fn new(recipe: &str, spec: ImageSpec) -> Self {
+        let folder = Folder::new();
+        let data = Images::new(&folder.path().join("data"), spec, 50, 20).arg();
+        let recipe = folder.write("recipe.toml", recipe);
+        Self { folder, data, recipe }
+    }
+
+    /// Momentum and error feedback of nobody: the plainest run.
+    fn plain() -> Self {
+        Self::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS)
+    }
+
+    fn out(&self, name: &str) -> String {
+        self.folder.at(name)
+    }
+
+    #[track_caller]
+    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> Ended {
+        let out = self.out(name);
+        let data = ["--data", &self.data];
+        let data = if more.contains(&"--data") { &[][..] } else { &data };
+        run(ranks, &[&["train", &self.recipe, "--out", &out, "--threads", "1"], data, more].concat())
+    }
+
+    /// The same run in one piece on one rank, and in three on two, one and three ranks, cut in the middle of each epoch.
+    #[track_caller]
+    fn assert_stops_leave_no_trace(&self, what: &str) {
+        self.train("whole", 1, &[]).succeeded();
+        self.train("parts", 2, &["--max-steps", "4"]).succeeded();
+        fs::remove_file(self.out("parts/model.h5")).unwrap();
+        self.train("parts", 1, &["--resume", "auto", "--max-steps", "9", "--set", "log.every=2"]).succeeded();
+        let log = events(&self.out("parts"), "start");
+        assert_eq!((log[1]["step"].as_u64(), log[1]["ranks"].as_u64()), (Some(4), Some(1)), "{what}");
+        self.train("parts", 3, &["--resume", "auto"]).succeeded();
+        assert_same_end(what, &self.out("whole"), &self.out("parts"));
+    }
+}
+
+/// The same model to the byte, and the same numbers in the log.
+#[track_caller]
+fn assert_same_end(what: &str, whole: &str, parts: &str) {
+    let model = |out: &str| fs::read(Path::new(out).join("model.h5")).unwrap();
+    assert!(model(whole) == model(parts), "{what}: other bytes in model.h5");
+    let numbers = |out: &str, event: &str, fields: &[&str]| -> Vec<(u64, Vec<Value>)> {
+        let values = |e: &Value| fields.iter().map(|field| e[field].clone()).collect();
+        events(out, event).iter().map(|e| (e["step"].as_u64().unwrap(), values(e))).collect()
+    };
+    let steps = |out: &str| numbers(out, "step", &["epoch", "loss", "top1", "lr", "samples", "grad_norm"]);
+    let all = steps(whole);
+    assert_eq!(all.iter().map(|step| step.0).collect::<Vec<_>>(), (1..=all.len() as u64).collect::<Vec<_>>(), "{what}");
+    let some = steps(parts);
+    assert!(some.len() > all.len() / 2 && some.iter().all(|step| all.contains(step)), "{what}: {some:?}, not {all:?}");
+    for (event, fields) in
+        [("epoch", vec!["epoch", "loss", "top1", "lr"]), ("eval", vec!["top1", "top5", "loss", "count"])]
+    {
+        assert_eq!(numbers(whole, event, &fields), numbers(parts, event, &fields), "{what}: {event}");
+    }
+}
+
+fn checkpoints(out: &str) -> Vec<u64> {
+    let names = files(out)
+        .into_iter()
+        .filter_map(|file| file.strip_prefix("checkpoints/step-")?.strip_suffix(".h5")?.parse().ok());
+    names.collect()
+}
+
+fn checkpoint(out: &str, step: u64) -> PathBuf {
+    Path::new(out).join(format!("checkpoints/step-{step:08}.h5"))
+}
+
+#[test]
+fn every_optimizer_goes_on_to_the_same_bits() {
+    for optimizer in OPTIMIZERS {
+        let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{optimizer}\n"), DIGITS);
+        setting.assert_stops_leave_no_trace(optimizer);
+    }
+}
+
+/// What error feedback carries over, batch norm's running statistics, random transforms and dropout's kin.
+#[test]
+fn residuals_and_statistics_go_on_to_the_same_bits() {
+    let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nerror_feedback = true");
+    let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
+    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n[ema]\ndecay = 0.9\n", OPTIMIZERS[0]), THINGS);
+    setting.assert_stops_leave_no_trace("ternary, error feedback");
+    let state = StateFile::read(&checkpoint(&setting.out("parts"), 12)).unwrap();
+    let moved = state.residuals.iter().flatten().flat_map(|t| &t.2).filter(|r| **r != 0.0).count();
+    assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
+}
+
+/// Ranks that meet only now and then go on from the one model; every step is done once.
+#[test]
+fn ranks_that_train_apart_go_on_together() {
+    let recipe = RECIPE.replace("\"exact\"", "\"float\"").replace("workers = 3", "workers = 2");
+    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", "kind = \"sgd\"\nmomentum = 0.9"), DIGITS);
+    for sync in ["sync=local(2)", "sync=easgd(2, 0.3)"] {
+        let out = setting.out(sync);
+        let every = ["--set", sync, "--set", "checkpoint.every=1 steps"];
+        setting.train(sync, 2, &[&every[..], &["--max-steps", "7"]].concat()).succeeded();
+        assert!(checkpoints(&out).contains(&7), "{:?}", files(&out));
+        setting.train(sync, 2, &[&every[..], &["--resume", "auto"]].concat()).succeeded();
+        let steps: Vec<u64> = events(&out, "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();
+        assert_eq!(steps, (1..=12).collect::<Vec<_>>(), "{sync}");
+        let samples = StateFile::read(&checkpoint(&out, 12)).unwrap().progress.samples;
+        assert_eq!((samples, events(&out, "eval").len()), (100, 2), "{sync}");
+    }
+}
+
+/// A run that is over goes on to nothing, and one that asks for a step that is past is told so.
+#[test]
+fn the_end_is_the_end() {
+    let setting = Setting::plain();
+    setting.train("out", 0, &[]).succeeded();
+    let model = fs::read(setting.out("out/model.h5")).unwrap();
+    let again = setting.train("out", 2, &["--resume", "auto"]).succeeded();
+    assert!(again.stderr.contains("step-00000012.h5"), "{}", again.stderr);
+    assert!(fs::read(setting.out("out/model.h5")).unwrap() == model);
+    assert_eq!(events(&setting.out("out"), "step").len(), 12);
+    assert_eq!(events(&setting.out("out"), "eval").len(), 2);
+    let past = ["--resume", "auto", "--max-steps", "5"];
+    setting.train("out", 2, &past).failed(2, &["--max-steps 5", "step-00000012.h5 is of step 12"]);
+    setting.train("out", 0, &[]).failed(2, &["is not empty", "--resume auto"]);
+}
+
+#[test]
+fn auto_without_a_checkpoint_starts_at_the_beginning() {
+    let setting = Setting::plain();
+    setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
+    assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
+    // as a run leaves it that was killed before its first checkpoint
+    fs::remove_dir_all(setting.out("out/checkpoints")).unwrap();
+    setting.train("out", 2, &["--resume", "auto"]).failed(2, &["holds a model and no checkpoint"]);
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
+    assert_eq!(events(&setting.out("out"), "step").len(), 2);
+}
+
+#[test]
+fn steps_keep_and_the_best() {
+    let setting = Setting::plain();
+    let more = ["--set", "checkpoint.every=2 steps", "--set", "checkpoint.keep=2"];
+    setting.train("out", 0, &more).succeeded();
+    let out = setting.out("out");
+    let written: Vec<Value> = events(&out, "checkpoint");
+    let steps: Vec<u64> = written.iter().map(|e| e["step"].as_u64().unwrap()).collect();
+    assert!(steps.contains(&2) && steps.contains(&6) && steps.contains(&12), "{steps:?}");
+    assert!(written.iter().all(|e| e["bytes"].as_u64() > Some(3_000_000) && e["error"].is_null()), "{written:?}");
+    let best = StateFile::read(&checkpoint(&out, 12)).unwrap().progress.best.unwrap();
+    let top1 = |e: &Value| (e["step"].as_u64().unwrap(), e["top1"].as_f64().unwrap());
+    let scores: Vec<_> = events(&out, "eval").iter().map(top1).collect();
+    assert!(
+        scores.contains(&(best.step, best.top1)) && scores.iter().all(|s| s.1 <= best.top1),
+        "{best:?}, {scores:?}"
+    );
+    let left = checkpoints(&out);
+    let newest: Vec<u64> = {
+        let mut all = steps.clone();
+        all.sort();
+        all.dedup();
+        all.split_off(all.len() - 2)
+    };
+    let mut expected = [newest, vec![best.step]].concat();
+    expected.sort();
+    expected.dedup();
+    assert_eq!(left, expected);
+    // every checkpoint can be scored as the model that it is
+    let file = checkpoint(&out, 12).display().to_string();
+    let score = |file: &str| {
+        let text = run(0, &["eval", file, "--data", &setting.data, "--json"]).succeeded().stdout;
+        let score: Value = serde_json::from_str(&text).unwrap();
+        ["top1", "top5", "loss", "count"].map(|field| score[field].clone())
+    };
+    assert_eq!(score(&file), score(&setting.out("out/model.h5")));
+    let (state, model) =
+        (StateFile::read(Path::new(&file)).unwrap(), ModelFile::read(Path::new(&setting.out("out/model.h5"))).unwrap());
+    assert_eq!(state.model, model);
+}
+
+/// Changes a byte in the middle of a file.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn broken_checkpoints_are_passed_over_by_name() {
+    let setting = Setting::plain();
+    // each end leaves one
+    for steps in ["3", "4", "5"] {
+        setting.train("out", 0, &["--resume", "auto", "--max-steps", steps]).succeeded();
+    }
+    let (out, second, third) = (setting.out("out"), 4, 3);
+    assert_eq!(checkpoints(&out), [3, 4, 5]);
+    let cut = fs::read(checkpoint(&out, 5)).unwrap();
+    fs::write(checkpoint(&out, 5), &cut[..cut.len() / 2]).unwrap();
+    flip(&checkpoint(&out, second));
+    let ended = setting.train("out", 2, &["--resume", "auto"]).succeeded();
+    for (step, why) in [(5, "checksum at its end is missing"), (second, "is damaged")] {
+        let name = format!("step-{step:08}.h5");
+        assert!(
+            ended.stderr.lines().any(|l| l.contains("passed over") && l.contains(&name) && l.contains(why)),
+            "{}",
+            ended.stderr
+        );
+    }
+    assert_eq!(events(&out, "start").last().unwrap()["step"], third);
+    setting.train("whole", 1, &[]).succeeded();
+    assert_same_end("after broken files", &setting.out("whole"), &out);
+    // nothing that is whole is left
+    for step in checkpoints(&out) {
+        flip(&checkpoint(&out, step));
+    }
+    setting
+        .train("out", 2, &["--resume", "auto"])
+        .failed(1, &["--resume auto: no checkpoint", "is whole", "step-00000012.h5"]);
+    let named = checkpoint(&out, 12).display().to_string();
+    setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
+}
+
+#[test]
+fn a_run_that_would_compute_something_else_is_refused() {
+    let setting = Setting::plain();
+    setting.train("out", 2, &["--max-steps", "3"]).succeeded();
+    let resume = |ranks: usize, more: &[&str], parts: &[&str]| {
+        setting.train("out", ranks, &[&["--resume", "auto"], more].concat()).failed(2, parts);
+    };
+    for ranks in [0, 2] {
+        resume(
+            ranks,
+            &["--set", "optimizer.momentum=0.8", "--set", "batch=10"],
+            &["step-00000003.h5", "optimizer.momentum: 0.9 there, 0.8 here", "batch: 9 there, 10 here"],
+        );
+        resume(ranks, &["--set", "model=lenet"], &["model: \"lenet-caffe\" there, \"lenet\" here"]);
+        resume(ranks, &["--set", "workers=4"], &["workers: 3 there, 4 here"]);
+        resume(ranks, &["--set", "ema.decay=0.9"], &["ema.decay: absent there, 0.9 here"]);
+    }
+    resume(4, &[], &["step-00000003.h5", "3 workers", "4 ranks", "at most 3"]);
+    let other = Images::new(&setting.folder.path().join("other"), DIGITS, 49, 20).arg();
+    resume(2, &["--data", &other], &["another data set", "expected 50 images", "got 49 images"]);
+    // a recipe that is silent about workers takes those of the checkpoint
+    let silent = fs::read_to_string(&setting.recipe).unwrap().replace("workers = 3\n", "");
+    fs::write(&setting.recipe, silent).unwrap();
+    setting.train("out", 2, &["--resume", "auto"]).succeeded();
+    assert_eq!(events(&setting.out("out"), "start")[1]["workers"], 3);
+}
+
+#[test]
+fn a_named_checkpoint() {
+    let setting = Setting::plain();
+    setting.train("out", 0, &["--set", "checkpoint.every=3 steps"]).succeeded();
+    let out = setting.out("out");
+    // one that is due while another is being written comes later
+    let at = checkpoints(&out).into_iter().filter(|step| *step < 12).max().unwrap();
+    let (next, named) = ((at + 1).to_string(), checkpoint(&out, at).display().to_string());
+    let model = fs::read(setting.out("out/model.h5")).unwrap();
+    // into a fresh OUT
+    setting.train("fresh", 2, &["--resume", &named]).succeeded();
+    assert!(fs::read(setting.out("fresh/model.h5")).unwrap() == model);
+    assert_eq!(events(&setting.out("fresh"), "step")[0]["step"], at + 1);
+    // not into another run's
+    setting.train("other", 0, &["--max-steps", "1"]).succeeded();
+    setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", "is not one of its checkpoints"]);
+    // back in the same: what came after it goes out of the way
+    setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
+    assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
+    assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));
+    assert!(files(&out).contains(&"checkpoints/aside-step-00000012.h5".to_string()), "{:?}", files(&out));
+    // a model is no checkpoint
+    let model = setting.out("out/model.h5");
+    setting.train("fresh2", 2, &["--resume", &model]).failed(1, &["model.h5", "no checkpoint"]);
+    setting.train("fresh2", 2, &["--resume", "nowhere.h5"]).failed(1, &["nowhere.h5"]);
+}
+
+/// A limit on file sizes stands in for a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
+#[test]
+fn a_checkpoint_that_does_not_fit_is_said_and_the_run_goes_on() {
+    let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS);
+    let mut command = std::process::Command::new("sh");
+    // 30,000 units of 512 or 1,024 bytes
+    command.args(["-c", "trap '' XFSZ; ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);
+    let out = setting.out("out");
+    command.args(["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--set", "model=lenet"]);
+    let ended = start(command).wait(PATIENCE).succeeded();
+    assert!(ended.stderr.contains("warning: no checkpoint of step 6: no space left to write"), "{}", ended.stderr);
+    let failed = events(&out, "checkpoint");
+    assert!(!failed.is_empty() && failed.iter().all(|e| e["error"].as_str().unwrap().contains("no space left")));
+    assert_eq!(files(&out), ["metrics.jsonl", "model.h5", "recipe.toml"]);
+}

@@ -1,0 +1,153 @@
+//! What a run on several ranks shows of itself: the ranks' paces in metrics.jsonl, the slowest rank by name, and the trace.
+
+use std::collections::BTreeSet;
+
+use crate::support::images::{Images, THINGS};
+use crate::support::program::{Folder, events, run};
+use serde_json::Value;
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 2
+batch = 16
+workers = 4
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+bucket_mb = 0.2
+"#;
+
+fn train(folder: &Folder, name: &str, more: &[&str]) -> (String, String) {
+    let data = folder.at("data");
+    if !std::path::Path::new(&data).exists() {
+        Images::new(data.as_ref(), THINGS, 80, 20);
+    }
+    let recipe = folder.write("recipe.toml", RECIPE);
+    let out = folder.at(name);
+    let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1"];
+    (out.clone(), run(2, &[&args, more].concat()).succeeded().stderr)
+}
+
+#[test]
+fn every_step_tells_least_median_and_most_of_the_ranks() {
+    let folder = Folder::new();
+    let (out, stderr) = train(&folder, "out", &[]);
+    let steps = events(&out, "step");
+    assert_eq!(steps.len(), 10);
+    for line in &steps {
+        for (ranks, most) in
+            [("data_wait_ranks", Some("data_wait_ms")), ("comm_wait_ranks", Some("comm_wait_ms")), ("step_ranks", None)]
+        {
+            let of: Vec<f64> = line[ranks].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+            assert!(of.len() == 3 && of[0] <= of[1] && of[1] <= of[2], "{ranks} of {line}");
+            assert!(most.is_none_or(|most| line[most] == line[ranks][2]), "{ranks} of {line}");
+        }
+        assert_eq!(line["step_ranks"][0].as_f64().unwrap() > 0.0, line["step"] != 1, "{line}");
+    }
+    assert_eq!(stderr.matches("slowest rank: ").count(), 2, "one line an epoch:\n{stderr}");
+}
+
+/// The trace's events of one kind of one rank.
+fn spans<'a>(trace: &'a Value, kind: &str, rank: u64) -> Vec<&'a Value> {
+    let all = trace["traceEvents"].as_array().expect("a list of events");
+    all.iter().filter(|e| e["ph"] == "X" && e["cat"] == kind && e["pid"] == rank).collect()
+}
+
+#[test]
+fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
+    let folder = Folder::new();
+    for (overlap, lane) in [("false", 0), ("true", 1)] {
+        let file = folder.at(&format!("trace-{overlap}.json"));
+        let sets = ["--set", &format!("reduce.overlap={overlap}"), "--set", "reduce.codec=exact"];
+        let (_, stderr) =
+            train(&folder, &format!("out-{overlap}"), &[&["--trace", &file, "--trace-steps", "3"], &sets[..]].concat());
+        assert!(stderr.contains("trace: "), "{stderr}");
+        let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(trace["displayTimeUnit"], "ms");
+        for rank in 0..2 {
+            let count = |kind: &str| spans(&trace, kind, rank).len();
+            let names: BTreeSet<&str> =
+                spans(&trace, "forward", rank).iter().map(|s| s["name"].as_str().unwrap()).collect();
+            assert!(names.contains("conv1 forward") && names.contains("fc forward"), "{names:?}");
+            // two workers a rank, three steps
+            assert_eq!(count("forward"), 6 * names.len());
+            assert_eq!(count("backward"), count("forward"));
+            assert_eq!((count("data"), count("update"), count("eval"), count("files")), (6, 3, 2, 2));
+            let wire = spans(&trace, "wire", rank);
+            assert!(wire.len() >= 3 && wire.len() == count("encode") && wire.len() == count("decode"));
+            assert!(wire.iter().all(|s| s["tid"] == lane), "overlap {overlap}");
+            for span in trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X") {
+                let (ts, dur) = (span["ts"].as_f64().unwrap(), span["dur"].as_f64().unwrap());
+                assert!((0.0..60e6).contains(&ts) && (0.0..60e6).contains(&dur), "{span}");
+            }
+        }
+        // parts of one thread's time do not overlap
+        let mut lanes: Vec<(f64, f64)> = trace["traceEvents"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|e| {
+                e["ph"] == "X" && e["pid"] == 0 && e["tid"] == 0 && (e["cat"] == "forward" || e["cat"] == "backward")
+            })
+            .map(|e| (e["ts"].as_f64().unwrap(), e["dur"].as_f64().unwrap()))
+            .collect();
+        lanes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(lanes.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0 + 1.0));
+    }
+}
+
+/// The JSON lines that a bench on two ranks prints.
+fn bench(args: &[&str]) -> Vec<Value> {
+    let text = run(2, &[&["bench"], args].concat()).succeeded().stdout;
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn scaling_is_measured_on_the_ranks_there_are_and_forecast_for_others() {
+    let more = ["--threads", "1", "--seconds", "0.2", "--link", "100Gb/s,2us", "--ranks", "8,64"];
+    let lines = bench(&[&["scale", "--model", "lenet", "--batch", "8"], &more[..]].concat());
+    let of = |key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("ranks"), [1, 2, 8, 64]);
+    assert_eq!(of("forecast"), [false, false, true, true]);
+    for line in &lines {
+        let (step, comm) = (line["step_ms"].as_f64().unwrap(), line["comm_ms"].as_f64().unwrap());
+        assert!(step > 0.0 && (0.0..step).contains(&comm), "{line}");
+        let efficiency = lines[0]["step_ms"].as_f64().unwrap() / step;
+        assert!((line["efficiency"].as_f64().unwrap() / efficiency - 1.0).abs() < 1e-9, "{line}");
+        assert_eq!(line["assumes"].as_str().is_some_and(|text| text.contains("a forecast")), line["forecast"] == true);
+    }
+    assert!(lines[1]["allreduce_gb_per_s"].as_f64().unwrap() > 0.0, "{}", lines[1]);
+    // 2 * 63/64 of all bytes at 12.5 GB/s, and 12 latencies a bucket
+    let bytes = lines[3]["gradient_bytes"].as_f64().unwrap();
+    let wire = 2.0 * 63.0 / 64.0 * bytes / 12.5e9 * 1e3;
+    let latencies = (lines[3]["comm_ms"].as_f64().unwrap() - wire) / (12.0 * 2e-3);
+    assert!((latencies - latencies.round()).abs() < 1e-6 && latencies >= 1.0, "{}", lines[3]);
+}
+
+#[test]
+fn sums_are_timed_beside_plain_ones_with_every_codec() {
+    for (codec, bytes) in [("float", 40_000), ("exact", 40_000 + 8), ("ternary", 2 * (8 * 239 + 4))] {
+        let lines = bench(&["allreduce", "--sizes", "40000", "--bucket", "20000", "--codec", codec]);
+        let [line] = lines.as_slice() else { panic!("one line, not {lines:?}") };
+        assert_eq!((&line["codec"], &line["bytes"], &line["bucket"]), (&codec.into(), &40_000.into(), &20_000.into()));
+        assert_eq!(line["wire_bytes"], bytes, "{line}");
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"));
+        assert!((number("of_plain") - number("plain_ms") / number("ms")).abs() < 1e-9, "{line}");
+        for key in ["gb_per_s", "queued_gb_per_s", "plain_gb_per_s", "wire_ms"] {
+            assert!(number(key) > 0.0, "{key} of {line}");
+        }
+        assert!(number("encode_ms") >= 0.0 && number("decode_ms") >= 0.0);
+    }
+    run(0, &["bench", "allreduce", "--codec", "morse"]).failed(2, &["no codec \"morse\"", "ternary"]);
+}

@@ -1,0 +1,221 @@
+//! Stopping with the real binary: signals to the program and to mpirun, limits of time; each ends with a checkpoint, exit code 75 and
+//! a line that says how to go on, and the run goes on to the bits of one that never stopped.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::support::images::{DIGITS, Images};
+use crate::support::program::{Folder, PATIENCE, Running, events, files, is_alive, signal, start, trireme};
+use trireme::checkpoint::StateFile;
+
+/// Five steps an epoch; a few seconds in all.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 200
+batch = 10
+workers = 2
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.0001
+
+[reduce]
+codec = "exact"
+"#;
+
+struct Setting {
+    folder: Folder,
+    data: String,
+    recipe: String,
+}
+
+impl Setting {
+    fn new(train: u64, test: u64) -> Self {
+        let folder = Folder::new();
+        let data = Images::new(&folder.path().join("data"), DIGITS, train, test).arg();
+        let recipe = folder.write("recipe.toml", RECIPE);
+        Self { folder, data, recipe }
+    }
+
+    fn out(&self, name: &str) -> String {
+        self.folder.at(name)
+    }
+
+    fn start(&self, name: &str, ranks: usize, more: &[&str], environment: &[(&str, String)]) -> Running {
+        let out = self.out(name);
+        let args = ["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
+        let mut command = trireme(ranks, &[&args, more].concat());
+        command.envs(environment.iter().map(|(k, v)| (k, v)));
+        start(command)
+    }
+
+    /// Starts it and waits for its third line.
+    #[track_caller]
+    fn under_way(&self, name: &str, ranks: usize, more: &[&str]) -> Running {
+        let mut running = self.start(name, ranks, more, &[]);
+        let log = Path::new(&self.out(name)).join("metrics.jsonl");
+        running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+        running
+    }
+}
+
+/// The step of the newest checkpoint, which is whole, and of the last line of the log.
+#[track_caller]
+fn stopped_at(out: &str) -> u64 {
+    let names = files(out);
+    assert!(!names.iter().any(|name| name.ends_with("tmp")), "{names:?}");
+    let newest = names.iter().filter(|name| name.starts_with("checkpoints/step-")).max().expect("a checkpoint");
+    let progress = StateFile::read(&Path::new(out).join(newest)).unwrap().progress;
+    assert_eq!(events(out, "step").last().unwrap()["step"], progress.step);
+    assert!(events(out, "end").is_empty());
+    progress.step
+}
+
+#[test]
+fn usr1_to_mpirun_and_on_to_the_same_bits() {
+    let setting = Setting::new(50, 20);
+    let more = ["--max-steps", "400"];
+    setting.start("whole", 1, &more, &[]).wait(PATIENCE).succeeded();
+    let out = setting.out("parts");
+    for (ranks, name) in [(2, libc::SIGUSR1), (0, libc::SIGTERM), (1, libc::SIGUSR1)] {
+        let before = events(&out, "step").len();
+        let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat(), &[]);
+        running.until("step", || events_so_far(&out) > before + 5);
+        signal(running.id() as i32, name);
+        let ended =
+            running.wait(Duration::from_secs(15)).failed(75, &["stopped after step", "SIG", "--resume auto", "step-"]);
+        let step = stopped_at(&out);
+        assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
+    }
+    setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat(), &[]).wait(PATIENCE).succeeded();
+    let model = |name| fs::read(setting.out(name)).unwrap();
+    assert!(model("whole/model.h5") == model("parts/model.h5"));
+    let losses = |name| {
+        events(&setting.out(name), "step").iter().map(|e| (e["step"].clone(), e["loss"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(losses("whole"), losses("parts"));
+    let scores = |name| {
+        events(&setting.out(name), "eval").iter().map(|e| (e["step"].clone(), e["top1"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(scores("whole"), scores("parts"));
+}
+
+/// Signals that a thread blocks, as a bit mask.
+fn blocked(status: &Path) -> u64 {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+/// oneDNN's kernels lend out the stack pointer: a handler that interrupts them writes its frame over other data.
+#[test]
+fn threads_that_compute_leave_signals_to_others() {
+    let setting = Setting::new(50, 20);
+    let running = setting.under_way("out", 0, &["--set", "epochs=100000"]);
+    let ours = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].iter().fold(0u64, |mask, signal| mask | 1 << (signal - 1));
+    let process = Path::new("/proc").join(running.id().to_string());
+    assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes");
+    let threads = fs::read_dir(process.join("task")).unwrap().map(|task| blocked(&task.unwrap().path().join("status")));
+    assert!(threads.map(|mask| mask & ours).any(|mask| mask == 0), "someone must take them");
+    signal(running.id() as i32, libc::SIGTERM);
+    running.wait(Duration::from_secs(15)).failed(75, &["SIGTERM"]);
+}
+
+/// Whole lines of the log by now.
+fn events_so_far(out: &str) -> usize {
+    fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default().matches("\"step\",").count()
+}
+
+/// Open MPI's mpirun leaves its ranks about a second: time enough for this network.
+#[test]
+fn term_to_mpirun_leaves_a_checkpoint() {
+    let setting = Setting::new(50, 20);
+    let running = setting.under_way("out", 2, &[]);
+    let begin = Instant::now();
+    signal(running.id() as i32, libc::SIGTERM);
+    let ended = running.wait(Duration::from_secs(15));
+    assert!(!ended.status.success(), "{}", ended.stderr);
+    eprintln!("mpirun ended {:?} after TERM with {}", begin.elapsed(), ended.status);
+    assert!(stopped_at(&setting.out("out")) >= 2);
+    setting.start("out", 1, &["--resume", "auto", "--max-steps", "300"], &[]).wait(PATIENCE).succeeded();
+}
+
+/// A signal while a long split is scored: the score is dropped, and made again by the run that goes on.
+#[test]
+fn a_signal_during_the_evaluation() {
+    let setting = Setting::new(50, 10_000);
+    for ranks in [0, 2] {
+        let name = format!("out{ranks}");
+        let out = setting.out(&name);
+        let mut running = setting.start(&name, ranks, &[], &[]);
+        let log = Path::new(&out).join("metrics.jsonl");
+        running.until("epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"epoch\","));
+        signal(running.id() as i32, libc::SIGUSR1);
+        running.wait(Duration::from_secs(15)).failed(75, &["stopped after step 5", "SIGUSR1"]);
+        assert!(events(&out, "eval").is_empty());
+        assert_eq!(stopped_at(&out), 5);
+    }
+    let ended = setting.start("out0", 2, &["--resume", "auto", "--max-steps", "5"], &[]).wait(PATIENCE);
+    ended.succeeded();
+    let evals = events(&setting.out("out0"), "eval");
+    assert_eq!((evals.len(), evals[0]["count"].as_u64()), (1, Some(10_000)));
+    assert_eq!(events(&setting.out("out0"), "epoch").len(), 1);
+}
+
+/// In the middle of a step of some seconds, which the first SIGINT would let come to its end.
+#[test]
+fn a_second_interrupt_leaves_at_once() {
+    let setting = Setting::new(6_000, 20);
+    let out = setting.out("out");
+    let mut running = setting.start("out", 0, &["--set", "model=lenet", "--set", "batch=6000"], &[]);
+    running.until("start", || Path::new(&out).join("metrics.jsonl").exists());
+    std::thread::sleep(Duration::from_millis(300));
+    signal(running.id() as i32, libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(is_alive(running.id()));
+    signal(running.id() as i32, libc::SIGINT);
+    // at the end of the step it would be 75
+    let ended = running.wait(PATIENCE);
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
+    assert!(events(&out, "step").is_empty());
+}
+
+/// Runs that would take hours. How much must still fit before a limit is a matter of `train/stop.rs`, whose tests need no clock;
+/// here each run finds its limit by itself, and soon after it, however busy the machine is.
+#[test]
+fn limits_of_time_end_runs_in_time() {
+    let setting = Setting::new(50, 20);
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    for (ranks, limit, slurm, reason) in [
+        (0, "4s", None, "the end of --time-limit is near"),
+        (2, "0.1m", None, "the end of --time-limit is near"),
+        (2, "1h", Some(6), "the end of the Slurm job is near"),
+    ] {
+        let name = format!("out-{ranks}-{limit}");
+        let environment: Vec<_> =
+            slurm.iter().map(|seconds| ("SLURM_JOB_END_TIME", (now() + seconds).to_string())).collect();
+        let more = ["--set", "epochs=100000", "--time-limit", limit];
+        let ended = setting.start(&name, ranks, &more, &environment).wait(PATIENCE);
+        let took = ended.took;
+        ended.failed(75, &["stopped after step", reason]);
+        assert!(took < Duration::from_secs(6 + 15), "{took:?}");
+        stopped_at(&setting.out(&name));
+    }
+}
+
+#[test]
+fn a_time_limit_that_is_no_time() {
+    let setting = Setting::new(50, 20);
+    let ended = setting.start("out", 0, &["--time-limit", "soon"], &[]).wait(PATIENCE);
+    ended.failed(2, &["expected a time as \"1h30m\"", "got \"soon\""]);
+}

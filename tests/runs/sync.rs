@@ -1,0 +1,150 @@
+//! Ranks that meet only now and then, by the real binary under `mpirun`: one model at the end, every step in the log, and what is
+//! refused. The update rules themselves are tested in `train::rounds`.
+
+use std::path::Path;
+
+use crate::support::images::{DIGITS, Images, THINGS};
+use crate::support::program::{Ended, Folder, events, files, run};
+use loaders::ImageSpec;
+use serde_json::Value;
+use trireme::checkpoint::ModelFile;
+
+const RECIPE: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 3
+seed = 5
+batch = 12
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "constant"
+base_lr = 0.002
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+"#;
+
+struct Setting {
+    folder: Folder,
+    recipe: String,
+    data: String,
+}
+
+impl Setting {
+    fn new(recipe: &str, spec: ImageSpec, train: u64) -> Self {
+        let folder = Folder::new();
+        let data = Images::new(&folder.path().join("data"), spec, train, 61).arg();
+        let recipe = folder.write("recipe.toml", recipe);
+        Self { folder, recipe, data }
+    }
+
+    fn train(&self, name: &str, ranks: usize, sets: &[&str]) -> (String, Ended) {
+        let out = self.folder.at(name);
+        let mut args = vec!["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        let ended = run(ranks, &args);
+        (out, ended)
+    }
+}
+
+fn parameters(out: &str) -> Vec<f32> {
+    let model = ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
+    model.layers.into_iter().flat_map(|l| l.tensors.into_iter().flat_map(|t| t.2)).collect()
+}
+
+fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
+    events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
+}
+
+/// 180 images: every share of every step is even. Slots are averaged with the parameters, so meeting in every step is the
+/// allreduce of gradients; meeting never before the end is not.
+#[test]
+fn local_1_is_allreduce_to_rounding() {
+    let setting = Setting::new(RECIPE, DIGITS, 180);
+    let out = |sync: &str, name: &str| {
+        let (out, ended) = setting.train(name, 2, &[&format!("sync={sync}"), "epochs=1"]);
+        ended.succeeded();
+        out
+    };
+    let (together, local, apart) = (out("allreduce", "a"), out("local(1)", "l"), out("local(1000)", "n"));
+    let (want, got, other) = (parameters(&together), parameters(&local), parameters(&apart));
+    let off = |got: &[f32]| got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+    assert!(off(&got) < 2e-5, "parameters {} apart", off(&got));
+    assert!(off(&other) > 1e-4, "ranks that never meet must differ, by more than {}", off(&other));
+    for (step, (g, w)) in numbers(&local, "step", "loss").iter().zip(numbers(&together, "step", "loss")).enumerate() {
+        assert!((g / w - 1.0).abs() < 1e-5, "loss of step {step}: expected {w}, got {g}");
+    }
+}
+
+/// 203 images and three ranks: the last batch has 11, so shares differ; periods that no epoch divides.
+#[test]
+fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
+    let setting = Setting::new(RECIPE, DIGITS, 203);
+    for (name, sync) in [("local", "local(4)"), ("easgd", "easgd(3, 0.3)")] {
+        let (out, ended) = setting.train(name, 3, &[&format!("sync={sync}")]);
+        let ended = ended.succeeded();
+        assert!(ended.stderr.contains("another number of ranks computes another model"), "{}", ended.stderr);
+        let steps = numbers(&out, "step", "step");
+        assert!(steps.iter().copied().eq((1..=51).map(f64::from)), "{sync}: every step once, in order: {steps:?}");
+        let losses = numbers(&out, "step", "loss");
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        assert!(mean(&losses[41..]) < 0.8 * mean(&losses[..10]), "{sync}: nothing was learnt: {losses:?}");
+        let counts = files(&out);
+        assert_eq!(counts.iter().filter(|f| f.ends_with(".h5")).count(), 4, "{sync}: {counts:?}");
+        // what was scored is what was saved
+        let model = Path::new(&out).join("model.h5").display().to_string();
+        let scored =
+            run(2, &["eval", &model, "--data", &setting.data, "--batch", "4", "--threads", "1", "--json"]).succeeded();
+        let score: Value = serde_json::from_str(&scored.stdout).unwrap();
+        let last = events(&out, "eval").pop().unwrap();
+        for key in ["top1", "top5", "count"] {
+            assert_eq!(score[key], last[key], "{sync}: {key}");
+        }
+        // a second run is the same one
+        let (again, ended) = setting.train(&format!("{name}-again"), 3, &[&format!("sync={sync}")]);
+        ended.succeeded();
+        let apart = parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-6, "{sync}: {apart} apart");
+    }
+}
+
+/// Running statistics are pooled for the model, and the last batch leaves a rank without samples.
+#[test]
+fn batch_norm_and_an_empty_share() {
+    let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");
+    let setting = Setting::new(&recipe, THINGS, 38);
+    let (out, ended) = setting.train("bn", 3, &["sync=local(2)"]);
+    ended.succeeded();
+    assert_eq!(numbers(&out, "step", "step"), [1.0, 2.0, 3.0, 4.0]);
+    assert!(parameters(&out).iter().all(|v| v.is_finite()));
+    assert_eq!(numbers(&out, "eval", "count"), [61.0]);
+}
+
+/// One rank's numbers run away between meetings: all end at the next one, and one of them says so.
+#[test]
+fn a_rank_that_diverges_ends_all() {
+    let setting = Setting::new(RECIPE, DIGITS, 203);
+    let (_, ended) = setting.train("nan", 2, &["sync=local(5)", "schedule.base_lr=1e30"]);
+    ended.failed(1, &["the loss of step", "is not finite"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let setting = Setting::new(RECIPE, DIGITS, 40);
+    for (sets, parts) in [
+        (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),
+        (vec!["sync=gossip"], vec!["sync=gossip", "\"easgd(tau, alpha)\""]),
+        (vec!["sync=local(2)", "workers=4"], vec!["sync", "4 workers on 2 ranks"]),
+        (vec!["sync=local(2)", "sync_bn=true"], vec!["sync_bn", "drop one"]),
+        (vec!["sync=local(2)", "reduce.codec=exact"], vec!["reduce.codec", "drop one"]),
+        (vec!["sync=easgd(2, 0.6)"], vec!["sync", "at most 1 / ranks = 0.5"]),
+    ] {
+        setting.train("refused", 2, &sets).1.failed(2, &parts);
+    }
+}

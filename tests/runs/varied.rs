@@ -1,0 +1,79 @@
+//! A data set of images of various sizes, through the real binary: trained on, scored and predicted with one and the same
+//! way from a file to an input.
+
+use std::path::Path;
+
+use crate::support::images::{self, Images, THINGS};
+use crate::support::program::{Folder, events, run};
+use loaders::ImageSpec;
+use trireme::checkpoint::ModelFile;
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 1
+batch = 8
+workers = 2
+reduce.codec = "float"
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["random_resized_crop(32)", "flip", "normalize"]
+eval = ["resize(36)", "center_crop(32)", "normalize"]
+"#;
+
+#[test]
+fn training_scoring_and_predicting() {
+    let folder = Folder::new();
+    let images = Images::edited(&folder.path().join("data"), THINGS, 48, 20, |id, record| {
+        let (height, width) = (33 + id as u32 % 40, 80 - id as u32 % 29);
+        *record = images::record(1, id, ImageSpec::new(height, width, 3));
+    });
+    let (data, recipe, out) = (images.arg(), folder.write("recipe.toml", RECIPE), folder.at("out"));
+    let train = |ranks, out: &str| run(ranks, &["train", &recipe, "--data", &data, "--out", out, "--threads", "1"]);
+    train(2, &out).succeeded();
+    let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().unwrap()).collect();
+    assert!(losses.len() == 6 && losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+
+    let path = format!("{out}/model.h5");
+    let model = ModelFile::read(Path::new(&path)).unwrap();
+    assert_eq!((model.image, model.input), ([3, 0, 0], [3, 32, 32]));
+    assert_eq!(model.preprocess[..2], ["resize(36)", "center_crop(32)"]);
+
+    // Scores of one rank and of two, and the one in the model, are those of the same 20 images.
+    let score = |ranks| {
+        let ended =
+            run(ranks, &["eval", &path, "--data", &data, "--split", "test", "--batch", "8", "--json"]).succeeded();
+        let line: serde_json::Value = serde_json::from_str(ended.stdout.trim()).unwrap();
+        (line["top1"].as_f64().unwrap(), line["count"].as_u64().unwrap())
+    };
+    assert_eq!(score(0), score(2));
+    assert_eq!(score(0), (model.scores["test/top1"], 20));
+
+    // A file of any size goes the same way, and is not forced into a size first.
+    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("loaders/tests/golden/pictures");
+    let picture = |name: &str| pictures.join(name).display().to_string();
+    let args = ["420.jpg", "rgb.png", "grey.jpg", "cmyk.jpg"].map(picture);
+    let mut predict = vec!["predict", path.as_str(), "--json"];
+    predict.extend(args.iter().map(String::as_str));
+    let ended = run(0, &predict).succeeded();
+    let lines: Vec<serde_json::Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        assert_eq!(line["classes"].as_array().unwrap().len(), 5);
+        assert!(line["resized_from"].is_null(), "{line}");
+    }
+
+    // A list that wants one size names an image that has another.
+    let fixed = "augment.train=[\"random_crop(32)\", \"normalize\"]";
+    let other = folder.at("other");
+    let ended = run(0, &["train", &recipe, "--data", &data, "--out", &other, "--threads", "1", "--set", fixed]);
+    ended
+        .failed(1, &["augment.train", "various sizes", "begin the list with random_resized_crop(size)", "record 1 at"]);
+}
