@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::backend::Backend;
-use crate::backend::cpu::Cpu;
 use crate::bench;
 use crate::comm::{self, Comm, Verdict};
 use crate::error::Error;
@@ -27,8 +25,7 @@ pub fn examine() -> Result<Option<Report>, Error> {
     let world = comm.world()?.clone();
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
-    let device = Cpu::new(1)?.describe();
-    let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
+    let launch::CpuReport { describe: device, bf16 } = launch::cpu_report()?;
     let _ = writeln!(text, "cpu bf16   {bf16}");
     for line in launch::cuda_lines() {
         let _ = writeln!(text, "cuda       {line}");

@@ -14,6 +14,7 @@ pub mod cli;
 mod coding;
 pub mod comm;
 pub mod cores;
+pub mod device;
 pub mod doctor;
 mod error;
 pub mod eval;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::comm::codec::{self, Bucket, Costs, Key, Reducer, Settings, Share, Tensor};
 use crate::comm::{Comm, Error as CommError, World};
-use crate::train::Error;
+use crate::error::Error;
 use crate::train::agree::session::Session;
 use loaders::Draws;
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::cores;
+use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
-use crate::launch::{Kind, Wanted};
 use crate::nn::Graph;
 use synthetic::Synthetic;
 
@@ -23,7 +23,7 @@ pub struct StepRequest {
     /// Images a step.
     pub batch: usize,
     /// What to compute on.
-    pub device: Wanted,
+    pub device: DeviceChoice,
     /// Number format of the arithmetic, as recipes name it.
     pub precision: String,
     /// Whether products of f32 may be rounded to tf32.
@@ -73,8 +73,8 @@ pub struct StepResult {
 const WARM_UP: usize = 3;
 
 /// Forward, backward and update on one synthetic batch, again and again.
-pub fn step<K: Kind>(kind: &K, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
-    let mut work = Synthetic::new(kind, &request.work())?;
+pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
+    let mut work = Synthetic::new(device, &request.work())?;
     let mut times = Vec::new();
     let (mut first_step_s, mut begin) = (0.0, Instant::now());
     while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
@@ -104,7 +104,7 @@ pub fn step<K: Kind>(kind: &K, request: &StepRequest, started: Instant) -> Resul
         steps,
         first_step_s,
         memory_mb: memory_mb(),
-        device: K::NAME,
+        device: D::NAME,
         backend: work.graph.backend().describe(),
         profile,
     })

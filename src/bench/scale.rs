@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::synthetic::{Synthetic, Work};
 use crate::backend::{Backend, Buffer};
 use crate::comm::{Comm, Error as CommError, World};
+use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
-use crate::launch::{Kind, Wanted};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 
@@ -18,7 +18,7 @@ pub struct Scale {
     /// Images a step on each rank.
     pub batch: usize,
     /// What to compute on.
-    pub device: Wanted,
+    pub device: DeviceChoice,
     /// Whether several ranks may compute on one GPU.
     pub share_gpu: bool,
     /// Compute threads a rank; `None` = its share of the cores.
@@ -78,17 +78,17 @@ const FEWEST: usize = 5;
 const SIZES: [usize; 5] = [1 << 10, 1 << 14, 1 << 17, 1 << 19, 1 << 20];
 
 /// Measures; collective. `None` on ranks other than 0.
-pub fn run<K: Kind>(kind: &K, request: &Scale) -> Result<Option<Measured>, Error> {
+pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, Error> {
     let mut session = Session::join(Comm::launch())?;
     session.same_program()?;
-    session.same_device(K::NAME)?;
+    session.same_device(D::NAME)?;
     let cores = session.cores()?;
-    let threads = request.threads.unwrap_or(kind.threads(cores.own));
+    let threads = request.threads.unwrap_or(device.threads(cores.own));
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
     let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", tf32: false, node_rank };
-    let mut work = session.agree(Synthetic::new(kind, &work))?;
-    let cards = gpus::check(&session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
+    let mut work = session.agree(Synthetic::new(device, &work))?;
+    let cards = gpus::check(&session, device.gpu(work.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(cards.notes);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;

@@ -3,13 +3,13 @@
 use crate::backend::op::Shape;
 use crate::backend::{Backend, Input};
 use crate::cores;
+use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
-use crate::launch::{Kind, Seat};
 use crate::models;
 use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
 use crate::optim::{Optimizer, Policy, sgd::Sgd};
 use crate::recipe;
-use crate::train::plan::prepare::network;
+use crate::train::plan::source::network;
 use loaders::{Draws, ImageSpec};
 
 /// Bytes of a gradient chunk: the default of `reduce.bucket_mb`.
@@ -48,16 +48,16 @@ pub struct Synthetic<B: Backend> {
 
 impl<B: Backend> Synthetic<B> {
     /// On this kind of device.
-    pub fn new<K: Kind<Backend = B>>(kind: &K, work: &Work<'_>) -> Result<Self, Error> {
+    pub fn new<D: Device<Backend = B>>(device: &D, work: &Work<'_>) -> Result<Self, Error> {
         let Work { model, size, batch, threads, precision, node_rank, .. } = *work;
         let names = models::names();
         let unknown = || Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names)));
         let (meant, classes) = models::input(model).zip(models::classes(model)).ok_or_else(unknown)?;
         let shape = size.map_or(meant, |px| Shape::image(meant.c, px, px));
         let net = network(model, ImageSpec::new(shape.h as u32, shape.w as u32, shape.c as u32), classes)?;
-        let threads = threads.unwrap_or_else(|| kind.threads(cores::affinity().len()));
+        let threads = threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
         let (tf32, deterministic) = (work.tf32, false);
-        let backend = kind.open(&Seat { threads, node_rank, precision, tf32, deterministic })?;
+        let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
         let graph = Graph::new(backend, net, batch, Purpose::Train { chunk_bytes: BUCKET }, 1)?;
         let policy = Policy {
             decay: |_: &str, _: &[usize]| 1e-4,

@@ -4,9 +4,9 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Device, positive};
+use crate::error::Error;
 use crate::eval::scoring::{self, Scored};
 use crate::launch;
-use crate::train::Error;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.

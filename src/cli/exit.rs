@@ -31,10 +31,10 @@ impl Failure {
     }
 }
 
-impl From<crate::train::Error> for Failure {
+impl From<crate::error::Error> for Failure {
     /// What another rank says already is not said again: the message is then empty.
-    fn from(error: crate::train::Error) -> Self {
-        use crate::train::Error;
+    fn from(error: crate::error::Error) -> Self {
+        use crate::error::Error;
         let code = error.code();
         match error {
             Error::Elsewhere { .. } => Failure { code, message: String::new() },

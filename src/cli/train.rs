@@ -6,8 +6,8 @@ use super::threads;
 use super::value::{Device, Patience, patience, positive};
 use crate::launch;
 use crate::recipe::keys;
-use crate::train::Request;
 use crate::train::observe::watch::Limits;
+use crate::train::plan::request::TrainRequest;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ impl Args {
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let request = Request {
+    let request = TrainRequest {
         recipe: args.recipe.clone(),
         sets: args.sets(),
         out: args.out(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::bench::scale::Link;
-use crate::launch::Wanted;
+use crate::device::DeviceChoice;
 use crate::recipe::every::duration as duration_of;
 
 /// Where to compute.
@@ -19,12 +19,12 @@ pub enum Device {
     Cuda,
 }
 
-impl From<Device> for Wanted {
+impl From<Device> for DeviceChoice {
     fn from(device: Device) -> Self {
         match device {
-            Device::Auto => Wanted::Auto,
-            Device::Cpu => Wanted::Cpu,
-            Device::Cuda => Wanted::Cuda,
+            Device::Auto => DeviceChoice::Auto,
+            Device::Cpu => DeviceChoice::Cpu,
+            Device::Cuda => DeviceChoice::Cuda,
         }
     }
 }

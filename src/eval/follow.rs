@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::comm::Comm;
+use crate::device::Device;
 use crate::error::Error;
 use crate::eval::scoring::{self, Request, Scored};
-use crate::launch::Kind;
 use crate::report::{Eval, Event, write_whole};
 use crate::train::agree::session::Session;
 use loaders::Dataset;
@@ -43,20 +43,20 @@ enum Next {
 
 /// Scores the files of `request.file`, a run's output folder or a model file that may be yet to come; `once`: only the newest, which must be
 /// there. `show` gets each score on rank 0.
-pub fn follow<K: Kind>(
-    kind: &K,
+pub fn follow<D: Device>(
+    device: &D,
     request: &Request,
     once: bool,
     mut show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let interrupted = listen()?;
     let mut session = Session::join(Comm::launch())?;
-    let result = score_all(kind, &mut session, request, once, &interrupted, &mut show);
+    let result = score_all(device, &mut session, request, once, &interrupted, &mut show);
     session.conclude(result)
 }
 
-fn score_all<K: Kind>(
-    kind: &K,
+fn score_all<D: Device>(
+    device: &D,
     session: &mut Session,
     request: &Request,
     once: bool,
@@ -64,7 +64,7 @@ fn score_all<K: Kind>(
     show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
     session.agree(Dataset::open(&request.data).map_err(Error::from))?;
-    let seats = scoring::seats::<K>(session)?;
+    let seats = scoring::seats::<D>(session)?;
     let mut log = Log::open(request);
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
@@ -77,7 +77,7 @@ fn score_all<K: Kind>(
         };
         log.seen.insert(name(&file));
         let this = Request { file, ..request.clone() };
-        match scoring::score_with(kind, session, seats, &this) {
+        match scoring::score_with(device, session, seats, &this) {
             Ok(scored) if session.is_root() => {
                 Log::write(&path(&request.file), &this, &scored)?;
                 show(&this.file, &scored)?;

@@ -7,25 +7,25 @@ use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::cores;
+use crate::device::{Device, DeviceChoice, DeviceSettings, Gpu};
 use crate::error::Error;
-use crate::launch::{Kind, Seat, Wanted};
 use crate::nn::{Graph, Purpose};
 use crate::recipe;
 use crate::train::agree::algorithms;
 use crate::train::agree::gpus;
-use crate::train::agree::gpus::Card;
 use crate::train::agree::session::Session;
 use crate::train::agree::staging;
 use crate::train::evaluate::{Evaluation, Score};
 use crate::train::observe::diagnose;
 use crate::train::observe::stop::Stop;
-use crate::train::plan::prepare::network;
+use crate::train::plan::source::network;
 use crate::train::save::model;
 use loaders::record::masked_crc32c;
 use loaders::{Dataset, ImageSpec, Images, Io, Manifest, Options, Pipeline, picture};
 
 /// How models are used, whatever they were trained in.
-const SEAT: Seat<'static> = Seat { threads: 1, node_rank: 0, precision: "f32", tf32: false, deterministic: true };
+const SEAT: DeviceSettings<'static> =
+    DeviceSettings { threads: 1, node_rank: 0, precision: "f32", tf32: false, deterministic: true };
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -73,7 +73,7 @@ pub struct Request {
     /// Images a batch.
     pub batch: usize,
     /// What to compute on.
-    pub device: Wanted,
+    pub device: DeviceChoice,
     /// Whether several ranks may compute on one GPU.
     pub share_gpu: bool,
     /// Compute threads; `None` = this rank's cores.
@@ -87,13 +87,13 @@ pub struct Request {
 }
 
 /// Scores a split over all ranks.
-pub fn score<K: Kind>(kind: &K, request: &Request) -> Result<Scored, Error> {
+pub fn score<D: Device>(device: &D, request: &Request) -> Result<Scored, Error> {
     let comm = Comm::launch();
     // what all ranks do together waits for MPI
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
     let opened = opened.unwrap_or_else(|| staged(&session, request));
-    let result = score_on(kind, &mut session, opened, request);
+    let result = score_on(device, &mut session, opened, request);
     session.conclude(result)
 }
 
@@ -161,24 +161,24 @@ fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Re
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         text.push_str(&format!("{layer}.{name} {:08x}\n", masked_crc32c(&bytes)));
     }
-    text.push_str(&crate::train::plan::prepare::digest(manifest)?);
+    text.push_str(&crate::train::plan::source::digest(manifest)?);
     Ok(text)
 }
 
-fn score_on<K: Kind>(
-    kind: &K,
+fn score_on<D: Device>(
+    device: &D,
     session: &mut Session,
     opened: Result<Opened, Error>,
     request: &Request,
 ) -> Result<Scored, Error> {
-    let cores = seats::<K>(session)?;
-    score_opened(kind, session, cores, opened, request)
+    let cores = seats::<D>(session)?;
+    score_opened(device, session, cores, opened, request)
 }
 
 /// Compares the ranks' programs and devices, and divides the cores; says on rank 0 what there is to say.
-pub(super) fn seats<K: Kind>(session: &mut Session) -> Result<cores::Cores, Error> {
+pub(super) fn seats<D: Device>(session: &mut Session) -> Result<cores::Cores, Error> {
     session.same_program()?;
-    session.same_device(K::NAME)?;
+    session.same_device(D::NAME)?;
     let cores = session.cores()?;
     if session.is_root() {
         session.notes.iter().for_each(|note| eprintln!("{note}"));
@@ -187,8 +187,8 @@ pub(super) fn seats<K: Kind>(session: &mut Session) -> Result<cores::Cores, Erro
 }
 
 /// Scores one file on ranks that have their seats.
-pub(super) fn score_with<K: Kind>(
-    kind: &K,
+pub(super) fn score_with<D: Device>(
+    device: &D,
     session: &Session,
     cores: cores::Cores,
     request: &Request,
@@ -197,11 +197,11 @@ pub(super) fn score_with<K: Kind>(
         Some(_) => staged(session, request),
         None => open(request, &request.data),
     };
-    score_opened(kind, session, cores, opened, request)
+    score_opened(device, session, cores, opened, request)
 }
 
-fn score_opened<K: Kind>(
-    kind: &K,
+fn score_opened<D: Device>(
+    device: &D,
     session: &Session,
     cores: cores::Cores,
     opened: Result<Opened, Error>,
@@ -213,12 +213,12 @@ fn score_opened<K: Kind>(
         &text,
         "start all ranks with the same files and options",
     )?;
-    let threads = request.threads.unwrap_or(kind.threads(cores.own));
+    let threads = request.threads.unwrap_or(device.threads(cores.own));
     evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
-    let here = |error, card: Option<&Card>| diagnose::located(kind, error, &session.world.host, card);
-    let opened = kind.open(&Seat { threads, node_rank: session.world.node_rank, ..SEAT });
+    let here = |error, card: Option<&Gpu>| diagnose::located(device, error, &session.world.host, card);
+    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..SEAT });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
-    let card = kind.card(&backend);
+    let card = device.gpu(&backend);
     let planned =
         |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes()).map_err(|e| here(e, card.as_ref()));
     let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
@@ -288,11 +288,11 @@ pub struct Predictor<B: Backend> {
 
 impl<B: Backend> Predictor<B> {
     /// Reads the model file; `ema`: with the averaged weights.
-    pub fn open<K: Kind<Backend = B>>(kind: &K, file: &Path, ema: bool) -> Result<Self, Error> {
+    pub fn open<D: Device<Backend = B>>(device: &D, file: &Path, ema: bool) -> Result<Self, Error> {
         let model = read(file, ema)?;
         let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
-        let threads = kind.threads(cores::affinity().len());
-        let backend = kind.open(&Seat { threads, ..SEAT })?;
+        let threads = device.threads(cores::affinity().len());
+        let backend = device.open(&DeviceSettings { threads, ..SEAT })?;
         let graph = graph(&model, backend, 1, &[])?;
         Ok(Self { model, graph, pipeline })
     }

@@ -1,166 +1,229 @@
-//! Training: the loop on one screen, and what it is made of.
+//! Training: the loop, and the folders of what it is made of.
 //!
-//! [`device`] picks the kind of device, [`start`] brings the ranks up, [`prepare`] settles everything before the first step, [`session`] makes the ranks agree on it
-//! and `algorithms` has their devices compute alike, `step` runs one step and `exchange` sums it over the ranks by the codec that [`reduction`] planned, on the way that `path` chose (`apart` and `rounds`: ranks that meet only now and
-//! then), [`evaluate`] scores, `saver` keeps checkpoints (`snapshot`, `plain`: how memory becomes a file
-//! beside training), `resume` goes on from one, `stop` listens to signals.
+//! - [`start`] brings the ranks up; [`plan`] turns a request into a [`run`](mod@run) without a word to other ranks; [`agree`] makes all ranks the same;
+//! - [`step`](mod@step) runs one step: [`micro_batches`] the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks synchronise;
+//! - [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`] watches and reports.
 
 pub mod agree;
+mod describe;
 mod device_input;
 pub mod evaluate;
+mod micro_batches;
 pub mod observe;
 pub mod plan;
 pub mod reduce;
+pub mod run;
 pub mod save;
 pub mod start;
 mod step;
 pub mod strategy;
 
-pub use crate::error::Error;
-pub use plan::prepare::Request;
-
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checkpoint::{Progress, Sums};
+use crate::error::Error;
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
 use agree::session::Session;
 use device_input::Feed;
 use evaluate::Score;
+use loaders::{Loader, LoaderStats};
+use observe::loading;
 use observe::stop::Stop;
 use observe::trace::{Lane, Trace};
 use observe::watch::Doing;
-use plan::prepare::Run;
-use reduce::path::Way;
+use plan::request::TrainRequest;
+use reduce::exchange::ExchangePlan;
+use run::Run;
 use save::saver::Saver;
+use save::{digest, output};
 use step::Stepper;
-use strategy::local_sgd::Everyone;
+use strategy::ranks::MpiRanks;
 
-/// What a run was asked for, and what may end it.
+/// What surrounds a run: its ranks, its arguments, and what may end it early.
 #[derive(Clone, Copy)]
-struct How<'a> {
-    request: &'a Request,
-    stop: &'a Stop,
+pub struct RunContext<'a> {
+    /// The ranks.
+    pub session: &'a Session,
+    /// The arguments of the command line.
+    pub request: &'a TrainRequest,
+    /// Signals and limits of time.
+    pub stop: &'a Stop,
     /// When the process began.
-    started: Instant,
+    pub started: Instant,
 }
 
-/// Runs a prepared training from `at` to its end: all epochs, or the step that was asked for, or until it is told to stop.
-fn train<B: Backend>(
-    session: &Session,
-    mut run: Run<B>,
-    mut at: Progress,
-    (overlap, way): (bool, Way<B>),
-    how: &How<'_>,
-    mut report: Reporter,
+/// A run under way.
+struct Training<'a, B: Backend> {
+    context: RunContext<'a>,
+    run: Run<B>,
+    at: Progress,
+    /// Where this process began.
+    begun: Progress,
+    /// Step at which the run ends.
+    last: u64,
+    loader: Loader,
+    stepper: Stepper<'a, B>,
+    saver: Saver<'a, B>,
+    trace: Trace,
+    report: Reporter,
+    /// Time in steps.
+    trained: Duration,
+}
+
+/// Runs a planned training from `at` to its end: all epochs, or the requested step, or until it is told to stop.
+pub fn train<B: Backend>(
+    context: RunContext<'_>,
+    run: Run<B>,
+    at: Progress,
+    exchange: ExchangePlan<B>,
+    report: Reporter,
 ) -> Result<(), Error> {
-    let How { request, stop, started } = *how;
-    let (d, begun) = (run.division.clone(), at.clone());
-    let (train, augment) = (run.source.train.clone(), run.source.augment.clone());
-    let feed = feed(session, &run, &mut report)?;
-    let order = run.order((at.epoch, at.step_of_epoch));
-    let mut loader = feed.start(&train, &augment, Box::new(order), run.options)?;
-    let mut stepper = Stepper::new(session, &mut run, feed, (overlap, way))?;
-    let trace = if request.trace.is_some() { Trace::start(session, request.trace_steps)? } else { Trace::default() };
-    stepper.follow(&mut run, &trace);
-    let mut saver = Saver::new(session, stop, request, &run)?;
-    let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
-    let mut trained = Duration::ZERO;
-    // a checkpoint of the last step may be one in the middle of an epoch, which still has to be scored
-    while at.epoch < run.recipe.epochs && (at.step < last || at.step_of_epoch > 0) {
-        let (start, before, loaded) = (Instant::now(), at.samples, loader.stats());
-        while at.step_of_epoch < d.steps_per_epoch && at.step < last {
-            let (begin, lr, asks) = (Instant::now(), run.schedule.lr(at.step), saver.asks(&at));
-            let lines = stepper.steps(&mut run, &mut loader, &mut at, lr, asks)?;
-            lines.into_iter().try_for_each(|line| report.event(line))?;
-            stepper.exchange_report().into_iter().try_for_each(|costs| report.event(costs))?;
-            // other ranks' reporters are silent, and what they have to say is theirs alone
-            let say = |line: String| if session.is_root() { report.note(&line) } else { eprintln!("{line}") };
-            stepper.skips.take().into_iter().for_each(say);
-            if at.step == begun.step + 1 {
-                report.note(&first_step(started));
-            }
-            saver.step_done(&mut run, &mut stepper, &at, begin.elapsed(), &mut report)?;
-        }
-        stepper.rest(&mut at)?.into_iter().try_for_each(|line| report.event(line))?;
-        let time = start.elapsed();
-        trained += time;
-        // counted from the epoch's sums, which a checkpoint keeps
-        let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
-        let (loader, advice) =
-            observe::loading::gather(session, loader.stats() - loaded, skipped, time, run.options.threads)?;
-        report.event(epoch_line(&at, run.schedule.lr(at.step.saturating_sub(1)), at.samples - before, time, loader))?;
-        report.note(&advice);
-        if let Some(rounds) = &mut run.rounds {
-            rounds.put_on(&mut run.graph, &mut Everyone::of(session))?;
-        }
-        if let Some(slowest) = stepper.take_slowest() {
-            report.note(&slowest);
-        }
-        let begin = Instant::now();
-        if !evaluate(session, &mut run, &mut at, stop, &mut report)? {
-            saver.stop(&mut run, &mut stepper, &at, &mut report)?;
-        }
-        trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
-        let begin = Instant::now();
-        saver.epoch_done(&mut run, &mut stepper, &mut at, &mut report)?;
-        trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
-        if at.step == last {
+    let mut training = Training::new(context, run, at, exchange, report)?;
+    while training.continues() {
+        training.epoch()?;
+        if training.at.step == training.last {
             break;
         }
-        if let Some(rounds) = &mut run.rounds {
-            rounds.take_off(&mut run.graph);
-        }
     }
-    session.watch.doing(Doing::Writing { step: at.step });
-    saver.finish(&mut run, &mut stepper, &at, &mut report)?;
-    let model = save::output::model_path(&request.out);
-    save::output::model(session, &mut run, &at, &model)?;
-    if let Some(path) = &request.trace {
-        trace.write(session, path, &mut report)?;
-    }
-    let img_per_s = (at.samples - begun.samples) as f64 / trained.as_secs_f64().max(f64::MIN_POSITIVE);
-    let epoch = at.step.div_ceil(d.steps_per_epoch) as u32;
-    let digest = if session.is_root() { agree::digest::state(&run)? } else { String::new() };
-    report.event(End { step: at.step, epoch, seconds: started.elapsed().as_secs_f64(), img_per_s, model, digest })?;
-    Ok(())
+    training.finish()
 }
 
-/// How training images come to the device.
-fn feed<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<Feed, Error> {
+impl<'a, B: Backend> Training<'a, B> {
+    fn new(
+        context: RunContext<'a>,
+        mut run: Run<B>,
+        at: Progress,
+        exchange: ExchangePlan<B>,
+        mut report: Reporter,
+    ) -> Result<Self, Error> {
+        let RunContext { session, request, stop, .. } = context;
+        let input = device_input(session, &run, &mut report)?;
+        let order = Box::new(run.order(at.epoch, at.step_of_epoch));
+        let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
+        let trace = match request.trace {
+            Some(_) => Trace::start(session, request.trace_steps)?,
+            None => Trace::default(),
+        };
+        let stepper = Stepper::new(session, &mut run, input, exchange, &trace)?;
+        let saver = Saver::new(session, stop, request, &run)?;
+        let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
+        let (begun, trained) = (at.clone(), Duration::ZERO);
+        Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, trained })
+    }
+
+    /// A checkpoint of the last step may lie within an epoch, which still has to be scored.
+    fn continues(&self) -> bool {
+        self.at.epoch < self.run.recipe.epochs && (self.at.step < self.last || self.at.step_of_epoch > 0)
+    }
+
+    /// Trains to the end of the epoch, scores, and saves.
+    fn epoch(&mut self) -> Result<(), Error> {
+        let (start, before, loaded) = (Instant::now(), self.at.samples, self.loader.stats());
+        while self.at.step_of_epoch < self.run.division.steps_per_epoch && self.at.step < self.last {
+            self.step()?;
+        }
+        let records = self.stepper.finish_pending(&self.run, &mut self.at)?;
+        records.iter().try_for_each(|record| self.report.event(record.event()))?;
+        let time = start.elapsed();
+        self.trained += time;
+        self.report_epoch(self.at.samples - before, loaded, time)?;
+        let mut ranks = MpiRanks::new(&self.context.session.comm, &self.context.session.world);
+        self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
+        if let Some(slowest) = self.stepper.take_slowest() {
+            self.report.note(&slowest);
+        }
+        let begin = Instant::now();
+        if !self.evaluate()? {
+            self.saver.stop(&mut self.run, &mut self.stepper, &self.at, &mut self.report)?;
+        }
+        self.trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
+        let begin = Instant::now();
+        self.saver.epoch_done(&mut self.run, &mut self.stepper, &mut self.at, &mut self.report)?;
+        self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
+        // the final model is the synchronised one
+        if self.at.step < self.last {
+            self.run.strategy.swap_out(&mut self.run.graph);
+        }
+        Ok(())
+    }
+
+    /// One step, its report, and a checkpoint if one is due.
+    fn step(&mut self) -> Result<(), Error> {
+        let begin = Instant::now();
+        let requests = self.saver.requests(&self.at);
+        let records = self.stepper.step(&mut self.run, &mut self.loader, &mut self.at, requests)?;
+        records.iter().try_for_each(|record| self.report.event(record.event()))?;
+        self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
+        for notice in self.stepper.take_notices() {
+            // the reporters of other ranks are silent, and their notices are theirs alone
+            if self.context.session.is_root() { self.report.note(&notice) } else { eprintln!("{notice}") }
+        }
+        if self.at.step == self.begun.step + 1 {
+            let seconds = self.context.started.elapsed().as_secs_f64();
+            self.report.note(&format!("first step done {seconds:.2} s after the start of the program"));
+        }
+        self.saver.step_done(&mut self.run, &mut self.stepper, &self.at, begin.elapsed(), &mut self.report)
+    }
+
+    /// The line of an epoch that ended, or with which the run ends; this process trained on so many images in `time`.
+    fn report_epoch(&mut self, images: u64, loaded: LoaderStats, time: Duration) -> Result<(), Error> {
+        let (at, d) = (&self.at, &self.run.division);
+        // counted from the epoch's sums, which a checkpoint keeps
+        let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
+        let stats = self.loader.stats() - loaded;
+        let (loader, advice) = loading::gather(self.context.session, stats, skipped, time, self.run.options.threads)?;
+        let lr = self.run.schedule.lr(at.step.saturating_sub(1));
+        self.report.event(epoch_event(at, lr, images, time, loader))?;
+        self.report.note(&advice);
+        Ok(())
+    }
+
+    /// Scores the data set's test or validation split, if it has one; false if it was told to stop before the end.
+    fn evaluate(&mut self) -> Result<bool, Error> {
+        let Some(evaluation) = &self.run.evaluation else { return Ok(true) };
+        let RunContext { session, stop, .. } = self.context;
+        let Some(score) = evaluation.run(session, &mut self.run.graph, stop)? else { return Ok(false) };
+        let (at, split) = (&mut self.at, evaluation.split.name().to_string());
+        let Score { top1, top5, loss, count } = score;
+        at.score = Some(Sums { loss, top1, top5, count });
+        self.report.event(Eval { step: at.step, epoch: at.epoch + 1, split, top1, top5, loss, count })?;
+        Ok(true)
+    }
+
+    /// The last checkpoint, the model, the trace, and the last event.
+    fn finish(mut self) -> Result<(), Error> {
+        let RunContext { session, request, started, .. } = self.context;
+        session.watch.doing(Doing::Writing { step: self.at.step });
+        self.saver.finish(&mut self.run, &mut self.stepper, &self.at, &mut self.report)?;
+        let model = output::model_path(&request.out);
+        output::model(session, &mut self.run, &self.at, &model)?;
+        if let Some(path) = &request.trace {
+            self.trace.write(session, path, &mut self.report)?;
+        }
+        let images = self.at.samples - self.begun.samples;
+        let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);
+        let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);
+        let digest = if session.is_root() { digest::state(&self.run)? } else { String::new() };
+        let seconds = started.elapsed().as_secs_f64();
+        self.report.event(End { step, epoch, seconds, img_per_s, model, digest })?;
+        Ok(())
+    }
+}
+
+/// How training images reach the device.
+fn device_input<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<Feed, Error> {
     let (backend, augment) = (run.graph.backend(), &run.source.augment);
     if run.recipe.loader.cache != "device" {
         return Ok(Feed::new(backend, augment));
     }
-    let (feed, note) = session.agree(Feed::kept(backend, augment, &run.source.train, &run.options))?;
-    let note = note.unwrap_or_else(|| format!("images: {}", feed.describe()));
+    let (input, note) = session.agree(Feed::kept(backend, augment, &run.source.train, &run.options))?;
+    let note = note.unwrap_or_else(|| format!("images: {}", input.describe()));
     report.note(&note);
-    Ok(feed)
+    Ok(input)
 }
 
-fn first_step(started: Instant) -> String {
-    format!("first step done {:.2} s after the start of the program", started.elapsed().as_secs_f64())
-}
-
-/// Scores the data set's test or validation split, if it has one; false if it was told to stop before the end.
-fn evaluate<B: Backend>(
-    session: &Session,
-    run: &mut Run<B>,
-    at: &mut Progress,
-    stop: &Stop,
-    report: &mut Reporter,
-) -> Result<bool, Error> {
-    let Some(evaluation) = &run.evaluation else { return Ok(true) };
-    let Some(score) = evaluation.run(session, &mut run.graph, stop)? else { return Ok(false) };
-    let split = evaluation.split.name().to_string();
-    let Score { top1, top5, loss, count } = score;
-    at.score = Some(Sums { loss, top1, top5, count });
-    report.event(Eval { step: at.step, epoch: at.epoch + 1, split, top1, top5, loss, count })?;
-    Ok(true)
-}
-
-/// The line of an epoch that ended, or with which the run ends; `images` were trained on in `time` by this process.
-fn epoch_line(at: &Progress, lr: f64, images: u64, time: Duration, loader: Loading) -> Epoch {
+fn epoch_event(at: &Progress, lr: f64, images: u64, time: Duration, loader: Loading) -> Epoch {
     let (sums, seconds) = (&at.epoch_sums, time.as_secs_f64());
     let count = sums.count.max(1) as f64;
     let img_per_s = if images == 0 { 0.0 } else { images as f64 / seconds };

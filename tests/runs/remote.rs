@@ -10,25 +10,26 @@ use loaders::ImageSpec;
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error};
 use trireme::comm;
-use trireme::launch::{Kind, Seat, Wanted};
+use trireme::device::{Device, DeviceChoice, DeviceSettings};
 use trireme::train;
-use trireme::train::Request;
+use trireme::train::plan::request::TrainRequest;
 
 const CASE: &str = "TRIREME_TEST_CASE";
 
 /// A kind of device that needs nothing of this machine.
 struct On<B>(fn() -> B);
 
-impl<B: Backend> Kind for On<B> {
+impl<B: Backend> Device for On<B> {
     type Backend = B;
     const NAME: &'static str = "test";
+    const REMOVABLE: bool = false;
     const LAYOUT_CURE: &'static str = "there is but one layout";
 
     fn threads(&self, _: usize) -> usize {
         1
     }
 
-    fn open(&self, _: &Seat<'_>) -> Result<B, Error> {
+    fn open(&self, _: &DeviceSettings<'_>) -> Result<B, Error> {
         Ok((self.0)())
     }
 }
@@ -42,13 +43,13 @@ fn worker() {
     comm::install_panic_hook();
     let words: Vec<String> = case.split('|').map(String::from).collect();
     let [kind, recipe, out, last, resume, sets @ ..] = words.as_slice() else { panic!("{case}") };
-    let request = Request {
+    let request = TrainRequest {
         recipe: recipe.into(),
         sets: sets.to_vec(),
         out: out.into(),
         resume: resume == "resume",
         resume_from: None,
-        device: Wanted::Auto,
+        device: DeviceChoice::Auto,
         share_gpu: false,
         time_limit: None,
         stall: train::observe::watch::Limits::default(),

@@ -4,26 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
-use serde::{Deserialize, Serialize};
-
 use crate::comm::launcher;
+use crate::device::Gpu;
 use crate::error::Error;
 use crate::train::agree::session::Session;
 
-/// The GPU that a rank has opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
-    /// The rank's node.
-    pub host: String,
-    /// As the driver names it.
-    pub name: String,
-    /// Tells it from all others, on any node.
-    pub uuid: String,
-}
-
 /// What the cards of all ranks are to one another; the same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cards {
+pub struct CheckedGpus {
     /// Whether two ranks share one.
     pub shared: bool,
     /// What is to be said of sharing, and of cards of several kinds.
@@ -32,9 +20,9 @@ pub struct Cards {
 
 /// Learns of all ranks' cards: fails on all of them where two share one without leave. Collective, and nothing where ranks compute
 /// on processors.
-pub fn check(session: &Session, own: Option<&Card>, may_share: bool) -> Result<Cards, Error> {
-    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(Cards::default()) };
-    let card = Card { host: session.world.host.clone(), ..card.clone() };
+pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<CheckedGpus, Error> {
+    let Some(card) = own.filter(|_| session.world.size > 1) else { return Ok(CheckedGpus::default()) };
+    let card = Gpu { host: session.world.host.clone(), ..card.clone() };
     let odd = |e: serde_json::Error| Error::Failed(format!("the cards of the ranks: {e}"));
     let line = serde_json::to_vec(&card).map_err(odd)?;
     let lines = session.comm.run("exchange of cards", move |world| {
@@ -43,17 +31,17 @@ pub fn check(session: &Session, own: Option<&Card>, may_share: bool) -> Result<C
         Ok(all)
     })?;
     let lines = lines.split(|byte| *byte == b'\n');
-    let cards: Vec<Card> = lines.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(odd)?;
+    let cards: Vec<Gpu> = lines.map(serde_json::from_slice).collect::<Result<_, _>>().map_err(odd)?;
     // all ranks see the same cards, so all end here together
     session.agree(judge(&cards, may_share).map_err(Error::Failed))
 }
 
 /// What the cards of ranks 0, 1, ... are to one another; the error says what is wrong.
-fn judge(cards: &[Card], may_share: bool) -> Result<Cards, String> {
+fn judge(cards: &[Gpu], may_share: bool) -> Result<CheckedGpus, String> {
     let mut notes = Vec::new();
     let pair = (0..cards.len()).find_map(|b| Some(((0..b).find(|&a| cards[a].uuid == cards[b].uuid)?, b)));
     if let Some((a, b)) = pair {
-        let Card { host, name, uuid } = &cards[b];
+        let Gpu { host, name, uuid } = &cards[b];
         if !may_share {
             return Err(format!(
                 "ranks {a} and {b} on {host} have opened the same GPU ({name}, {uuid}): start one rank a GPU (sbatch \
@@ -75,7 +63,7 @@ fn judge(cards: &[Card], may_share: bool) -> Result<Cards, String> {
             kinds.join(", ")
         ));
     }
-    Ok(Cards { shared: pair.is_some(), notes })
+    Ok(CheckedGpus { shared: pair.is_some(), notes })
 }
 
 /// The GPUs that one rank may use.
@@ -165,9 +153,9 @@ mod tests {
 
     #[test]
     fn two_ranks_on_one_card_are_an_error_unless_they_may() {
-        let card = |name: &str, uuid: &str| Card { host: "n1".into(), name: name.into(), uuid: uuid.into() };
+        let card = |name: &str, uuid: &str| Gpu { host: "n1".into(), name: name.into(), uuid: uuid.into() };
         let apart = [card("H200", "a"), card("H200", "b")];
-        assert_eq!(judge(&apart, false), Ok(Cards::default()));
+        assert_eq!(judge(&apart, false), Ok(CheckedGpus::default()));
         let shared = [card("H200", "a"), card("H200", "b"), card("H200", "b")];
         let text = judge(&shared, false).unwrap_err();
         assert!(text.contains("ranks 1 and 2 on n1") && text.contains("--share-gpu"), "{text}");

@@ -3,9 +3,8 @@
 
 use crate::backend::{self, LossScale};
 use crate::comm::{self, Comm};
+use crate::device::{Device, Gpu};
 use crate::error::Error;
-use crate::launch::{Kind, OnCuda};
-use crate::train::agree::gpus::Card;
 use crate::train::agree::session::Session;
 
 /// The loss of the step after `done`, or a parameter after it, is not finite. All ranks have seen the same sums and call this together;
@@ -54,10 +53,9 @@ pub fn underflow(session: &Session, scale: &LossScale, alone: bool) -> Option<Er
 
 /// Says where the card is that is gone, or that failed a call; the rank is said before any message. Cards come and go one by one,
 /// processors do not.
-pub fn located<K: Kind>(_: &K, error: Error, host: &str, card: Option<&Card>) -> Error {
-    let of_a_card = K::NAME == OnCuda::NAME;
+pub fn located<D: Device>(_: &D, error: Error, host: &str, card: Option<&Gpu>) -> Error {
     match &error {
-        Error::Backend(backend::Error::Lost { .. } | backend::Error::Foreign { .. }) if of_a_card => {
+        Error::Backend(backend::Error::Lost { .. } | backend::Error::Foreign { .. }) if D::REMOVABLE => {
             let card = card.map_or(String::new(), |card| format!(", {} ({})", card.name, card.uuid));
             Error::Failed(format!("on {host}{card}: {error}"))
         }

@@ -3,6 +3,7 @@
 pub mod diagnose;
 pub mod loading;
 pub mod notices;
+pub mod record;
 pub mod stop;
 pub mod timing;
 pub mod trace;

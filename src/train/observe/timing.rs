@@ -30,12 +30,12 @@ pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
 
 /// The ranks' sums over the steps of an epoch.
 #[derive(Clone, Debug, Default)]
-pub struct Epoch {
+pub struct EpochTiming {
     steps: u64,
     ranks: Vec<Pace>,
 }
 
-impl Epoch {
+impl EpochTiming {
     /// Adds a step.
     pub fn add(&mut self, ranks: &[Pace]) {
         self.steps += 1;
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_slowest_rank_is_the_one_that_waits_least() {
-        let mut epoch = Epoch::default();
+        let mut epoch = EpochTiming::default();
         for _ in 0..2 {
             epoch.add(&[pace(1.0, 30.0, 100.0), pace(1.0, 5.0, 100.0), pace(1.0, 29.0, 100.0)]);
         }
@@ -88,10 +88,10 @@ mod tests {
 
     #[test]
     fn a_slow_loader_is_named() {
-        let mut epoch = Epoch::default();
+        let mut epoch = EpochTiming::default();
         epoch.add(&[pace(1.0, 30.0, 100.0), pace(25.0, 5.0, 100.0)]);
         assert!(epoch.slowest().unwrap().contains("25.0 of them for its loader; it lags by its loader"));
-        let mut alone = Epoch::default();
+        let mut alone = EpochTiming::default();
         alone.add(&[pace(1.0, 0.0, 9.0)]);
         assert_eq!(alone.slowest(), None);
     }

@@ -1,3 +1,7 @@
-//! From a request to a planned run, without a word to other ranks.
+//! From a request to a planned run. Nothing here speaks to other ranks.
 
-pub mod prepare;
+pub mod build;
+pub mod division;
+pub mod request;
+pub mod resources;
+pub mod source;

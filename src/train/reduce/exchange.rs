@@ -52,6 +52,14 @@ pub struct Exchange<B: Backend> {
     trace: Trace,
 }
 
+/// How buckets travel, as settled before the first step.
+pub struct ExchangePlan<B: Backend> {
+    /// Whether they leave while backward goes on.
+    pub overlap: bool,
+    /// Where and how they are summed.
+    pub way: Way<B>,
+}
+
 /// Name of the exchange of a chunk.
 const GRADIENTS: &str = "sum of gradients";
 
@@ -75,7 +83,7 @@ impl<B: Backend> Exchange<B> {
     pub fn new(
         comm: Comm,
         ranks: usize,
-        (overlap, way): (bool, Way<B>),
+        ExchangePlan { overlap, way }: ExchangePlan<B>,
         mine: std::ops::Range<usize>,
         plan: &mut Reduction<B>,
     ) -> Self {

@@ -22,6 +22,13 @@ pub struct Flags {
     pub save: bool,
 }
 
+impl Flags {
+    /// What either requests.
+    pub fn or(self, other: Self) -> Self {
+        Self { stop: self.stop | other.stop, save: self.save | other.save }
+    }
+}
+
 /// Layout of the vector that is summed.
 #[derive(Clone, Copy, Debug)]
 pub struct SumsLayout {

@@ -7,7 +7,7 @@ use crate::comm::codec::{self, Bucket, Entry, Settings, Tensor};
 use crate::error::Error;
 use crate::nn::{Gather, Graph};
 use crate::recipe::{Recipe, Reduce, matches};
-use crate::train::plan::prepare::Division;
+use crate::train::plan::division::Division;
 use crate::train::reduce::coded::Coded;
 
 /// The planned exchange of one rank.

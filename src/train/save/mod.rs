@@ -1,6 +1,8 @@
 //! What a run leaves in OUT: checkpoints, the final model, and the way back from a checkpoint.
 
+pub mod digest;
 pub mod export;
+pub mod folder;
 pub mod model;
 pub mod output;
 pub mod resume;

@@ -11,12 +11,13 @@ use crate::error::Error;
 use crate::nn::Graph;
 use crate::recipe::Recipe;
 use crate::train::agree::session::Session;
-use crate::train::plan::prepare::{Request, Run, Source};
+use crate::train::plan::request::TrainRequest;
+use crate::train::plan::source::Source;
 use crate::train::reduce::coded::all;
+use crate::train::run::Run;
 use crate::train::save::model;
 use crate::train::save::saver;
 use crate::train::save::snapshot::{from_bytes, to_bytes};
-use crate::train::strategy::rounds::Rounds;
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,7 +42,7 @@ pub struct Resume {
 
 /// The checkpoint that the request asks for: the newest whole one under OUT, or the named one. Nothing without `--resume`, and
 /// for `auto` where there is none.
-pub fn find(request: &Request) -> Result<Option<Resume>, Error> {
+pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let resume = |path: PathBuf, state: StateFile, notes| {
         let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
         Ok(Some(Resume { head: Head { path, recipe, progress, notes }, state: Some(state) }))
@@ -87,7 +88,7 @@ fn is_broken(error: &checkpoint::Error) -> bool {
 }
 
 /// Tells all ranks what rank 0 has found. Collective.
-pub fn share(session: &Session, request: &Request) -> Result<Option<Resume>, Error> {
+pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let found = session.agree(if session.is_root() { find(request) } else { Ok(None) })?;
     if session.world.size == 1 {
         return Ok(found);
@@ -105,7 +106,7 @@ pub fn share(session: &Session, request: &Request) -> Result<Option<Resume>, Err
 
 impl Head {
     /// Takes the number of workers from the checkpoint, and refuses a run that would compute something else.
-    pub fn settle(&self, source: &mut Source, request: &Request, ranks: usize) -> Result<(), Error> {
+    pub fn settle(&self, source: &mut Source, request: &TrainRequest, ranks: usize) -> Result<(), Error> {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
         source.recipe.workers = source.recipe.workers.or(old.workers);
@@ -170,9 +171,7 @@ impl Resume {
             let residuals = state.map_or_else(Vec::new, |state| state.residuals);
             restore_residuals(session, run, &residuals)?;
         }
-        if let Some(rounds) = &mut run.rounds {
-            *rounds = Rounds::new(run.recipe.sync, run.graph.backend(), run.graph.weights())?;
-        }
+        run.strategy.restart(run.graph.backend(), run.graph.weights())?;
         Ok(head.progress)
     }
 }

@@ -11,12 +11,13 @@ use crate::report::{self, Reporter};
 use crate::train::agree::session::Session;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Doing;
-use crate::train::plan::prepare::{Request, Run};
+use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::metrics::Flags;
+use crate::train::run::Run;
 use crate::train::save::output;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 use crate::train::step::Stepper;
-use crate::train::strategy::local_sgd::Everyone;
+use crate::train::strategy::ranks::MpiRanks;
 
 /// Exit code of a run that stopped early and can go on.
 const RESUMABLE: u8 = 75;
@@ -65,7 +66,7 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 
 impl<'a, B: Backend> Saver<'a, B> {
     /// For a prepared run.
-    pub fn new(session: &'a Session, stop: &'a Stop, request: &Request, run: &Run<B>) -> Result<Self, Error> {
+    pub fn new(session: &'a Session, stop: &'a Stop, request: &TrainRequest, run: &Run<B>) -> Result<Self, Error> {
         let root = session.is_root();
         stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
         Ok(Self {
@@ -84,8 +85,8 @@ impl<'a, B: Backend> Saver<'a, B> {
         })
     }
 
-    /// What this rank asks for after the step that comes now.
-    pub fn asks(&mut self, at: &Progress) -> Flags {
+    /// What this rank requests after the step that comes now.
+    pub fn requests(&mut self, at: &Progress) -> Flags {
         Flags { stop: self.stop.asked(), save: self.wants(at.step + 1) }
     }
 
@@ -199,12 +200,12 @@ impl<'a, B: Backend> Saver<'a, B> {
         let residuals = stepper.gather_residuals()?;
         // only a file that must be there can find another under way
         self.poll(true, report)?;
-        // ranks that meet only now and then have just met, or an epoch is over
-        let apart = run.rounds.as_mut().filter(|rounds| !rounds.is_on());
-        let put_on = apart.map(|rounds| rounds.put_on(&mut run.graph, &mut Everyone::of(self.session))).transpose()?;
+        // ranks that step by themselves have just synchronised, or an epoch is over
+        let mut ranks = MpiRanks::new(&self.session.comm, &self.session.world);
+        let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;
         let handed = self.hand_over(run, at, residuals, begin);
-        if let (Some(()), Some(rounds)) = (put_on, &mut run.rounds) {
-            rounds.take_off(&mut run.graph);
+        if swapped_in {
+            run.strategy.swap_out(&mut run.graph);
         }
         handed
     }

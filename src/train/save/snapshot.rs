@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::backend::{self, Arena, Backend, Buffer};
 use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use crate::error::Error;
-use crate::train::plan::prepare::Run;
+use crate::train::run::Run;
 use crate::train::save::export::Plain;
 
 /// Threads that copy at most: beyond, memory is no faster.

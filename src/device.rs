@@ -1,0 +1,74 @@
+//! What a kind of device offers to a rank that opens one. [`launch`](crate::launch) names the kinds; all else is written for any of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{self, Backend};
+
+/// What `--device` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU if there is one that can be used, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// The settings with which a rank opens its device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSettings<'a> {
+    /// Compute threads.
+    pub threads: usize,
+    /// This rank's number among those of its node, which picks the GPU.
+    pub node_rank: usize,
+    /// Number format of the arithmetic, as recipes name it.
+    pub precision: &'a str,
+    /// Whether products of f32 may be rounded to tf32.
+    pub tf32: bool,
+    /// Only algorithms that give the same bits again.
+    pub deterministic: bool,
+}
+
+/// A GPU that a rank has opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// The node that it is in.
+    pub host: String,
+    /// Its model.
+    pub name: String,
+    /// Identifies it wherever it is.
+    pub uuid: String,
+}
+
+/// A kind of device, and how a rank opens its own.
+pub trait Device {
+    /// How it computes.
+    type Backend: Backend;
+
+    /// As `--device` and the log name it.
+    const NAME: &'static str;
+
+    /// Whether devices of this kind fail one by one, so that an error must name the one it comes from.
+    const REMOVABLE: bool;
+
+    /// What to do where ranks have planned different memory layouts.
+    const LAYOUT_CURE: &'static str;
+
+    /// Compute threads of a rank with so many cores, unless the user sets them.
+    fn threads(&self, cores: usize) -> usize;
+
+    /// Opens the device of this rank.
+    fn open(&self, settings: &DeviceSettings<'_>) -> Result<Self::Backend, backend::Error>;
+
+    /// Notes on the choice of this kind, for the log.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The GPU behind an open device, where ranks could share one by mistake.
+    fn gpu(&self, _backend: &Self::Backend) -> Option<Gpu> {
+        None
+    }
+}

@@ -1,0 +1,115 @@
+//! What a planned run says of itself: the event of its start, and the tables of `--dry-run`.
+
+use crate::backend::Backend;
+use crate::comm::WorldInfo;
+use crate::error::Error;
+use crate::nn::table;
+use crate::recipe::Overlap;
+use crate::report::Start;
+use crate::train::plan::request::TrainRequest;
+use crate::train::plan::resources::Resources;
+use crate::train::run::{Footprints, Run};
+use loaders::Shuffle;
+
+/// Recipe, layers and memory, as `--dry-run` prints them.
+pub fn dry_run<B: Backend>(run: &Run<B>) -> Result<String, Error> {
+    let Footprints { training, scoring } = run.footprints()?;
+    let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
+    let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
+    let mut others = vec![
+        ("codec, residuals included", run.reduction.memory()),
+        ("loader", loaders as usize),
+        ("work space of operations", run.graph.backend().scratch_bytes()),
+        ("moving averages", averages),
+    ];
+    others.retain(|(_, bytes)| *bytes > 0);
+    Ok(format!(
+        "{}\n{}\n{}\n{}",
+        run.recipe.to_toml()?.trim_end(),
+        table::layers(&run.graph),
+        table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
+        run.schedule.describe()
+    ))
+}
+
+/// How samples are mixed, and over how many of them.
+fn order<B: Backend>(run: &Run<B>) -> String {
+    let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
+    match run.recipe.mixing() {
+        Shuffle::Full => "full: all samples mixed".into(),
+        Shuffle::Window(k) => {
+            let window = (images * k as u64 / shards).min(images / run.division.workers as u64);
+            format!("window({k}): each worker mixes about {window} samples at a time")
+        }
+    }
+}
+
+/// How the loaders read, and the memory that they take.
+fn loader<B: Backend>(run: &Run<B>) -> Result<String, Error> {
+    let Footprints { training, scoring } = run.footprints()?;
+    let more =
+        scoring.map_or(String::new(), |s| format!("; scoring {:.1} MiB more", s.bytes() as f64 / f64::from(1 << 20)));
+    Ok(format!("{training}{more}"))
+}
+
+/// When buckets of gradients travel.
+fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static str {
+    match (world.size, overlap, run.recipe.reduce.overlap) {
+        (1, ..) => "none, one rank",
+        (_, true, Overlap::Auto) if run.graph.backend().queues() => "beside backward (the device computes)",
+        (_, true, Overlap::Auto) => "beside backward (a core is left for MPI)",
+        (_, false, Overlap::Auto) => "after backward (no core is left for MPI)",
+        (_, true, _) => "beside backward",
+        (_, false, _) => "after backward",
+    }
+}
+
+fn exchange<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> String {
+    match (run.strategy.describe(), when(world, run, overlap)) {
+        (Some(strategy), _) => strategy,
+        (None, when) if world.size == 1 => when.into(),
+        (None, when) => format!("{}, {when}", run.recipe.reduce.codec),
+    }
+}
+
+fn cores(resources: Resources) -> String {
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
+    format!("{} a rank: {compute}, {loader}", resources.cores.own)
+}
+
+/// The event of a run that begins. `overlap`: whether buckets travel while backward runs.
+pub fn start_event<B: Backend>(
+    world: &WorldInfo,
+    run: &Run<B>,
+    resources: Resources,
+    overlap: bool,
+    request: &TrainRequest,
+) -> Result<Start, Error> {
+    let facts = [
+        ("device", run.graph.backend().describe()),
+        ("cores", cores(resources)),
+        ("mpi", format!("{}, {}", world.library, world.thread_level)),
+        ("exchange", exchange(world, run, overlap)),
+        ("codec", run.reduction.describe()),
+        ("schedule", run.schedule.describe()),
+        ("shards", format!("{} in {}", run.source.train.shards().len(), run.source.train.dir().display())),
+        ("order", order(run)),
+        ("loader", loader(run)?),
+        ("out", request.out.display().to_string()),
+    ];
+    Ok(Start {
+        step: 0,
+        epoch: 0,
+        epochs: run.recipe.epochs,
+        steps_per_epoch: run.division.steps_per_epoch,
+        last_step: request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps()),
+        model: run.recipe.model.clone(),
+        parameters: run.graph.params().iter().map(|p| p.spec.elems() as u64).sum(),
+        images: run.division.images,
+        batch: run.division.batch,
+        workers: run.division.workers,
+        ranks: world.size,
+        facts: facts.into_iter().map(|(name, fact)| (name.to_string(), fact)).collect(),
+    })
+}

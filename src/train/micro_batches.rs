@@ -1,0 +1,114 @@
+//! Forward and backward passes of this rank's workers, one after another.
+
+use std::time::Instant;
+
+use crate::backend::Backend;
+use crate::checkpoint::Progress;
+use crate::error::Error;
+use crate::nn::graph::Ready;
+use crate::nn::{Batch, Loss, Turn};
+use crate::train::agree::session::Session;
+use crate::train::device_input::Feed;
+use crate::train::observe::notices::Skips;
+use crate::train::observe::trace::{Lane, Trace};
+use crate::train::observe::watch::Doing;
+use crate::train::reduce::exchange::Exchange;
+use crate::train::reduce::metrics::StepSums;
+use crate::train::run::Run;
+use loaders::Loader;
+
+/// This rank's batches on their way to the device.
+pub struct MicroBatches {
+    input: Feed,
+    /// A batch whose copy to the device began early.
+    next: Option<loaders::Batch>,
+    smoothing: f32,
+}
+
+/// Who is told of each pass.
+pub struct Observers<'a> {
+    /// Skipped records.
+    pub notices: &'a mut Skips,
+    /// Waits for data.
+    pub trace: &'a Trace,
+    /// This rank, and its watchdog.
+    pub session: &'a Session,
+}
+
+impl MicroBatches {
+    /// Batches that reach the device by `input`; the loss has this label smoothing.
+    pub fn new(input: Feed, smoothing: f32) -> Self {
+        Self { input, next: None, smoothing }
+    }
+
+    /// Runs the passes of the step that comes after `at` and adds each worker's sums to `metrics`. Buckets of gradients go to `reduction` as soon as the
+    /// last worker's backward pass has finished them.
+    pub fn run<B: Backend>(
+        &mut self,
+        run: &mut Run<B>,
+        loader: &mut Loader,
+        at: &Progress,
+        reduction: &mut Exchange<B>,
+        metrics: &mut StepSums,
+        observers: &mut Observers<'_>,
+    ) -> Result<(), Error> {
+        let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(at.step_of_epoch) as f32 };
+        let mine = run.division.mine.clone();
+        for worker in mine.clone() {
+            let batch = self.take(loader, at, worker, observers)?;
+            // plans only if records were skipped: all planned sizes are ready
+            run.graph.prepare(batch.len())?;
+            observers.session.watch.doing(Doing::Computing { step: at.step + 1 });
+            let one =
+                Batch { images: self.input.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: at.epoch };
+            let turn = Turn { worker, last: worker + 1 == mine.end };
+            let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
+            let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
+            run.graph.start(one, loss, turn, ready)?;
+            // not across the end of an epoch, where other images come first
+            if !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch {
+                self.send_ahead(run, loader)?;
+            }
+            let sums = run.graph.sums()?;
+            metrics.add(&run.graph, sums, worker, batch.ids());
+        }
+        Ok(())
+    }
+
+    /// The next batch of the loader, which must be that of `worker`.
+    fn take(
+        &mut self,
+        loader: &mut Loader,
+        at: &Progress,
+        worker: usize,
+        observers: &mut Observers<'_>,
+    ) -> Result<loaders::Batch, Error> {
+        let start = Instant::now();
+        let (epoch, step, session) = (at.epoch, at.step_of_epoch, observers.session);
+        session.watch.doing(Doing::Data { step: at.step + 1, worker });
+        let batch = match self.next.take() {
+            Some(batch) => Some(batch),
+            None => loader.next()?,
+        };
+        let batch = batch.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
+        if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
+            let got = format!("epoch {}, step {}, worker {}", batch.epoch(), batch.step(), batch.worker());
+            return Err(Error::Failed(format!(
+                "expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}"
+            )));
+        }
+        observers.trace.part("data", "data wait", Lane::Compute, start, start.elapsed());
+        observers.notices.note(batch.skipped(), (session.world.rank, session.world.size));
+        Ok(batch)
+    }
+
+    /// Starts the copy of the next batch to a device that still computes, if the batch is there.
+    fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
+        if run.graph.backend().queues() && self.input.travels() && loader.is_ready() {
+            self.next = loader.next()?;
+            let next = self.next.as_ref().filter(|batch| !batch.is_empty());
+            next.map_or(Ok(()), |batch| run.graph.prefetch(self.input.input(batch)))?;
+        }
+        Ok(())
+    }
+}

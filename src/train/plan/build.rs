@@ -1,0 +1,98 @@
+//! Plans a run: network, memory, reduction, optimizer and loaders, so that no step can fail for want of memory or for shapes.
+
+use super::division::Division;
+use super::source::Source;
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::nn::{Graph, Purpose};
+use crate::optim::{Ema, Optimizer, Policy, Schedule};
+use crate::recipe::{Recipe, Sync};
+use crate::train::evaluate::Evaluation;
+use crate::train::reduce::reduction::Reduction;
+use crate::train::run::Run;
+use crate::train::strategy::Strategy;
+use crate::train::strategy::allreduce::Allreduce;
+use crate::train::strategy::easgd::Easgd;
+use crate::train::strategy::local_sgd::LocalSgd;
+use loaders::Options;
+
+/// Loader threads give way to compute threads, whose barriers wait for the slowest.
+const LOADER_NICE: i32 = 19;
+
+/// Who plans.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// This rank.
+    pub rank: usize,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Loader threads of this rank.
+    pub loader_threads: usize,
+}
+
+/// Plans the run of `source` on `backend`.
+pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run<B>, Error> {
+    let mut recipe = source.recipe.clone();
+    recipe.resolve(place.ranks)?;
+    let workers = recipe.workers.unwrap_or(place.ranks);
+    let division = Division::new(source.train.len(), recipe.batch, workers, place.rank, place.ranks);
+    let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, division.steps_per_epoch)?;
+    let purpose = Purpose::Train { chunk_bytes: (recipe.reduce.bucket_mb * 1e6) as usize };
+    let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
+    for size in division.sizes() {
+        graph.prepare(size)?;
+    }
+    let reduction = Reduction::new(&recipe, &graph, &division, place.ranks)?;
+    graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
+    let options = loader_options(&recipe, &division, place.loader_threads);
+    let evaluation = evaluation(&source, &division, options);
+    for size in evaluation.iter().flat_map(Evaluation::sizes) {
+        graph.prepare(size)?;
+    }
+    let optimizer = optimizer(&recipe, &graph)?;
+    let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
+    let strategy = strategy(recipe.sync, place.ranks, &graph)?;
+    Ok(Run { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, strategy, options })
+}
+
+fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Options {
+    Options {
+        threads,
+        slots: recipe.loader.slots,
+        nice: LOADER_NICE,
+        // checked when the recipe was read
+        io: recipe.loader.io.parse().unwrap_or_default(),
+        open: recipe.mixing().open(division.mine.len()),
+        buffer: (recipe.loader.buffer_mb * 1e6) as usize,
+        skip: recipe.loader.on_corrupt == "skip",
+    }
+}
+
+/// The scoring after each epoch. A bad record ends it: a score over fewer images would be another score.
+fn evaluation(source: &Source, division: &Division, options: Options) -> Option<Evaluation> {
+    let (pipeline, batch) = (source.preprocess.clone(), division.largest());
+    let options = Options { open: 0, skip: false, ..options };
+    source.eval.clone().map(|split| Evaluation { split, pipeline, batch, options })
+}
+
+fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {
+    let o = &recipe.optimizer;
+    let policy = Policy {
+        decay: |name: &str, shape: &[usize]| o.decay_of(name, shape),
+        adapt: |name: &str, shape: &[usize]| o.adapts(name, shape),
+        clip_norm: o.clip_norm,
+        clip_value: o.clip_value,
+    };
+    Ok(Optimizer::new(graph, o.method()?, policy)?)
+}
+
+/// The recipe's; one rank alone has nothing to synchronise.
+fn strategy<B: Backend>(sync: Sync, ranks: usize, graph: &Graph<B>) -> Result<Box<dyn Strategy<B>>, Error> {
+    Ok(match sync {
+        Sync::Local(period) if ranks > 1 => Box::new(LocalSgd::new(period)),
+        Sync::Easgd { period, alpha } if ranks > 1 => {
+            Box::new(Easgd::new(period, alpha, graph.backend(), graph.weights())?)
+        }
+        _ => Box::new(Allreduce),
+    })
+}

@@ -1,0 +1,42 @@
+//! What `trireme train` is given on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::device::DeviceChoice;
+use crate::train::observe::watch;
+
+/// The arguments of `trireme train`.
+#[derive(Clone, Debug)]
+pub struct TrainRequest {
+    /// The recipe's file.
+    pub recipe: PathBuf,
+    /// Changes to it, `key=value`.
+    pub sets: Vec<String>,
+    /// Output folder.
+    pub out: PathBuf,
+    /// Whether to resume from the newest checkpoint, if there is one.
+    pub resume: bool,
+    /// The checkpoint to resume from instead.
+    pub resume_from: Option<PathBuf>,
+    /// What to compute on.
+    pub device: DeviceChoice,
+    /// Whether several ranks may compute on one GPU.
+    pub share_gpu: bool,
+    /// How long the run may take, from the start of the program.
+    pub time_limit: Option<Duration>,
+    /// Compute threads; `None` = this rank's cores.
+    pub threads: Option<usize>,
+    /// Optimizer step at which the run ends early.
+    pub max_steps: Option<u64>,
+    /// Print the plan and stop.
+    pub dry_run: bool,
+    /// Folder on each node's own disk for a copy of the data set.
+    pub stage: Option<PathBuf>,
+    /// File for the trace of what all ranks do when.
+    pub trace: Option<PathBuf>,
+    /// Steps of which it holds every part.
+    pub trace_steps: u64,
+    /// When the watchdog speaks, and when it ends the run.
+    pub stall: watch::Limits,
+}

@@ -1,0 +1,127 @@
+//! The recipe, the data set that it names, and the pipelines from a record to an input: the same on every rank.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::request::TrainRequest;
+use crate::backend::op::Shape;
+use crate::error::Error;
+use crate::models;
+use crate::nn::NetSpec;
+use crate::recipe::{self, Known, Recipe};
+use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
+
+/// The recipe and the data that it names; the same on every rank.
+pub struct Source {
+    /// As read; `workers` may still be open.
+    pub recipe: Recipe,
+    /// The data set's description.
+    pub manifest: Manifest,
+    /// Training images.
+    pub train: Arc<Split>,
+    /// Scored after each epoch, if the data set has such a split.
+    pub eval: Option<Arc<Split>>,
+    /// From a record to an input, for training.
+    pub augment: Pipeline,
+    /// The same for scoring.
+    pub preprocess: Pipeline,
+}
+
+/// Bare names of all transforms.
+pub fn transform_names() -> Vec<&'static str> {
+    loaders::transform::names()
+}
+
+impl Source {
+    /// Reads the recipe.
+    pub fn recipe(request: &TrainRequest) -> Result<Recipe, Error> {
+        let (models, transforms) = (models::names(), transform_names());
+        let known = Known { models: &models, transforms: &transforms };
+        Ok(Recipe::load(&request.recipe, &request.sets, &known)?)
+    }
+
+    /// Opens the recipe's data set in `dir`, which may be a copy of it.
+    pub fn open(recipe: Recipe, dir: &Path) -> Result<Self, Error> {
+        let dataset = Dataset::open(dir)?;
+        let train = Arc::new(match recipe.mixing() {
+            Shuffle::Full => dataset.split("train")?,
+            Shuffle::Window(_) => dataset.split_lazily("train")?,
+        });
+        if train.is_empty() {
+            return Err(Error::Failed(format!("data set {}: its train split has no images", recipe.data)));
+        }
+        let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+        let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
+        let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
+        let images = train.images()?;
+        let pipeline = |list: &str, ops: &[String]| {
+            Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
+                .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
+        };
+        let augment = pipeline("train", &recipe.augment.train)?;
+        let preprocess = pipeline("eval", &recipe.augment.eval)?;
+        if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
+            && split.images()? != images
+        {
+            let (name, other) = (split.name(), split.images()?);
+            return Err(Error::Failed(format!(
+                "data set {}: images of split train are {images}, those of {name} {other}; they must have one size, or \
+                 augment.eval must begin with resize(size) and center_crop(size)",
+                recipe.data
+            )));
+        }
+        if augment.output() != preprocess.output() {
+            return Err(Error::Usage(format!(
+                "augment.train makes images of {} and augment.eval of {}; end both with the same size",
+                augment.output(),
+                preprocess.output()
+            )));
+        }
+        Ok(Self { recipe, manifest: dataset.manifest, train, eval, augment, preprocess })
+    }
+
+    /// The network for these images and classes.
+    pub fn network(&self) -> Result<NetSpec, Error> {
+        let mut net = network(&self.recipe.model, self.augment.output(), self.train.classes())?;
+        if self.recipe.zero_init_residual {
+            net.zero_init_residual();
+        }
+        Ok(net)
+    }
+
+    /// What tells this data set from others, wherever it lies.
+    pub fn identity(&self) -> Result<String, Error> {
+        let checksum = loaders::record::masked_crc32c(digest(&self.manifest)?.as_bytes());
+        let (images, classes) = (self.train.len(), self.train.classes());
+        Ok(format!("{images} images in {classes} classes, checksum {checksum:08x}"))
+    }
+
+    /// Text that must be the same on every rank: the request, the recipe and what the data set says of itself.
+    pub fn digest(&self, request: &TrainRequest) -> Result<String, Error> {
+        let recipe = self.recipe.to_toml()?;
+        let manifest = digest(&self.manifest)?;
+        let (last, dry, trace) = (request.max_steps, request.dry_run, request.trace.is_some());
+        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\n{manifest}"))
+    }
+}
+
+/// A list of transforms that does not fit the images: where these vary, one that does is named.
+fn unfit(problem: String, images: Images, split: &Split) -> Error {
+    match (images, split.one_size()) {
+        (Images::Varied { .. }, Err(odd)) => Error::Failed(format!("{problem}; {odd}")),
+        _ => Error::Usage(problem),
+    }
+}
+
+/// A data set's description as text, one value a line.
+pub fn digest(manifest: &Manifest) -> Result<String, Error> {
+    serde_json::to_string_pretty(manifest).map_err(|e| Error::Failed(format!("dataset.json: {e}")))
+}
+
+/// A network of the catalogue for images of this shape.
+pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
+    let input = Shape::image(image.channels as usize, image.height as usize, image.width as usize);
+    let names = models::names();
+    models::build(model, input, classes)
+        .ok_or_else(|| Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names))))
+}

@@ -1,0 +1,94 @@
+//! A planned run on one rank: all that its steps work on. [`plan::build`](super::plan::build) makes it.
+
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::nn::Graph;
+use crate::optim::{Ema, Optimizer, Schedule};
+use crate::recipe::Recipe;
+use crate::train::evaluate::Evaluation;
+use crate::train::plan::division::Division;
+use crate::train::plan::source::Source;
+use crate::train::reduce::reduction::Reduction;
+use crate::train::strategy::Strategy;
+use loaders::io::Footprint;
+use loaders::order::{TrainOrder, worker_positions};
+use loaders::{Options, Split};
+
+/// A planned run on one rank.
+pub struct Run<B: Backend> {
+    /// As resolved.
+    pub recipe: Recipe,
+    /// Recipe, data and transforms.
+    pub source: Source,
+    /// How steps divide the data.
+    pub division: Division,
+    /// Learning rates.
+    pub schedule: Schedule,
+    /// The network.
+    pub graph: Graph<B>,
+    /// How its gradients travel.
+    pub reduction: Reduction<B>,
+    /// Its optimizer.
+    pub optimizer: Optimizer<B>,
+    /// Moving averages of its weights.
+    pub ema: Option<Ema<B>>,
+    /// The scoring after each epoch.
+    pub evaluation: Option<Evaluation>,
+    /// How the ranks keep one model.
+    pub strategy: Box<dyn Strategy<B>>,
+    /// How the training loader runs.
+    pub options: Options,
+}
+
+/// Memory of the loaders.
+pub struct Footprints {
+    /// Of the training split.
+    pub training: Footprint,
+    /// Of the split that is scored.
+    pub scoring: Option<Footprint>,
+}
+
+impl<B: Backend> Run<B> {
+    /// Rescales the gradients of a step of an epoch from the planned number of samples to `count`, the true one. They differ where records
+    /// were skipped, which is known only after the reduction.
+    pub fn rescale_for_skipped(&mut self, step: u64, count: u64) -> Result<(), Error> {
+        let planned = self.samples(step) as u64;
+        if count != planned && count > 0 {
+            self.graph.scale_gradients((planned as f64 / count as f64) as f32)?;
+        }
+        Ok(())
+    }
+
+    /// Images that the gradient of a step of an epoch is the mean over: those of all ranks, or of this rank if it steps by itself.
+    pub fn samples(&self, step: u64) -> usize {
+        let (images, d) = (self.division.images_of(step), &self.division);
+        if self.strategy.sums_gradients() {
+            return images;
+        }
+        d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
+    }
+
+    /// The training order of this rank from a step of an epoch on.
+    pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
+        let d = &self.division;
+        let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
+        TrainOrder::new(
+            self.recipe.seed,
+            d.images,
+            d.batch,
+            d.workers,
+            d.mine.clone(),
+            (epoch, step),
+            self.recipe.epochs,
+        )
+        .shuffled(self.recipe.mixing(), &counts)
+    }
+
+    /// Memory of the loaders of training and of scoring.
+    pub fn footprints(&self) -> Result<Footprints, Error> {
+        let (values, batch) = (self.source.augment.output().values(), self.division.largest());
+        let of = |split: &Split, options: &Options| Footprint::new(split, options, batch, values);
+        let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.options)).transpose()?;
+        Ok(Footprints { training: of(&self.source.train, &self.options)?, scoring })
+    }
+}
