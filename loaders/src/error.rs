@@ -5,8 +5,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::decode::MOST_PIXELS;
-use crate::example::ExampleFault;
-use crate::record::RecordFault;
+use crate::format::example::ExampleFault;
+use crate::format::record::RecordFault;
 use crate::{ImageSpec, Images};
 
 /// What can be wrong with a data set, a pipeline or a loader.

@@ -5,8 +5,8 @@ use super::paint::{Area, IDENTITY, Row, Scale};
 use super::rgb::Pixels;
 use super::sight::Sight;
 use super::view::{Need, Part, Region, Resize, Window, stretch};
-use crate::resample::{Cut, Planes, Resampler, Rows};
 use crate::spec::ImageSpec;
+use crate::transform::resample::{Cut, Planes, Resampler, Rows};
 
 /// Most channels of an image that is resized.
 pub(crate) const MOST_RESIZED: usize = 4;

@@ -1,35 +1,21 @@
 //! Transforms: what a recipe's `[augment]` lists name, one file an op, and the pipeline that runs a
-//! list of them. A new op is a file here and a line in `CATALOGUE`.
+//! list of them. A new op is a file here and a line in `ops::CATALOGUE`.
 //!
 //! Images enter as bytes and leave as planar floats (C, H, W). Ops work on the scale 0 to 255 until
 //! `normalize` or `standardize`; a list without either yields floats 0 to 255. Random ops draw from
 //! (seed, sample id, epoch, position in the list) alone.
 
-mod brightness;
 mod call;
 mod canvas;
-mod center_crop;
-mod cifar_distort;
-mod color_jitter;
-mod contrast;
-mod cutout;
-mod flip;
-mod inception_crop;
-mod inception_distort;
-mod lighting;
 mod moments;
-mod normalize;
-mod pad_crop;
+mod ops;
 mod paint;
+pub mod picture;
 mod pipeline;
-mod random_crop;
-mod random_erasing;
-mod random_resized_crop;
 mod rectangle;
-mod resize;
+pub(crate) mod resample;
 mod rgb;
 mod sight;
-mod standardize;
 mod view;
 
 use std::fmt;
@@ -106,53 +92,16 @@ struct Context<'a> {
     std: &'a [f64],
 }
 
-type Build = fn(&[f64], Context<'_>) -> Result<Box<dyn Transform>, String>;
-
-/// Name, how it is written, and its maker.
-const CATALOGUE: &[(&str, &str, Build)] = &[
-    ("brightness", "brightness(max_delta)", brightness::build),
-    ("center_crop", "center_crop(size)", center_crop::build),
-    ("cifar_distort", "cifar_distort", cifar_distort::build),
-    ("color_jitter", "color_jitter(brightness, contrast, saturation, hue)", color_jitter::build),
-    ("contrast", "contrast(lower, upper)", contrast::build),
-    ("cutout", "cutout(size)", cutout::build),
-    ("flip", "flip", flip::build),
-    ("inception_crop", "inception_crop(size)", inception_crop::build),
-    ("inception_distort", "inception_distort", inception_distort::build),
-    ("lighting", "lighting(std)", lighting::build),
-    (
-        "normalize",
-        "normalize, normalize(mean, std) or normalize(a mean per channel, then a std per channel)",
-        normalize::build,
-    ),
-    ("pad_crop", "pad_crop(padding)", pad_crop::build),
-    ("random_crop", "random_crop(size)", random_crop::build),
-    (
-        "random_erasing",
-        "random_erasing(probability), random_erasing(probability, deviation of noise) or random_erasing(probability, \
-         deviation, least area, most area, least height / width, most height / width)",
-        random_erasing::build,
-    ),
-    (
-        "random_resized_crop",
-        "random_resized_crop(size), (size, min_area), (size, min_area, max_area) or \
-         (size, min_area, max_area, min_aspect, max_aspect)",
-        random_resized_crop::build,
-    ),
-    ("resize", "resize(short_side)", resize::build),
-    ("standardize", "standardize", standardize::build),
-];
-
 /// Bare names of all transforms.
 pub fn names() -> Vec<&'static str> {
-    CATALOGUE.iter().map(|(name, ..)| *name).collect()
+    ops::CATALOGUE.iter().map(|(name, ..)| *name).collect()
 }
 
 /// Makes the op that `text` names.
 fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     let call = call::parse(text)?;
-    let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
-        let names: Vec<_> = CATALOGUE.iter().map(|(name, ..)| *name).collect();
+    let Some((_, usage, build)) = ops::CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
+        let names: Vec<_> = ops::CATALOGUE.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
             "unknown transform; did you mean `{}`? There are {}",
             call::nearest(call.name, &names),

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use super::canvas::MOST_RESIZED;
 use super::{Canvas, Context, Sizes, Transform, Varied, parse};
-use crate::dataset::Manifest;
 use crate::decode::Decoder;
 use crate::error::{Error, Fault};
-use crate::example::{Example, Format};
+use crate::format::example::{Example, Format};
 use crate::random::{Draws, ORDER_OP};
-use crate::resample::Resampler;
 use crate::spec::{ImageSpec, Images};
+use crate::storage::dataset::Manifest;
+use crate::transform::resample::Resampler;
 
 /// Transforms in order, from images to images of one shape. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use super::canvas::Canvas;
 use super::paint::IDENTITY;
 use super::pipeline::{Pipeline, Scratch};
 use crate::error::Fault;
-use crate::example::Example;
-use crate::resample::Resampler;
+use crate::format::example::Example;
 use crate::spec::{ImageSpec, Images};
+use crate::transform::resample::Resampler;
 
 /// The part of an image that is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::example::Format;
+    use crate::format::example::Format;
     use crate::random::Draws;
 
     const SPEC: ImageSpec = ImageSpec::new(7, 5, 3);

@@ -1,7 +1,7 @@
 //! Windows and parts of an image: what a canvas sees, what it needs of the stored image, and what it is given.
 
-use crate::resample::Stretch;
 use crate::spec::ImageSpec;
+use crate::transform::resample::Stretch;
 
 /// Rows and columns of the image, ends excluded; may reach outside of it.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,4 @@
+//! Opening and writing files.
+
+pub(crate) mod regular;
+pub mod replace;

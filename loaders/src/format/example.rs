@@ -1,0 +1,407 @@
+//! tf.Example, the protobuf message in each record: the few keys that an image needs, read without
+//! copies or allocation and written byte for byte the same every time. The wire format itself is in
+//! `protobuf`.
+//!
+//! `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
+//! `Feature { oneof: BytesList = 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`.
+//! The key names are those of TensorFlow's ImageNet scripts.
+
+use std::fmt;
+
+use crate::format::protobuf::{Fields, Malformed, Value, nested, put_header, put_varint, varint, varint_length};
+
+const ENCODED: &str = "image/encoded";
+const FORMAT: &str = "image/format";
+const HEIGHT: &str = "image/height";
+const WIDTH: &str = "image/width";
+const CHANNELS: &str = "image/channels";
+const LABEL: &str = "image/class/label";
+const TEXT: &str = "image/class/text";
+const FILENAME: &str = "image/filename";
+
+/// How `image/encoded` is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Plain bytes, rows of interleaved channels (H, W, C).
+    Raw,
+    /// A PNG file.
+    Png,
+    /// A JPEG file.
+    Jpeg,
+}
+
+impl Format {
+    /// The name as written to `image/format`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "RAW",
+            Self::Png => "PNG",
+            Self::Jpeg => "JPEG",
+        }
+    }
+
+    fn parse(name: &[u8]) -> Option<Self> {
+        if name.eq_ignore_ascii_case(b"RAW") {
+            Some(Self::Raw)
+        } else if name.eq_ignore_ascii_case(b"PNG") {
+            Some(Self::Png)
+        } else if name.eq_ignore_ascii_case(b"JPEG") || name.eq_ignore_ascii_case(b"JPG") {
+            Some(Self::Jpeg)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One image with its label, borrowed from a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Example<'a> {
+    /// The image's bytes, in `format`.
+    pub encoded: &'a [u8],
+    /// What `encoded` holds.
+    pub format: Format,
+    /// Rows; 0 if the record does not say.
+    pub height: u32,
+    /// Columns; 0 if the record does not say.
+    pub width: u32,
+    /// Channels; 0 if the record does not say.
+    pub channels: u32,
+    /// The label as stored, before the data set's label offset is taken off.
+    pub label: i64,
+    /// The class's name; empty if absent, cut at the first byte that is not UTF-8.
+    pub text: &'a str,
+    /// The name of the image's file; empty if absent, cut at the first byte that is not UTF-8.
+    pub filename: &'a str,
+}
+
+/// Why a payload is not a usable tf.Example.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExampleFault {
+    /// The bytes are not a protobuf message of this shape.
+    #[error("not a tf.Example: {0}")]
+    Malformed(#[from] Malformed),
+    /// A key that every image needs is absent.
+    #[error("tf.Example has no `{0}`")]
+    Missing(&'static str),
+    /// A key holds another kind of list than it should, or an empty one.
+    #[error("`{key}`: expected one {expected}, got another type or an empty list")]
+    WrongType {
+        /// The key.
+        key: &'static str,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// `image/format` names a format that is not read here.
+    #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
+    UnknownFormat(String),
+    /// A size below 0 or above 2^32 - 1.
+    #[error("`{key}`: expected a size, got {value}")]
+    BadSize {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: i64,
+    },
+}
+
+/// Reads a payload. Nothing is copied or allocated unless it is faulty; lists may be packed or not,
+/// unknown keys and fields are skipped, of a repeated key the last one counts.
+pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
+    let mut keys = Keys::default();
+    let mut example = Fields(payload);
+    while let Some((number, value)) = example.next()? {
+        if let (1, Value::Bytes(features)) = (number, value) {
+            let mut features = Fields(features);
+            while let Some((number, value)) = features.next()? {
+                if let (1, Value::Bytes(entry)) = (number, value) {
+                    keys.read(entry)?;
+                }
+            }
+        }
+    }
+    keys.finish()
+}
+
+/// The values met so far.
+#[derive(Default)]
+struct Keys<'a> {
+    encoded: Option<&'a [u8]>,
+    format: Option<Format>,
+    label: Option<i64>,
+    height: u32,
+    width: u32,
+    channels: u32,
+    text: &'a str,
+    filename: &'a str,
+}
+
+impl<'a> Keys<'a> {
+    /// One entry of the map: key = 1, value = 2.
+    fn read(&mut self, entry: &'a [u8]) -> Result<(), ExampleFault> {
+        let (mut key, mut feature): (&[u8], &[u8]) = (&[], &[]);
+        let mut fields = Fields(entry);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Bytes(bytes)) => key = bytes,
+                (2, Value::Bytes(bytes)) => feature = bytes,
+                _ => {}
+            }
+        }
+        match std::str::from_utf8(key).unwrap_or("") {
+            ENCODED => self.encoded = Some(first_bytes(feature, ENCODED)?),
+            FORMAT => {
+                let name = first_bytes(feature, FORMAT)?;
+                self.format = Some(
+                    Format::parse(name)
+                        .ok_or_else(|| ExampleFault::UnknownFormat(String::from_utf8_lossy(name).into_owned()))?,
+                );
+            }
+            LABEL => self.label = Some(first_int(feature, LABEL)?),
+            HEIGHT => self.height = size(feature, HEIGHT)?,
+            WIDTH => self.width = size(feature, WIDTH)?,
+            CHANNELS => self.channels = size(feature, CHANNELS)?,
+            TEXT => self.text = utf8_prefix(first_bytes(feature, TEXT)?),
+            FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Example<'a>, ExampleFault> {
+        Ok(Example {
+            encoded: self.encoded.ok_or(ExampleFault::Missing(ENCODED))?,
+            format: self.format.ok_or(ExampleFault::Missing(FORMAT))?,
+            height: self.height,
+            width: self.width,
+            channels: self.channels,
+            label: self.label.ok_or(ExampleFault::Missing(LABEL))?,
+            text: self.text,
+            filename: self.filename,
+        })
+    }
+}
+
+fn utf8_prefix(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(e) => std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or(""),
+    }
+}
+
+fn size(feature: &[u8], key: &'static str) -> Result<u32, ExampleFault> {
+    let value = first_int(feature, key)?;
+    u32::try_from(value).map_err(|_| ExampleFault::BadSize { key, value })
+}
+
+/// The first value of a Feature's BytesList.
+fn first_bytes<'a>(feature: &'a [u8], key: &'static str) -> Result<&'a [u8], ExampleFault> {
+    let mut fields = Fields(feature);
+    while let Some((number, value)) = fields.next()? {
+        if let (1, Value::Bytes(list)) = (number, value) {
+            let mut values = Fields(list);
+            while let Some((number, value)) = values.next()? {
+                if let (1, Value::Bytes(bytes)) = (number, value) {
+                    return Ok(bytes);
+                }
+            }
+        }
+    }
+    Err(ExampleFault::WrongType { key, expected: "byte string" })
+}
+
+/// The first value of a Feature's Int64List, packed or not.
+fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
+    let mut fields = Fields(feature);
+    while let Some((number, value)) = fields.next()? {
+        if let (3, Value::Bytes(list)) = (number, value) {
+            let mut values = Fields(list);
+            while let Some((number, value)) = values.next()? {
+                match (number, value) {
+                    (1, Value::Varint(value)) => return Ok(value as i64),
+                    (1, Value::Bytes(mut packed)) if !packed.is_empty() => {
+                        return Ok(varint(&mut packed)? as i64);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
+}
+
+/// Appends the message to `out`: keys in sorted order, integer lists packed, every key always
+/// present, so equal examples give equal bytes.
+pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
+    encode_with(e, &[], out);
+}
+
+/// Like [`encode`], with further byte strings (key, value) among the rest, such as `image/class/synset`.
+pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
+    let own = [
+        (CHANNELS, Item::Int(i64::from(e.channels))),
+        (LABEL, Item::Int(e.label)),
+        (TEXT, Item::Bytes(e.text.as_bytes())),
+        (ENCODED, Item::Bytes(e.encoded)),
+        (FILENAME, Item::Bytes(e.filename.as_bytes())),
+        (FORMAT, Item::Bytes(e.format.name().as_bytes())),
+        (HEIGHT, Item::Int(i64::from(e.height))),
+        (WIDTH, Item::Int(i64::from(e.width))),
+    ];
+    let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
+    let mut entries: Vec<(&str, Item<'_>)> = own.into_iter().chain(more).collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    let features = entries.iter().map(|(key, item)| nested(entry_length(key, item))).sum();
+    put_header(1, features, out);
+    for (key, item) in &entries {
+        put_header(1, entry_length(key, item), out);
+        put_header(1, key.len(), out);
+        out.extend_from_slice(key.as_bytes());
+        let list = nested(item.length());
+        put_header(2, nested(list), out);
+        put_header(item.feature_field(), list, out);
+        put_header(1, item.length(), out);
+        match item {
+            Item::Bytes(bytes) => out.extend_from_slice(bytes),
+            Item::Int(value) => put_varint(*value as u64, out),
+        }
+    }
+}
+
+enum Item<'a> {
+    Bytes(&'a [u8]),
+    Int(i64),
+}
+
+impl Item<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Int(value) => varint_length(*value as u64),
+        }
+    }
+
+    fn feature_field(&self) -> u8 {
+        match self {
+            Self::Bytes(_) => 1,
+            Self::Int(_) => 3,
+        }
+    }
+}
+
+/// Length of a map entry: the key, then a Feature that holds a list that holds one value.
+fn entry_length(key: &str, item: &Item<'_>) -> usize {
+    nested(key.len()) + nested(nested(nested(item.length())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: Example<'_> = Example {
+        encoded: &[1, 2, 3, 4, 5, 6],
+        format: Format::Raw,
+        height: 1,
+        width: 2,
+        channels: 3,
+        label: 300,
+        text: "cat",
+        filename: "a.png",
+    };
+
+    fn encoded(e: &Example<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(e, &mut out);
+        out
+    }
+
+    #[test]
+    fn round_trip() {
+        assert_eq!(parse(&encoded(&SAMPLE)), Ok(SAMPLE));
+        let negative = Example { label: -1, text: "", format: Format::Jpeg, ..SAMPLE };
+        assert_eq!(parse(&encoded(&negative)), Ok(negative));
+        let large = vec![7; 100_000];
+        let long = Example { encoded: &large, ..SAMPLE };
+        assert_eq!(parse(&encoded(&long)), Ok(long));
+    }
+
+    #[test]
+    fn bytes_of_an_entry_are_as_protobuf_has_them() {
+        let bytes = encoded(&SAMPLE);
+        let entry: Vec<u8> = [
+            &[0x0a, 0x1b, 0x0a, 0x11][..], // entry of 27 bytes, key of 17
+            b"image/class/label",
+            &[0x12, 0x06, 0x1a, 0x04, 0x0a, 0x02, 0xac, 0x02], // Feature, Int64List, packed 300
+        ]
+        .concat();
+        assert!(bytes.windows(entry.len()).any(|w| w == entry));
+        let keys: Vec<usize> = [CHANNELS, LABEL, TEXT, ENCODED, FILENAME, FORMAT, HEIGHT, WIDTH]
+            .iter()
+            .map(|key| bytes.windows(key.len()).position(|w| w == key.as_bytes()).unwrap())
+            .collect();
+        assert!(keys.is_sorted());
+    }
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_header(number, bytes.len(), &mut out);
+        out.extend_from_slice(bytes);
+        out
+    }
+
+    fn entry(key: &str, feature: &[u8]) -> Vec<u8> {
+        field(1, &[field(1, key.as_bytes()), field(2, feature)].concat())
+    }
+
+    #[test]
+    fn unpacked_lists_unknown_keys_and_fields_are_read_past() {
+        let unpacked = field(3, &[0x08, 0x05]); // Int64List { value: 5 } as a plain varint
+        let bytes_list = |b: &[u8]| field(1, &field(1, b));
+        let floats = field(2, &field(1, &1.5f32.to_le_bytes()));
+        let features = [
+            entry(LABEL, &unpacked),
+            entry("image/object/bbox/xmin", &floats),
+            entry(ENCODED, &bytes_list(b"xyz")),
+            entry(FORMAT, &bytes_list(b"jpeg")),
+            entry(TEXT, &bytes_list(b"caf\xe9")),
+            field(9, b"unknown"),
+        ]
+        .concat();
+        let mut payload = vec![0x2d, 1, 2, 3, 4]; // an unknown fixed32 field
+        payload.extend(field(1, &features));
+        let e = parse(&payload).unwrap();
+        assert_eq!((e.label, e.encoded, e.format), (5, &b"xyz"[..], Format::Jpeg));
+        assert_eq!((e.height, e.text, e.filename), (0, "caf", ""));
+    }
+
+    #[test]
+    fn faults_name_the_key() {
+        assert_eq!(parse(&[]), Err(ExampleFault::Missing(ENCODED)));
+        let wrong = field(1, &entry(LABEL, &field(1, &field(1, b"7"))));
+        assert_eq!(parse(&wrong), Err(ExampleFault::WrongType { key: LABEL, expected: "64-bit integer" }));
+        let webp = field(1, &entry(FORMAT, &field(1, &field(1, b"WEBP"))));
+        assert_eq!(parse(&webp), Err(ExampleFault::UnknownFormat("WEBP".into())));
+        let size = field(1, &entry(HEIGHT, &field(3, &field(1, &[0x80; 9]))));
+        assert!(matches!(parse(&size), Err(ExampleFault::Malformed(_))));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let good = encoded(&SAMPLE);
+        for cut in 0..good.len() {
+            let _ = parse(&good[..cut]);
+            for value in [0x00, 0x7f, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[cut] = value;
+                let _ = parse(&bad);
+            }
+        }
+        // The outer length reaches past the end for every cut: none may parse.
+        assert!((1..good.len()).all(|cut| parse(&good[..cut]).is_err()));
+    }
+}

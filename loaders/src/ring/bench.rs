@@ -1,0 +1,164 @@
+//! How fast a loader is by itself: what `trireme bench loader` reports.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::format::record::masked_crc32c;
+use crate::order::TrainOrder;
+use crate::order::shuffle::Shuffle;
+use crate::ring::loader::{Loader, Options};
+use crate::ring::stats::LoaderStats;
+use crate::storage::dataset::Dataset;
+use crate::storage::io::Footprint;
+use crate::transform::Pipeline;
+
+/// What to load, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Folder of the data set.
+    pub dir: PathBuf,
+    /// The split.
+    pub split: String,
+    /// Transforms, as in a recipe.
+    pub transforms: Vec<String>,
+    /// Images a batch.
+    pub batch: usize,
+    /// Passes over the split, at least 1.
+    pub epochs: u32,
+    /// The order.
+    pub shuffle: Shuffle,
+    /// Threads, and how records are read.
+    pub options: Options,
+}
+
+/// The loader's rates over whole epochs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rate {
+    /// Images per second: the median of all epochs after the first (of the only one, if so).
+    pub img_per_s: f64,
+    /// Images per second of the first epoch, with threads starting and pages not yet in memory.
+    pub img_per_s_first: f64,
+    /// Bytes of records per second, framing included, over all epochs.
+    pub bytes_per_s: f64,
+    /// Seconds that the consumer, which does nothing else, waited over all epochs.
+    pub wait_s: f64,
+    /// Microseconds of one thread per image, by stage.
+    pub stages: StageTimes,
+    /// Batches that stood ready when one was asked for, on average.
+    pub queue_depth: f64,
+    /// How records were read.
+    pub io: String,
+    /// What the loader holds in memory by its own account.
+    pub memory_mb: f64,
+    /// What the process holds, at the most of those moments at which an epoch ended.
+    pub rss_mb: f64,
+    /// What would make it faster.
+    pub advice: String,
+}
+
+/// Microseconds of one thread per image.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StageTimes {
+    /// Finding, reading and checking the record.
+    pub read_us: f64,
+    /// Decoding.
+    pub decode_us: f64,
+    /// Transforms.
+    pub transform_us: f64,
+    /// Waiting for a free slot.
+    pub slot_wait_us: f64,
+}
+
+impl StageTimes {
+    /// The means over what passed.
+    pub fn new(stats: &LoaderStats) -> Self {
+        let mean = |time: Duration| time.as_secs_f64() * 1e6 / stats.images.max(1) as f64;
+        let s = stats.stages;
+        Self {
+            read_us: mean(s.read),
+            decode_us: mean(s.decode),
+            transform_us: mean(s.transform),
+            slot_wait_us: mean(s.slots),
+        }
+    }
+}
+
+/// Loads epochs of a split and drops each batch as it comes; `rss_mb` asks for the memory of the process.
+pub fn run(request: &Request, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
+    let dataset = Dataset::open(&request.dir)?;
+    let split = Arc::new(match request.shuffle {
+        Shuffle::Full => dataset.split(&request.split)?,
+        Shuffle::Window(_) => dataset.split_lazily(&request.split)?,
+    });
+    let pipeline = Pipeline::new(&request.transforms, split.images()?, &dataset.manifest, 1)?;
+    let (epochs, batch) = (request.epochs.max(1), request.batch.max(1));
+    let counts: Vec<u64> = split.shards().iter().map(|shard| shard.count).collect();
+    let order = TrainOrder::new(1, split.len(), batch, 1, 0..1, (0, 0), epochs).shuffled(request.shuffle, &counts);
+    let images = split.len() as f64;
+    let options = Options { open: request.shuffle.open(1), ..request.options };
+    let footprint = Footprint::new(&split, &options, batch, pipeline.output().values())?;
+    let start = Instant::now();
+    let mut loader = Loader::start(split, pipeline, Box::new(order), options)?;
+    let mut rates = Vec::with_capacity(epochs as usize);
+    let (mut epoch, mut since, mut most) = (0, start, 0f64);
+    while let Some(batch) = loader.next()? {
+        if batch.epoch() != epoch {
+            rates.push(images / since.elapsed().as_secs_f64());
+            most = most.max(rss_mb());
+            (epoch, since) = (batch.epoch(), Instant::now());
+        }
+    }
+    rates.push(images / since.elapsed().as_secs_f64());
+    most = most.max(rss_mb());
+    let (stats, time) = (loader.stats(), start.elapsed());
+    Ok(Rate {
+        img_per_s: median(&mut rates[1.min(epochs as usize - 1)..].to_vec()),
+        img_per_s_first: rates[0],
+        bytes_per_s: stats.bytes as f64 / time.as_secs_f64(),
+        wait_s: stats.wait.as_secs_f64(),
+        stages: StageTimes::new(&stats),
+        queue_depth: stats.depth(),
+        io: loader.access().to_owned(),
+        memory_mb: footprint.bytes() as f64 / 1e6,
+        rss_mb: most,
+        advice: stats.advice(time, options.threads),
+    })
+}
+
+/// Nanoseconds per record that the checksum of the payloads takes, in one pass over a split in order.
+pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
+    let split = Dataset::open(dir)?.split(split)?;
+    let mut payloads = Vec::new();
+    for place in 0..split.shards().len() {
+        let shard = split.shard(place)?;
+        for record in 0..shard.len() {
+            payloads.push(shard.record(record)?);
+        }
+    }
+    let start = Instant::now();
+    for payload in &payloads {
+        std::hint::black_box(masked_crc32c(payload));
+    }
+    Ok(start.elapsed().as_nanos() as f64 / payloads.len().max(1) as f64)
+}
+
+fn median(rates: &mut [f64]) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    let middle = rates.len() / 2;
+    if rates.len() % 2 == 1 { rates[middle] } else { (rates[middle - 1] + rates[middle]) / 2.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

@@ -1,0 +1,254 @@
+//! `color_jitter(b, c, s, h)`: brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
+//! hue turned by U[-h, h) of a full circle, in random order (torchvision's `ColorJitter`).
+//!
+//! Of torchvision's two forms this is the one for tensors of bytes: after each step values are cut to 0 to
+//! 255 and truncated to whole numbers, hue is turned in floats (PIL's form rounds hue to 8 bits). Values
+//! equal torchvision's to the bit where the processor has fused multiply-add, as its kernels use it.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::moments::mean;
+use crate::transform::{Canvas, Context, Transform, rgb};
+
+/// Weights of red, green and blue in grey (ITU-R 601, to the digits that torchvision has).
+const GREY: [f32; 3] = [0.2989, 0.587, 0.114];
+
+#[derive(Debug)]
+struct ColorJitter {
+    /// How far the factors of brightness, contrast and saturation reach from 1.
+    reach: [f64; 3],
+    /// The largest turn of the hue, in circles.
+    hue: f64,
+}
+
+pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    let &[brightness, contrast, saturation, hue] = arguments else {
+        return Err(format!("expected 4 arguments, got {}", arguments.len()));
+    };
+    if let Some(bad) = [brightness, contrast, saturation].iter().find(|x| **x < 0.0) {
+        return Err(format!("expected at least 0, got {bad}"));
+    }
+    if !(0.0..=0.5).contains(&hue) {
+        return Err(format!("expected a hue from 0 to 0.5, got {hue}"));
+    }
+    let channels = context.input.channels;
+    if channels != 1 && channels != 3 {
+        return Err(format!("expected images of 1 or 3 channels, got {channels}"));
+    }
+    Ok(Box::new(ColorJitter { reach: [brightness, contrast, saturation], hue }))
+}
+
+impl Transform for ColorJitter {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        Ok(input)
+    }
+
+    fn is_geometric(&self) -> bool {
+        false
+    }
+
+    /// Draws the order (three swaps), then all four numbers, whether used or not.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let mut order = [0, 1, 2, 3];
+        for last in (1..4).rev() {
+            order.swap(last, draws.below(last as u32 + 1) as usize);
+        }
+        let factors = self.reach.map(|reach| draws.range((1.0 - reach).max(0.0) as f32, (1.0 + reach) as f32));
+        let turn = draws.range(-self.hue as f32, self.hue as f32);
+        let is_color = image.spec().channels == 3;
+        let values = image.floats();
+        // Bytes stay what they are; what a resize has left as fractions is rounded, as torchvision's resize rounds.
+        for value in values.iter_mut() {
+            *value = whole(*value + 0.5);
+        }
+        for step in order {
+            match step {
+                0 if self.reach[0] > 0.0 => brightness(values, factors[0]),
+                1 if self.reach[1] > 0.0 => contrast(values, is_color, factors[1]),
+                2 if self.reach[2] > 0.0 && is_color => saturation(values, factors[2]),
+                3 if self.hue > 0.0 && is_color => hue(values, turn),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Cut to 0 to 255, then truncated: as a byte, but still a float. At 2^23 floats are whole numbers, so adding
+/// and subtracting it rounds; the compiler takes several of these at a time, which it does not with `as u8`.
+#[inline]
+fn whole(value: f32) -> f32 {
+    const WHOLE: f32 = (1 << 23) as f32;
+    let value = value.clamp(0.0, 255.0);
+    let rounded = (value + WHOLE) - WHOLE;
+    rounded - one_if(rounded > value)
+}
+
+/// 1 or 0, without a branch.
+#[inline]
+fn one_if(condition: bool) -> f32 {
+    f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
+}
+
+/// `a` if `condition`, else `b`, without a branch.
+#[inline]
+fn select(condition: bool, a: f32, b: f32) -> f32 {
+    let mask = u32::from(condition).wrapping_neg();
+    f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
+}
+
+/// a * x + b * y with the one rounding of a fused multiply-add after that of a * x.
+#[inline]
+fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
+    (f64::from(a * x) + f64::from(b) * f64::from(y)) as f32
+}
+
+#[inline]
+fn grey(red: f32, green: f32, blue: f32) -> f32 {
+    let all = blend(GREY[0], red, GREY[1], green);
+    whole((f64::from(all) + f64::from(GREY[2]) * f64::from(blue)) as f32)
+}
+
+/// What `factor` leaves for the other picture of a blend.
+fn rest(factor: f32) -> f32 {
+    (1.0 - f64::from(factor)) as f32
+}
+
+fn brightness(values: &mut [f32], factor: f32) {
+    for value in values {
+        *value = whole(factor * *value);
+    }
+}
+
+/// Blends with the mean of grey.
+fn contrast(values: &mut [f32], is_color: bool, factor: f32) {
+    let mean = if is_color {
+        let [red, green, blue] = rgb(values);
+        let pixels = red.iter().zip(green.iter()).zip(blue.iter());
+        // Whole numbers up to 255: their sum is exact.
+        let sum: u64 = pixels.map(|((&r, &g), &b)| u64::from(grey(r, g, b) as u8)).sum();
+        (sum as f64 / red.len().max(1) as f64) as f32
+    } else {
+        mean(values) as f32
+    };
+    let rest = rest(factor);
+    for value in values {
+        *value = whole(blend(factor, *value, rest, mean));
+    }
+}
+
+/// Blends with grey.
+fn saturation(values: &mut [f32], factor: f32) {
+    let rest = rest(factor);
+    let [red, green, blue] = rgb(values);
+    for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
+        let grey = grey(*r, *g, *b);
+        *r = whole(blend(factor, *r, rest, grey));
+        *g = whole(blend(factor, *g, rest, grey));
+        *b = whole(blend(factor, *b, rest, grey));
+    }
+}
+
+/// Adds `turn` to the hue of HSV. Without branches, so that the compiler can take several pixels at a time.
+fn hue(values: &mut [f32], turn: f32) {
+    let [red, green, blue] = rgb(values);
+    for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
+        let (hue, saturation, value) = to_hsv(*r / 255.0, *g / 255.0, *b / 255.0);
+        let turned = hue + turn;
+        let turned = turned + one_if(turned < 0.0);
+        let turned = turned - one_if(turned >= 1.0);
+        // 255.999: from [0, 1] to bytes, as torchvision scales.
+        let bytes = to_rgb(turned, saturation, value).map(|x| whole(x * 255.999));
+        (*r, *g, *b) = (bytes[0], bytes[1], bytes[2]);
+    }
+}
+
+#[inline]
+fn to_hsv(r: f32, g: f32, b: f32) -> (f32, f32, f32) {
+    let (most, least) = (r.max(g).max(b), r.min(g).min(b));
+    let range = most - least;
+    let is_grey = range == 0.0;
+    let saturation = range / select(is_grey, 1.0, most);
+    let divisor = select(is_grey, 1.0, range);
+    let (rc, gc, bc) = ((most - r) / divisor, (most - g) / divisor, (most - b) / divisor);
+    let beside_red = select(most == g, rc + 2.0 - bc, gc + 4.0 - rc);
+    let sixths = select(most == r, bc - gc, beside_red);
+    let hue = sixths * (1.0 / 6.0) + 1.0;
+    (hue - one_if(hue >= 1.0), saturation, most)
+}
+
+#[inline]
+fn to_rgb(hue: f32, saturation: f32, value: f32) -> [f32; 3] {
+    let sixths = hue * 6.0;
+    // The floor of 0 to 6, by counting; 6 is reached by rounding alone and stands for 0.
+    let sector = one_if(sixths >= 1.0)
+        + one_if(sixths >= 2.0)
+        + one_if(sixths >= 3.0)
+        + one_if(sixths >= 4.0)
+        + one_if(sixths >= 5.0)
+        + one_if(sixths >= 6.0);
+    let part = saturation * (sixths - sector);
+    let rest = 1.0 - saturation;
+    let falling = (1.0 - part) * value;
+    let rising = (part + rest) * value;
+    let low = rest * value;
+    let is = |k: f32| sector == k;
+    let pick =
+        |top: bool, falls: bool, rises: bool| select(top, value, select(falls, falling, select(rises, rising, low)));
+    [
+        pick(is(0.0) | is(5.0) | is(6.0), is(1.0), is(4.0)),
+        pick(is(1.0) | is(2.0), is(3.0), is(0.0) | is(6.0)),
+        pick(is(3.0) | is(4.0), is(5.0), is(2.0)),
+    ]
+}
+
+impl fmt::Display for ColorJitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [brightness, contrast, saturation] = self.reach;
+        write!(f, "color_jitter({brightness}, {contrast}, {saturation}, {})", self.hue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::testing::run;
+
+    #[test]
+    fn nothing_asked_changes_nothing() {
+        let bytes: Vec<u8> = (0..=254).collect();
+        let spec = ImageSpec::new(5, 17, 3);
+        let out = run("color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
+        for (i, value) in out.iter().enumerate() {
+            assert_eq!(*value, f32::from(bytes[i % 85 * 3 + i / 85]));
+        }
+    }
+
+    #[test]
+    fn a_full_turn_of_hue_gives_every_colour_back() {
+        let mut values: Vec<f32> = (0..3000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as f32).collect();
+        let before = values.clone();
+        for _ in 0..2 {
+            hue(&mut values, 0.5);
+        }
+        for (a, b) in values.iter().zip(&before) {
+            assert!((a - b).abs() <= 1.0, "{a} {b}");
+        }
+        hue(&mut values, 1.0 / 3.0);
+        // A third of a circle: red becomes green, to the truncation of three conversions.
+        for (i, (was_red, is_green)) in before[..1000].iter().zip(&values[1000..2000]).enumerate() {
+            assert!((was_red - is_green).abs() <= 2.0, "pixel {i}: {was_red} {is_green}");
+        }
+    }
+
+    #[test]
+    fn grey_images_keep_to_brightness_and_contrast() {
+        let spec = ImageSpec::new(1, 2, 1);
+        for id in 0..50 {
+            assert_eq!(run("color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
+            let out = run("color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
+            assert!(out.iter().all(|x| (0.0..=255.0).contains(x) && x.fract() == 0.0), "{out:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `random_resized_crop(n)`: a random part of the image made n x n: bilinear with antialiasing, what PIL calls BILINEAR.
+//! torchvision's sampler: up to 10 times draw an area, a share of the image's between `min_area` and `max_area`, and an
+//! aspect, log-uniform between `min_aspect` and `max_aspect`; the first pair that fits gets a random place. If none fits: the
+//! largest part in the middle whose aspect is allowed.
+//!
+//! Draws, in order: area and aspect of each try, then row and column. Images of any size may come.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::{Canvas, Context, Sizes, Transform, Varied, one_size};
+
+const TRIES: usize = 10;
+
+#[derive(Debug)]
+struct RandomResizedCrop {
+    size: u32,
+    /// Least and greatest share of the image's area.
+    area: (f64, f64),
+    /// Least and greatest width / height.
+    aspect: (f64, f64),
+}
+
+/// A part of an image.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    top: u32,
+    left: u32,
+    height: u32,
+    width: u32,
+}
+
+pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    let (area, aspect) = ((0.08, 1.0), (3.0 / 4.0, 4.0 / 3.0));
+    let (area, aspect) = match *arguments {
+        [_] => (area, aspect),
+        [_, least] => ((least, 1.0), aspect),
+        [_, least, most] => ((least, most), aspect),
+        [_, least, most, narrowest, widest] => ((least, most), (narrowest, widest)),
+        _ => return Err(format!("expected 1, 2, 3 or 5 arguments, got {}", arguments.len())),
+    };
+    if !(0.0 < area.0 && area.0 <= area.1 && area.1 <= 1.0) {
+        return Err(format!("expected 0 < min_area <= max_area <= 1, got {} and {}", area.0, area.1));
+    }
+    if !(0.0 < aspect.0 && aspect.0 <= aspect.1) {
+        return Err(format!("expected 0 < min_aspect <= max_aspect, got {} and {}", aspect.0, aspect.1));
+    }
+    Ok(Box::new(RandomResizedCrop { size: one_size(&arguments[..1], 1)?, area, aspect }))
+}
+
+impl RandomResizedCrop {
+    /// Draws a part of an image. Uniform numbers are f32 and their products f64, as where it comes from.
+    fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Part {
+        let (h, w) = (f64::from(height), f64::from(width));
+        let (narrowest, widest) = ((self.aspect.0 as f32).ln(), (self.aspect.1 as f32).ln());
+        for _ in 0..TRIES {
+            let area = h * w * f64::from(draws.range(self.area.0 as f32, self.area.1 as f32));
+            let logarithm = draws.range(narrowest, widest);
+            // Rounded once, to the nearest f32.
+            let aspect = f64::from(f64::from(logarithm).exp() as f32);
+            let columns = (area * aspect).sqrt().round_ties_even();
+            let rows = (area / aspect).sqrt().round_ties_even();
+            if 0.0 < columns && columns <= w && 0.0 < rows && rows <= h {
+                let (rows, columns) = (rows as u32, columns as u32);
+                let top = draws.below(height - rows + 1);
+                let left = draws.below(width - columns + 1);
+                return Part { top, left, height: rows, width: columns };
+            }
+        }
+        self.fallback(height, width)
+    }
+
+    /// The largest part in the middle whose aspect is allowed.
+    fn fallback(&self, height: u32, width: u32) -> Part {
+        let (h, w) = (f64::from(height), f64::from(width));
+        let (rows, columns) = match w / h {
+            aspect if aspect < self.aspect.0 => ((w / self.aspect.0).round_ties_even() as u32, width),
+            aspect if aspect > self.aspect.1 => (height, (h * self.aspect.1).round_ties_even() as u32),
+            _ => (height, width),
+        };
+        // An image of one row or column may leave nothing, or ask for more than there is.
+        let (rows, columns) = (rows.clamp(1, height), columns.clamp(1, width));
+        Part { top: (height - rows) / 2, left: (width - columns) / 2, height: rows, width: columns }
+    }
+}
+
+impl Transform for RandomResizedCrop {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        Ok(ImageSpec::new(self.size, self.size, input.channels))
+    }
+
+    fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
+        Ok(Sizes::Equal(ImageSpec::new(self.size, self.size, input.channels)))
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn is_geometric(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let ImageSpec { height, width, .. } = image.spec();
+        let part = self.draw(height, width, draws);
+        image.resize((part.top, part.left), (part.height, part.width), self.size, self.size);
+    }
+}
+
+impl fmt::Display for RandomResizedCrop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { size, area, aspect } = self;
+        write!(f, "random_resized_crop({size}, {}, {}, {}, {})", area.0, area.1, aspect.0, aspect.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::testing::draws;
+
+    /// What torchvision picks with the same draws: `tests/golden/crops.py`.
+    #[test]
+    fn parts_are_those_of_torchvision() {
+        type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
+        let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
+        assert_eq!(rows.len(), 800);
+        for (least, image_height, image_width, sample, top, left, height, width) in rows {
+            let op = RandomResizedCrop { size: 8, area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0) };
+            let part = op.draw(image_height, image_width, &mut draws(sample));
+            let expected = Part { top, left, height, width };
+            assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");
+        }
+    }
+}
