@@ -49,7 +49,7 @@ fn measure(
     transforms: &[String],
     threads: usize,
 ) -> Result<serde_json::Value, loaders::Error> {
-    let request = bench::Request {
+    let request = bench::LoaderRequest {
         dir: dir.to_owned(),
         split: split.to_owned(),
         transforms: transforms.to_vec(),

@@ -1,25 +1,23 @@
-//! The one error of this package. Each message says where, what was expected, what was found, and
-//! what to try; the caller adds the rank.
+//! The one error of this package. Each message says where it happened, what was expected, what was found and what to try; the caller
+//! adds the rank.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::decode::MOST_PIXELS;
-use crate::format::example::ExampleFault;
-use crate::format::record::RecordFault;
-use crate::{ImageSpec, Images};
+use crate::fault::Fault;
+use crate::spec::Images;
 
-/// What can be wrong with a data set, a pipeline or a loader.
+/// Why a data set, a pipeline or a loader cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// "open", "map", "write" and the like.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A file ends before bytes that it had when it was opened.
@@ -32,12 +30,12 @@ pub enum Error {
         path: PathBuf,
         /// Where the read started.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: u64,
-        /// Bytes that were there.
+        /// Bytes found.
         got: u64,
     },
-    /// A copy would not fit.
+    /// There is no room for a copy.
     #[error(
         "{dir}: the copy needs {:.1} GB, {:.1} GB are free; choose another --stage folder, or none", *needed as f64 / 1e9,
         *free as f64 / 1e9
@@ -50,7 +48,7 @@ pub enum Error {
         /// Bytes that may be written there.
         free: u64,
     },
-    /// The folder is no data set.
+    /// The folder is not a data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \
          or index existing TFRecords with `trireme data index {dir}`"
@@ -61,7 +59,7 @@ pub enum Error {
         /// What is missing.
         problem: String,
     },
-    /// `dataset.json` does not hold what it should.
+    /// `dataset.json` has a wrong or missing key.
     #[error("{path}: {problem}; make it anew with `trireme data convert` or `trireme data index`")]
     Manifest {
         /// The path of `dataset.json`.
@@ -74,9 +72,9 @@ pub enum Error {
     UnknownSplit {
         /// The data set's folder.
         dir: PathBuf,
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of all splits.
         known: String,
     },
     /// A shard has no index beside it.
@@ -97,7 +95,7 @@ pub enum Error {
         /// Line, expected, got.
         problem: String,
     },
-    /// A shard is not what `dataset.json` says.
+    /// A shard differs from its entry in `dataset.json`.
     #[error(
         "{path}: {what}: dataset.json says {expected}, found {got}; the shard was changed or cut \
          short: copy or convert it anew, and check with `trireme data verify`"
@@ -129,7 +127,7 @@ pub enum Error {
     NoSample {
         /// The split.
         split: String,
-        /// The id asked for.
+        /// The requested id.
         id: u64,
         /// The number of samples.
         len: u64,
@@ -144,7 +142,7 @@ pub enum Error {
         /// What is wrong and what to try.
         problem: String,
     },
-    /// A list that leaves images of various sizes.
+    /// The transforms leave images of various sizes.
     #[error(
         "the transforms leave images of {images} in various sizes, and a batch needs one; begin the list with \
          random_resized_crop(size) or inception_crop(size), or with resize(size) and then center_crop(size) or random_crop(size)"
@@ -153,7 +151,7 @@ pub enum Error {
         /// What goes in.
         images: Images,
     },
-    /// More shards are open at once than the fault handler can name.
+    /// More shards are mapped at once than the SIGBUS handler has entries for.
     #[error(
         "{path}: {limit} shards are open already; use fewer and larger shards \
          (`trireme data convert --shards N`)"
@@ -165,14 +163,14 @@ pub enum Error {
         limit: usize,
     },
     /// A loader thread panicked.
-    #[error("loader thread {thread} panicked: {message}; this is a defect of trireme, please report it")]
+    #[error("loader thread {thread} panicked: {message}; this is a bug in trireme, please report it")]
     Panic {
         /// The thread's number.
         thread: usize,
         /// The panic's message.
         message: String,
     },
-    /// A picture file that cannot be used.
+    /// A picture file cannot be used.
     #[error("picture {}: {problem}", path.display())]
     Picture {
         /// The file.
@@ -180,22 +178,22 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// The system gives no thread.
-    #[error("cannot start a loader thread: {source}; ask for fewer threads, or raise `ulimit -u`")]
+    /// The system refused a new thread.
+    #[error("cannot start a loader thread: {source}; use fewer threads, or raise `ulimit -u`")]
     Thread {
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The priority of a loader thread cannot be lowered.
     #[error("cannot set loader threads to nice {nice}: {source}; expected 0 to 19")]
     Nice {
-        /// The nice value asked for.
+        /// The requested nice value.
         nice: i32,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The consumer holds every slot of the ring and asks for more.
-    #[error("all {slots} batch slots are held by the consumer; drop a batch first, or ask for more slots")]
+    /// The consumer holds every slot of the ring and requests another batch.
+    #[error("all {slots} batch slots are held by the consumer; drop a batch first, or use more slots")]
     SlotsHeld {
         /// The number of slots.
         slots: usize,
@@ -205,80 +203,10 @@ pub enum Error {
     Stopped,
 }
 
-/// What is wrong with one record.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// Framing or checksum.
-    #[error("{0}; copy or convert the shard anew, and check with `trireme data verify`")]
-    Record(#[from] RecordFault),
-    /// The index gives another size than the record itself.
-    #[error(
-        "the index says {indexed} bytes, the record is {actual}; \
-         make the index anew with `trireme data index`"
-    )]
-    Size {
-        /// Size by the index.
-        indexed: u64,
-        /// Size by the record's length field.
-        actual: u64,
-    },
-    /// The payload.
-    #[error("{0}")]
-    Example(#[from] ExampleFault),
-    /// The label is no class.
-    #[error(
-        "label {stored} (with label_offset {offset} taken off: {label}): expected 0 to {last}; \
-         check `classes` and `label_offset` in dataset.json"
-    )]
-    Label {
-        /// As stored.
-        stored: i64,
-        /// `label_offset` of the data set.
-        offset: i64,
-        /// What remains.
-        label: i128,
-        /// The last class.
-        last: i64,
-    },
-    /// The image has another shape than the pipeline was built for.
-    #[error(
-        "image of {got} (height x width x channels), expected {expected}; images may only vary in size under a list of \
-         transforms that begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
-    )]
-    ImageSize {
-        /// The pipeline's input.
-        expected: ImageSpec,
-        /// The image.
-        got: ImageSpec,
-    },
-    /// The image has other channels than the pipeline was built for.
-    #[error("image of {got} (height x width x channels), expected {expected} channels")]
-    Channels {
-        /// The pipeline's.
-        expected: u32,
-        /// The image.
-        got: ImageSpec,
-    },
-    /// An image that would take too much memory, or that has no pixels.
-    #[error("image of {got} (height x width x channels): expected 1 to {} pixels", MOST_PIXELS)]
-    TooLarge {
-        /// The image.
-        got: ImageSpec,
-    },
-    /// A raw image's bytes do not fit its shape.
-    #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
-    RawLength {
-        /// The shape in the record.
-        spec: ImageSpec,
-        /// Bytes there are.
-        got: usize,
-    },
-    /// PNG or JPEG that cannot be decoded.
-    #[error("cannot decode the {format} image: {problem}")]
-    Decode {
-        /// The format by the image's first bytes.
-        format: &'static str,
-        /// The decoder's words.
-        problem: String,
-    },
+impl Error {
+    /// Makes an [`Error::Io`] of a system error, for `map_err`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
 }

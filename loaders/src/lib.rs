@@ -1,39 +1,48 @@
-//! Reads TFRecord shards through mmap and fills training batches.
+//! Reads TFRecord shards and fills training batches.
 //!
-//! A sample goes in a straight line: [`shard`] (mapped or read, see [`io`]) -> [`order`] (which samples, in
-//! which batch) -> [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`]
-//! -> a slot of the ring of a [`Loader`] -> [`Batch`]. Nothing here knows of ranks' communication or
-//! of devices: a rank is only a pair of numbers given to an [`order`].
+//! A sample goes in a straight line: a [`Shard`] (mapped or read, see [`io`]) -> an [`order`] (which samples, in which batch) ->
+//! [`record`] and [`example`] (checksums, protobuf) -> [`decode`] -> [`transform`] -> a slot of the ring of a [`Loader`] -> [`Batch`].
+//! Nothing here knows of MPI or of devices: a rank is only a pair of numbers given to an [`order`].
 //!
-//! Two properties hold throughout. Every random draw is a pure function of (seed, sample id, epoch,
-//! op), see [`random`], so batches are the same for any number of threads and ranks. And every
-//! fault of the data is an [`Error`] that names the file, the record and the byte.
+//! Two properties hold throughout. Every random draw is a pure function of (seed, sample id, epoch, position in the list of
+//! transforms), see [`random`], so batches are the same for any number of threads and ranks. And every fault of the data is an
+//! [`Error`] that names the file, the record and the byte.
+//!
+//! Folders, each importing only those before it: `file` (opening and writing files), `format` (what files hold), `order` (pure
+//! arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
 
 pub mod decode;
-pub mod error;
+mod error;
+mod fault;
 mod file;
 mod format;
 pub mod order;
 pub mod random;
 mod ring;
-pub mod spec;
+mod spec;
 mod storage;
 pub mod transform;
 
 pub use error::Error;
+pub use fault::Fault;
 pub use file::replace;
 pub use format::example::{Example, Format};
+pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
 pub use format::{example, record};
-pub use order::shuffle::Shuffle;
-pub use order::{EvalOrder, Job, Order, Permutation, TrainOrder};
+pub use order::{EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
 pub use random::Draws;
-pub use ring::loader::{Batch, Form, Loader, Options};
+pub use ring::batch::Batch;
+pub use ring::footprint::Footprint;
+pub use ring::loader::Loader;
+pub use ring::options::Options;
+pub use ring::pixel_format::PixelFormat;
 pub use ring::stats::LoaderStats;
 pub use ring::{bench, stats};
 pub use spec::{ImageSpec, Images};
-pub use storage::dataset::{Dataset, Manifest, ShardManifest, Split, SplitManifest};
+pub use storage::dataset::Dataset;
 pub use storage::io::Io;
 pub use storage::shard::Shard;
+pub use storage::split::Split;
 pub use storage::{dataset, filesystem, io, shard, sigbus, stage};
 pub use transform::resample::{Plane, PlaneResizer};
-pub use transform::{Pipeline, Sight, picture};
+pub use transform::{CropRect, Pipeline, picture};

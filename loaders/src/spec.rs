@@ -1,4 +1,4 @@
-//! The shape of an image, and what is known of the images of a data set.
+//! The shape of an image, and the shapes of the images of a data set.
 
 use std::fmt;
 
@@ -37,20 +37,20 @@ impl fmt::Display for ImageSpec {
     }
 }
 
-/// What is known of images before they are read: of a split, or of what a pipeline takes.
+/// The shapes of images: those of a split, or those that a pipeline accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Images {
-    /// All are of this shape.
+    /// All have this shape.
     Fixed(ImageSpec),
     /// Height and width vary.
     Varied {
-        /// 1 or 3; grey images are repeated where it is 3.
+        /// 1 or 3; if 3, grey images become RGB.
         channels: u32,
     },
 }
 
 impl Images {
-    /// Channels that all have, or are given.
+    /// Channels of all images, after grey ones became RGB if need be.
     pub const fn channels(self) -> u32 {
         match self {
             Self::Fixed(spec) => spec.channels,

@@ -225,7 +225,7 @@ fn empty_shares_are_batches_too() {
 fn the_bench_measures_whole_epochs() {
     let data = TestData::noise(64, 2, SPEC);
     let ops = ["flip".to_owned(), "normalize".to_owned()];
-    let request = loaders::bench::Request {
+    let request = loaders::bench::LoaderRequest {
         dir: data.dir.clone(),
         split: "train".into(),
         transforms: ops.to_vec(),
@@ -234,13 +234,13 @@ fn the_bench_measures_whole_epochs() {
         shuffle: loaders::Shuffle::Window(2),
         options: Options { threads: 2, ..Options::default() },
     };
-    let asked = std::cell::Cell::new(0.0);
+    let calls = std::cell::Cell::new(0.0);
     let memory = || {
-        asked.set(asked.get() + 1.0);
-        asked.get()
+        calls.set(calls.get() + 1.0);
+        calls.get()
     };
     let rate = loaders::bench::run(&request, memory).unwrap();
-    assert_eq!(rate.rss_mb, 3.0, "asked at the end of each epoch");
+    assert_eq!(rate.rss_mb, 3.0, "measured at the end of each epoch");
     assert!(rate.img_per_s > 0.0 && rate.img_per_s_first > 0.0 && rate.bytes_per_s > 0.0);
 }
 

@@ -172,7 +172,7 @@ fn label_out_of_range() {
     let split = data.split().unwrap();
     assert_eq!(split.record(1).unwrap().1, 9);
     let message = split.record(0).unwrap_err().to_string();
-    assert_contains(&message, &["record 0", "label 0", "taken off: -1"]);
+    assert_contains(&message, &["record 0", "label 0", "minus label_offset 1: -1"]);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
+use loaders::Fault;
 use loaders::decode::{decode, spec};
-use loaders::error::Fault;
 use loaders::{Example, Format, ImageSpec};
 use turbojpeg::{Image, PixelFormat, Subsamp};
 
@@ -159,7 +159,7 @@ fn a_jpeg_that_ends_early_is_a_fault() {
         let fault = pixels_of(&file[..length], whole).unwrap_err().to_string();
         assert!(fault.starts_with("cannot decode the JPEG image: "), "{length} bytes: {fault}");
     }
-    // Bytes too many ahead of the end are let pass.
+    // extra bytes before the end marker are ignored
     let mut padded = file.to_vec();
     let end = padded.len() - 2;
     padded.splice(end..end, [0, 0, 0]);

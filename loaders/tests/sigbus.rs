@@ -74,7 +74,7 @@ fn load_a_shard_cut_short() {
 }
 
 fn read_a_foreign_mapping_cut_short() {
-    // A shard stands mapped: the fault must not be taken for its.
+    // a shard is mapped: the fault must not be attributed to it
     let data = TestData::noise(40, 1, SPEC);
     let _split = data.split().unwrap();
     let path = data.dir.join("foreign");

@@ -58,7 +58,7 @@ fn the_way_is_named() {
         let options = Options { io, buffer, ..Options::default() };
         start(&data, lazily(&data), shuffle, options).access().to_owned()
     };
-    assert!(access(Io::Mmap, Shuffle::Full, 0).starts_with("mmap, all of it read ahead (as asked, on "));
+    assert!(access(Io::Mmap, Shuffle::Full, 0).starts_with("mmap, all of it read ahead (as requested, on "));
     assert!(access(Io::Mmap, Shuffle::Window(2), 0).starts_with("mmap, shards read ahead ("));
     assert!(access(Io::Read, Shuffle::Window(2), 1 << 20).starts_with("read, whole shards ahead of use, 1 MiB ("));
     assert!(access(Io::Read, Shuffle::Window(2), 0).starts_with("read, record by record ("));

@@ -1,4 +1,4 @@
-//! Images of various sizes and formats: what is decoded in part equals what is decoded whole.
+//! Images of various sizes and formats: an image decoded in part equals that part of the whole image.
 
 mod common;
 

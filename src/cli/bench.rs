@@ -189,7 +189,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
             let threads = l.threads.unwrap_or_else(|| crate::cores::affinity().len());
-            let request = loaders::bench::Request {
+            let request = loaders::bench::LoaderRequest {
                 dir: l.dir.clone(),
                 split: l.split.clone(),
                 transforms: l.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),

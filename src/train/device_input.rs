@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, Input, View};
 use crate::error::Error;
-use loaders::{Batch, EvalOrder, Form, Images, Loader, Options, Order, Pipeline, Split};
+use loaders::{Batch, EvalOrder, Images, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
 /// Pictures that are kept on a device take at most so many bytes.
 const MOST: usize = 8 << 30;
@@ -16,7 +16,7 @@ const AT_A_TIME: usize = 1024;
 
 /// How batches come.
 pub struct Feed {
-    form: Form,
+    form: PixelFormat,
     tables: Vec<[f32; 256]>,
     /// Of the batch at hand.
     views: Vec<View>,
@@ -26,7 +26,7 @@ impl Feed {
     /// For a device that takes bytes only where it queues its work, and a pipeline that may leave more than bytes.
     pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
         let tables = pipeline.tables().filter(|_| backend.queues());
-        let form = if tables.is_some() { Form::Bytes } else { Form::Values };
+        let form = if tables.is_some() { PixelFormat::Bytes } else { PixelFormat::Values };
         Self { form, tables: tables.unwrap_or_default(), views: Vec::new() }
     }
 
@@ -46,7 +46,7 @@ impl Feed {
         if !backend.queues() {
             return Ok((feed, not("the processor's memory is where they are")));
         }
-        if !pipeline.is_sight() {
+        if !pipeline.only_crops() {
             return Ok((feed, not("augment.train does more than to crop, flip and normalize")));
         }
         if bytes > MOST {
@@ -56,7 +56,7 @@ impl Feed {
         if !backend.keep(&pixels, spec.height as usize, spec.width as usize)? {
             return Ok((feed, not(&format!("the device has no room for {bytes} bytes"))));
         }
-        let form = Form::Sights { labels: labels.into(), spec };
+        let form = PixelFormat::CropRects { labels: labels.into(), spec };
         Ok((Self { form, ..feed }, None))
     }
 
@@ -73,22 +73,22 @@ impl Feed {
 
     /// Whether a batch has a way to the device that could begin ahead of time.
     pub fn travels(&self) -> bool {
-        !matches!(self.form, Form::Sights { .. })
+        !matches!(self.form, PixelFormat::CropRects { .. })
     }
 
     /// A batch as a pass takes it.
     pub fn input<'a>(&'a mut self, batch: &'a Batch) -> Input<'a> {
         match self.form {
-            Form::Values => Input::Values(batch.images()),
-            Form::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables },
-            Form::Sights { .. } => {
-                let rows = batch.ids().iter().zip(batch.sights());
+            PixelFormat::Values => Input::Values(batch.images()),
+            PixelFormat::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables },
+            PixelFormat::CropRects { .. } => {
+                let rows = batch.ids().iter().zip(batch.crop_rects());
                 self.views.clear();
-                self.views.extend(rows.map(|(&id, sight)| View {
+                self.views.extend(rows.map(|(&id, crop)| View {
                     picture: id as u32,
-                    top: sight.top,
-                    left: sight.left,
-                    mirrored: u32::from(sight.mirrored),
+                    top: crop.top,
+                    left: crop.left,
+                    mirrored: u32::from(crop.mirrored),
                 }));
                 Input::Kept { views: &self.views, tables: &self.tables }
             }
@@ -98,9 +98,9 @@ impl Feed {
     /// In a few words, for the log.
     pub fn describe(&self) -> &'static str {
         match self.form {
-            Form::Values => "values",
-            Form::Bytes => "bytes, normalised on the device",
-            Form::Sights { .. } => "crops and flips of images that the device keeps",
+            PixelFormat::Values => "values",
+            PixelFormat::Bytes => "bytes, normalised on the device",
+            PixelFormat::CropRects { .. } => "crops and flips of images that the device keeps",
         }
     }
 }
@@ -111,7 +111,7 @@ fn read(split: &Arc<Split>, options: &Options) -> Result<(Vec<u8>, Vec<u32>), Er
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
     // all must be there: their places are their ids
     let options = Options { open: 0, skip: false, ..*options };
-    let mut loader = Loader::start_as(Form::Bytes, split.clone(), pipeline, Box::new(order), options)?;
+    let mut loader = Loader::start_as(PixelFormat::Bytes, split.clone(), pipeline, Box::new(order), options)?;
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     while let Some(batch) = loader.next()? {
         pixels.extend_from_slice(batch.pixels());

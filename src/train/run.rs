@@ -10,9 +10,8 @@ use crate::train::plan::division::Division;
 use crate::train::plan::source::Source;
 use crate::train::reduce::reduction::Reduction;
 use crate::train::strategy::Strategy;
-use loaders::io::Footprint;
 use loaders::order::{TrainOrder, worker_positions};
-use loaders::{Options, Split};
+use loaders::{Footprint, Options, Split};
 
 /// A planned run on one rank.
 pub struct Run<B: Backend> {

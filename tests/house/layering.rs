@@ -68,13 +68,13 @@ const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &[
-    "loaders/src/storage/filesystem.rs",
     "loaders/src/decode/jpeg.rs",
-    "loaders/src/storage/mapping.rs",
     "loaders/src/ring/nice.rs",
+    "loaders/src/storage/filesystem.rs",
+    "loaders/src/storage/mapping.rs",
+    "loaders/src/storage/sigbus/handler.rs",
     "loaders/src/transform/resample/mix.rs",
     "loaders/src/transform/resample/plane.rs",
-    "loaders/src/storage/sigbus.rs",
     "loaders/src/transform/rgb.rs",
     "src/backend/cpu/",
     "src/backend/cuda/",

@@ -1,7 +1,17 @@
-//! From an example's bytes to pixels.
+//! From an example's bytes to pixels: RAW, PNG and JPEG become rows of interleaved u8 channels, JPEG only in the part that is needed.
+//! Cropping, resizing and floats are transforms.
+//!
+//! If RGB is expected, grey is repeated three times; colour is never made grey. Alpha is dropped, 16-bit channels are cut to 8, EXIF
+//! orientation is not applied (as in torchvision's and TensorFlow's decoders).
 
+mod cmyk;
 mod decoder;
 mod jpeg;
+mod limit;
+mod png;
+mod region;
 
 pub(crate) use decoder::Decoder;
-pub use decoder::{MOST_PIXELS, decode, spec};
+pub use decoder::{decode, spec};
+pub use limit::{MAX_PIXELS, check_pixels};
+pub(crate) use region::{Decoded, Need, Region};

@@ -1,4 +1,4 @@
-//! Opening and writing files.
+//! Opening files safely and writing them whole.
 
 pub(crate) mod regular;
 pub mod replace;

@@ -1,30 +1,30 @@
-//! Opening the files of a data set, which are regular ones: a FIFO in the place of a shard would keep its rank, and with it all others,
-//! waiting for a writer for good.
+//! Opening the files of a data set. They must be regular files: opening a FIFO in the place of a shard would block its rank, and with
+//! it all others, until somebody writes to it.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file for reading; anything else is refused at once.
+/// Opens a regular file for reading; anything else is an error at once.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    // O_NONBLOCK: without it the opening of a FIFO waits. Reads of regular files do not heed it.
+    // O_NONBLOCK: without it opening a FIFO blocks. It does not change reads of regular files.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let kind = file.metadata()?.file_type();
     match kind.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, no regular file", name(kind)))),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, no regular file", describe(kind)))),
     }
 }
 
-/// A regular file's text.
+/// Reads the text of a regular file.
 pub(crate) fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn name(kind: FileType) -> &'static str {
+fn describe(kind: FileType) -> &'static str {
     match kind {
         kind if kind.is_fifo() => "a FIFO",
         kind if kind.is_dir() => "a folder",
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_regular_file_is_refused_at_once() {
+    fn other_files_are_refused_at_once() {
         let fifo = std::env::temp_dir().join(format!("trireme-fifo-{}", std::process::id()));
         let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());

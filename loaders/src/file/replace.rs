@@ -4,35 +4,31 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::error::Error;
 
-/// Writes `bytes` to `path` by way of a temporary file beside it: written, fsynced, renamed, the
-/// folder fsynced. On failure nothing is left behind and an old file stays as it was.
+/// Writes `bytes` to a temporary file beside `path`, syncs it, renames it to `path` and syncs the folder. On failure nothing is left
+/// behind and an old file stays as it was.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let temporary = suffixed(path, ".tmp");
     let result = write_and_rename(path, &temporary, bytes);
     if result.is_err() {
-        // The failure itself is what is reported; there may be nothing to remove.
+        // the failure itself is reported; there may be nothing to remove
         let _ = fs::remove_file(&temporary);
     }
     result
 }
 
 fn write_and_rename(path: &Path, temporary: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io { action, path, source }
-    };
-    let mut file = File::create(temporary).map_err(failed("create", temporary))?;
-    file.write_all(bytes).map_err(failed("write", temporary))?;
-    file.sync_all().map_err(failed("write", temporary))?;
+    let mut file = File::create(temporary).map_err(Error::io("create", temporary))?;
+    file.write_all(bytes).map_err(Error::io("write", temporary))?;
+    file.sync_all().map_err(Error::io("write", temporary))?;
     drop(file);
-    fs::rename(temporary, path).map_err(failed("rename to", path))?;
+    fs::rename(temporary, path).map_err(Error::io("rename to", path))?;
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io("sync", folder))
 }
 
 /// `path` with `suffix` appended to its file name.

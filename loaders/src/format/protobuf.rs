@@ -1,12 +1,9 @@
-//! The wire format of protobuf, as much of it as tf.Example needs: walking the fields of a message
-//! without copies, and writing fields of known length. Which fields mean what is `example`'s matter.
+//! The wire format of protobuf, as far as tf.Example needs it: walking the fields of a message without copies, and writing
+//! fields of known length. `example` knows which fields mean what.
 
-/// Why bytes are not a protobuf message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(&'static str);
+use crate::fault::Malformed;
 
-/// A field's value as far as its wire type tells; fixed-width numbers occur in no key read here.
+/// A field's value by its wire type. Fixed-width numbers are skipped: no key that is read has one.
 pub(crate) enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),

@@ -1,10 +1,12 @@
-//! The TFRecord framing: lengths and masked checksums. What a payload means is `example`'s matter;
-//! which file and record a fault belongs to is added by `shard` and `dataset`.
+//! The TFRecord framing: lengths and masked checksums. `example` reads the payloads; `shard` adds to a fault which file and record it
+//! belongs to.
 //!
 //! A record is `u64 length | u32 mask(crc(length bytes)) | payload | u32 mask(crc(payload))`, all
 //! little endian, CRC-32C (Castagnoli). A file is records end to end, with neither header nor footer.
 
 use std::io::{self, Write};
+
+pub use crate::fault::RecordFault;
 
 /// Bytes that the framing adds to each payload.
 pub const OVERHEAD: u64 = 16;
@@ -17,35 +19,6 @@ const MASK_DELTA: u32 = 0xa282_ead8;
 /// CRC-32C of `bytes`, rotated right by 15 and offset, as TFRecord stores it.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
-}
-
-/// Why the bytes at some offset are not a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RecordFault {
-    /// The file ends before the record does.
-    #[error("the record needs {need} bytes but the file has {have} left; the file was cut short")]
-    Truncated {
-        /// Bytes that the record takes, as far as is known.
-        need: u64,
-        /// Bytes from the record's start to the end of the file.
-        have: u64,
-    },
-    /// The length field fails its checksum; the length is not to be trusted.
-    #[error("checksum of the length field: expected {stored:#010x}, got {computed:#010x}")]
-    LengthChecksum {
-        /// Masked CRC in the file.
-        stored: u32,
-        /// Masked CRC of the bytes as they are.
-        computed: u32,
-    },
-    /// The payload fails its checksum.
-    #[error("checksum of the payload: expected {stored:#010x}, got {computed:#010x}")]
-    PayloadChecksum {
-        /// Masked CRC in the file.
-        stored: u32,
-        /// Masked CRC of the bytes as they are.
-        computed: u32,
-    },
 }
 
 /// Writes records one after another.
@@ -81,7 +54,7 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
-/// The size, framing included, of the record whose header stands at the start of `bytes`; its checksum is verified.
+/// The size, framing included, of the record whose header is at the start of `bytes`; its checksum is verified.
 pub(crate) fn record_size(bytes: &[u8]) -> Result<u64, RecordFault> {
     let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else {
         return Err(RecordFault::Truncated { need: OVERHEAD, have: bytes.len() as u64 });

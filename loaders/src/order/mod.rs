@@ -1,7 +1,19 @@
 //! Which samples make up which batch. Pure arithmetic; nothing is read here.
 
-pub mod shuffle;
+mod eval;
+mod job;
+mod permutation;
+mod run;
+mod share;
+pub(crate) mod shuffle;
 mod train;
-pub mod window;
+mod window;
+#[cfg(test)]
+mod window_tests;
 
-pub use train::{EvalOrder, Job, Order, Permutation, TrainOrder, rank_workers, worker_positions};
+pub use eval::EvalOrder;
+pub use job::{Job, Order};
+pub use permutation::Permutation;
+pub use share::{rank_workers, worker_positions};
+pub use shuffle::Shuffle;
+pub use train::TrainOrder;

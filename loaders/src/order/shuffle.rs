@@ -1,4 +1,4 @@
-//! The ways of mixing an epoch's samples, as a recipe names them. The orders themselves are in `order` and `window`.
+//! The ways of mixing an epoch's samples, as a recipe names them. The orders themselves are in `train` and `window`.
 
 use std::str::FromStr;
 
@@ -8,13 +8,13 @@ pub enum Shuffle {
     /// One permutation of the whole split: any sample may follow any other.
     #[default]
     Full,
-    /// Each worker mixes this many shards at a time, see [`window`](crate::order::window).
+    /// Each worker mixes this many shards at a time.
     Window(usize),
 }
 
 impl Shuffle {
-    /// Shards that a rank with so many workers has in use at once, for [`Options::open`](crate::Options::open): of each
-    /// worker those of its window and of the next, and one that a batch between two windows still needs. 0: all.
+    /// Shards that a rank with so many workers has in use at once, for [`Options::open`](crate::Options::open): for each worker those
+    /// of its window and of the next, and one that a batch between two windows still needs. 0: all.
     pub fn open(&self, workers: usize) -> usize {
         match self {
             Self::Full => 0,

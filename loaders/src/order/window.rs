@@ -1,38 +1,33 @@
-//! Windows of shards: the order for storage that wants few open files and long reads. Pure arithmetic like all of `order`.
+//! Windows of shards: the order for storage that favours few open files and long reads.
 //!
-//! Each epoch permutes the shards. Laid end to end in that order, their samples are cut into one run a worker, as long as the
-//! worker's shares of all steps together, so the steps stay what they are in the full order; a shard on a cut is divided. A
-//! worker takes the pieces of its run k at a time and permutes all samples of such a window. It mixes over k shards, not over
-//! the split: shards should be filled in random order, as `trireme data convert` does.
+//! Each epoch permutes the shards. Their samples, end to end in that order, are cut into one run per worker, as long as the worker's
+//! shares of all steps together, so the steps are those of the full order; a shard on a cut is divided. A worker takes the pieces of
+//! its run k at a time and permutes all samples of such a window. It mixes over k shards, not over the split: shards should be filled
+//! in random order, as `trireme data convert` does.
 
 use std::ops::Range;
 
-use crate::order::{Job, Permutation, worker_positions};
-
-/// Consecutive samples of one shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece {
-    shard: usize,
-    /// Id of the first sample.
-    first: u64,
-    /// Samples of the worker's run before it.
-    before: u64,
-}
-
-/// What a worker reads in one epoch.
-#[derive(Debug, Clone, Default)]
-struct Run {
-    /// Where it starts among the samples of the epoch; tells its windows' permutations from those of other workers.
-    start: u64,
-    len: u64,
-    pieces: Vec<Piece>,
-}
+use crate::order::job::Job;
+use crate::order::permutation::Permutation;
+use crate::order::run::{Piece, Run};
+use crate::order::share::worker_positions;
 
 /// The runs of a rank's workers in one epoch.
 #[derive(Debug, Clone)]
 struct Epoch {
     epoch: u32,
     runs: Vec<Run>,
+}
+
+/// How samples are dealt to workers.
+#[derive(Debug, Clone)]
+pub(crate) struct Deal {
+    /// Samples of a step.
+    pub batch: u64,
+    /// Workers in all.
+    pub workers: usize,
+    /// The workers of this rank.
+    pub mine: Range<usize>,
 }
 
 /// The order of a rank's workers. Memory: two numbers a shard, and the pieces of two epochs.
@@ -42,38 +37,27 @@ pub(crate) struct Windows {
     k: usize,
     /// Id of each shard's first sample, then the number of samples.
     firsts: Vec<u64>,
-    batch: u64,
-    workers: usize,
-    mine: Range<usize>,
+    deal: Deal,
     epochs: u32,
     current: Epoch,
-    /// The epoch after it, made when its first shards are due to be fetched ahead.
+    /// The epoch after it, planned when its first shards are to be read ahead.
     next: Option<Epoch>,
-    /// Nothing has been asked for yet: the first windows were not announced either.
+    /// For each of the rank's workers, whether nothing was requested yet: its first window was not announced either.
     fresh: Vec<bool>,
 }
 
 impl Windows {
-    /// Windows of `k` of the shards with `counts` samples, for `steps` = (batch, workers), from the first of `epochs`.
+    /// Windows of `k` of the shards with `counts` samples, from the first of `epochs`.
     ///
     /// # Panics
     /// If `k` is 0.
-    pub(crate) fn new(
-        seed: u64,
-        k: usize,
-        counts: &[u64],
-        steps: (u64, usize),
-        mine: Range<usize>,
-        epochs: Range<u32>,
-    ) -> Self {
+    pub(crate) fn new(seed: u64, k: usize, counts: &[u64], deal: Deal, epochs: Range<u32>) -> Self {
         assert!(k > 0, "a window needs a shard");
         let mut firsts = vec![0];
         counts.iter().for_each(|count| firsts.push(firsts[firsts.len() - 1] + count));
         let current = Epoch { epoch: epochs.start, runs: Vec::new() };
-        let fresh = vec![true; mine.len()];
-        let (batch, workers) = steps;
-        let mut windows =
-            Self { seed, k, firsts, batch, workers, mine, epochs: epochs.end, current, next: None, fresh };
+        let fresh = vec![true; deal.mine.len()];
+        let mut windows = Self { seed, k, firsts, deal, epochs: epochs.end, current, next: None, fresh };
         windows.current = windows.plan(epochs.start);
         windows
     }
@@ -86,10 +70,10 @@ impl Windows {
         };
     }
 
-    /// Adds the ids of worker `job.worker` in a step of the current epoch, `count` of them, and the shards to fetch ahead.
+    /// Adds `count` ids of worker `job.worker` in a step of the current epoch, and the shards to read ahead.
     pub(crate) fn fill(&mut self, step: u64, count: usize, job: &mut Job) {
-        let place = job.worker - self.mine.start;
-        let share = worker_positions(self.batch as usize, job.worker, self.workers).len() as u64;
+        let place = job.worker - self.deal.mine.start;
+        let share = worker_positions(self.deal.batch as usize, job.worker, self.deal.workers).len() as u64;
         let mut at = step * share;
         let end = at + count as u64;
         while at < end {
@@ -131,7 +115,7 @@ impl Windows {
     /// Divides an epoch's shards among this rank's workers.
     fn plan(&self, epoch: u32) -> Epoch {
         let shards = self.firsts.len() - 1;
-        let mut runs: Vec<Run> = self.mine.clone().map(|worker| self.run(worker)).collect();
+        let mut runs: Vec<Run> = self.deal.mine.clone().map(|worker| self.run(worker)).collect();
         let order = Permutation::new(self.seed, epoch, shards as u64);
         let (mut place, mut position) = (0, 0);
         for shard in (0..shards as u64).map(|i| order.get(i) as usize) {
@@ -155,216 +139,12 @@ impl Windows {
     /// Where a worker's run lies: its shares of all full steps, and of a short last one.
     fn run(&self, worker: usize) -> Run {
         let n = self.firsts[self.firsts.len() - 1];
-        let (steps, rest) = (n / self.batch, n % self.batch);
+        let Deal { batch, workers, .. } = self.deal;
+        let (steps, rest) = (n / batch, n % batch);
         let cut = |worker: usize| {
-            let of = |b: u64| (worker as u128 * u128::from(b) / self.workers as u128) as u64;
-            steps * of(self.batch) + of(rest)
+            let of = |b: u64| (worker as u128 * u128::from(b) / workers as u128) as u64;
+            steps * of(batch) + of(rest)
         };
         Run { start: cut(worker), len: cut(worker + 1) - cut(worker), pieces: Vec::new() }
-    }
-}
-
-impl Run {
-    /// The pieces of the window that holds sample `at` of the run.
-    fn window(&self, at: u64, k: usize) -> Range<usize> {
-        let piece = self.pieces.partition_point(|piece| piece.before <= at) - 1;
-        let first = piece / k * k;
-        first..self.pieces.len().min(first + k)
-    }
-
-    /// The samples of these pieces.
-    fn samples(&self, pieces: &Range<usize>) -> Range<u64> {
-        self.pieces[pieces.start].before..self.pieces.get(pieces.end).map_or(self.len, |piece| piece.before)
-    }
-
-    /// The id of sample `at`, which one of these pieces holds.
-    fn id(&self, pieces: &Range<usize>, at: u64) -> u64 {
-        let pieces = &self.pieces[pieces.clone()];
-        let piece = pieces[pieces.partition_point(|piece| piece.before <= at) - 1];
-        piece.first + at - piece.before
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use super::*;
-    use crate::order::shuffle::Shuffle;
-    use crate::order::{Order, TrainOrder, rank_workers};
-
-    const SEED: u64 = 11;
-
-    fn order(
-        counts: &[u64],
-        k: usize,
-        batch: usize,
-        workers: usize,
-        mine: Range<usize>,
-        start: (u32, u64),
-    ) -> TrainOrder {
-        let n = counts.iter().sum();
-        TrainOrder::new(SEED, n, batch, workers, mine, start, 3).shuffled(Shuffle::Window(k), counts)
-    }
-
-    fn jobs(mut order: TrainOrder) -> Vec<Job> {
-        let mut job = Job::default();
-        std::iter::from_fn(|| order.fill(&mut job).then(|| job.clone())).collect()
-    }
-
-    /// Epoch, step, worker and samples, without what to fetch ahead.
-    fn content(jobs: &[Job]) -> Vec<(u32, u64, usize, Vec<u64>)> {
-        jobs.iter().map(|job| (job.epoch, job.step, job.worker, job.ids.clone())).collect()
-    }
-
-    fn shard_of(counts: &[u64], id: u64) -> usize {
-        let ends = counts.iter().scan(0, |end, count| {
-            *end += count;
-            Some(*end)
-        });
-        ends.take_while(|&end| end <= id).count()
-    }
-
-    /// Even, uneven, empty, tiny shards; fewer shards than workers; batches that do not divide anything.
-    fn settings() -> Vec<(Vec<u64>, usize, usize, usize)> {
-        let mut all = Vec::new();
-        for counts in [vec![10; 12], vec![3, 0, 40, 1, 1, 17, 9, 0, 5], vec![7], vec![1; 30], vec![100, 3]] {
-            for k in [1, 2, 5, 100] {
-                for (batch, workers) in [(4, 1), (7, 3), (8, 8), (50, 4), (200, 6)] {
-                    all.push((counts.clone(), k, batch, workers));
-                }
-            }
-        }
-        all
-    }
-
-    #[test]
-    fn every_sample_once_an_epoch_in_the_steps_of_the_full_order() {
-        for (counts, k, batch, workers) in settings() {
-            let n: u64 = counts.iter().sum();
-            let got = jobs(order(&counts, k, batch, workers, 0..workers, (0, 0)));
-            let full = jobs(TrainOrder::new(SEED, n, batch, workers, 0..workers, (0, 0), 3));
-            let shape = |jobs: &[Job]| -> Vec<_> {
-                jobs.iter().map(|job| (job.epoch, job.step, job.worker, job.ids.len())).collect()
-            };
-            assert_eq!(shape(&got), shape(&full), "{counts:?}, {k}, {batch}, {workers}");
-            for epoch in 0..3 {
-                let of_epoch = got.iter().filter(|job| job.epoch == epoch);
-                let mut ids: Vec<u64> = of_epoch.flat_map(|job| job.ids.clone()).collect();
-                ids.sort_unstable();
-                assert_eq!(ids, (0..n).collect::<Vec<_>>(), "epoch {epoch}: {counts:?}, {k}, {batch}, {workers}");
-            }
-        }
-    }
-
-    #[test]
-    fn ranks_together_make_what_one_rank_makes() {
-        for (counts, k, batch, workers) in settings() {
-            let whole = content(&jobs(order(&counts, k, batch, workers, 0..workers, (0, 0))));
-            for ranks in 1..=workers {
-                let mut parts: Vec<_> = (0..ranks)
-                    .flat_map(|r| {
-                        content(&jobs(order(&counts, k, batch, workers, rank_workers(r, ranks, workers), (0, 0))))
-                    })
-                    .collect();
-                parts.sort();
-                assert_eq!(parts, whole, "{ranks} ranks: {counts:?}, {k}, {batch}, {workers}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_run_continues_where_it_stopped() {
-        for (counts, k, batch, workers) in settings() {
-            let whole = content(&jobs(order(&counts, k, batch, workers, 0..workers, (0, 0))));
-            let starts: BTreeSet<_> = whole.iter().map(|job| (job.0, job.1)).collect();
-            for start in starts.into_iter().step_by(7) {
-                let rest: Vec<_> = whole.iter().filter(|job| (job.0, job.1) >= start).cloned().collect();
-                assert_eq!(content(&jobs(order(&counts, k, batch, workers, 0..workers, start))), rest);
-            }
-        }
-    }
-
-    /// The work to continue does not depend on how far the run was: only the epoch's shards are dealt anew.
-    #[test]
-    fn a_far_position_is_reached_at_once() {
-        let counts = vec![1 << 40; 1000];
-        let last = (1000u64 << 40) / 256 - 1;
-        let mut late = order(&counts, 8, 256, 4, 0..4, (2, last));
-        let mut job = Job::default();
-        assert!(late.fill(&mut job) && job.step == last && job.ids.len() == 64);
-    }
-
-    #[test]
-    fn a_worker_reads_few_shards_at_a_time_and_knows_them_ahead() {
-        let counts = vec![100; 40];
-        let (k, batch, workers) = (4, 20, 4);
-        for worker in 0..workers {
-            let got = jobs(order(&counts, k, batch, workers, worker..worker + 1, (0, 0)));
-            let mut announced = BTreeSet::new();
-            for epoch in 0..3 {
-                let ids: Vec<u64> =
-                    got.iter().filter(|job| job.epoch == epoch).flat_map(|job| job.ids.clone()).collect();
-                let shards: BTreeSet<_> = ids.iter().map(|&id| shard_of(&counts, id)).collect();
-                assert!(shards.len() <= 40 / workers + 1, "worker {worker} opens {} shards", shards.len());
-                for window in ids.chunks(100 * k) {
-                    let shards: BTreeSet<_> = window.iter().map(|&id| shard_of(&counts, id)).collect();
-                    assert!(shards.len() <= k, "{shards:?}");
-                }
-            }
-            for job in &got {
-                announced.extend(job.ahead.iter().copied());
-                assert!(job.ids.iter().all(|&id| announced.contains(&shard_of(&counts, id))), "{job:?}");
-            }
-            let all: usize = got.iter().map(|job| job.ahead.len()).sum();
-            assert!(all <= 3 * (40 / workers + 1) + k, "{all} announcements");
-        }
-    }
-
-    /// Within a window of m = k * 100 samples the order is a full permutation: neighbours come from one shard with
-    /// probability 1 / k, and lie m / 3 apart. The effective window is m.
-    #[test]
-    fn the_effective_window_is_k_shards() {
-        let counts = vec![100; 64];
-        for k in [1usize, 4, 16] {
-            let ids: Vec<u64> =
-                jobs(order(&counts, k, 32, 1, 0..1, (0, 0))).iter().take(200).flat_map(|job| job.ids.clone()).collect();
-            let (mut same, mut pairs, mut distance) = (0, 0, 0.0);
-            for window in ids.chunks(100 * k) {
-                let shards: Vec<usize> = window.iter().map(|&id| shard_of(&counts, id)).collect();
-                let mut number = BTreeMap::new();
-                shards.iter().for_each(|shard| {
-                    let next = number.len() as u64;
-                    number.entry(*shard).or_insert(next);
-                });
-                // where the sample stands when the window's shards lie end to end
-                let place = |i: usize| (number[&shards[i]] * 100 + window[i] % 100) as f64;
-                for i in 1..window.len() {
-                    same += usize::from(shards[i] == shards[i - 1]);
-                    distance += (place(i) - place(i - 1)).abs();
-                    pairs += 1;
-                }
-            }
-            let (same, distance) = (same as f64 / pairs as f64, distance / pairs as f64 / (100 * k) as f64);
-            assert!((same - 1.0 / k as f64).abs() < 0.02, "k {k}: {same} of the neighbours are of one shard");
-            assert!((distance - 1.0 / 3.0).abs() < 0.02, "k {k}: neighbours are {distance} of a window apart");
-        }
-    }
-
-    #[test]
-    fn epochs_and_seeds_differ() {
-        let counts = vec![50; 20];
-        let ids = |seed: u64, epoch: u32| -> Vec<u64> {
-            let order = TrainOrder::new(seed, 1000, 10, 2, 0..2, (epoch, 0), epoch + 1);
-            jobs(order.shuffled(Shuffle::Window(4), &counts)).iter().flat_map(|job| job.ids.clone()).collect()
-        };
-        let one = ids(1, 0);
-        for other in [ids(1, 1), ids(2, 0), (0..1000).collect()] {
-            let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
-            assert!(same < 12, "{same} places agree");
-        }
-        // the shards that a worker gets differ, too
-        let first = |ids: &[u64]| ids.iter().take(10).map(|&id| shard_of(&counts, id)).collect::<BTreeSet<_>>();
-        assert_ne!(first(&one), first(&ids(1, 1)));
     }
 }

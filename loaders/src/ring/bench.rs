@@ -10,15 +10,16 @@ use crate::error::Error;
 use crate::format::record::masked_crc32c;
 use crate::order::TrainOrder;
 use crate::order::shuffle::Shuffle;
-use crate::ring::loader::{Loader, Options};
+use crate::ring::footprint::Footprint;
+use crate::ring::loader::Loader;
+use crate::ring::options::Options;
 use crate::ring::stats::LoaderStats;
 use crate::storage::dataset::Dataset;
-use crate::storage::io::Footprint;
 use crate::transform::Pipeline;
 
 /// What to load, and how.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct LoaderRequest {
     /// Folder of the data set.
     pub dir: PathBuf,
     /// The split.
@@ -48,13 +49,13 @@ pub struct Rate {
     pub wait_s: f64,
     /// Microseconds of one thread per image, by stage.
     pub stages: StageTimes,
-    /// Batches that stood ready when one was asked for, on average.
+    /// How many batches were ready when one was requested, on average.
     pub queue_depth: f64,
     /// How records were read.
     pub io: String,
-    /// What the loader holds in memory by its own account.
+    /// Memory of batches and records, as the loader computes it.
     pub memory_mb: f64,
-    /// What the process holds, at the most of those moments at which an epoch ended.
+    /// The largest memory of the process at the end of an epoch.
     pub rss_mb: f64,
     /// What would make it faster.
     pub advice: String,
@@ -74,7 +75,7 @@ pub struct StageTimes {
 }
 
 impl StageTimes {
-    /// The means over what passed.
+    /// The means over all images so far.
     pub fn new(stats: &LoaderStats) -> Self {
         let mean = |time: Duration| time.as_secs_f64() * 1e6 / stats.images.max(1) as f64;
         let s = stats.stages;
@@ -87,8 +88,8 @@ impl StageTimes {
     }
 }
 
-/// Loads epochs of a split and drops each batch as it comes; `rss_mb` asks for the memory of the process.
-pub fn run(request: &Request, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
+/// Loads epochs of a split and drops each batch as it comes; `rss_mb` measures the memory of the process.
+pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(match request.shuffle {
         Shuffle::Full => dataset.split(&request.split)?,
@@ -103,38 +104,54 @@ pub fn run(request: &Request, rss_mb: impl Fn() -> f64) -> Result<Rate, Error> {
     let footprint = Footprint::new(&split, &options, batch, pipeline.output().values())?;
     let start = Instant::now();
     let mut loader = Loader::start(split, pipeline, Box::new(order), options)?;
-    let mut rates = Vec::with_capacity(epochs as usize);
-    let (mut epoch, mut since, mut most) = (0, start, 0f64);
-    while let Some(batch) = loader.next()? {
-        if batch.epoch() != epoch {
-            rates.push(images / since.elapsed().as_secs_f64());
-            most = most.max(rss_mb());
-            (epoch, since) = (batch.epoch(), Instant::now());
-        }
-    }
-    rates.push(images / since.elapsed().as_secs_f64());
-    most = most.max(rss_mb());
+    let Epochs { mut rates, most_mb } = drain(&mut loader, images, start, rss_mb)?;
     let (stats, time) = (loader.stats(), start.elapsed());
     Ok(Rate {
-        img_per_s: median(&mut rates[1.min(epochs as usize - 1)..].to_vec()),
         img_per_s_first: rates[0],
+        img_per_s: median(&mut rates[usize::from(epochs > 1)..]),
         bytes_per_s: stats.bytes as f64 / time.as_secs_f64(),
         wait_s: stats.wait.as_secs_f64(),
         stages: StageTimes::new(&stats),
         queue_depth: stats.depth(),
         io: loader.access().to_owned(),
         memory_mb: footprint.bytes() as f64 / 1e6,
-        rss_mb: most,
+        rss_mb: most_mb,
         advice: stats.advice(time, options.threads),
     })
+}
+
+/// What was measured at the ends of epochs.
+struct Epochs {
+    /// Images per second.
+    rates: Vec<f64>,
+    /// The most memory of the process.
+    most_mb: f64,
+}
+
+/// Drops all batches of a loader as they come; an epoch has so many images.
+fn drain(loader: &mut Loader, images: f64, start: Instant, rss_mb: impl Fn() -> f64) -> Result<Epochs, Error> {
+    let mut ends = Epochs { rates: Vec::new(), most_mb: 0.0 };
+    let (mut epoch, mut since) = (0, start);
+    let mut end = |since: Instant| {
+        ends.rates.push(images / since.elapsed().as_secs_f64());
+        ends.most_mb = ends.most_mb.max(rss_mb());
+    };
+    while let Some(batch) = loader.next()? {
+        if batch.epoch() != epoch {
+            end(since);
+            (epoch, since) = (batch.epoch(), Instant::now());
+        }
+    }
+    end(since);
+    Ok(ends)
 }
 
 /// Nanoseconds per record that the checksum of the payloads takes, in one pass over a split in order.
 pub fn checksum_ns(dir: &Path, split: &str) -> Result<f64, Error> {
     let split = Dataset::open(dir)?.split(split)?;
     let mut payloads = Vec::new();
-    for place in 0..split.shards().len() {
-        let shard = split.shard(place)?;
+    for number in 0..split.shards().len() {
+        let shard = split.shard(number)?;
         for record in 0..shard.len() {
             payloads.push(shard.record(record)?);
         }

@@ -1,15 +1,14 @@
-//! The prefetch ring, as its consumer sees it: [`Loader`] hands out [`Batch`]es in the order's order,
-//! filled ahead of time by threads. What the threads do is in `worker`.
+//! The prefetch ring, as its consumer sees it: [`Loader`] yields [`Batch`]es in the order's order, filled ahead of time by threads.
+//! `worker` is what the threads do.
 //!
-//! Slots, one batch each, go round: free -> a thread fills it -> ready -> the consumer -> free when the
-//! batch is dropped. There is a fixed number of them, so memory is bounded, threads wait for a slow
-//! consumer and the consumer waits for slow threads. A thread takes a slot before it takes a job:
-//! the batch that the consumer waits for always has one.
+//! Slots, one batch each, go round: free -> a thread fills it -> ready -> the consumer -> free when the batch is dropped. Their number
+//! is fixed, so memory is bounded, threads wait for a slow consumer and the consumer waits for slow threads. A thread takes a slot
+//! before it takes a job: the batch that the consumer waits for always has one.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -17,77 +16,37 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use crate::error::Error;
 use crate::order::Order;
-use crate::ring::slot::{Slot, Spare, Token};
+use crate::ring::batch::{Batch, SlotReturn};
+use crate::ring::options::Options;
+use crate::ring::pixel_format::PixelFormat;
+use crate::ring::reader::{self, ReadRequest};
+use crate::ring::shared::{Jobs, Shared};
+use crate::ring::slot::{Slot, Token};
 use crate::ring::stats::LoaderStats;
-use crate::ring::worker::{Filled, Shared, work};
+use crate::ring::totals::Totals;
+use crate::ring::worker::{Filled, Worker};
 use crate::spec::ImageSpec;
-use crate::storage::dataset::Split;
-use crate::storage::io::{Io, Plan, Storage, Want, attend};
-use crate::transform::{Pipeline, Sight};
-
-/// How a loader runs; nothing but `skip` changes what comes out.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Threads that fill batches; 0 counts as 1.
-    pub threads: usize,
-    /// Batches in memory at once, those held by the consumer included; 0 = threads + 2, and as many as threads more where
-    /// each thread has the next batch's records fetched while it fills one.
-    pub slots: usize,
-    /// Nice value of the threads, 0 (leave as it is) to 19 (last).
-    pub nice: i32,
-    /// How records are read.
-    pub io: Io,
-    /// Shards that the order has in use at once; 0: all of them.
-    pub open: usize,
-    /// Bytes that shards read into memory may take.
-    pub buffer: usize,
-    /// Whether a record that cannot be used is left out of its batch, instead of ending the loader.
-    pub skip: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { threads: 1, slots: 0, nice: 0, io: Io::Auto, open: 0, buffer: BUFFER, skip: false }
-    }
-}
-
-/// What a batch's images are.
-#[derive(Debug, Clone, Default)]
-pub enum Form {
-    /// Values, ready for a network.
-    #[default]
-    Values,
-    /// Bytes, whose values are in the tables of [`Pipeline::tables`], which must be there.
-    Bytes,
-    /// Which part is seen of each image, for a consumer that has them all; [`Pipeline::is_sight`] must hold.
-    Sights {
-        /// Of all samples of the split, by their ids.
-        labels: Arc<[u32]>,
-        /// The shape of all images.
-        spec: ImageSpec,
-    },
-}
-
-/// Default of [`Options::buffer`].
-pub const BUFFER: usize = 256 << 20;
+use crate::storage::open_shards::OpenShards;
+use crate::storage::read_plan::ReadPlan;
+use crate::storage::split::Split;
+use crate::transform::Pipeline;
 
 /// Yields the batches of an order, prefetched. Dropping it ends and joins its threads.
 pub struct Loader {
     shared: Arc<Shared>,
     output: ImageSpec,
     slots: usize,
-    free: Sender<Token>,
+    /// Where dropped batches return their slots.
+    home: SlotReturn,
     ready: Receiver<Filled>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads that wait for the storage, so that those above need not.
+    /// Threads that wait for the storage, so that `threads` need not.
     readers: Vec<JoinHandle<()>>,
-    /// Filled out of turn, kept until their turn.
+    /// Batches that were filled before their turn.
     early: Vec<Filled>,
     /// Number of the batch that is due.
     due: u64,
     stopped: bool,
-    /// Batches alive at the consumer.
-    held: Arc<AtomicUsize>,
     stats: LoaderStats,
 }
 
@@ -99,67 +58,94 @@ impl Loader {
         order: Box<dyn Order>,
         options: Options,
     ) -> Result<Self, Error> {
-        Self::start_as(Form::Values, split, pipeline, order, options)
+        Self::start_as(PixelFormat::Values, split, pipeline, order, options)
     }
 
-    /// The same for images of another form.
+    /// The same for images in another format.
     pub fn start_as(
-        form: Form,
+        format: PixelFormat,
         split: Arc<Split>,
         pipeline: Pipeline,
         order: Box<dyn Order>,
         options: Options,
     ) -> Result<Self, Error> {
-        let nice = options.nice;
+        let Options { nice, skip, .. } = options;
         if !(0..=19).contains(&nice) {
-            let source = ErrorKind::InvalidInput.into();
-            return Err(Error::Nice { nice, source });
+            return Err(Error::Nice { nice, source: ErrorKind::InvalidInput.into() });
         }
-        let plan = Plan::new(&split, &options)?;
-        let count = options.threads.max(1);
-        let slots = plan.slots(&options);
-        // Room for every slot and for one word more from or to each thread: no send ever waits.
+        let plan = ReadPlan::new(&split, &options.reading())?;
+        let (count, slots) = (options.threads.max(1), options.slot_count(&plan));
+        // room for every slot and for one more message from or to each thread: no send ever blocks
         let (free, free_out) = bounded(slots + count);
         let (ready_in, ready) = bounded(slots + count);
+        let (requests, reader_requests) = unbounded();
+        let shards = Arc::new(OpenShards::new(split, plan));
         let output = pipeline.output();
-        let (wants, wanted) = unbounded();
-        let storage = Arc::new(Storage::new(split, plan));
+        let shared = Arc::new(Shared {
+            shards: Arc::clone(&shards),
+            pipeline,
+            jobs: Jobs::new(order),
+            free: Arc::default(),
+            totals: Totals::default(),
+            format,
+            skip,
+            requests,
+            stop: AtomicBool::new(false),
+        });
+        let home = SlotReturn { slots: Arc::clone(&shared.free), tokens: free, held: Arc::default() };
+        (0..slots).for_each(|_| home.slots.add(Slot::default(), &home.tokens));
         let mut loader = Self {
-            shared: Arc::new(Shared::new(Arc::clone(&storage), wants, pipeline, order, (options.skip, form))),
+            shared,
             output,
             slots,
-            free,
+            home,
             ready,
             threads: Vec::with_capacity(count),
             readers: Vec::new(),
             early: Vec::with_capacity(slots + count),
             due: 0,
             stopped: false,
-            held: Arc::new(AtomicUsize::new(0)),
             stats: LoaderStats::default(),
         };
-        for _ in 0..slots {
-            loader.shared.spare().add(Slot::default(), &loader.free);
-        }
-        for number in 0..storage.plan().readers() {
-            let (storage, wanted) = (Arc::clone(&storage), wanted.clone());
-            loader.readers.push(spawn(format!("reader-{number}"), move || attend(&storage, nice, &wanted))?);
-        }
-        for number in 0..count {
-            let shared = Arc::clone(&loader.shared);
-            let (free_in, free_out) = (loader.free.clone(), free_out.clone());
-            let ready = ready_in.clone();
-            let work = move || work(&shared, number, nice, &free_in, &free_out, &ready);
-            loader.threads.push(spawn(format!("loader-{number}"), work)?);
-        }
+        loader.start_readers(nice, &reader_requests)?;
+        loader.start_workers(count, nice, &free_out, &ready_in)?;
         Ok(loader)
+    }
+
+    fn start_readers(&mut self, nice: i32, requests: &Receiver<ReadRequest>) -> Result<(), Error> {
+        for number in 0..self.shared.shards.plan().readers() {
+            let (shards, requests) = (Arc::clone(&self.shared.shards), requests.clone());
+            self.readers.push(spawn(format!("reader-{number}"), move || reader::run(&shards, nice, &requests))?);
+        }
+        Ok(())
+    }
+
+    fn start_workers(
+        &mut self,
+        count: usize,
+        nice: i32,
+        free_out: &Receiver<Token>,
+        ready: &Sender<Filled>,
+    ) -> Result<(), Error> {
+        for thread in 0..count {
+            let worker = Worker {
+                shared: Arc::clone(&self.shared),
+                thread,
+                nice,
+                free_in: self.home.tokens.clone(),
+                free_out: free_out.clone(),
+                ready: ready.clone(),
+            };
+            self.threads.push(spawn(format!("loader-{thread}"), move || worker.run())?);
+        }
+        Ok(())
     }
 
     /// The next batch in order, `None` after the last. Waits while it is being filled.
     ///
-    /// The first error of any thread arrives in its turn and ends the loader. The consumer must hold
-    /// fewer batches than there are slots when it asks for another.
-    #[allow(clippy::should_implement_trait)] // an Iterator could not say "end" and "error" apart
+    /// The first error of any thread arrives in its turn and ends the loader. The consumer must hold fewer batches than there are slots
+    /// when it requests another.
+    #[allow(clippy::should_implement_trait)] // an Iterator cannot tell the end from an error
     pub fn next(&mut self) -> Result<Option<Batch>, Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -170,14 +156,13 @@ impl Loader {
             self.stop();
         }
         Ok(result?.map(|slot| {
+            let batch = Batch::new(slot, self.output, self.home.clone());
             self.due += 1;
             self.stats.batches += 1;
-            self.stats.images += slot.job.ids.len() as u64;
-            self.stats.skipped += slot.skipped.len() as u64;
-            self.stats.bytes += slot.bytes;
-            self.held.fetch_add(1, Ordering::Relaxed);
-            let (spare, free) = (Arc::clone(self.shared.spare()), self.free.clone());
-            Batch { slot, output: self.output, spare, free, held: Arc::clone(&self.held) }
+            self.stats.images += batch.len() as u64;
+            self.stats.skipped += batch.skipped().len() as u64;
+            self.stats.bytes += batch.bytes();
+            batch
         }))
     }
 
@@ -186,14 +171,14 @@ impl Loader {
         !self.stopped && (!self.ready.is_empty() || self.early.iter().any(|filled| filled.number == Some(self.due)))
     }
 
-    /// What has passed so far.
+    /// What was delivered so far.
     pub fn stats(&self) -> LoaderStats {
-        LoaderStats { stages: self.shared.stages(), ..self.stats }
+        LoaderStats { stages: self.shared.totals.stages(), ..self.stats }
     }
 
-    /// How records are read, and why so, in words.
+    /// How records are read, and why, for the log.
     pub fn access(&self) -> &str {
-        self.shared.storage().plan().describe()
+        &self.shared.shards.plan().text
     }
 
     /// The shape of each image in the batches.
@@ -201,6 +186,7 @@ impl Loader {
         self.output
     }
 
+    /// Waits for the batch that is due; `None` after the last.
     fn await_due(&mut self) -> Result<Option<Slot>, Error> {
         loop {
             let at = self.early.iter().position(|f| f.number == Some(self.due));
@@ -213,17 +199,17 @@ impl Loader {
             };
             match filled.number {
                 Some(number) if number != self.due => self.early.push(filled),
-                // In its turn, or an error that has none.
+                // in its turn, or an error outside of any job
                 _ => return filled.result.map(Some),
             }
         }
     }
 
-    /// What a thread sends next; `None` once all have ended after the last batch.
+    /// The next message of a thread; `None` once all have ended after the last batch.
     fn receive(&mut self) -> Result<Option<Filled>, Error> {
         match self.ready.try_recv() {
             Ok(filled) => return Ok(Some(filled)),
-            Err(TryRecvError::Empty) if self.held.load(Ordering::Relaxed) >= self.slots => {
+            Err(TryRecvError::Empty) if self.home.held.load(Ordering::Relaxed) >= self.slots => {
                 return Err(Error::SlotsHeld { slots: self.slots });
             }
             Err(_) => {}
@@ -242,10 +228,10 @@ impl Loader {
         self.stopped = true;
         self.shared.stop();
         for _ in 0..self.threads.len() {
-            // A failure means that the threads are gone already.
-            let _ = self.free.try_send(Token::Stop);
+            // a failure means that the threads have ended already
+            let _ = self.home.tokens.try_send(Token::Stop);
         }
-        self.shared.storage().stop();
+        self.shared.shards.stop();
     }
 }
 
@@ -258,10 +244,10 @@ impl Drop for Loader {
         if !self.stopped {
             self.stop();
         }
-        // Panics were caught and reported within the threads.
+        // the threads have caught and reported their panics
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
-        // Not before: a thread may wait for what it has asked of them.
-        self.readers.iter().for_each(|_| self.shared.want(Want::Stop));
+        // not before: a thread may wait for a reader
+        self.readers.iter().for_each(|_| self.shared.request(ReadRequest::Stop));
         self.readers.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -274,92 +260,5 @@ impl fmt::Debug for Loader {
             .field("due", &self.due)
             .field("stats", &self.stats)
             .finish_non_exhaustive()
-    }
-}
-
-/// The samples of one job, ready for the device. Gives its memory back to the ring when dropped.
-pub struct Batch {
-    slot: Slot,
-    output: ImageSpec,
-    spare: Arc<Spare>,
-    free: Sender<Token>,
-    held: Arc<AtomicUsize>,
-}
-
-impl Batch {
-    /// The epoch, from 0.
-    pub fn epoch(&self) -> u32 {
-        self.slot.job.epoch
-    }
-
-    /// The step within the epoch, from 0.
-    pub fn step(&self) -> u64 {
-        self.slot.job.step
-    }
-
-    /// The logical worker whose share this is.
-    pub fn worker(&self) -> usize {
-        self.slot.job.worker
-    }
-
-    /// Number of samples; 0 where a short last step has none for this worker.
-    pub fn len(&self) -> usize {
-        self.slot.job.ids.len()
-    }
-
-    /// Whether there are no samples.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The shape of each image.
-    pub fn spec(&self) -> ImageSpec {
-        self.output
-    }
-
-    /// The images, (N, C, H, W) without gaps.
-    pub fn images(&self) -> &[f32] {
-        &self.slot.images[..self.len() * self.output.values()]
-    }
-
-    /// The images as bytes, (N, H, W, C) without gaps, where the loader was asked for these.
-    pub fn pixels(&self) -> &[u8] {
-        &self.slot.pixels[..self.len() * self.output.values()]
-    }
-
-    /// What is seen of each image, where the loader was asked for this.
-    pub fn sights(&self) -> &[Sight] {
-        &self.slot.sights
-    }
-
-    /// The labels, one a sample, below the number of classes.
-    pub fn labels(&self) -> &[u32] {
-        &self.slot.labels
-    }
-
-    /// What was wrong with the samples that were left out, see [`Options::skip`].
-    pub fn skipped(&self) -> &[Error] {
-        &self.slot.skipped
-    }
-
-    /// The samples' ids.
-    pub fn ids(&self) -> &[u64] {
-        &self.slot.job.ids
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        let slot = std::mem::take(&mut self.slot);
-        // Before the slot goes back: `held` may then only be too low, which errs towards waiting for
-        // a slot that is on its way.
-        self.held.fetch_sub(1, Ordering::Relaxed);
-        self.spare.add(slot, &self.free);
-    }
-}
-
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("job", &self.slot.job).field("spec", &self.output).finish_non_exhaustive()
     }
 }

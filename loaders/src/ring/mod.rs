@@ -1,8 +1,17 @@
-//! The prefetch ring.
+//! The prefetch ring: threads that fill batches ahead of time, their consumer, and what it measures.
 
+mod advice;
+pub(crate) mod batch;
 pub mod bench;
-pub mod loader;
-pub mod nice;
+mod fill;
+pub(crate) mod footprint;
+pub(crate) mod loader;
+mod nice;
+pub(crate) mod options;
+pub(crate) mod pixel_format;
+mod reader;
+mod shared;
 mod slot;
 pub mod stats;
+mod totals;
 mod worker;

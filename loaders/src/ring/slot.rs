@@ -1,4 +1,4 @@
-//! The memory of batches: slots, those that are free, and how a thread comes by one.
+//! The memory of batches: slots, and the list of those that are free.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,67 +7,80 @@ use crossbeam_channel::Sender;
 use crate::error::Error;
 use crate::order::Job;
 use crate::storage::mapping::populate_fresh;
-use crate::transform::Sight;
+use crate::transform::CropRect;
 
-/// Values of a batch that are brought into memory at a time: 1 MiB, during which no other thread maps anything.
+/// Values of a batch that are populated at a time: 1 MiB, during which no other thread can map memory.
 const STEP: usize = 1 << 18;
 
 /// One batch's memory. It grows to the largest batch and then stays.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub job: Job,
-    /// (N, C, H, W); at least as long as the job needs, where images come as values.
+    /// (N, C, H, W); at least as long as the job needs, if images come as floats.
     pub images: Vec<f32>,
-    /// (N, H, W, C); at least as long as the job needs, where they come as bytes.
+    /// (N, H, W, C); at least as long as the job needs, if images come as bytes.
     pub pixels: Vec<u8>,
-    /// One a sample, where no more is wanted of them.
-    pub sights: Vec<Sight>,
-    /// How many of their values are in memory for sure; the rest is as the system gave it.
-    pub touched: usize,
+    /// One a sample, if images come as crop rectangles.
+    pub crop_rects: Vec<CropRect>,
+    /// How many values of `images` have their pages populated.
+    pub populated: usize,
     pub labels: Vec<u32>,
     /// Bytes of the records read.
     pub bytes: u64,
-    /// What was wrong with the samples that were left out.
+    /// The errors of the samples that were left out.
     pub skipped: Vec<Error>,
 }
 
 impl Slot {
-    /// Brings the images' values up to this one into memory, and some more.
-    pub fn touch(&mut self, end: usize) {
-        if end > self.touched {
-            let end = end.max(self.touched + STEP).min(self.images.len());
-            populate_fresh(&mut self.images[self.touched..end]);
-            self.touched = end;
+    /// Makes room for `values` values or bytes of images and forgets the previous batch's labels and counts.
+    pub fn prepare(&mut self, values: usize, as_bytes: bool) {
+        if as_bytes && self.pixels.len() < values {
+            self.pixels.resize(values, 0);
+        } else if !as_bytes && self.images.len() < values {
+            // fresh pages of the system are zero already; they are populated as the images are written
+            (self.images, self.populated) = (vec![0.0; values], 0);
+        }
+        self.labels.clear();
+        self.skipped.clear();
+        self.bytes = 0;
+    }
+
+    /// Populates the pages of the images' values up to `end`, and some more.
+    pub fn populate(&mut self, end: usize) {
+        if end > self.populated {
+            let end = end.max(self.populated + STEP).min(self.images.len());
+            populate_fresh(&mut self.images[self.populated..end]);
+            self.populated = end;
         }
     }
 }
 
-/// The slots that are free. The one given back last goes first: its memory is at hand, and where few are ever in use at
-/// once, that of the others is never touched.
+/// The free slots. The one returned last is taken first: its memory is in the caches, and if few are ever in use at once, the memory
+/// of the others is never touched.
 #[derive(Debug, Default)]
-pub(crate) struct Spare {
+pub(crate) struct FreeSlots {
     slots: Mutex<Vec<Slot>>,
 }
 
-impl Spare {
-    /// Adds a slot and tells the threads of it.
-    pub fn add(&self, slot: Slot, free: &Sender<Token>) {
+impl FreeSlots {
+    /// Adds a slot and sends a token for it to the threads.
+    pub fn add(&self, slot: Slot, tokens: &Sender<Token>) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-        // there is room for all; if the threads are gone, so is the need
-        let _ = free.try_send(Token::Slot);
+        // the channel has room for all tokens; a failure means that the threads have ended
+        let _ = tokens.try_send(Token::Slot);
     }
 
-    /// Takes the slot that a token stands for.
+    /// Takes a slot; the caller has received a token for it.
     pub fn take(&self) -> Slot {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 }
 
-/// What comes to the threads.
+/// A message to the threads that fill slots.
 pub(crate) enum Token {
-    /// One of the spare slots.
+    /// There is a free slot.
     Slot,
-    /// To one thread: end.
+    /// One thread is to end.
     Stop,
 }
 
@@ -76,15 +89,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slot_used_last_goes_first() {
+    fn the_slot_used_last_is_taken_first() {
         let (free, tokens) = crossbeam_channel::bounded(3);
-        let spare = Spare::default();
+        let slots = FreeSlots::default();
         for bytes in 1..=3 {
-            spare.add(Slot { bytes, ..Slot::default() }, &free);
+            slots.add(Slot { bytes, ..Slot::default() }, &free);
         }
-        let used = spare.take();
-        spare.add(used, &free);
-        assert_eq!([spare.take().bytes, spare.take().bytes, spare.take().bytes], [3, 2, 1]);
+        let used = slots.take();
+        slots.add(used, &free);
+        assert_eq!([slots.take().bytes, slots.take().bytes, slots.take().bytes], [3, 2, 1]);
         assert_eq!(tokens.len(), 3, "a token for each, and no room for more");
     }
 }

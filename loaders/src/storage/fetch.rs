@@ -1,54 +1,38 @@
-//! The records of one batch by a few long reads, done by other threads while the batch before is filled.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+//! The records of one batch in a few long reads, made by reader threads while the previous batch is filled.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::error::Error;
-use crate::storage::io::{Storage, Want};
-use crate::storage::shard::Shard;
+use crate::storage::extent::Extent;
+use crate::storage::open_shards::OpenShards;
 
-/// Bytes between two records that are read along rather than skipped.
+/// A gap of at most so many bytes between two records is read rather than skipped.
 const GAP: u64 = 64 << 10;
 /// The longest read that is made of several records.
 const LONGEST: u64 = 8 << 20;
 /// Reads start and end at multiples of this, as pages and stripes do.
 const ALIGN: u64 = 4096;
 
-/// A stretch of a shard, on its way to a reader or back.
-pub(crate) struct Extent {
-    number: usize,
+/// Bytes `from..to` of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ByteRange {
     shard: usize,
-    offset: u64,
-    bytes: Vec<u8>,
-    result: Result<(), Error>,
-    back: Sender<Extent>,
+    from: u64,
+    to: u64,
 }
 
-impl Extent {
-    /// Reads the bytes and sends them back.
-    pub(crate) fn read(mut self, open: impl FnOnce(usize) -> Result<Arc<Shard>, Error>) {
-        let bytes = &mut self.bytes;
-        let read = || open(self.shard).and_then(|shard| shard.read_at(bytes, self.offset));
-        let panicked = || Error::Panic { thread: self.number, message: "while reading ahead".into() };
-        self.result = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(panicked()));
-        let back = self.back.clone();
-        // a failure means that the loader has ended
-        let _ = back.send(self);
-    }
-}
-
-/// The records of one batch: asked for by `begin`, there after `finish`.
+/// The records of one batch: requested by `begin`, available after `finish`.
 pub(crate) struct Fetch {
-    /// Shard, offset and end of each record, in the batch's order.
-    records: Vec<(usize, u64, u64)>,
-    /// Positions in `records`, by place in the files.
+    /// The records, in the batch's order.
+    records: Vec<ByteRange>,
+    /// Indices of `records`, sorted by position in the files.
     sorted: Vec<usize>,
-    /// Extent of each record.
+    /// The extent of each record.
     extents_of: Vec<usize>,
     extents: Vec<Extent>,
+    /// Extents that are not back yet.
     pending: usize,
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     back: Sender<Extent>,
     arrived: Receiver<Extent>,
@@ -69,59 +53,61 @@ impl Fetch {
         }
     }
 
-    /// Asks the readers for these samples' records.
-    pub(crate) fn begin(&mut self, storage: &Storage, ids: &[u64], want: impl Fn(Want)) -> Result<(), Error> {
+    /// Sends requests for these samples' records to the reader threads.
+    pub(crate) fn begin(&mut self, storage: &OpenShards, ids: &[u64], send: impl Fn(Extent)) -> Result<(), Error> {
         self.finish();
         self.records.clear();
         let mut held = Vec::new();
         for &id in ids {
-            let (place, record) = storage.split().locate(id)?;
-            let shard = storage.shard(place, &mut held)?;
+            let (number, record) = storage.split().locate(id)?;
+            let shard = storage.shard(number, &mut held)?;
             let (from, to) = (shard.offset(record).unwrap_or(0), shard.offset(record + 1).unwrap_or(0));
-            self.records.push((place, from, to));
+            self.records.push(ByteRange { shard: number, from, to });
         }
-        let file_ends = |place: usize| storage.split().shards()[place].bytes;
-        for (number, (shard, from, to)) in self.join(file_ends).into_iter().enumerate() {
+        let file_ends = |shard: usize| storage.split().shards()[shard].bytes;
+        for (number, ByteRange { shard, from, to }) in self.join(file_ends).into_iter().enumerate() {
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.resize((to - from) as usize, 0);
             self.pending += 1;
-            want(Want::Extent(Extent { number, shard, offset: from, bytes, result: Ok(()), back: self.back.clone() }));
+            send(Extent { number, shard, offset: from, bytes, result: Ok(()), back: self.back.clone() });
         }
         Ok(())
     }
 
-    /// The reads to make: neighbours in one, aligned, none past the end of its file.
-    fn join(&mut self, file_ends: impl Fn(usize) -> u64) -> Vec<(usize, u64, u64)> {
+    /// The reads to make: aligned, neighbouring records in one, none past the end of its file.
+    fn join(&mut self, file_ends: impl Fn(usize) -> u64) -> Vec<ByteRange> {
         let Self { records, sorted, extents_of, .. } = self;
         sorted.clear();
         sorted.extend(0..records.len());
         sorted.sort_by_key(|&i| records[i]);
         extents_of.clear();
         extents_of.resize(records.len(), 0);
-        let mut reads: Vec<(usize, u64, u64)> = Vec::new();
+        let mut reads: Vec<ByteRange> = Vec::new();
         for &i in sorted.iter() {
-            let (shard, from, to) = records[i];
+            let ByteRange { shard, from, to } = records[i];
             let from = from / ALIGN * ALIGN;
             let to = to.next_multiple_of(ALIGN).min(file_ends(shard));
             match reads.last_mut() {
-                Some(last) if last.0 == shard && from <= last.2 + GAP && to.max(last.2) - last.1 <= LONGEST => {
-                    last.2 = last.2.max(to);
+                Some(last)
+                    if last.shard == shard && from <= last.to + GAP && to.max(last.to) - last.from <= LONGEST =>
+                {
+                    last.to = last.to.max(to);
                 }
-                _ => reads.push((shard, from, to)),
+                _ => reads.push(ByteRange { shard, from, to }),
             }
             extents_of[i] = reads.len() - 1;
         }
         reads
     }
 
-    /// Waits for what was asked for; the buffers of the batch before are kept for the next.
+    /// Waits for all requests; the buffers of the previous batch are kept for the next.
     pub(crate) fn finish(&mut self) {
         if self.pending == 0 {
             return;
         }
         self.spare.extend(self.extents.drain(..).map(|extent| extent.bytes));
         while self.pending > 0 {
-            // cannot end early: this end holds a sender, too, and each reader answers each request
+            // cannot fail: this side holds a sender, too, and readers answer every request
             let Ok(extent) = self.arrived.recv() else { break };
             self.extents.push(extent);
             self.pending -= 1;
@@ -133,7 +119,7 @@ impl Fetch {
     pub(crate) fn record(&mut self, i: usize) -> Result<&[u8], Error> {
         let extent = &mut self.extents[self.extents_of[i]];
         std::mem::replace(&mut extent.result, Ok(()))?;
-        let (_, from, to) = self.records[i];
+        let ByteRange { from, to, .. } = self.records[i];
         Ok(&extent.bytes[(from - extent.offset) as usize..(to - extent.offset) as usize])
     }
 }
@@ -142,9 +128,13 @@ impl Fetch {
 mod tests {
     use super::*;
 
-    fn join(records: &[(usize, u64, u64)]) -> (Vec<(usize, u64, u64)>, Vec<usize>) {
+    fn range((shard, from, to): (usize, u64, u64)) -> ByteRange {
+        ByteRange { shard, from, to }
+    }
+
+    fn join(records: &[(usize, u64, u64)]) -> (Vec<ByteRange>, Vec<usize>) {
         let mut fetch = Fetch::new();
-        fetch.records = records.to_vec();
+        fetch.records = records.iter().copied().map(range).collect();
         let reads = fetch.join(|_| 100 << 20);
         (reads, fetch.extents_of)
     }
@@ -152,7 +142,7 @@ mod tests {
     #[test]
     fn neighbours_are_one_read() {
         let (reads, of) = join(&[(0, 5000, 9000), (1, 0, 10), (0, 100, 5000), (0, 40_000, 41_000)]);
-        assert_eq!(reads, [(0, 0, 40_960 + 4096), (1, 0, 4096)]);
+        assert_eq!(reads, [(0, 0, 40_960 + 4096), (1, 0, 4096)].map(range));
         assert_eq!(of, [0, 1, 0, 0]);
     }
 
@@ -163,14 +153,14 @@ mod tests {
         // 1 MiB each, end to end: eight to a read
         let all: Vec<_> = (0..20).map(|i| (0, i << 20, (i + 1) << 20)).collect();
         let (reads, of) = join(&all);
-        assert_eq!(reads.iter().map(|r| r.2 - r.1).collect::<Vec<_>>(), [8 << 20, 8 << 20, 4 << 20]);
+        assert_eq!(reads.iter().map(|read| read.to - read.from).collect::<Vec<_>>(), [8 << 20, 8 << 20, 4 << 20]);
         assert_eq!((of[7], of[8], of[19]), (0, 1, 2));
     }
 
     #[test]
     fn reads_end_with_the_file() {
         let mut fetch = Fetch::new();
-        fetch.records = vec![(0, 5000, 6001)];
-        assert_eq!(fetch.join(|_| 6001), [(0, 4096, 6001)]);
+        fetch.records = vec![range((0, 5000, 6001))];
+        assert_eq!(fetch.join(|_| 6001), [range((0, 4096, 6001))]);
     }
 }

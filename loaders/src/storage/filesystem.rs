@@ -1,13 +1,11 @@
-//! What the operating system says of the file system below a path, and how much memory and how many files it grants.
+//! The file system of a path: its type, whether it is remote, and its free space.
 
 use std::ffi::CString;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Types of statfs(2) whose files lie behind a network: pages are fetched one small read at a time there, and a mapping's
-/// faults cannot be told to hurry.
+/// Types of statfs(2) whose files are on other machines: page faults of a mapping fetch them in small reads, one after another.
 const REMOTE: &[(u32, &str)] = &[
     (0x6969, "NFS"),
     (0x0bd0_0bd0, "Lustre"),
@@ -23,7 +21,7 @@ const REMOTE: &[(u32, &str)] = &[
     (0x0102_1997, "9P"),
 ];
 
-/// Types of disks and memory of this machine.
+/// Types of statfs(2) whose files are on this machine.
 const LOCAL: &[(u32, &str)] = &[
     (0xef53, "ext4"),
     (0x5846_5342, "XFS"),
@@ -41,16 +39,16 @@ const LOCAL: &[(u32, &str)] = &[
 pub struct FileSystem {
     /// "NFS", "ext4", or the type's number.
     pub name: String,
-    /// Whether it is known to lie behind a network.
+    /// Whether it is known to be on another machine.
     pub remote: bool,
     /// Bytes that this user may still write.
     pub free: u64,
-    /// Bytes in all; 0 where nothing is stored, as in /proc.
+    /// Its size in bytes; 0 if nothing is stored, as in /proc.
     pub size: u64,
 }
 
 impl FileSystem {
-    /// The one that holds `path`, which must exist.
+    /// The file system of `path`, which must exist.
     pub fn of(path: &Path) -> io::Result<Self> {
         let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: statfs is a C struct for which all zeros is a valid value; the path ends in a zero byte, and both live
@@ -79,23 +77,6 @@ impl FileSystem {
     }
 }
 
-/// Bytes that the page cache may still take: what the kernel calls available, and no more than the cgroup's limit.
-pub(crate) fn available_memory() -> u64 {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let available = line.and_then(|rest| rest.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = limits.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
-    available.map_or(0, |kib| kib.saturating_mul(1024)).min(limit.unwrap_or(u64::MAX))
-}
-
-/// Files that this process may have open at once.
-pub(crate) fn open_files() -> usize {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,7 +94,7 @@ mod tests {
         assert_eq!(of(0x1234), ("type 0x1234".to_owned(), false));
     }
 
-    /// As `stat -f` and `df` say it.
+    /// The answers of `stat -f` and `df`.
     #[test]
     fn this_machine_answers() {
         let found = FileSystem::of(Path::new("/proc")).unwrap();
@@ -121,7 +102,5 @@ mod tests {
         let temporary = FileSystem::of(&std::env::temp_dir()).unwrap();
         assert!(temporary.free > 0, "{temporary:?}");
         assert!(FileSystem::of(Path::new("/no/such/folder")).is_err());
-        assert!(available_memory() > 1 << 20);
-        assert!(open_files() >= 64);
     }
 }

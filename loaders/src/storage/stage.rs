@@ -1,11 +1,10 @@
-//! Copies of data sets on a node's own disk, for jobs that are given one (`$TMPDIR`). Which rank of a node copies, and how the
-//! others wait, is for the caller.
+//! Copies of data sets on a node's own disk, for jobs that have one (`$TMPDIR`). The caller decides which rank of a node copies, and
+//! makes the others wait.
 //!
-//! A file appears under its name when it is whole: it is copied beside it, measured, and renamed. One that is there with the
-//! size and time of its source is taken as it is, so the next run on the node copies nothing.
+//! A file appears under its name when it is complete: it is copied to a temporary name, measured, and renamed. A file with the size and
+//! time of its source is not copied again, so the next run on the node copies nothing.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -14,18 +13,18 @@ use crate::storage::dataset::{Dataset, MANIFEST};
 use crate::storage::filesystem::FileSystem;
 use crate::storage::shard::index_path;
 
-/// What staging did.
+/// The result of staging.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
     /// The copy's folder.
     pub dir: PathBuf,
     /// Bytes copied.
     pub copied: u64,
-    /// Bytes that were there.
+    /// Bytes that were there already.
     pub reused: u64,
 }
 
-/// Where the copy of the data set `from` lies below `under`: its folder's name, and a number for its path.
+/// The folder of the copy of data set `from` below `under`: the name of its own folder, and a checksum of its path.
 pub fn place(from: &Path, under: &Path) -> PathBuf {
     let whole = fs::canonicalize(from).unwrap_or_else(|_| from.to_owned());
     let name = whole.file_name().map_or("data".into(), |name| name.to_string_lossy().into_owned());
@@ -37,18 +36,18 @@ pub fn place(from: &Path, under: &Path) -> PathBuf {
 pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error> {
     let manifest = Dataset::open(from)?.manifest;
     let dir = place(from, under);
-    fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
+    fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
     remove_leftovers(&dir);
     let shards = splits.iter().filter_map(|name| manifest.splits.get(*name)).flat_map(|split| &split.shards);
     let files = shards.flat_map(|shard| {
         let path = PathBuf::from(&shard.file);
         [index_path(&path), path]
     });
-    // the manifest last: a folder that has it is whole
+    // the manifest last: a folder that has it is complete
     let files: Vec<PathBuf> = files.chain([PathBuf::from(MANIFEST)]).collect();
     let (mut missing, mut staged) = (Vec::new(), Staged { dir: dir.clone(), copied: 0, reused: 0 });
     for file in &files {
-        let source = fs::metadata(from.join(file)).map_err(failed("open", &from.join(file)))?;
+        let source = fs::metadata(from.join(file)).map_err(Error::io("open", &from.join(file)))?;
         match fs::metadata(dir.join(file)) {
             Ok(copy) if copy.len() == source.len() && copy.modified().ok() == source.modified().ok() => {
                 staged.reused += source.len();
@@ -59,7 +58,7 @@ pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error
             }
         }
     }
-    let free = FileSystem::of(&dir).map_err(failed("ask for the free space of", &dir))?.free;
+    let free = FileSystem::of(&dir).map_err(Error::io("ask for the free space of", &dir))?.free;
     fits(&dir, staged.copied, free)?;
     missing.into_iter().try_for_each(|(file, source)| copy(&from.join(file), &dir.join(file), &source))?;
     Ok(staged)
@@ -69,41 +68,36 @@ fn fits(dir: &Path, needed: u64, free: u64) -> Result<(), Error> {
     if needed > free { Err(Error::Space { dir: dir.to_owned(), needed, free }) } else { Ok(()) }
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
-}
-
 fn copy(from: &Path, to: &Path, source: &fs::Metadata) -> Result<(), Error> {
     let name = to.file_name().unwrap_or_default().to_string_lossy();
     let part = to.with_file_name(format!(".{name}{PART}{}", std::process::id()));
     let done = (|| {
-        let copied = fs::copy(from, &part).map_err(failed("copy to the staging folder", from))?;
+        let copied = fs::copy(from, &part).map_err(Error::io("copy to the staging folder", from))?;
         if copied != source.len() {
             return Err(Error::Shard { path: from.to_owned(), what: "bytes", expected: source.len(), got: copied });
         }
-        let time = source.modified().map_err(failed("read the time of", from))?;
+        let time = source.modified().map_err(Error::io("read the time of", from))?;
         let stamp = |file: File| file.set_modified(time);
-        File::options().write(true).open(&part).and_then(stamp).map_err(failed("finish", &part))?;
-        fs::rename(&part, to).map_err(failed("rename to", to))
+        File::options().write(true).open(&part).and_then(stamp).map_err(Error::io("finish", &part))?;
+        fs::rename(&part, to).map_err(Error::io("rename to", to))
     })();
     if done.is_err() {
-        // the first fault is the one to report
+        // the first error is reported
         let _ = fs::remove_file(&part);
     }
     done
 }
 
-/// Between the name and the process of a copy under way.
+/// Stands between the name and the process number in the temporary name of an unfinished copy.
 const PART: &str = ".part-";
 
-/// Removes what processes left half-copied that are no more.
+/// Removes the unfinished copies of processes that no longer run.
 fn remove_leftovers(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let process = name.rsplit_once(PART).and_then(|(_, id)| id.parse::<u32>().ok());
         if process.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
-            // of no use to anybody; one that stays costs space only
+            // a leftover that cannot be removed only costs space
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -121,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_leftovers_of_processes_that_are_gone_go() {
+    fn only_leftovers_of_ended_processes_are_removed() {
         let dir = std::env::temp_dir().join(format!("loaders-stage-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         // process numbers end at 2^22
@@ -134,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_one_name_have_places_of_their_own() {
+    fn data_sets_of_one_name_have_different_folders() {
         let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
         assert_ne!(a, b);
         assert!(a.display().to_string().starts_with("/t/cifar10-"));

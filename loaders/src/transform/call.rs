@@ -1,4 +1,4 @@
-//! Reading `name(1, 2.5)` and finding the name that was meant.
+//! Reading a call such as `name(1, 2.5)`.
 
 /// A name and its numbers.
 #[derive(Debug, PartialEq)]

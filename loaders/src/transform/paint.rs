@@ -1,60 +1,10 @@
-//! Stored bytes to planar floats: padding, mirroring and a table per channel in one pass; of RGB all rows at once where the
+//! Interleaved bytes to planar floats: padding, mirroring and a table per channel in one pass; for RGB all rows at once if the
 //! processor has AVX2 and the table is a line.
 
-use super::rgb::{self, Pixels, Target};
+use crate::transform::rgb::{self, Pixels, Target};
+use crate::transform::scale::{Scale, Table};
 
-/// A table from byte to float.
-pub(super) type Table = [f32; 256];
-
-/// What becomes of a value 0 to 255, as a table for bytes and as value * factor + offset for what lies between.
-#[derive(Debug)]
-pub(super) struct Scale {
-    pub table: Table,
-    pub factor: f32,
-    pub offset: f32,
-    /// A product and a sum in f64 that give the table, if there are such.
-    exact: Option<Exact>,
-}
-
-/// value * factor + offset, to be rounded to f32 once.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Exact {
-    pub factor: f64,
-    pub offset: f64,
-}
-
-impl Exact {
-    fn scaled(self, byte: u8) -> f32 {
-        (f64::from(byte) * self.factor + self.offset) as f32
-    }
-}
-
-impl Scale {
-    /// For a table that holds value * factor + offset but for rounding.
-    pub fn new(table: Table, factor: f64, offset: f64) -> Self {
-        let exact = Exact { factor, offset };
-        let gives_table = (0..=255u8).all(|byte| exact.scaled(byte).to_bits() == table[usize::from(byte)].to_bits());
-        Self { table, factor: factor as f32, offset: offset as f32, exact: gives_table.then_some(exact) }
-    }
-}
-
-/// Bytes as floats 0 to 255.
-pub(super) static IDENTITY: [Scale; 1] = [Scale {
-    table: {
-        let mut table = [0.0; 256];
-        let mut i = 0;
-        while i < 256 {
-            table[i] = i as f32;
-            i += 1;
-        }
-        table
-    },
-    factor: 1.0,
-    offset: 0.0,
-    exact: Some(Exact { factor: 1.0, offset: 0.0 }),
-}];
-
-/// Where the visible rows of a view go in planes of `height` x `width`.
+/// Where the visible rows of an image go in planes of `height` x `width`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Area {
     pub height: usize,
@@ -90,7 +40,7 @@ impl Area {
     }
 }
 
-/// Where a row of the view goes among the planes.
+/// Where a row of the image goes in the planes.
 pub(super) struct Row {
     pub start: usize,
     pub width: usize,
@@ -101,7 +51,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The target's row in one plane: padding filled in, the part for `columns` pixels returned.
+    /// Fills in the padding of the row in one plane and returns the part for `columns` pixels.
     fn part<'p>(&self, plane: &'p mut [f32], columns: usize, padding: f32) -> &'p mut [f32] {
         let row = &mut plane[self.start..self.start + self.width];
         let (ahead, rest) = row.split_at_mut(self.ahead);
@@ -190,14 +140,5 @@ mod tests {
                 assert_eq!(value.to_bits(), expected.to_bits(), "case {case}: channel {channel}, row {y}, column {x}");
             }
         }
-    }
-
-    /// A table that is no line is looked up.
-    #[test]
-    fn other_tables_are_not_taken_for_lines() {
-        let mut table = IDENTITY[0].table;
-        assert!(Scale::new(table, 1.0, 0.0).exact.is_some());
-        table[200] += 1.0;
-        assert!(Scale::new(table, 1.0, 0.0).exact.is_none());
     }
 }

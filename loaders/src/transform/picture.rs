@@ -1,4 +1,4 @@
-//! A single picture file, taken as an image of the data set that a network was trained on.
+//! A single picture file as an input of a network.
 
 use std::path::Path;
 
@@ -7,13 +7,14 @@ use image::imageops::FilterType;
 use crate::error::Error;
 use crate::format::example::{Example, Format};
 use crate::spec::{ImageSpec, Images};
-use crate::transform::{Pipeline, Scratch};
+use crate::transform::pipeline::Pipeline;
+use crate::transform::scratch::Scratch;
 
 /// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output).
 ///
-/// A pipeline for images of any size takes the file as it would take a record with it. One for images of a fixed size gets the
-/// picture resized to that (bilinear, antialiased, without keeping its aspect), grey and colour converted into each other;
-/// the size in the file is returned then.
+/// A pipeline for images of any size gets the file like the file of a record. For a pipeline for images of one size, the picture is
+/// resized to it (bilinear, antialiased, without keeping its aspect) and converted between grey and colour; the result is then the
+/// height and width in the file, if they differed.
 pub fn transform(path: &Path, pipeline: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
     let fail = |problem: String| Error::Picture { path: path.to_path_buf(), problem };
     let file = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
@@ -34,7 +35,7 @@ pub fn transform(path: &Path, pipeline: &Pipeline, out: &mut [f32]) -> Result<Op
     Ok(resized_from)
 }
 
-/// A picture as bytes (H, W, C) of the shape that was asked for.
+/// A picture as bytes (H, W, C) of the requested shape.
 struct Picture {
     pixels: Vec<u8>,
     /// Height and width in the file, if the picture was resized.

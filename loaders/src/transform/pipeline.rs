@@ -1,133 +1,54 @@
-//! A list of transforms made ready for images of one shape, or of any if its first ops settle that: shapes settled and memory
-//! planned before the first image.
+//! A list of transforms at work, for images of one shape, or of any if its first transforms give all the same size.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::canvas::MOST_RESIZED;
-use super::{Canvas, Context, Sizes, Transform, Varied, parse};
-use crate::decode::Decoder;
-use crate::error::{Error, Fault};
+use crate::error::Error;
+use crate::fault::Fault;
 use crate::format::example::{Example, Format};
-use crate::random::{Draws, ORDER_OP};
+use crate::format::manifest::Manifest;
+use crate::random::Draws;
 use crate::spec::{ImageSpec, Images};
-use crate::storage::dataset::Manifest;
-use crate::transform::resample::Resampler;
+use crate::transform::canvas::Canvas;
+use crate::transform::list::TransformList;
+use crate::transform::scratch::Scratch;
 
 /// Transforms in order, from images to images of one shape. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     seed: u64,
-    input: Images,
-    output: ImageSpec,
-    ops: Arc<[Box<dyn Transform>]>,
-    /// How many ops from the first on are geometry: after them the image is decoded.
-    views: usize,
-    /// Floats of the largest shape that occurs once bytes have become floats.
-    work: usize,
-}
-
-/// A thread's working memory, reused from image to image.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    decoder: Decoder,
-    pixels: Vec<u8>,
-    floats: Vec<f32>,
-    resampler: Resampler,
-    clock: Clock,
-}
-
-/// When an image had been decoded, if anybody asks.
-#[derive(Debug, Default)]
-pub(crate) struct Clock {
-    wanted: bool,
-    decoded: Option<Instant>,
-}
-
-impl Clock {
-    /// Notes that the image is decoded.
-    pub(crate) fn decoded(&mut self) {
-        if self.wanted {
-            self.decoded = Some(Instant::now());
-        }
-    }
-}
-
-impl Scratch {
-    /// Says whether the end of decoding the next image is to be noted.
-    pub(crate) fn time_decoding(&mut self, wanted: bool) {
-        self.clock = Clock { wanted, decoded: None };
-    }
-
-    /// When the last image had been decoded.
-    pub(crate) fn decoded(&self) -> Option<Instant> {
-        self.clock.decoded
-    }
+    list: Arc<TransformList>,
 }
 
 impl Pipeline {
-    /// Parses `ops` for images like `input`; `manifest` lends `normalize` its mean and std.
+    /// Parses `list` for images like `input`; `normalize` takes its mean and std from `manifest`.
     ///
-    /// If the first ops make images of one size of any (`random_resized_crop`, or `resize` and a crop), images of any size are
-    /// taken, even where `input` is of one; else `input` must be of one size, and each image is held to it.
-    pub fn new(ops: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
+    /// If the first transforms give images of any size the same size (`random_resized_crop`, or `resize` and a crop), images of any
+    /// size are accepted, even if `input` has one size. Else `input` must have one size, and each image must have it.
+    pub fn new(list: &[String], input: impl Into<Images>, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
         let input = input.into();
         let any = Images::Varied { channels: input.channels() };
-        match Self::plan(ops, any, manifest, seed) {
-            Err(_) if input != any => Self::plan(ops, input, manifest, seed),
-            planned => planned,
-        }
-    }
-
-    fn plan(ops: &[String], input: Images, manifest: &Manifest, seed: u64) -> Result<Self, Error> {
-        let mut built: Vec<Box<dyn Transform>> = Vec::with_capacity(ops.len());
-        let mut now = match input {
-            Images::Fixed(spec) => Sizes::Equal(spec),
-            Images::Varied { channels } => Sizes::Varied(Varied { channels, short_side: None }),
+        let built = match TransformList::new(list, any, manifest) {
+            Err(_) if input != any => TransformList::new(list, input, manifest)?,
+            planned => planned?,
         };
-        let mut work = None;
-        for (index, text) in ops.iter().enumerate() {
-            let spec = match now {
-                Sizes::Equal(spec) => spec,
-                Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
-            };
-            let context = Context { input: spec, mean: &manifest.mean, std: &manifest.std };
-            let (op, output) = step(index, text, context, now).map_err(|problem| Error::Transform {
-                index,
-                text: text.clone(),
-                problem,
-            })?;
-            now = output;
-            if let Sizes::Equal(spec) = now
-                && (work.is_some() || !op.is_geometric())
-            {
-                work = work.max(Some(spec.values()));
-            }
-            built.push(op);
-        }
-        let Sizes::Equal(output) = now else {
-            return Err(Error::Unsettled { images: input });
-        };
-        let views = built.iter().take_while(|op| op.is_geometric()).count();
-        let work = work.unwrap_or(0).max(output.values());
-        Ok(Self { seed, input, output, ops: built.into(), views, work })
+        Ok(Self { seed, list: Arc::new(built) })
     }
 
     /// The images that go in.
     pub fn input(&self) -> Images {
-        self.input
+        self.list.input
     }
 
     /// The shape of the images that come out.
     pub fn output(&self) -> ImageSpec {
-        self.output
+        self.list.output
     }
 
-    /// The transforms in full: numbers taken from a data set stand in them as arguments, so the list
-    /// gives the same pipeline again without that data set.
+    /// The transforms with all arguments, also those that came from a data set, so that the list gives the same pipeline without that
+    /// data set.
     pub fn ops(&self) -> Vec<String> {
-        self.ops.iter().map(|op| op.to_string()).collect()
+        self.list.transforms.iter().map(ToString::to_string).collect()
     }
 
     /// Decodes an example and transforms it into `out` (C, H, W of `output()`); `id` and `epoch` key
@@ -140,16 +61,14 @@ impl Pipeline {
         scratch: &mut Scratch,
         out: &mut [f32],
     ) -> Result<(), Fault> {
-        let n = self.output.values();
+        let n = self.output().values();
+        if self.list.work == n {
+            return self.paint(example, id, epoch, scratch, out);
+        }
         let mut floats = std::mem::take(&mut scratch.floats);
-        let done = if self.work == n {
-            self.paint(example, id, epoch, scratch, out)
-        } else {
-            floats.resize(self.work, 0.0);
-            let done = self.paint(example, id, epoch, scratch, &mut floats);
-            out[..n].copy_from_slice(&floats[..n]);
-            done
-        };
+        floats.resize(self.list.work, 0.0);
+        let done = self.paint(example, id, epoch, scratch, &mut floats);
+        out[..n].copy_from_slice(&floats[..n]);
         scratch.floats = floats;
         done
     }
@@ -160,7 +79,7 @@ impl Pipeline {
     /// If its shape `spec` is not one of `input()`, or not that of `pixels`.
     ///
     /// # Panics
-    /// If `out` is shorter than `output()` asks.
+    /// If `out` is shorter than `output()`.
     pub fn apply(
         &self,
         pixels: &[u8],
@@ -176,29 +95,9 @@ impl Pipeline {
         self.run(&example, id, epoch, scratch, out)
     }
 
-    /// The ops that only move pixels about, before all others.
-    pub(super) fn geometry_ops(&self) -> &[Box<dyn Transform>] {
-        &self.ops[..self.views]
-    }
-
-    /// All ops after them.
-    pub(super) fn values_ops(&self) -> &[Box<dyn Transform>] {
-        &self.ops[self.views..]
-    }
-
-    pub(super) fn apply_geometry(&self, canvas: &mut Canvas<'_>, id: u64, epoch: u32) {
-        self.apply_ops(canvas, 0..self.views, id, epoch);
-    }
-
-    fn apply_ops(&self, canvas: &mut Canvas<'_>, range: Range<usize>, id: u64, epoch: u32) {
-        for index in range {
-            let mut draws = Draws::new(self.seed, id, epoch, index as u16);
-            self.ops[index].apply(canvas, &mut draws);
-        }
-    }
-
-    /// What geometry leaves in sight, as interleaved bytes.
-    pub(super) fn see(
+    /// [`Pipeline::run`] up to the first transform that is not geometric: bytes (H, W, C of `output()`), to which
+    /// [`Pipeline::tables`] are yet to be applied. Resized pixels are rounded.
+    pub fn run_bytes(
         &self,
         example: &Example<'_>,
         id: u64,
@@ -206,18 +105,15 @@ impl Pipeline {
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<(), Fault> {
-        let Scratch { decoder, pixels, resampler, clock, floats } = scratch;
-        let stored = decoder.open(example)?;
-        let spec = stored.accept(self.input)?;
-        if self.geometry_ops().iter().any(|op| op.resizes()) {
-            floats.resize(floats.len().max(self.work), 0.0);
+        let mut floats = std::mem::take(&mut scratch.floats);
+        if self.list.geometry().iter().any(|transform| transform.resizes()) {
+            floats.resize(floats.len().max(self.list.work), 0.0);
         }
-        let mut canvas = Canvas::new(spec, floats, resampler);
-        self.apply_geometry(&mut canvas, id, epoch);
-        canvas.load(decoder.part(stored, example, canvas.need(), spec.channels, pixels)?);
-        clock.decoded();
-        canvas.bytes(&mut out[..self.output.values()]);
-        Ok(())
+        let done = self.with_canvas(example, id, epoch, scratch, &mut floats, |canvas| {
+            canvas.bytes(&mut out[..self.output().values()]);
+        });
+        scratch.floats = floats;
+        done
     }
 
     fn paint(
@@ -228,38 +124,49 @@ impl Pipeline {
         scratch: &mut Scratch,
         values: &mut [f32],
     ) -> Result<(), Fault> {
+        self.with_canvas(example, id, epoch, scratch, values, |canvas| {
+            self.apply_range(canvas, self.list.geometric..self.list.transforms.len(), id, epoch);
+            // a list of geometry alone leaves bytes
+            canvas.floats();
+        })
+    }
+
+    /// Applies the geometric transforms, decodes the pixels that they leave, and passes the image on.
+    fn with_canvas(
+        &self,
+        example: &Example<'_>,
+        id: u64,
+        epoch: u32,
+        scratch: &mut Scratch,
+        values: &mut [f32],
+        finish: impl FnOnce(&mut Canvas<'_>),
+    ) -> Result<(), Fault> {
         let Scratch { decoder, pixels, resampler, clock, .. } = scratch;
         let stored = decoder.open(example)?;
-        let spec = stored.accept(self.input)?;
+        let spec = stored.accept(self.input())?;
         let mut canvas = Canvas::new(spec, values, resampler);
         self.apply_geometry(&mut canvas, id, epoch);
-        canvas.load(decoder.part(stored, example, canvas.need(), spec.channels, pixels)?);
+        canvas.load(decoder.decode(stored, example, canvas.need(), spec.channels, pixels)?);
         clock.decoded();
-        self.apply_ops(&mut canvas, self.views..self.ops.len(), id, epoch);
-        // A list of nothing but geometry leaves bytes; a batch is floats.
-        canvas.floats();
+        finish(&mut canvas);
         Ok(())
     }
-}
 
-/// Makes the op at `index` of a list, and says what comes of images like `now`.
-fn step(index: usize, text: &str, context: Context<'_>, now: Sizes) -> Result<(Box<dyn Transform>, Sizes), String> {
-    if index >= usize::from(ORDER_OP) {
-        return Err(format!("a list has at most {ORDER_OP} transforms"));
+    pub(super) fn list(&self) -> &TransformList {
+        &self.list
     }
-    let op = parse(text, context)?;
-    if op.resizes() && index > 0 {
-        return Err("it resizes, so it must stand first in the list".into());
+
+    /// Applies the geometric transforms at the start of the list.
+    pub(super) fn apply_geometry(&self, canvas: &mut Canvas<'_>, id: u64, epoch: u32) {
+        self.apply_range(canvas, 0..self.list.geometric, id, epoch);
     }
-    if op.resizes() && context.input.channels as usize > MOST_RESIZED {
-        let channels = context.input.channels;
-        return Err(format!("images of {channels} channels cannot be resized; expected at most {MOST_RESIZED}"));
+
+    fn apply_range(&self, canvas: &mut Canvas<'_>, range: Range<usize>, id: u64, epoch: u32) {
+        for index in range {
+            let mut draws = Draws::new(self.seed, id, epoch, index as u16);
+            self.list.transforms[index].apply(canvas, &mut draws);
+        }
     }
-    let output = match now {
-        Sizes::Equal(spec) => Sizes::Equal(op.output(spec)?),
-        Sizes::Varied(varied) => op.output_of_varied(varied)?,
-    };
-    Ok((op, output))
 }
 
 #[cfg(test)]

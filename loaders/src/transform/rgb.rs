@@ -1,17 +1,17 @@
-//! One channel of RGB bytes to a plane of floats with AVX2: the inner loop of painting small images, which a look-up for
-//! each value would keep busy for half of the time.
+//! One channel of RGB bytes to a plane of floats with AVX2: the inner loop for small images, half of whose time would otherwise be
+//! spent on table lookups.
 //!
-//! A value becomes value * factor + offset in f64, rounded to f32 once. Whether that gives a table's bits is known
-//! beforehand (`paint`), so the bits do not depend on the processor.
+//! A value becomes value * factor + offset in f64, rounded to f32 once. `scale` has checked that this gives the bits of the table, so
+//! the bits do not depend on the processor.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::paint::Exact;
+use crate::transform::scale::Exact;
 
-/// Pixels of a step.
+/// Pixels that are converted at a time.
 const STEP: usize = 4;
-/// Bytes of a load.
+/// Bytes of one load.
 const LOAD: usize = 16;
 
 /// The fewest pixels of a row that [`paint_plane`] takes.
@@ -38,7 +38,7 @@ pub(super) fn is_supported() -> bool {
     false
 }
 
-/// Where a channel goes: rows that are `width` values apart, and what fills the gaps between them.
+/// Where a channel goes: rows that are `width` values apart, and the value of the gaps between them.
 pub(super) struct Target<'a> {
     /// From the first value painted to the last.
     pub values: &'a mut [f32],
@@ -46,7 +46,7 @@ pub(super) struct Target<'a> {
     pub padding: f32,
 }
 
-/// Paints a channel.
+/// Writes a channel as floats.
 ///
 /// # Panics
 /// If there are too few pixels, or more values than pixels, or the processor is not [supported](is_supported).
@@ -67,46 +67,46 @@ fn paint_plane_avx2(pixels: Pixels<'_>, channel: usize, scale: Exact, target: Ta
     let rows = values.len().div_ceil(width);
     assert!(columns >= FEWEST && columns <= width && channel < 3 && values.len() == (rows - 1) * width + columns);
     assert!(bytes.len() >= (rows - 1) * stride + 3 * columns);
-    let ways = Ways {
-        places: places(flipped, channel),
+    let constants = Constants {
+        shuffle: shuffle(flipped, channel),
         factor: _mm256_set1_pd(scale.factor),
         offset: _mm256_set1_pd(scale.offset),
     };
     for row in 0..rows {
         let source = &bytes[row * stride..];
-        // a load from the last four pixels takes four bytes more
+        // a load from the last four pixels reads four bytes more
         let roomy = source.len() >= 3 * columns + LOAD - 3 * STEP;
         // SAFETY: the row's pixels and values lie inside, as asserted above.
         let out = unsafe {
             let out = values.as_mut_ptr().add(row * width);
             match (flipped, roomy) {
-                (false, true) => ways.paint_row::<false, true>(source, columns, out),
-                (true, true) => ways.paint_row::<true, true>(source, columns, out),
-                (false, false) => ways.paint_row::<false, false>(source, columns, out),
-                (true, false) => ways.paint_row::<true, false>(source, columns, out),
+                (false, true) => constants.paint_row::<false, true>(source, columns, out),
+                (true, true) => constants.paint_row::<true, true>(source, columns, out),
+                (false, false) => constants.paint_row::<false, false>(source, columns, out),
+                (true, false) => constants.paint_row::<true, false>(source, columns, out),
             }
             out
         };
         if row + 1 < rows {
-            // what reaches into the next row is painted over
+            // stores that reach into the next row are overwritten by it
             for gap in (columns..width).step_by(STEP) {
-                // SAFETY: there is another row behind, of at least four values.
+                // SAFETY: another row of at least four values follows.
                 unsafe { _mm_storeu_ps(out.add(gap), _mm_set1_ps(padding)) };
             }
         }
     }
 }
 
-/// What is done to four pixels.
+/// How four pixels become floats.
 #[cfg(target_arch = "x86_64")]
-struct Ways {
-    places: __m128i,
+struct Constants {
+    shuffle: __m128i,
     factor: __m256d,
     offset: __m256d,
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Ways {
+impl Constants {
     /// One row; `ROOMY` if there are four bytes behind its pixels.
     ///
     /// # Safety
@@ -120,46 +120,46 @@ impl Ways {
             let from = 3 * if FLIPPED { last - to } else { to };
             // SAFETY: both lie inside, as `to` is not behind `last`.
             unsafe {
-                let numbers = match ROOMY || from + LOAD <= source.len() {
-                    true => _mm_shuffle_epi8(_mm_loadu_si128(source.as_ptr().add(from).cast()), self.places),
-                    false => last_numbers(source, from, self.places),
+                let integers = match ROOMY || from + LOAD <= source.len() {
+                    true => _mm_shuffle_epi8(_mm_loadu_si128(source.as_ptr().add(from).cast()), self.shuffle),
+                    false => last_integers(source, from, self.shuffle),
                 };
-                let scaled = _mm256_add_pd(_mm256_mul_pd(_mm256_cvtepi32_pd(numbers), self.factor), self.offset);
+                let scaled = _mm256_add_pd(_mm256_mul_pd(_mm256_cvtepi32_pd(integers), self.factor), self.offset);
                 _mm_storeu_ps(out.add(to), _mm256_cvtpd_ps(scaled));
             }
             if to == last {
                 break;
             }
-            // the last four may overlap those before
+            // the last four may overlap the four before
             to = last.min(to + STEP);
         }
     }
 }
 
-/// A channel of four pixels: which bytes of a load go to the lowest bytes of the four numbers.
+/// For a channel of four pixels: which bytes of a load become the lowest bytes of the four integers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn places(flipped: bool, channel: usize) -> __m128i {
+fn shuffle(flipped: bool, channel: usize) -> __m128i {
     let first = match flipped {
         false => _mm_setr_epi8(0, -1, -1, -1, 3, -1, -1, -1, 6, -1, -1, -1, 9, -1, -1, -1),
         true => _mm_setr_epi8(9, -1, -1, -1, 6, -1, -1, -1, 3, -1, -1, -1, 0, -1, -1, -1),
     };
-    // -1 takes nothing and stays negative
+    // -1 selects nothing and stays negative
     let none = _mm_cmplt_epi8(first, _mm_setzero_si128());
     _mm_or_si128(_mm_add_epi8(first, _mm_set1_epi8(channel as i8)), none)
 }
 
-/// The numbers of pixels so near the end that a load from them on would reach past it.
+/// The integers of the last pixels, from which a load would reach past the end.
 ///
 /// # Safety
 /// There must be 16 bytes.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[cold]
-unsafe fn last_numbers(bytes: &[u8], from: usize, places: __m128i) -> __m128i {
+unsafe fn last_integers(bytes: &[u8], from: usize, shuffle: __m128i) -> __m128i {
     let load = bytes.len() - LOAD;
     // SAFETY: the caller's promise.
     let taken = unsafe { _mm_loadu_si128(bytes.as_ptr().add(load).cast()) };
-    let none = _mm_cmplt_epi8(places, _mm_setzero_si128());
-    _mm_shuffle_epi8(taken, _mm_or_si128(_mm_add_epi8(places, _mm_set1_epi8((from - load) as i8)), none))
+    let none = _mm_cmplt_epi8(shuffle, _mm_setzero_si128());
+    _mm_shuffle_epi8(taken, _mm_or_si128(_mm_add_epi8(shuffle, _mm_set1_epi8((from - load) as i8)), none))
 }

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Transform};
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
 
 #[derive(Debug)]
 struct Brightness {
@@ -21,14 +21,6 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for Brightness {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let delta = draws.range(-self.max_delta, self.max_delta);
         for value in image.floats() {
@@ -46,6 +38,7 @@ impl fmt::Display for Brightness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::{draws, run};
 
     #[test]
@@ -54,7 +47,7 @@ mod tests {
         let (mut least, mut most) = (f32::MAX, f32::MIN);
         for id in 0..1000 {
             let delta = draws(id).unit() * 126.0 - 63.0;
-            let out = run("brightness(63)", spec, &[0, 255], id);
+            let out = run(build, "brightness(63)", spec, &[0, 255], id);
             assert!((out[0] - delta).abs() < 1e-4 && (out[1] - 255.0 - delta).abs() < 1e-4);
             (least, most) = (least.min(out[0]), most.max(out[0]));
         }

@@ -5,7 +5,11 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Sizes, Transform, Varied, cropped, cropped_of_varied, one_size};
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::rectangle::Rectangle;
+use crate::transform::square::{cropped, cropped_of_varied};
 
 #[derive(Debug)]
 struct CenterCrop {
@@ -32,7 +36,8 @@ impl Transform for CenterCrop {
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
-        image.crop(offset(height - self.size), offset(width - self.size), self.size, self.size);
+        let (top, left) = (offset(height - self.size), offset(width - self.size));
+        image.crop(Rectangle { top, left, height: self.size, width: self.size });
     }
 }
 
@@ -58,6 +63,6 @@ mod tests {
         let bytes: Vec<u8> = (0..20).collect();
         assert_eq!([1, 2, 3, 5, 7, 31].map(offset), [0, 1, 2, 2, 4, 16]);
         // Margins 1 and 2: offsets 0 and 1.
-        assert_eq!(run("center_crop(3)", spec, &bytes, 0), [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]);
+        assert_eq!(run(build, "center_crop(3)", spec, &bytes, 0), [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]);
     }
 }

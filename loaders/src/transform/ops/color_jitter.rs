@@ -1,16 +1,17 @@
 //! `color_jitter(b, c, s, h)`: brightness, contrast and saturation by factors from U[max(0, 1 - x), 1 + x),
 //! hue turned by U[-h, h) of a full circle, in random order (torchvision's `ColorJitter`).
 //!
-//! Of torchvision's two forms this is the one for tensors of bytes: after each step values are cut to 0 to
+//! Of torchvision's two implementations this is the one for tensors of bytes: after each step values are cut to 0 to
 //! 255 and truncated to whole numbers, hue is turned in floats (PIL's form rounds hue to 8 bits). Values
 //! equal torchvision's to the bit where the processor has fused multiply-add, as its kernels use it.
 
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
+use crate::transform::canvas::Canvas;
 use crate::transform::moments::mean;
-use crate::transform::{Canvas, Context, Transform, rgb};
+use crate::transform::op::{Context, Transform};
+use crate::transform::planes::rgb;
 
 /// Weights of red, green and blue in grey (ITU-R 601, to the digits that torchvision has).
 const GREY: [f32; 3] = [0.2989, 0.587, 0.114];
@@ -41,14 +42,6 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
 }
 
 impl Transform for ColorJitter {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     /// Draws the order (three swaps), then all four numbers, whether used or not.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let mut order = [0, 1, 2, 3];
@@ -59,7 +52,7 @@ impl Transform for ColorJitter {
         let turn = draws.range(-self.hue as f32, self.hue as f32);
         let is_color = image.spec().channels == 3;
         let values = image.floats();
-        // Bytes stay what they are; what a resize has left as fractions is rounded, as torchvision's resize rounds.
+        // fractions, which only a resize leaves, are rounded, as torchvision's resize does
         for value in values.iter_mut() {
             *value = whole(*value + 0.5);
         }
@@ -75,8 +68,8 @@ impl Transform for ColorJitter {
     }
 }
 
-/// Cut to 0 to 255, then truncated: as a byte, but still a float. At 2^23 floats are whole numbers, so adding
-/// and subtracting it rounds; the compiler takes several of these at a time, which it does not with `as u8`.
+/// Clamped to 0 to 255, then truncated: the value of a byte, as a float. From 2^23 on floats are integers, so adding
+/// and subtracting it rounds; the compiler vectorises this, but not `as u8`.
 #[inline]
 fn whole(value: f32) -> f32 {
     const WHOLE: f32 = (1 << 23) as f32;
@@ -110,7 +103,7 @@ fn grey(red: f32, green: f32, blue: f32) -> f32 {
     whole((f64::from(all) + f64::from(GREY[2]) * f64::from(blue)) as f32)
 }
 
-/// What `factor` leaves for the other picture of a blend.
+/// The weight of the other image in a blend with weight `factor`.
 fn rest(factor: f32) -> f32 {
     (1.0 - f64::from(factor)) as f32
 }
@@ -150,7 +143,7 @@ fn saturation(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Adds `turn` to the hue of HSV. Without branches, so that the compiler can take several pixels at a time.
+/// Adds `turn` to the hue of HSV. Without branches, so that the compiler can vectorise it.
 fn hue(values: &mut [f32], turn: f32) {
     let [red, green, blue] = rgb(values);
     for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
@@ -181,7 +174,7 @@ fn to_hsv(r: f32, g: f32, b: f32) -> (f32, f32, f32) {
 #[inline]
 fn to_rgb(hue: f32, saturation: f32, value: f32) -> [f32; 3] {
     let sixths = hue * 6.0;
-    // The floor of 0 to 6, by counting; 6 is reached by rounding alone and stands for 0.
+    // the floor of 0 to 6, by counting; 6 can only come from rounding and means 0
     let sector = one_if(sixths >= 1.0)
         + one_if(sixths >= 2.0)
         + one_if(sixths >= 3.0)
@@ -213,13 +206,14 @@ impl fmt::Display for ColorJitter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::run;
 
     #[test]
-    fn nothing_asked_changes_nothing() {
+    fn zeros_change_nothing() {
         let bytes: Vec<u8> = (0..=254).collect();
         let spec = ImageSpec::new(5, 17, 3);
-        let out = run("color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
+        let out = run(build, "color_jitter(0, 0, 0, 0)", spec, &bytes, 3);
         for (i, value) in out.iter().enumerate() {
             assert_eq!(*value, f32::from(bytes[i % 85 * 3 + i / 85]));
         }
@@ -246,8 +240,8 @@ mod tests {
     fn grey_images_keep_to_brightness_and_contrast() {
         let spec = ImageSpec::new(1, 2, 1);
         for id in 0..50 {
-            assert_eq!(run("color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
-            let out = run("color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
+            assert_eq!(run(build, "color_jitter(0, 0, 1, 0.5)", spec, &[10, 200], id), [10.0, 200.0]);
+            let out = run(build, "color_jitter(0.9, 0.9, 0, 0)", spec, &[10, 200], id);
             assert!(out.iter().all(|x| (0.0..=255.0).contains(x) && x.fract() == 0.0), "{out:?}");
         }
     }

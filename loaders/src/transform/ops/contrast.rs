@@ -4,9 +4,9 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
+use crate::transform::canvas::Canvas;
 use crate::transform::moments::mean;
-use crate::transform::{Canvas, Context, Transform};
+use crate::transform::op::{Context, Transform};
 
 #[derive(Debug)]
 struct Contrast {
@@ -25,14 +25,6 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for Contrast {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let factor = draws.range(self.lower, self.upper);
         let pixels = image.spec().pixels().max(1);
@@ -54,6 +46,7 @@ impl fmt::Display for Contrast {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::{draws, run};
 
     #[test]
@@ -61,10 +54,10 @@ mod tests {
         // Channels (10, 30) and (100, 220): means 20 and 160.
         let spec = ImageSpec::new(1, 2, 2);
         let bytes = [10, 100, 30, 220];
-        assert_eq!(run("contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
+        assert_eq!(run(build, "contrast(2, 2)", spec, &bytes, 0), [0.0, 40.0, 40.0, 280.0]);
         for id in 0..100 {
             let factor = 0.2 + 1.6 * draws(id).unit();
-            let out = run("contrast(0.2, 1.8)", spec, &bytes, id);
+            let out = run(build, "contrast(0.2, 1.8)", spec, &bytes, id);
             for (got, (mean, distance)) in out.iter().zip([(20.0, -10.0), (20.0, 10.0), (160.0, -60.0), (160.0, 60.0)])
             {
                 assert!((got - (mean + distance * factor)).abs() < 1e-3);

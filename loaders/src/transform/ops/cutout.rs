@@ -1,13 +1,15 @@
 //! `cutout(n)`: zeros in one square of n x n (n even; an odd n counts as n - 1), its centre uniform over the
-//! image, cut at the borders (DeVries & Taylor 2017; n = 16 for CIFAR-10, 8 for CIFAR-100). Theirs stands
-//! behind `normalize`, where zero is the mean colour.
+//! image, cut at the borders (DeVries & Taylor 2017; n = 16 for CIFAR-10, 8 for CIFAR-100). They apply it
+//! after `normalize`, where zero is the mean colour.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
 use crate::transform::rectangle::Rectangle;
-use crate::transform::{Canvas, Context, Transform, one_size};
 
 #[derive(Debug)]
 struct Cutout {
@@ -20,14 +22,6 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for Cutout {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     /// Draws the row of the centre, then its column.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
@@ -35,10 +29,10 @@ impl Transform for Cutout {
         let mut side = |length: u32| {
             let centre = draws.below(length);
             let (from, to) = (centre.saturating_sub(half), (centre + half).min(length));
-            (from as usize, (to - from) as usize)
+            (from, to - from)
         };
         let ((top, height), (left, width)) = (side(height), side(width));
-        Rectangle { top, left, height, width }.paint(image, || 0.0);
+        image.fill(Rectangle { top, left, height, width }, || 0.0);
     }
 }
 
@@ -61,7 +55,7 @@ mod tests {
             let mut expected = draws(id);
             let (y, x) = (expected.below(5) as usize, expected.below(6) as usize);
             seen[y * 6 + x] += 1;
-            let out = run("cutout(4)", spec, &[9; 60], id);
+            let out = run(build, "cutout(4)", spec, &[9; 60], id);
             for (i, value) in out.iter().enumerate() {
                 let (row, column) = (i / 6 % 5, i % 6);
                 let inside = (row + 2 >= y && row < y + 2) && (column + 2 >= x && column < x + 2);

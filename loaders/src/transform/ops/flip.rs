@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Transform, no_arguments};
+use crate::transform::arguments::no_arguments;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
 
 #[derive(Debug)]
 struct Flip;
@@ -15,10 +16,6 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for Flip {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
     fn is_geometric(&self) -> bool {
         true
     }
@@ -39,6 +36,7 @@ impl fmt::Display for Flip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::{draws, run};
 
     #[test]
@@ -46,7 +44,7 @@ mod tests {
         let spec = ImageSpec::new(1, 3, 1);
         let mut flipped = 0;
         for id in 0..1000 {
-            let out = run("flip", spec, &[1, 2, 3], id);
+            let out = run(build, "flip", spec, &[1, 2, 3], id);
             if draws(id).unit() < 0.5 {
                 assert_eq!(out, [3.0, 2.0, 1.0]);
                 flipped += 1;

@@ -2,14 +2,17 @@
 //! whole image as the one object), made n x n: width / height uniform over 0.75 to 1.33, the height a uniform whole number
 //! between those of 0.05 and 1 times the image's area, at least 0.1 of the image covered, at most 100 tries, else the whole.
 //!
-//! TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; here it is bilinear with
-//! antialiasing, as in `random_resized_crop`. Images of any size may come.
+//! TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; this one is bilinear with
+//! antialiasing, as in `random_resized_crop`. Accepts images of any size.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Sizes, Transform, Varied, one_size};
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::rectangle::Rectangle;
 
 #[derive(Debug)]
 struct InceptionCrop {
@@ -38,11 +41,11 @@ impl Transform for InceptionCrop {
         true
     }
 
-    /// Draws aspect and height of each try, and of the first that fits row and column.
+    /// Draws aspect and height of each try, and row and column of the first that fits.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let crop = sample(height, width, draws);
-        image.resize((crop.top, crop.left), (crop.height, crop.width), self.size, self.size);
+        image.resize(crop, self.size, self.size);
     }
 }
 
@@ -52,7 +55,7 @@ impl fmt::Display for InceptionCrop {
     }
 }
 
-/// Where the uniform numbers come from.
+/// A source of uniform numbers.
 trait Uniform {
     /// In [0, 1).
     fn unit(&mut self) -> f32;
@@ -70,22 +73,13 @@ impl Uniform for Draws {
     }
 }
 
-/// Rows and columns of the image that are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Crop {
-    top: u32,
-    left: u32,
-    height: u32,
-    width: u32,
-}
-
 const ASPECT: [f32; 2] = [0.75, 1.33];
 const AREA: [f32; 2] = [0.05, 1.0];
 const MIN_COVERED: f32 = 0.1;
 const TRIES: usize = 100;
 
 /// Draws a crop of an image of `height` x `width` pixels, both above 0.
-fn sample(height: u32, width: u32, uniform: &mut impl Uniform) -> Crop {
+fn sample(height: u32, width: u32, uniform: &mut impl Uniform) -> Rectangle {
     for _ in 0..TRIES {
         let aspect = uniform.unit() * (ASPECT[1] - ASPECT[0]) + ASPECT[0];
         if let Some(crop) = attempt(height, width, aspect, uniform) {
@@ -95,11 +89,11 @@ fn sample(height: u32, width: u32, uniform: &mut impl Uniform) -> Crop {
             }
         }
     }
-    Crop { top: 0, left: 0, height, width }
+    Rectangle { top: 0, left: 0, height, width }
 }
 
 /// One try with a given width / height; in f32, and with halves to even, as TensorFlow rounds.
-fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> Option<Crop> {
+fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> Option<Rectangle> {
     let (image_height, image_width) = (height as i64, width as i64);
     let least = AREA[0] * width as f32 * height as f32;
     let most = AREA[1] * width as f32 * height as f32;
@@ -119,7 +113,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
         rows += i64::from(uniform.below((highest - rows + 1) as u32));
     }
     let mut columns = beside(rows);
-    // Rounding may have left the range of areas by one row.
+    // rounding may have left the range of areas by one row
     if ((rows * columns) as f32) < least {
         rows += 1;
         columns = beside(rows);
@@ -133,10 +127,10 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
     if area < least || area > most || !fits {
         return None;
     }
-    // As TensorFlow has it, the last offset is never drawn.
+    // as in TensorFlow, the last offset is never drawn
     let mut offset = |free: i64| if free > 0 { uniform.below(free as u32) } else { 0 };
     let (top, left) = (offset(image_height - rows), offset(image_width - columns));
-    Some(Crop { top, left, height: rows as u32, width: columns as u32 })
+    Some(Rectangle { top, left, height: rows as u32, width: columns as u32 })
 }
 
 #[cfg(test)]
@@ -193,7 +187,7 @@ mod tests {
         assert!(golden.cases.len() >= 300);
         for [height, width, seed, seed2, top, left, rows, columns] in golden.cases {
             let mut uniform = TensorFlow { key: [seed, 0], counter: [0, 0, seed2, 0], words: Vec::new() };
-            let expected = Crop { top, left, height: rows, width: columns };
+            let expected = Rectangle { top, left, height: rows, width: columns };
             assert_eq!(sample(height, width, &mut uniform), expected, "{height}x{width}, seeds {seed} {seed2}");
         }
     }
@@ -207,7 +201,7 @@ mod tests {
             for id in 0..40 {
                 let crop = sample(30, 40, &mut draws(id));
                 let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
-                let out = run("inception_crop(8)", spec, &bytes, id);
+                let out = run(build, "inception_crop(8)", spec, &bytes, id);
                 let mean = out.iter().sum::<f32>() / 64.0;
                 let expected = from as f32 + (length - 1) as f32 / 2.0;
                 assert!((mean - expected).abs() < 0.1, "{id}: {mean}, {crop:?}");

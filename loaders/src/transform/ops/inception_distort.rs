@@ -2,36 +2,28 @@
 //! brightness U[-32, 32) of 255, saturation x U[0.5, 1.5), hue turned by U[-0.2, 0.2) of a circle, contrast
 //! x U[0.5, 1.5) about each channel's mean, then clipped to 0 to 255.
 //!
-//! TensorFlow takes one of two orders by the number of its thread; here a draw takes it: brightness,
+//! TensorFlow chooses between two orders by the number of its thread; here a draw chooses: brightness,
 //! saturation, hue, contrast, or brightness, contrast, saturation, hue. Its crop is `inception_crop`.
 
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
+use crate::transform::arguments::{no_arguments, only_rgb};
+use crate::transform::canvas::Canvas;
 use crate::transform::moments::mean;
-use crate::transform::{Canvas, Context, Transform, no_arguments, rgb};
+use crate::transform::op::{Context, Transform};
+use crate::transform::planes::rgb;
 
 #[derive(Debug)]
 struct InceptionDistort;
 
 pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn Transform>, String> {
     no_arguments(arguments)?;
-    if context.input.channels != 3 {
-        return Err(format!("expected images of 3 channels, got {}", context.input.channels));
-    }
+    only_rgb(context.input)?;
     Ok(Box::new(InceptionDistort))
 }
 
 impl Transform for InceptionDistort {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     /// Draws the order, then brightness, saturation, hue and contrast.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let contrast_last = draws.below(2) == 0;
@@ -64,7 +56,7 @@ fn contrast(values: &mut [f32], factor: f32) {
     }
 }
 
-/// Saturation, then hue, of every pixel; without branches, so that the compiler can take several at a time.
+/// Saturation, then hue, of every pixel; without branches, so that the compiler can vectorise it.
 fn colours(values: &mut [f32], factor: f32, turn: f32) {
     let sixths = 6.0 * turn;
     let [red, green, blue] = rgb(values);

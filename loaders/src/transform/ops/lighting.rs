@@ -5,8 +5,10 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Transform, rgb};
+use crate::transform::arguments::only_rgb;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
+use crate::transform::planes::rgb;
 
 /// Roots of the eigenvalues of the covariance of RGB over ImageNet, for values 0 to 1.
 const EIGENVALUES: [f64; 3] = [0.2175, 0.0188, 0.0045];
@@ -26,21 +28,11 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
     if std < 0.0 {
         return Err(format!("expected at least 0, got {std}"));
     }
-    if context.input.channels != 3 {
-        return Err(format!("expected images of 3 channels, got {}", context.input.channels));
-    }
+    only_rgb(context.input)?;
     Ok(Box::new(Lighting { std }))
 }
 
 impl Transform for Lighting {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ((a, b), (c, _)) = (draws.normals(), draws.normals());
         let alpha = [a, b, c].map(|z| f64::from(z) * self.std);
@@ -63,6 +55,7 @@ impl fmt::Display for Lighting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::run;
 
     #[test]
@@ -70,7 +63,7 @@ mod tests {
         let n = 20_000;
         let mut sums = [[0.0; 3]; 3];
         for id in 0..n {
-            let out = run("lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
+            let out = run(build, "lighting(0.1)", ImageSpec::new(1, 1, 3), &[100; 3], id);
             for (i, row) in sums.iter_mut().enumerate() {
                 for (j, sum) in row.iter_mut().enumerate() {
                     *sum += f64::from((out[i] - 100.0) * (out[j] - 100.0));

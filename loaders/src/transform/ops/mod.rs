@@ -1,4 +1,4 @@
-//! One transform a file, and the list of them.
+//! All transforms, one a file, and the list of their names. A new one is a file here, its `mod` line and its line in the list.
 
 mod brightness;
 mod center_crop;
@@ -18,12 +18,11 @@ mod random_resized_crop;
 mod resize;
 mod standardize;
 
-use super::{Context, Transform};
+use crate::transform::call;
+use crate::transform::op::{Build, Context, Transform};
 
-pub(super) type Build = fn(&[f64], Context<'_>) -> Result<Box<dyn Transform>, String>;
-
-/// Name, how it is written, and its maker.
-pub(super) const CATALOGUE: &[(&str, &str, Build)] = &[
+/// Name, how it is written in a recipe, and the function that makes it.
+const CATALOGUE: &[(&str, &str, Build)] = &[
     ("brightness", "brightness(max_delta)", brightness::build),
     ("center_crop", "center_crop(size)", center_crop::build),
     ("cifar_distort", "cifar_distort", cifar_distort::build),
@@ -56,3 +55,19 @@ pub(super) const CATALOGUE: &[(&str, &str, Build)] = &[
     ("resize", "resize(short_side)", resize::build),
     ("standardize", "standardize", standardize::build),
 ];
+
+/// Bare names of all transforms.
+pub fn names() -> Vec<&'static str> {
+    CATALOGUE.iter().map(|(name, ..)| *name).collect()
+}
+
+/// Makes the transform that `text` names.
+pub(super) fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+    let call = call::parse(text)?;
+    let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
+        let names = names();
+        let nearest = call::nearest(call.name, &names);
+        return Err(format!("unknown transform; did you mean `{nearest}`? There are {}", names.join(", ")));
+    };
+    build(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
+}

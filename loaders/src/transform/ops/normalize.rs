@@ -4,9 +4,9 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
-use crate::transform::paint::Scale;
-use crate::transform::{Canvas, Context, Transform};
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
+use crate::transform::scale::Scale;
 
 #[derive(Debug)]
 struct Normalize {
@@ -49,14 +49,6 @@ fn scaled(value: f64, mean: f64, std: f64) -> f32 {
 }
 
 impl Transform for Normalize {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     fn tables(&self, channels: usize) -> Option<Vec<[f32; 256]>> {
         Some((0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
     }
@@ -85,23 +77,24 @@ impl fmt::Display for Normalize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::run;
 
     #[test]
-    fn by_the_data_sets_numbers() {
+    fn by_the_data_sets_mean_and_std() {
         // Means 0.5, 0.25, 0.125 and stds 0.5, 0.25, 2.
-        let out = run("normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
+        let out = run(build, "normalize", ImageSpec::new(1, 2, 3), &[0, 0, 0, 255, 255, 255], 0);
         assert_eq!(out, [-1.0, 1.0, -1.0, 3.0, -0.0625, 0.4375]);
     }
 
     #[test]
     fn by_given_numbers() {
         let one = ImageSpec::new(1, 2, 1);
-        assert_eq!(run("normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
+        assert_eq!(run(build, "normalize(0.5, 0.5)", one, &[0, 255], 0), [-1.0, 1.0]);
         let two = ImageSpec::new(1, 1, 2);
-        assert_eq!(run("normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
-        assert_eq!(run("normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
+        assert_eq!(run(build, "normalize(0.5, 0.25)", two, &[0, 255], 0), [-2.0, 2.0]);
+        assert_eq!(run(build, "normalize(0, 1, 0.5, 4)", two, &[255, 255], 0), [2.0, 0.0]);
         let third = (51.0f64 / 255.0 - 0.4914) / 0.247;
-        assert_eq!(run("normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
+        assert_eq!(run(build, "normalize(0.4914, 0.247)", one, &[51, 0], 0)[0], third as f32);
     }
 }

@@ -4,8 +4,9 @@
 use std::fmt;
 
 use crate::random::Draws;
-use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Transform, one_size};
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
 
 #[derive(Debug)]
 struct PadCrop {
@@ -18,10 +19,6 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for PadCrop {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
     fn is_geometric(&self) -> bool {
         true
     }
@@ -46,6 +43,7 @@ impl fmt::Display for PadCrop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::ImageSpec;
     use crate::transform::testing::{draws, run};
 
     #[test]
@@ -58,7 +56,7 @@ mod tests {
             let (y, x) = (expected.below(3) as usize, expected.below(3) as usize);
             seen[y * 3 + x] += 1;
             assert_eq!(
-                run("pad_crop(1)", spec, &[1, 2, 3, 4], id),
+                run(build, "pad_crop(1)", spec, &[1, 2, 3, 4], id),
                 [padded[y][x], padded[y][x + 1], padded[y + 1][x], padded[y + 1][x + 1]]
             );
         }

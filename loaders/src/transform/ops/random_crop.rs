@@ -5,7 +5,11 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Sizes, Transform, Varied, cropped, cropped_of_varied, one_size};
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::rectangle::Rectangle;
+use crate::transform::square::{cropped, cropped_of_varied};
 
 #[derive(Debug)]
 struct RandomCrop {
@@ -34,7 +38,7 @@ impl Transform for RandomCrop {
         let ImageSpec { height, width, .. } = image.spec();
         let top = draws.below(height - self.size + 1);
         let left = draws.below(width - self.size + 1);
-        image.crop(top, left, self.size, self.size);
+        image.crop(Rectangle { top, left, height: self.size, width: self.size });
     }
 }
 
@@ -59,7 +63,7 @@ mod tests {
             let (y, x) = (expected.below(2), expected.below(2));
             seen[(y * 2 + x) as usize] += 1;
             let first = (y * 3 + x) as f32;
-            assert_eq!(run("random_crop(2)", spec, &bytes, id), [first, first + 1.0, first + 3.0, first + 4.0]);
+            assert_eq!(run(build, "random_crop(2)", spec, &bytes, id), [first, first + 1.0, first + 3.0, first + 4.0]);
         }
         // 100 +- 8.7 each.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");

@@ -1,16 +1,17 @@
 //! `random_erasing(p)`: with probability p one rectangle becomes zeros: area U[0.02, 0.33) of the image, height
 //! by width log-uniform over 0.3 to 3.3, at most ten tries for one smaller than the image (torchvision's
-//! `RandomErasing`; Zhong et al. 2017). `random_erasing(p, s)` paints N(0, s^2) instead, anew for each value
+//! `RandomErasing`; Zhong et al. 2017). `random_erasing(p, s)` fills it with N(0, s^2) instead, drawn for each value
 //! (s = 1: torchvision's `value="random"`, timm's `pixel`); four more numbers change the ranges.
 //!
-//! It stands behind `normalize`. timm draws aspects from 0.3 to 1/0.3 and an area up to 1/3: say so in numbers.
+//! Use it after `normalize`. timm's ranges, aspects from 0.3 to 1/0.3 and an area up to 1/3, can be given as numbers.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Transform};
 use crate::transform::rectangle::Rectangle;
-use crate::transform::{Canvas, Context, Transform};
 
 /// Tries for a rectangle that is smaller than the image.
 const TRIES: usize = 10;
@@ -48,25 +49,17 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for RandomErasing {
-    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(input)
-    }
-
-    fn is_geometric(&self) -> bool {
-        false
-    }
-
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         if f64::from(draws.unit()) >= self.probability {
             return;
         }
         let Some(rectangle) = self.rectangle(image.spec(), draws) else { return };
         if self.noise == 0.0 {
-            rectangle.paint(image, || 0.0);
+            image.fill(rectangle, || 0.0);
             return;
         }
         let mut spare = None;
-        rectangle.paint(image, || {
+        image.fill(rectangle, || {
             let normal = spare.take().unwrap_or_else(|| {
                 let (now, later) = draws.normals();
                 spare = Some(later);
@@ -89,9 +82,9 @@ impl RandomErasing {
             let width = (area / aspect).sqrt().round_ties_even();
             if height < rows && width < columns {
                 let (height, width) = (height as u32, width as u32);
-                let top = draws.below(spec.height - height + 1) as usize;
-                let left = draws.below(spec.width - width + 1) as usize;
-                return Some(Rectangle { top, left, height: height as usize, width: width as usize });
+                let top = draws.below(spec.height - height + 1);
+                let left = draws.below(spec.width - width + 1);
+                return Some(Rectangle { top, left, height, width });
             }
         }
         None
@@ -113,10 +106,10 @@ mod tests {
     const SPEC: ImageSpec = ImageSpec::new(24, 16, 3);
 
     #[test]
-    fn as_often_as_asked_and_within_the_range_of_areas() {
+    fn as_often_as_requested_and_within_the_range_of_areas() {
         let (mut erased, mut area) = (0, 0.0);
         for id in 0..2000 {
-            let out = run("random_erasing(0.25)", SPEC, &[7; 1152], id);
+            let out = run(build, "random_erasing(0.25)", SPEC, &[7; 1152], id);
             let zeros = out.iter().filter(|x| **x == 0.0).count();
             if zeros > 0 {
                 erased += 1;
@@ -133,7 +126,7 @@ mod tests {
     fn noise_is_normal_and_differs_from_value_to_value() {
         let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
         for id in 0..400 {
-            let out = run("random_erasing(1, 2)", SPEC, &[77; 1152], id);
+            let out = run(build, "random_erasing(1, 2)", SPEC, &[77; 1152], id);
             let noise: Vec<f64> = out.iter().filter(|x| **x != 77.0).map(|x| f64::from(*x)).collect();
             let different = noise.windows(2).filter(|w| w[0] != w[1]).count();
             assert!(different + 1 >= noise.len());

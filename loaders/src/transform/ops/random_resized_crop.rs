@@ -3,13 +3,16 @@
 //! aspect, log-uniform between `min_aspect` and `max_aspect`; the first pair that fits gets a random place. If none fits: the
 //! largest part in the middle whose aspect is allowed.
 //!
-//! Draws, in order: area and aspect of each try, then row and column. Images of any size may come.
+//! Draws, in order: area and aspect of each try, then row and column. Accepts images of any size.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Sizes, Transform, Varied, one_size};
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::rectangle::Rectangle;
 
 const TRIES: usize = 10;
 
@@ -20,15 +23,6 @@ struct RandomResizedCrop {
     area: (f64, f64),
     /// Least and greatest width / height.
     aspect: (f64, f64),
-}
-
-/// A part of an image.
-#[derive(Debug, PartialEq, Eq)]
-struct Part {
-    top: u32,
-    left: u32,
-    height: u32,
-    width: u32,
 }
 
 pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
@@ -51,7 +45,7 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 
 impl RandomResizedCrop {
     /// Draws a part of an image. Uniform numbers are f32 and their products f64, as where it comes from.
-    fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Part {
+    fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Rectangle {
         let (h, w) = (f64::from(height), f64::from(width));
         let (narrowest, widest) = ((self.aspect.0 as f32).ln(), (self.aspect.1 as f32).ln());
         for _ in 0..TRIES {
@@ -65,23 +59,23 @@ impl RandomResizedCrop {
                 let (rows, columns) = (rows as u32, columns as u32);
                 let top = draws.below(height - rows + 1);
                 let left = draws.below(width - columns + 1);
-                return Part { top, left, height: rows, width: columns };
+                return Rectangle { top, left, height: rows, width: columns };
             }
         }
         self.fallback(height, width)
     }
 
     /// The largest part in the middle whose aspect is allowed.
-    fn fallback(&self, height: u32, width: u32) -> Part {
+    fn fallback(&self, height: u32, width: u32) -> Rectangle {
         let (h, w) = (f64::from(height), f64::from(width));
         let (rows, columns) = match w / h {
             aspect if aspect < self.aspect.0 => ((w / self.aspect.0).round_ties_even() as u32, width),
             aspect if aspect > self.aspect.1 => (height, (h * self.aspect.1).round_ties_even() as u32),
             _ => (height, width),
         };
-        // An image of one row or column may leave nothing, or ask for more than there is.
+        // rounding may give 0, or more than an image of one row or column has
         let (rows, columns) = (rows.clamp(1, height), columns.clamp(1, width));
-        Part { top: (height - rows) / 2, left: (width - columns) / 2, height: rows, width: columns }
+        Rectangle { top: (height - rows) / 2, left: (width - columns) / 2, height: rows, width: columns }
     }
 }
 
@@ -105,7 +99,7 @@ impl Transform for RandomResizedCrop {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let part = self.draw(height, width, draws);
-        image.resize((part.top, part.left), (part.height, part.width), self.size, self.size);
+        image.resize(part, self.size, self.size);
     }
 }
 
@@ -121,7 +115,7 @@ mod tests {
     use super::*;
     use crate::transform::testing::draws;
 
-    /// What torchvision picks with the same draws: `tests/golden/crops.py`.
+    /// The parts of torchvision with the same draws: `tests/golden/crops.py`.
     #[test]
     fn parts_are_those_of_torchvision() {
         type Row = (f64, u32, u32, u64, u32, u32, u32, u32);
@@ -130,7 +124,7 @@ mod tests {
         for (least, image_height, image_width, sample, top, left, height, width) in rows {
             let op = RandomResizedCrop { size: 8, area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0) };
             let part = op.draw(image_height, image_width, &mut draws(sample));
-            let expected = Part { top, left, height, width };
+            let expected = Rectangle { top, left, height, width };
             assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");
         }
     }

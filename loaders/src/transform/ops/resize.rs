@@ -1,11 +1,14 @@
 //! `resize(n)`: makes the short side n long and the long side floor(n * long / short), as torchvision's `Resize(n)`:
-//! bilinear with antialiasing, what PIL calls BILINEAR. Images of any size may come.
+//! bilinear with antialiasing, what PIL calls BILINEAR. Accepts images of any size.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::{Canvas, Context, Sizes, Transform, Varied, one_size};
+use crate::transform::arguments::one_size;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::rectangle::Rectangle;
 
 #[derive(Debug)]
 struct Resize {
@@ -18,9 +21,9 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Resize {
-    /// Height and width that come of an image's.
+    /// The height and width that an image of this height and width is resized to.
     fn sizes(&self, height: u32, width: u32) -> (u32, u32) {
-        // In f64 as Python divides: int(n * long / short).
+        // in f64, as Python computes int(n * long / short)
         let long = |short: u32, long: u32| (f64::from(self.size) * f64::from(long) / f64::from(short)) as u32;
         if width <= height { (long(width, height), self.size) } else { (self.size, long(height, width)) }
     }
@@ -47,7 +50,7 @@ impl Transform for Resize {
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let (rows, columns) = self.sizes(height, width);
-        image.resize((0, 0), (height, width), rows, columns);
+        image.resize(Rectangle { top: 0, left: 0, height, width }, rows, columns);
     }
 }
 
@@ -77,7 +80,7 @@ mod tests {
     fn a_flat_image_stays_flat() {
         let spec = ImageSpec::new(5, 7, 1);
         for size in [1, 2, 3, 5, 8, 13] {
-            let out = run(&format!("resize({size})"), spec, &[77; 35], 0);
+            let out = run(build, &format!("resize({size})"), spec, &[77; 35], 0);
             assert!(out.iter().all(|v| (v - 77.0).abs() < 1e-4), "{size}: {out:?}");
         }
     }
@@ -85,7 +88,7 @@ mod tests {
     #[test]
     fn the_same_size_gives_the_same_bytes() {
         let bytes: Vec<u8> = (0..36).map(|i| i * 7).collect();
-        let out = run("resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
+        let out = run(build, "resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
         let planes: Vec<f32> = (0..3).flat_map(|c| bytes.iter().skip(c).step_by(3).map(|&b| f32::from(b))).collect();
         assert_eq!(out, planes);
     }

@@ -1,22 +1,19 @@
-//! The inner loops of resizing, for AVX2 as well and chosen at run time. Sums keep one order and no multiply-add is
-//! fused, so the bits do not depend on the choice.
+//! The inner loops of resizing, plain and with AVX2, chosen at run time. Both sum in the same order and fuse no multiply-add, so the
+//! bits do not depend on the choice.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::{Axis, ONE};
+use super::axis::{Axis, GROUP, ONE};
 
-/// Bytes of a row that are summed at once: as many sums as stay in registers.
+/// Bytes of a row that are summed at once: as many sums as fit into registers.
 const BLOCK: usize = 32;
-
-/// Outputs of a row that are summed at once.
-pub(super) const GROUP: usize = 8;
 
 /// Pads `line` so that four values can be read from any pixel's first.
 pub(super) const PADDING: usize = 3;
 
-/// One output row: `line` takes the weighted sum of rows of `bytes`, times [`ONE`]; then for each channel the weighted sums of
-/// its columns, value * factor + offset of `scales`, go to `out`, one target row a channel.
+/// Computes one output row: `line` gets the weighted sum of rows of `bytes`, times [`ONE`]; then the weighted sums of its columns, as
+/// value * factor + offset of `scales`, go to `out`, one target row a channel.
 pub(super) fn row<const C: usize>(
     (bytes, stride): (&[u8], usize),
     weights: &[i16],
@@ -60,7 +57,7 @@ fn row_avx2<const C: usize>(
     sum_columns(line, columns, groups * GROUP, scales, out);
 }
 
-/// The weighted sums of a group of outputs: a vector a channel, those past `C` without meaning.
+/// The weighted sums of a group of outputs: one vector a channel; those past `C` are unused.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -68,10 +65,10 @@ fn sum_group_avx2<const C: usize>(line: &[f32], columns: &Axis, group: usize) ->
     let taps = columns.taps;
     let first = &columns.first[group * GROUP..][..GROUP];
     let weights = &columns.grouped[group * GROUP * taps..][..GROUP * taps];
-    // From here on what is read lies inside: outputs are in order, forwards or (mirrored) backwards.
+    // all reads below lie inside: outputs are in order, forwards or (mirrored) backwards
     let last = first[0].max(first[GROUP - 1]) + taps - 1;
     assert!(last * C + 4 <= line.len() && first.iter().all(|&at| at + taps - 1 <= last));
-    // Of each pair of outputs (j, j + 4), all channels of the one in the low half and of the other in the high half.
+    // of each pair of outputs (j, j + 4), all channels of the first in the low half and of the second in the high half
     let mut sums = [_mm256_setzero_ps(); 4];
     for k in 0..taps {
         // SAFETY: `weights` holds `taps` times eight values.
@@ -89,7 +86,7 @@ fn sum_group_avx2<const C: usize>(line: &[f32], columns: &Axis, group: usize) ->
         sums[2] = _mm256_add_ps(sums[2], _mm256_mul_ps(_mm256_permute_ps::<0b10_10_10_10>(weight), pair(2)));
         sums[3] = _mm256_add_ps(sums[3], _mm256_mul_ps(_mm256_permute_ps::<0b11_11_11_11>(weight), pair(3)));
     }
-    // Two transpositions of 4 x 4: outputs in order, a channel each.
+    // two transpositions of 4 x 4: outputs in order, a channel each
     let (a, b) = (_mm256_unpacklo_ps(sums[0], sums[1]), _mm256_unpacklo_ps(sums[2], sums[3]));
     let (c, d) = (_mm256_unpackhi_ps(sums[0], sums[1]), _mm256_unpackhi_ps(sums[2], sums[3]));
     [
@@ -102,7 +99,7 @@ fn sum_group_avx2<const C: usize>(line: &[f32], columns: &Axis, group: usize) ->
 
 /// The weighted sums of rows, times [`ONE`].
 #[inline(always)]
-fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: &mut [f32]) {
+pub(super) fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: &mut [f32]) {
     let count = line.len() - PADDING;
     let (blocks, rest) = line[..count].as_chunks_mut::<BLOCK>();
     let whole = blocks.len() * BLOCK;
@@ -110,7 +107,7 @@ fn sum_lines((bytes, stride): (&[u8], usize), weights: &[i16], line: &mut [f32])
         sum_block(&bytes[i * BLOCK..], stride, weights, block);
     }
     if !rest.is_empty() && count >= BLOCK {
-        // The last block once more, with what lies before it: the same values again.
+        // the last whole block, which overlaps the one before: its values are the same again
         let start = count - BLOCK;
         if let Some(block) = line[start..count].first_chunk_mut() {
             sum_block(&bytes[start..], stride, weights, block);
@@ -140,7 +137,7 @@ fn sum_block(bytes: &[u8], stride: usize, weights: &[i16], block: &mut [f32; BLO
 
 /// The weighted sums of columns from output `begin` on, for all channels of a pixel at once.
 #[inline(always)]
-fn sum_columns<const C: usize>(
+pub(super) fn sum_columns<const C: usize>(
     line: &[f32],
     columns: &Axis,
     begin: usize,
@@ -157,48 +154,6 @@ fn sum_columns<const C: usize>(
         }
         for c in 0..C {
             out[c][x] = sums[c] * scales[c].0 + scales[c].1;
-        }
-    }
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use super::super::{Cut, Planes, Resampler, Rows, Stretch};
-    use super::*;
-    use crate::random::Draws;
-
-    /// Both ways of summing, over widths with and without a rest, stretched, shrunk and mirrored.
-    #[test]
-    fn avx2_gives_the_bits_of_plain_loops() {
-        if !is_x86_feature_detected!("avx2") {
-            return;
-        }
-        for case in 0..400 {
-            let mut draws = Draws::new(8, case, 0, 0);
-            let (height, width) = (1 + draws.below(20) as usize, 1 + draws.below(50) as usize);
-            let bytes: Vec<u8> = (0..height * width * 3).map(|_| draws.next_u32() as u8).collect();
-            let stretch = |length: usize| Stretch { start: 0.0, length: length as f64 };
-            let cut = |length, outputs| Cut { stretch: stretch(length), outputs, wanted: (0, outputs), to: 0 };
-            let (rows, columns) = (1 + draws.below(9) as usize, 1 + draws.below(40) as usize);
-            let source = Rows { bytes: &bytes, stride: width * 3, channels: 3, origin: (0, 0) };
-            let mut values = vec![f32::NAN; rows * columns * 3];
-            let mut target = Planes { values: &mut values, height: rows, width: columns };
-            let mut resampler = Resampler::default();
-            let scales = [(1.5, -0.25), (0.75, 1.0), (-2.0, 0.5)];
-            let flipped = draws.below(2) == 1;
-            resampler.run(source, cut(height, rows), cut(width, columns), flipped, &scales, &mut target);
-
-            let mut plain = vec![f32::NAN; values.len()];
-            let Resampler { rows: down, columns: across, line } = &mut resampler;
-            let scales = scales.map(|(factor, offset)| (factor / ONE as f32, offset));
-            for row in 0..rows {
-                let weights = &down.fixed[row * down.taps..][..down.taps];
-                sum_lines((&bytes[down.first[row] * width * 3..], width * 3), weights, line);
-                let mut planes = plain.chunks_mut(rows * columns).map(|plane| &mut plane[row * columns..][..columns]);
-                let out: [&mut [f32]; 3] = std::array::from_fn(|_| planes.next().unwrap());
-                sum_columns(line, across, 0, scales, out);
-            }
-            assert!(values == plain, "case {case}: {height} x {width} to {rows} x {columns}");
         }
     }
 }

@@ -1,19 +1,16 @@
-//! Resizing of one plane of bytes to bytes, with the filter of its parent: the way of `data convert`, which makes files of
-//! what it resizes. Rows first, then columns, rounded to bytes after each, as PIL rounds; integers throughout, so that the
-//! bits are the same with AVX2 and without.
+//! Resizing of one plane of bytes to bytes, for `data convert`. Rows first, then columns, rounded to bytes after each, as in PIL;
+//! integers throughout, so that the bits are the same with AVX2 and without.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-use super::{Axis, ONE, Stretch};
+use super::axis::{Axis, GROUP, ONE, Span};
 
 /// Half of [`ONE`], for rounding.
 const HALF: i32 = ONE / 2;
 /// Bits of [`ONE`].
 const BITS: u32 = ONE.trailing_zeros();
-/// Outputs of a row that are summed at once.
-const GROUP: usize = 8;
-/// Bytes of a load; of each half of a group, the first taps must lie this close together.
+/// Bytes of a load; the first taps of each half of a group must lie this close together.
 const LOAD: usize = 16;
 
 /// A plane: rows end to end.
@@ -36,11 +33,11 @@ pub struct PlaneResizer {
 }
 
 impl PlaneResizer {
-    /// Makes `height` x `width` samples of `source`, of which each stands for `shrink` (rows, columns) of the source,
-    /// from its corner on. Past the end the source's last row and column go on.
+    /// Makes `height` x `width` samples of `source`; each covers `shrink` (rows, columns) of the source, from its corner on. Past the end
+    /// the last row and column are repeated.
     ///
     /// # Panics
-    /// If a plane has no sample, or not as many as its size says.
+    /// If a plane is empty or its length differs from its size.
     pub fn run(&mut self, source: Plane<'_>, shrink: (f64, f64), target: &mut [u8], (height, width): (usize, usize)) {
         assert!(source.width > 0 && source.height > 0 && source.bytes.len() == source.height * source.width);
         assert!(width > 0 && target.len() == height * width);
@@ -55,10 +52,10 @@ impl PlaneResizer {
     }
 }
 
-/// What each output along one axis takes from the input: pairs of neighbours, the last one perhaps of weight 0.
+/// The weights of each output along one axis, for pairs of neighbouring inputs; the last weight may be 0.
 #[derive(Debug, Default)]
 struct Taps {
-    /// Inputs, inputs an output, outputs: what the rest was made for.
+    /// Inputs, inputs an output, outputs: the sizes that the other fields were computed for.
     plan: (usize, f64, usize),
     axis: Axis,
     pairs: usize,
@@ -71,14 +68,14 @@ struct Taps {
     grouped: Vec<[i16; 2 * GROUP]>,
 }
 
-/// Where a group of outputs finds its inputs.
+/// Where the inputs of a group of outputs are.
 #[derive(Debug)]
 struct Group {
     /// Its first output.
     start: usize,
-    /// First inputs of its two halves, from which one load each holds a pair for every output.
+    /// First inputs of its two halves; one load from each holds a pair for every output.
     loads: [usize; 2],
-    /// Where in the loads the pairs lie, as 16-bit numbers.
+    /// Where in the loads the pairs are, as a shuffle of 16-bit integers.
     places: [u8; 2 * LOAD],
 }
 
@@ -87,8 +84,8 @@ impl Taps {
         if self.plan == (inputs, shrink, outputs) {
             return;
         }
-        let stretch = Stretch { start: 0.0, length: shrink * outputs as f64 };
-        self.axis.plan(stretch, outputs, (0, outputs), false, 0);
+        let span = Span { start: 0.0, length: shrink * outputs as f64 };
+        self.axis.plan(span, outputs, (0, outputs), false, 0);
         let taps = self.axis.taps;
         self.pairs = taps.div_ceil(2);
         self.first.clear();
@@ -96,7 +93,7 @@ impl Taps {
         self.weights.resize(outputs * 2 * self.pairs, 0);
         let planned = self.axis.first.iter().zip(self.axis.fixed.chunks_exact(taps));
         for ((&first, fixed), weights) in planned.zip(self.weights.chunks_exact_mut(2 * self.pairs)) {
-            // what lies past the end is the last input
+            // past the end, the last input is repeated
             let start = first.min(inputs.saturating_sub(taps));
             for (k, weight) in fixed.iter().enumerate() {
                 weights[(first + k).min(inputs - 1) - start] += weight;
@@ -107,7 +104,7 @@ impl Taps {
         self.plan = (inputs, shrink, outputs);
     }
 
-    /// Lays places and weights out for groups of outputs.
+    /// Fills `groups` and `grouped`.
     fn group(&mut self) {
         self.groups.clear();
         self.grouped.clear();

@@ -1,117 +1,11 @@
-//! tf.Example, the protobuf message in each record: the few keys that an image needs, read without
-//! copies or allocation and written byte for byte the same every time. The wire format itself is in
-//! `protobuf`.
-//!
-//! `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`,
-//! `Feature { oneof: BytesList = 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`.
-//! The key names are those of TensorFlow's ImageNet scripts.
+//! Reading a tf.Example without copies or allocation.
 
-use std::fmt;
+use super::message::{CHANNELS, ENCODED, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, WIDTH};
+use crate::fault::ExampleFault;
+use crate::format::protobuf::{Fields, Value, varint};
 
-use crate::format::protobuf::{Fields, Malformed, Value, nested, put_header, put_varint, varint, varint_length};
-
-const ENCODED: &str = "image/encoded";
-const FORMAT: &str = "image/format";
-const HEIGHT: &str = "image/height";
-const WIDTH: &str = "image/width";
-const CHANNELS: &str = "image/channels";
-const LABEL: &str = "image/class/label";
-const TEXT: &str = "image/class/text";
-const FILENAME: &str = "image/filename";
-
-/// How `image/encoded` is to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Plain bytes, rows of interleaved channels (H, W, C).
-    Raw,
-    /// A PNG file.
-    Png,
-    /// A JPEG file.
-    Jpeg,
-}
-
-impl Format {
-    /// The name as written to `image/format`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Raw => "RAW",
-            Self::Png => "PNG",
-            Self::Jpeg => "JPEG",
-        }
-    }
-
-    fn parse(name: &[u8]) -> Option<Self> {
-        if name.eq_ignore_ascii_case(b"RAW") {
-            Some(Self::Raw)
-        } else if name.eq_ignore_ascii_case(b"PNG") {
-            Some(Self::Png)
-        } else if name.eq_ignore_ascii_case(b"JPEG") || name.eq_ignore_ascii_case(b"JPG") {
-            Some(Self::Jpeg)
-        } else {
-            None
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// One image with its label, borrowed from a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Example<'a> {
-    /// The image's bytes, in `format`.
-    pub encoded: &'a [u8],
-    /// What `encoded` holds.
-    pub format: Format,
-    /// Rows; 0 if the record does not say.
-    pub height: u32,
-    /// Columns; 0 if the record does not say.
-    pub width: u32,
-    /// Channels; 0 if the record does not say.
-    pub channels: u32,
-    /// The label as stored, before the data set's label offset is taken off.
-    pub label: i64,
-    /// The class's name; empty if absent, cut at the first byte that is not UTF-8.
-    pub text: &'a str,
-    /// The name of the image's file; empty if absent, cut at the first byte that is not UTF-8.
-    pub filename: &'a str,
-}
-
-/// Why a payload is not a usable tf.Example.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExampleFault {
-    /// The bytes are not a protobuf message of this shape.
-    #[error("not a tf.Example: {0}")]
-    Malformed(#[from] Malformed),
-    /// A key that every image needs is absent.
-    #[error("tf.Example has no `{0}`")]
-    Missing(&'static str),
-    /// A key holds another kind of list than it should, or an empty one.
-    #[error("`{key}`: expected one {expected}, got another type or an empty list")]
-    WrongType {
-        /// The key.
-        key: &'static str,
-        /// What it should hold.
-        expected: &'static str,
-    },
-    /// `image/format` names a format that is not read here.
-    #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
-    UnknownFormat(String),
-    /// A size below 0 or above 2^32 - 1.
-    #[error("`{key}`: expected a size, got {value}")]
-    BadSize {
-        /// The key.
-        key: &'static str,
-        /// The value.
-        value: i64,
-    },
-}
-
-/// Reads a payload. Nothing is copied or allocated unless it is faulty; lists may be packed or not,
-/// unknown keys and fields are skipped, of a repeated key the last one counts.
+/// Reads a payload. Nothing is copied or allocated unless it is faulty. Lists may be packed or not, unknown keys and fields are skipped,
+/// and of a repeated key the last one counts.
 pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
     let mut keys = Keys::default();
     let mut example = Fields(payload);
@@ -128,7 +22,7 @@ pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
     keys.finish()
 }
 
-/// The values met so far.
+/// The values read so far.
 #[derive(Default)]
 struct Keys<'a> {
     encoded: Option<&'a [u8]>,
@@ -157,10 +51,8 @@ impl<'a> Keys<'a> {
             ENCODED => self.encoded = Some(first_bytes(feature, ENCODED)?),
             FORMAT => {
                 let name = first_bytes(feature, FORMAT)?;
-                self.format = Some(
-                    Format::parse(name)
-                        .ok_or_else(|| ExampleFault::UnknownFormat(String::from_utf8_lossy(name).into_owned()))?,
-                );
+                let unknown = || ExampleFault::UnknownFormat(String::from_utf8_lossy(name).into_owned());
+                self.format = Some(Format::parse(name).ok_or_else(unknown)?);
             }
             LABEL => self.label = Some(first_int(feature, LABEL)?),
             HEIGHT => self.height = size(feature, HEIGHT)?,
@@ -235,73 +127,11 @@ fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     Err(ExampleFault::WrongType { key, expected: "64-bit integer" })
 }
 
-/// Appends the message to `out`: keys in sorted order, integer lists packed, every key always
-/// present, so equal examples give equal bytes.
-pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
-    encode_with(e, &[], out);
-}
-
-/// Like [`encode`], with further byte strings (key, value) among the rest, such as `image/class/synset`.
-pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
-    let own = [
-        (CHANNELS, Item::Int(i64::from(e.channels))),
-        (LABEL, Item::Int(e.label)),
-        (TEXT, Item::Bytes(e.text.as_bytes())),
-        (ENCODED, Item::Bytes(e.encoded)),
-        (FILENAME, Item::Bytes(e.filename.as_bytes())),
-        (FORMAT, Item::Bytes(e.format.name().as_bytes())),
-        (HEIGHT, Item::Int(i64::from(e.height))),
-        (WIDTH, Item::Int(i64::from(e.width))),
-    ];
-    let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
-    let mut entries: Vec<(&str, Item<'_>)> = own.into_iter().chain(more).collect();
-    entries.sort_unstable_by_key(|(key, _)| *key);
-    let features = entries.iter().map(|(key, item)| nested(entry_length(key, item))).sum();
-    put_header(1, features, out);
-    for (key, item) in &entries {
-        put_header(1, entry_length(key, item), out);
-        put_header(1, key.len(), out);
-        out.extend_from_slice(key.as_bytes());
-        let list = nested(item.length());
-        put_header(2, nested(list), out);
-        put_header(item.feature_field(), list, out);
-        put_header(1, item.length(), out);
-        match item {
-            Item::Bytes(bytes) => out.extend_from_slice(bytes),
-            Item::Int(value) => put_varint(*value as u64, out),
-        }
-    }
-}
-
-enum Item<'a> {
-    Bytes(&'a [u8]),
-    Int(i64),
-}
-
-impl Item<'_> {
-    fn length(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Int(value) => varint_length(*value as u64),
-        }
-    }
-
-    fn feature_field(&self) -> u8 {
-        match self {
-            Self::Bytes(_) => 1,
-            Self::Int(_) => 3,
-        }
-    }
-}
-
-/// Length of a map entry: the key, then a Feature that holds a list that holds one value.
-fn entry_length(key: &str, item: &Item<'_>) -> usize {
-    nested(key.len()) + nested(nested(nested(item.length())))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::encode::encode;
     use super::*;
+    use crate::format::protobuf::put_header;
 
     const SAMPLE: Example<'_> = Example {
         encoded: &[1, 2, 3, 4, 5, 6],

@@ -1,71 +1,48 @@
-//! Lists that only move pixels about, with or without `normalize` behind: what they leave of an image is bytes and a table, or
-//! no more than which part of it is seen. A device can do the rest, with the same result to the bit as long as nothing is resized.
+//! Lists that a device can finish: geometry, then at most `normalize`. The loader gives it bytes, or crop rectangles of images that the
+//! device has, and the tables from byte to float. The results are the same bit for bit, except that resized pixels are rounded.
 
-use super::canvas::Canvas;
-use super::paint::IDENTITY;
-use super::pipeline::{Pipeline, Scratch};
-use crate::error::Fault;
-use crate::format::example::Example;
 use crate::spec::{ImageSpec, Images};
+use crate::transform::canvas::Canvas;
+use crate::transform::crop_rect::CropRect;
+use crate::transform::pipeline::Pipeline;
 use crate::transform::resample::Resampler;
-
-/// The part of an image that is seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sight {
-    /// Row of the image that becomes the first; outside, pixels are zero.
-    pub top: i32,
-    /// The leftmost column of the image that is seen.
-    pub left: i32,
-    /// Whether the columns run from right to left.
-    pub mirrored: bool,
-}
+use crate::transform::scale::IDENTITY;
 
 impl Pipeline {
-    /// What becomes of each byte, a table a channel, if the list only moves pixels about, with or without a `normalize` at its
-    /// end; none for other lists, which leave more than bytes.
+    /// The float of each byte, a table a channel, if the list is geometry with or without a `normalize` at its end; `None` for other
+    /// lists.
     pub fn tables(&self) -> Option<Vec<[f32; 256]>> {
         let channels = self.output().channels as usize;
-        match self.values_ops() {
+        match &self.list().transforms[self.list().geometric..] {
             [] => Some(vec![IDENTITY[0].table; channels]),
             [last] => last.tables(channels),
             _ => None,
         }
     }
 
-    /// Whether [`Pipeline::sight`] says all that such a list does to an image: nothing is resized, and nothing is brought into
-    /// sight after something was cut off.
-    pub fn is_sight(&self) -> bool {
-        let geometry = self.geometry_ops();
-        let plain = geometry.iter().enumerate().all(|(i, op)| !op.resizes() && (i == 0 || !op.pads()));
-        plain && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
+    /// Whether [`Pipeline::crop_rect`] and [`Pipeline::tables`] are all that the list does to an image: nothing is resized, and nothing
+    /// is padded after a crop.
+    pub fn only_crops(&self) -> bool {
+        let mut geometry = self.list().geometry().iter().enumerate();
+        let simple = geometry.all(|(i, transform)| !transform.resizes() && (i == 0 || !transform.pads()));
+        simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 
-    /// What is seen of sample `id` in `epoch`, an image of shape `spec`, where [`Pipeline::is_sight`] holds.
-    pub fn sight(&self, spec: ImageSpec, id: u64, epoch: u32) -> Sight {
+    /// The crop of sample `id` in `epoch`, an image of shape `spec`, if [`Pipeline::only_crops`] holds.
+    pub fn crop_rect(&self, spec: ImageSpec, id: u64, epoch: u32) -> CropRect {
         let (mut values, mut resampler) = ([], Resampler::default());
         let mut canvas = Canvas::new(spec, &mut values, &mut resampler);
         self.apply_geometry(&mut canvas, id, epoch);
-        canvas.sight()
-    }
-
-    /// [`Pipeline::run`] without the table of [`Pipeline::tables`]: bytes (H, W, C of `output()`). What was resized is rounded.
-    pub fn run_bytes(
-        &self,
-        example: &Example<'_>,
-        id: u64,
-        epoch: u32,
-        scratch: &mut Scratch,
-        out: &mut [u8],
-    ) -> Result<(), Fault> {
-        self.see(example, id, epoch, scratch, out)
+        canvas.crop_rect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::example::Format;
+    use crate::format::example::{Example, Format};
     use crate::random::Draws;
+    use crate::transform::scratch::Scratch;
 
     const SPEC: ImageSpec = ImageSpec::new(7, 5, 3);
 
@@ -91,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_sights_give_the_values_to_the_bit() {
+    fn bytes_and_crops_give_the_values_to_the_bit() {
         let pixels = image();
         let lists: [&[&str]; 5] = [
             &["pad_crop(3)", "flip", "normalize"],
@@ -102,7 +79,7 @@ mod tests {
         ];
         for ops in lists {
             let pipeline = pipeline(ops);
-            assert!(pipeline.is_sight(), "{ops:?}");
+            assert!(pipeline.only_crops(), "{ops:?}");
             let (tables, out, mut scratch) = (pipeline.tables().unwrap(), pipeline.output(), Scratch::default());
             for id in 0..60 {
                 let mut values = vec![f32::NAN; out.values()];
@@ -114,7 +91,7 @@ mod tests {
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
                 let row = out.width as usize;
                 assert_eq!(planar(|y, x, c| bytes[(y * row + x) * 3 + c], out, &tables), values, "{ops:?}, {id}");
-                let Sight { top, left, mirrored } = pipeline.sight(SPEC, id, 2);
+                let CropRect { top, left, mirrored } = pipeline.crop_rect(SPEC, id, 2);
                 let seen = |y: usize, x: usize, c: usize| {
                     let x = if mirrored { row - 1 - x } else { x };
                     let (y, x) = (top + y as i32, left + x as i32);
@@ -127,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resized_is_rounded_and_other_lists_leave_more_than_bytes() {
+    fn resized_pixels_are_rounded_and_other_lists_need_floats() {
         let pixels = image();
         let resized = pipeline(&["random_resized_crop(4)", "flip", "normalize"]);
-        assert!(resized.tables().is_some() && !resized.is_sight());
+        assert!(resized.tables().is_some() && !resized.only_crops());
         let (mut scratch, mut values, mut bytes) = (Scratch::default(), vec![0.0; 48], vec![0; 48]);
         let plain = pipeline(&["random_resized_crop(4)", "flip"]);
         plain.apply(&pixels, SPEC, 5, 0, &mut scratch, &mut values).unwrap();
@@ -143,6 +120,6 @@ mod tests {
         }
         assert!(pipeline(&["brightness(20)", "normalize"]).tables().is_none());
         assert!(pipeline(&["normalize", "random_erasing(0.5)"]).tables().is_none());
-        assert!(!pipeline(&["random_crop(4)", "pad_crop(2)", "normalize"]).is_sight());
+        assert!(!pipeline(&["random_crop(4)", "pad_crop(2)", "normalize"]).only_crops());
     }
 }

@@ -1,0 +1,148 @@
+//! What can be wrong with one record: its framing, its tf.Example, its image. Which file and record a fault belongs to is added by
+//! [`Error::Record`](crate::Error::Record).
+
+use crate::spec::ImageSpec;
+
+/// What is wrong with one record.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// Framing or checksum.
+    #[error("{0}; copy or convert the shard anew, and check with `trireme data verify`")]
+    Record(#[from] RecordFault),
+    /// The index gives another size than the record itself.
+    #[error(
+        "the index says {indexed} bytes, the record is {actual}; \
+         make the index anew with `trireme data index`"
+    )]
+    Size {
+        /// Size by the index.
+        indexed: u64,
+        /// Size by the record's length field.
+        actual: u64,
+    },
+    /// The payload is not a tf.Example with an image.
+    #[error("{0}")]
+    Example(#[from] ExampleFault),
+    /// The label is no class.
+    #[error(
+        "label {stored} (minus label_offset {offset}: {label}): expected 0 to {last}; \
+         check `classes` and `label_offset` in dataset.json"
+    )]
+    Label {
+        /// As stored.
+        stored: i64,
+        /// `label_offset` of the data set.
+        offset: i64,
+        /// `stored` minus `offset`.
+        label: i128,
+        /// The last class.
+        last: i64,
+    },
+    /// The image has another shape than the pipeline was built for.
+    #[error(
+        "image of {got} (height x width x channels), expected {expected}; images may only vary in size if the list of \
+         transforms begins with random_resized_crop(size), or with resize(size) and center_crop(size)"
+    )]
+    ImageSize {
+        /// The pipeline's input.
+        expected: ImageSpec,
+        /// The image.
+        got: ImageSpec,
+    },
+    /// The image has another number of channels than the pipeline was built for.
+    #[error("image of {got} (height x width x channels), expected {expected} channels")]
+    Channels {
+        /// The pipeline's.
+        expected: u32,
+        /// The image.
+        got: ImageSpec,
+    },
+    /// The image has no pixels, or decoding it would take too much memory.
+    #[error("image of {got} (height x width x channels): expected 1 to {limit} pixels")]
+    PixelCount {
+        /// The image.
+        got: ImageSpec,
+        /// The most pixels that are accepted, [`MAX_PIXELS`](crate::decode::MAX_PIXELS).
+        limit: usize,
+    },
+    /// The bytes of a RAW image do not fit its shape.
+    #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
+    RawLength {
+        /// The shape in the record.
+        spec: ImageSpec,
+        /// The number of bytes.
+        got: usize,
+    },
+    /// A PNG or JPEG file that cannot be decoded.
+    #[error("cannot decode the {format} image: {problem}")]
+    Decode {
+        /// The format by the image's first bytes.
+        format: &'static str,
+        /// The decoder's words.
+        problem: String,
+    },
+}
+
+/// Why the bytes at some offset are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// The file ends before the record does.
+    #[error("the record needs {need} bytes but the file has {have} left; the file was cut short")]
+    Truncated {
+        /// Bytes that the record takes, as far as is known.
+        need: u64,
+        /// Bytes from the record's start to the end of the file.
+        have: u64,
+    },
+    /// The length field fails its checksum; the length is not to be trusted.
+    #[error("checksum of the length field: expected {stored:#010x}, got {computed:#010x}")]
+    LengthChecksum {
+        /// Masked CRC in the file.
+        stored: u32,
+        /// Masked CRC of the bytes as they are.
+        computed: u32,
+    },
+    /// The payload fails its checksum.
+    #[error("checksum of the payload: expected {stored:#010x}, got {computed:#010x}")]
+    PayloadChecksum {
+        /// Masked CRC in the file.
+        stored: u32,
+        /// Masked CRC of the bytes as they are.
+        computed: u32,
+    },
+}
+
+/// Why a payload is not a usable tf.Example.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExampleFault {
+    /// The bytes are not a protobuf message of this shape.
+    #[error("not a tf.Example: {0}")]
+    Malformed(#[from] Malformed),
+    /// A key that every image needs is absent.
+    #[error("tf.Example has no `{0}`")]
+    Missing(&'static str),
+    /// A key holds another kind of list than it should, or an empty one.
+    #[error("`{key}`: expected one {expected}, got another type or an empty list")]
+    WrongType {
+        /// The key.
+        key: &'static str,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// `image/format` names a format that cannot be read.
+    #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
+    UnknownFormat(String),
+    /// A size below 0 or above 2^32 - 1.
+    #[error("`{key}`: expected a size, got {value}")]
+    BadSize {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: i64,
+    },
+}
+
+/// Why bytes are not a protobuf message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub(crate) &'static str);

@@ -1,0 +1,73 @@
+//! The index of a shard: the file `<shard>.idx` of lines `offset size`, the layout that DALI's `tfrecord2idx` writes. A size includes
+//! the framing.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::file::replace::{replace, suffixed};
+use crate::format::record::OVERHEAD;
+
+/// The path of a shard's index: `.idx` appended to the shard's file name.
+pub fn index_path(shard: &Path) -> PathBuf {
+    suffixed(shard, ".idx")
+}
+
+/// Writes the index of the shard at `shard`, whole or not at all. `entries` are (offset, size with
+/// framing), as [`RecordWriter::write`](crate::record::RecordWriter::write) returns them.
+pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
+    let mut text = String::with_capacity(entries.len() * 16);
+    for (offset, size) in entries {
+        // writing to a String cannot fail
+        let _ = writeln!(text, "{offset} {size}");
+    }
+    replace(&index_path(shard), text.as_bytes())
+}
+
+/// The start of each record and then the length of the shard, `file` bytes; or what is wrong with the index, in words.
+pub(crate) fn parse_index(text: &str, file: u64) -> Result<Vec<u64>, String> {
+    let mut offsets = Vec::new();
+    let mut end = 0u64;
+    for (i, line) in text.lines().enumerate() {
+        let number = i + 1;
+        let mut words = line.split_ascii_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(offset)), Some(Ok(size)), None) = (words.next(), words.next(), words.next()) else {
+            return Err(format!("line {number}: expected `offset size`, got \"{}\"", line.escape_debug()));
+        };
+        if offset != end {
+            return Err(format!("line {number}: expected offset {end}, got {offset}"));
+        }
+        end = offset.checked_add(size).filter(|&end| size >= OVERHEAD && end <= file).ok_or_else(|| {
+            format!("line {number}: a record of {size} bytes at {offset} does not fit the shard's {file} bytes")
+        })?;
+        offsets.push(offset);
+    }
+    if end != file {
+        return Err(format!("it covers {end} bytes, but the shard has {file} bytes"));
+    }
+    offsets.push(file);
+    Ok(offsets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_must_cover_the_file_without_gaps() {
+        assert_eq!(parse_index("0 20\n20 17\n", 37), Ok(vec![0, 20, 37]));
+        assert_eq!(parse_index("", 0), Ok(vec![0]));
+        for (text, part) in [
+            ("0 20\n20 17\n", "covers 37 bytes, but the shard has 40"),
+            ("0 20\n21 19\n", "line 2: expected offset 20, got 21"),
+            ("0 20\n20 x\n", "line 2: expected `offset size`"),
+            ("0 20 20\n", "line 1: expected `offset size`"),
+            ("0 41\n", "line 1: a record of 41 bytes at 0 does not fit"),
+            ("0 5\n", "line 1: a record of 5 bytes"),
+            ("0 18446744073709551615\n", "does not fit"),
+        ] {
+            let problem = parse_index(text, 40).unwrap_err();
+            assert!(problem.contains(part), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `dataset.json`: the classes, splits and shards of a data set.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::file::regular;
+use crate::file::replace::replace;
+
+/// The manifest's file name.
+pub const MANIFEST: &str = "dataset.json";
+
+/// The version of `dataset.json` that is written and read.
+pub const VERSION: u32 = 1;
+
+/// What `dataset.json` holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Names of the classes, in order of their labels.
+    pub classes: Vec<String>,
+    /// Subtracted from each stored label; 1 for TensorFlow's ImageNet shards, else 0.
+    #[serde(default)]
+    pub label_offset: i64,
+    /// Mean of pixel / 255 over the training split, per channel; empty if not measured.
+    #[serde(default)]
+    pub mean: Vec<f64>,
+    /// Population standard deviation of pixel / 255 over the training split, per channel.
+    #[serde(default)]
+    pub std: Vec<f64>,
+    /// The splits by name.
+    pub splits: BTreeMap<String, SplitManifest>,
+}
+
+/// A split in `dataset.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SplitManifest {
+    /// Number of samples.
+    pub count: u64,
+    /// The shards, in the order that defines the samples' ids.
+    pub shards: Vec<ShardManifest>,
+    /// Height and width, if all images are known to have one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<[u32; 2]>,
+    /// Smallest height and width, then largest height and width, if the images are known to differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<[[u32; 2]; 2]>,
+    /// Number of images that `mean` and `std` were measured on, if not on all of the split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<u64>,
+}
+
+/// A shard in `dataset.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardManifest {
+    /// File name, in the data set's folder.
+    pub file: String,
+    /// Number of records.
+    pub count: u64,
+    /// Size of the file.
+    pub bytes: u64,
+}
+
+impl Manifest {
+    /// Reads and checks `dir/dataset.json`; unknown keys are ignored.
+    pub fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(MANIFEST);
+        let text = match regular::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoDataset { dir: dir.to_owned(), problem: why_no_manifest(dir) });
+            }
+            Err(source) => {
+                return Err(Error::Io { action: "read", path, source });
+            }
+        };
+        let problem = |problem| Error::Manifest { path: path.clone(), problem };
+        let manifest: Self = serde_json::from_str(&text).map_err(|e| problem(e.to_string()))?;
+        manifest.check().map_err(problem)?;
+        Ok(manifest)
+    }
+
+    /// Writes `dir/dataset.json`, whole or not at all; refuses a manifest that `read` would refuse.
+    pub fn write(&self, dir: &Path) -> Result<(), Error> {
+        let path = dir.join(MANIFEST);
+        let problem = |problem| Error::Manifest { path: path.clone(), problem };
+        self.check().map_err(problem)?;
+        let mut text = serde_json::to_string_pretty(self).map_err(|e| problem(e.to_string()))?;
+        text.push('\n');
+        replace(&path, text.as_bytes())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!("`version`: expected {VERSION}, got {}", self.version));
+        }
+        if self.classes.is_empty() {
+            return Err("`classes` is empty".into());
+        }
+        if self.mean.len() != self.std.len() {
+            return Err(format!("`mean` has {} values but `std` has {}", self.mean.len(), self.std.len()));
+        }
+        if !self.mean.iter().all(|m| m.is_finite()) || !self.std.iter().all(|s| s.is_finite() && *s >= 0.0) {
+            return Err("`mean` and `std` must be finite, `std` not negative".into());
+        }
+        self.splits
+            .iter()
+            .try_for_each(|(name, split)| split.check().map_err(|problem| format!("split `{name}`: {problem}")))
+    }
+}
+
+impl SplitManifest {
+    fn check(&self) -> Result<(), String> {
+        let sum = self.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.count));
+        if sum != Some(self.count) {
+            let sum = sum.map_or("more than 2^64".into(), |sum| sum.to_string());
+            return Err(format!("`count` is {}, but the counts of its shards sum to {sum}", self.count));
+        }
+        match self.shards.iter().find(|shard| !is_file_name(&shard.file)) {
+            Some(shard) => {
+                Err(format!("expected the name of a file in the folder, got \"{}\"", shard.file.escape_debug()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_file_name(name: &str) -> bool {
+    Path::new(name).file_name() == Some(name.as_ref())
+}
+
+/// What to say of a folder in which `dataset.json` was not found.
+fn why_no_manifest(dir: &Path) -> String {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such folder".into(),
+        Err(e) => format!("it cannot be listed ({e})"),
+        Ok(mut entries) => match entries.next() {
+            None => "the folder is empty".into(),
+            Some(_) => format!("it has no {MANIFEST}"),
+        },
+    }
+}

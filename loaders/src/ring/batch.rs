@@ -1,0 +1,116 @@
+//! One batch, as the loader's consumer gets it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::Sender;
+
+use crate::error::Error;
+use crate::ring::slot::{FreeSlots, Slot, Token};
+use crate::spec::ImageSpec;
+use crate::transform::CropRect;
+
+/// Where a batch's slot goes when the batch is dropped.
+#[derive(Clone)]
+pub(crate) struct SlotReturn {
+    pub slots: Arc<FreeSlots>,
+    pub tokens: Sender<Token>,
+    /// Batches that the consumer holds.
+    pub held: Arc<AtomicUsize>,
+}
+
+/// The samples of one job, ready for the device. Returns its memory to the ring when it is dropped.
+pub struct Batch {
+    slot: Slot,
+    output: ImageSpec,
+    home: SlotReturn,
+}
+
+impl Batch {
+    /// The batch in `slot`, with images of shape `output`.
+    pub(crate) fn new(slot: Slot, output: ImageSpec, home: SlotReturn) -> Self {
+        home.held.fetch_add(1, Ordering::Relaxed);
+        Self { slot, output, home }
+    }
+
+    /// The epoch, from 0.
+    pub fn epoch(&self) -> u32 {
+        self.slot.job.epoch
+    }
+
+    /// The step within the epoch, from 0.
+    pub fn step(&self) -> u64 {
+        self.slot.job.step
+    }
+
+    /// The logical worker whose share this is.
+    pub fn worker(&self) -> usize {
+        self.slot.job.worker
+    }
+
+    /// Number of samples; 0 if a short last step has none for this worker.
+    pub fn len(&self) -> usize {
+        self.slot.job.ids.len()
+    }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shape of each image.
+    pub fn spec(&self) -> ImageSpec {
+        self.output
+    }
+
+    /// The images as floats, (N, C, H, W) without gaps.
+    pub fn images(&self) -> &[f32] {
+        &self.slot.images[..self.len() * self.output.values()]
+    }
+
+    /// The images as bytes, (N, H, W, C) without gaps, for [`PixelFormat::Bytes`](crate::PixelFormat::Bytes).
+    pub fn pixels(&self) -> &[u8] {
+        &self.slot.pixels[..self.len() * self.output.values()]
+    }
+
+    /// The crop of each image, for [`PixelFormat::CropRects`](crate::PixelFormat::CropRects).
+    pub fn crop_rects(&self) -> &[CropRect] {
+        &self.slot.crop_rects
+    }
+
+    /// The labels, one a sample, below the number of classes.
+    pub fn labels(&self) -> &[u32] {
+        &self.slot.labels
+    }
+
+    /// The errors of the samples that were left out, see [`Options::skip`](crate::Options::skip).
+    pub fn skipped(&self) -> &[Error] {
+        &self.slot.skipped
+    }
+
+    /// The samples' ids.
+    pub fn ids(&self) -> &[u64] {
+        &self.slot.job.ids
+    }
+
+    /// Bytes of the records read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.slot.bytes
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let slot = std::mem::take(&mut self.slot);
+        // before the slot goes back: `held` may then only be too low, and the loader waits for a slot that is about to come
+        self.home.held.fetch_sub(1, Ordering::Relaxed);
+        self.home.slots.add(slot, &self.home.tokens);
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("job", &self.slot.job).field("spec", &self.output).finish_non_exhaustive()
+    }
+}

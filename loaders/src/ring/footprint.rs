@@ -1,0 +1,46 @@
+//! The memory that a loader takes, computed before it starts.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::ring::options::Options;
+use crate::storage::read_plan::ReadPlan;
+use crate::storage::split::Split;
+
+/// Bytes of a loader that depend on neither the size of the data set nor the number of epochs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// How records are read, and why, for the log.
+    pub access: String,
+    /// Batches in flight.
+    pub batches: u64,
+    /// Shards or records read into memory; for records, their mean size is used.
+    pub records: u64,
+}
+
+impl Footprint {
+    /// For batches of at most `batch` images of so many `values`.
+    pub fn new(split: &Split, options: &Options, batch: usize, values: usize) -> Result<Self, Error> {
+        let plan = ReadPlan::new(split, &options.reading())?;
+        let image = values * size_of::<f32>() + size_of::<u32>();
+        let batches = (options.slot_count(&plan) * batch * image) as u64;
+        let fetched = (2 * options.threads.max(1) * batch) as u64 * split.bytes().div_ceil(split.len().max(1));
+        Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })
+    }
+
+    /// All of them.
+    pub fn bytes(&self) -> u64 {
+        self.batches + self.records
+    }
+}
+
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        write!(f, "{}; {:.1} MiB", self.access, mib(self.bytes()))?;
+        if self.records > 0 {
+            write!(f, ", {:.1} of them records", mib(self.records))?;
+        }
+        Ok(())
+    }
+}

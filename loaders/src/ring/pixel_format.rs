@@ -1,0 +1,23 @@
+//! The form in which a batch has its images.
+
+use std::sync::Arc;
+
+use crate::spec::ImageSpec;
+
+/// The form in which a batch has its images.
+#[derive(Debug, Clone, Default)]
+pub enum PixelFormat {
+    /// Floats, ready for a network.
+    #[default]
+    Values,
+    /// Bytes; the floats are in the tables of [`Pipeline::tables`](crate::Pipeline::tables), which must not be `None`.
+    Bytes,
+    /// The part of each image that a crop leaves, for a consumer that has all images;
+    /// [`Pipeline::only_crops`](crate::Pipeline::only_crops) must hold.
+    CropRects {
+        /// The labels of all samples of the split, by id.
+        labels: Arc<[u32]>,
+        /// The shape of all images.
+        spec: ImageSpec,
+    },
+}

@@ -1,0 +1,89 @@
+//! The times of a loader's threads, gathered while they run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::ring::stats::Stages;
+
+/// One image in so many is timed: reading the clock for each one would cost more than some transforms.
+pub(crate) const SAMPLED: u64 = 16;
+
+/// Times of all threads of a loader, in nanoseconds; threads add to them once a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    read: AtomicU64,
+    decode: AtomicU64,
+    transform: AtomicU64,
+    slots: AtomicU64,
+}
+
+/// One thread's times since it last added them to the totals, of the images that were timed.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub images: u64,
+    pub timed: u64,
+    pub read: Duration,
+    pub decode: Duration,
+    pub transform: Duration,
+    /// Waiting for records that reader threads fetch, for all images.
+    pub waited: Duration,
+}
+
+impl Tally {
+    /// Adds one image's times.
+    pub(crate) fn add(&mut self, read: Duration, decode: Duration, transform: Duration) {
+        self.timed += 1;
+        self.read += read;
+        self.decode += decode;
+        self.transform += transform;
+    }
+}
+
+impl Totals {
+    /// Adds time spent waiting for a free slot.
+    pub(crate) fn add_slots(&self, waited: Duration) {
+        self.slots.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Adds a thread's tally, scaled to all its images, and clears it. If no image was timed the tally is kept for the next call.
+    pub(crate) fn add(&self, tally: &mut Tally) {
+        if tally.timed == 0 {
+            return;
+        }
+        let scaled = |time: Duration| (time.as_nanos() * u128::from(tally.images) / u128::from(tally.timed)) as u64;
+        for (total, time) in
+            [(&self.read, tally.read), (&self.decode, tally.decode), (&self.transform, tally.transform)]
+        {
+            total.fetch_add(scaled(time), Ordering::Relaxed);
+        }
+        self.read.fetch_add(tally.waited.as_nanos() as u64, Ordering::Relaxed);
+        *tally = Tally::default();
+    }
+
+    /// The times so far.
+    pub(crate) fn stages(&self) -> Stages {
+        let time = |total: &AtomicU64| Duration::from_nanos(total.load(Ordering::Relaxed));
+        Stages {
+            read: time(&self.read),
+            decode: time(&self.decode),
+            transform: time(&self.transform),
+            slots: time(&self.slots),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tallies_count_for_all_images() {
+        let totals = Totals::default();
+        let mut tally = Tally { images: 10, ..Tally::default() };
+        totals.add(&mut tally);
+        assert_eq!((totals.stages(), tally.images), (Stages::default(), 10));
+        tally = Tally { images: 32, timed: 2, decode: Duration::from_micros(30), ..tally };
+        totals.add(&mut tally);
+        assert_eq!((totals.stages().decode, tally.images), (Duration::from_micros(480), 0));
+    }
+}

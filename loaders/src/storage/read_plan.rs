@@ -1,0 +1,178 @@
+//! How a loader reads the records of a split, chosen by file system and order.
+//!
+//! Mapped shards cost nothing if the page cache holds them, and the kernel can read them ahead. On a remote file system a page fault
+//! fetches one page or a few and stops its thread meanwhile; there, reader threads make long reads ahead of use.
+
+use crate::error::Error;
+use crate::storage::filesystem::FileSystem;
+use crate::storage::io::Io;
+use crate::storage::limits::{available_memory, open_files};
+use crate::storage::shard::Access;
+use crate::storage::split::Split;
+
+/// Threads that read from a remote file system; a queue of one would leave most of its bandwidth unused.
+const READERS: usize = 8;
+
+/// The part of a loader's options that concerns reading.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadOptions {
+    pub io: Io,
+    /// Shards that the order has in use at once; 0: all of them.
+    pub open: usize,
+    /// Bytes that shards read into memory may take.
+    pub buffer: usize,
+}
+
+/// ShardSizes of a split's shards in bytes.
+#[derive(Debug, Clone, Copy)]
+struct ShardSizes {
+    all: u64,
+    largest: u64,
+}
+
+/// What the operating system grants.
+#[derive(Debug, Clone, Copy)]
+struct SystemLimits {
+    /// Bytes that the page cache may use.
+    memory: u64,
+    /// Files that the loader may have open at once.
+    files: usize,
+}
+
+/// How a loader reads its records.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadPlan {
+    pub access: Access,
+    /// Shards that stay open; `None`: all, once used.
+    pub open: Option<usize>,
+    /// Whether the whole split is read into the page cache at the start.
+    pub whole: bool,
+    /// Whether the kernel is told of each record of the next batch.
+    pub advise: bool,
+    /// Bytes of memory for whole shards.
+    pub loaded: u64,
+    /// The choice and its reason, for the log.
+    pub text: String,
+}
+
+impl ReadPlan {
+    /// The plan for a split on the file system where it is.
+    pub(crate) fn new(split: &Split, options: &ReadOptions) -> Result<Self, Error> {
+        let system = FileSystem::of(split.dir()).map_err(Error::io("ask for the file system of", split.dir()))?;
+        let largest = split.shards().iter().map(|shard| shard.bytes).max().unwrap_or(0);
+        let limits = SystemLimits { memory: available_memory(), files: open_files() / 2 };
+        Ok(Self::choose(&system, ShardSizes { all: split.bytes(), largest }, limits, options))
+    }
+
+    fn choose(system: &FileSystem, sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions) -> Self {
+        let reads = match options.io {
+            Io::Auto => system.remote,
+            Io::Mmap => false,
+            Io::Read => true,
+        };
+        let place = if system.remote { "behind a network" } else { "local" };
+        let why = match options.io {
+            Io::Auto => format!("{}, {place}", system.name),
+            _ => format!("as requested, on {}, {place}", system.name),
+        };
+        match reads {
+            true => Self::read(sizes, limits, options, &why),
+            false => Self::map(sizes, limits, options, &why),
+        }
+    }
+
+    /// Long reads: whole shards if those of a window fit into the buffer, else single records.
+    fn read(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
+        let window = options.window();
+        let loaded = window.map_or(u64::MAX, |open| sizes.largest.saturating_mul(open as u64));
+        let mib = loaded.div_ceil(1 << 20);
+        if loaded <= options.buffer as u64 {
+            let text = format!("read, whole shards ahead of use, {mib} MiB ({why})");
+            return Self { access: Access::Load, open: window, whole: false, advise: false, loaded, text };
+        }
+        let open = Some(window.unwrap_or(limits.files).clamp(16, limits.files.max(16)));
+        let hint = match window {
+            Some(_) => format!("a window's shards take {mib} MiB, more than the buffer"),
+            None => "a window order would make the reads longer".to_owned(),
+        };
+        let text = format!("read, record by record ({why}; {hint})");
+        Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, text }
+    }
+
+    /// Mappings, with read-ahead of a window's shards, of the whole split, or of each batch's records.
+    fn map(sizes: ShardSizes, limits: SystemLimits, options: &ReadOptions, why: &str) -> Self {
+        let open = options.window();
+        let whole = open.is_none() && sizes.all <= limits.memory / 2;
+        let advise = open.is_none() && !whole;
+        let what = match (open, whole) {
+            (Some(_), _) => "shards read ahead",
+            (None, true) => "all of it read ahead",
+            (None, false) => "larger than memory, each batch's records read ahead",
+        };
+        Self { access: Access::Map, open, whole, advise, loaded: 0, text: format!("mmap, {what} ({why})") }
+    }
+
+    /// Whether each thread takes its next batch's job before it fills one.
+    pub(crate) fn looks_ahead(&self) -> bool {
+        self.advise || self.fetches()
+    }
+
+    /// Threads that read ahead.
+    pub(crate) fn readers(&self) -> usize {
+        match self.access {
+            Access::Map => usize::from(self.whole || self.open.is_some()),
+            Access::Load => READERS / 2,
+            Access::Records => READERS,
+        }
+    }
+
+    /// Whether reader threads fetch single records.
+    pub(crate) fn fetches(&self) -> bool {
+        self.access == Access::Records
+    }
+}
+
+impl ReadOptions {
+    fn window(&self) -> Option<usize> {
+        (self.open > 0).then_some(self.open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn system(remote: bool) -> FileSystem {
+        FileSystem { name: if remote { "Lustre" } else { "ext4" }.into(), remote, free: 0, size: 0 }
+    }
+
+    #[test]
+    fn the_file_system_and_the_order_decide() {
+        let choose = |remote, bytes, io, open| {
+            let options = ReadOptions { io, open, buffer: 256 << 20 };
+            let sizes = ShardSizes { all: bytes, largest: bytes / 1000 };
+            ReadPlan::choose(&system(remote), sizes, SystemLimits { memory: 8 * GIB, files: 512 }, &options)
+        };
+        let p = choose(false, GIB, Io::Auto, 0);
+        assert_eq!((p.access, p.whole, p.advise, p.readers()), (Access::Map, true, false, 1));
+        assert_eq!(p.text, "mmap, all of it read ahead (ext4, local)");
+        let p = choose(false, 100 * GIB, Io::Auto, 0);
+        assert_eq!((p.access, p.whole, p.advise, p.open), (Access::Map, false, true, None));
+        let p = choose(false, 100 * GIB, Io::Auto, 8);
+        assert_eq!((p.access, p.whole, p.advise, p.open), (Access::Map, false, false, Some(8)));
+        let p = choose(true, GIB, Io::Auto, 0);
+        assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Records, Some(512), true));
+        assert!(p.text.starts_with("read, record by record (Lustre, behind a network"), "{}", p.text);
+        let p = choose(true, GIB, Io::Auto, 8);
+        assert_eq!((p.access, p.open, p.looks_ahead()), (Access::Load, Some(8), false));
+        assert!(p.text.starts_with("read, whole shards ahead of use, 9 MiB (Lustre"), "{}", p.text);
+        // 8 shards of 100 MiB do not fit into 256 MiB
+        let p = choose(true, 100 * GIB, Io::Auto, 8);
+        assert_eq!((p.access, p.open), (Access::Records, Some(16)));
+        assert!(p.text.contains("more than the buffer"), "{}", p.text);
+        assert_eq!(choose(true, GIB, Io::Mmap, 0).access, Access::Map);
+        assert!(choose(false, GIB, Io::Read, 0).text.contains("as requested, on ext4, local"));
+    }
+}

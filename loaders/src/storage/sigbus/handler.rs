@@ -1,0 +1,150 @@
+//! The signal handler. It only reads atomics, writes numbers into small arrays on its stack, and calls `writev` and `_exit`.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use super::table::{Entry, find};
+
+const NO_RANK: u32 = u32::MAX;
+
+static RANK: AtomicU32 = AtomicU32::new(NO_RANK);
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Sets the rank that the handler's message names; before this call it names none.
+pub fn set_rank(rank: u32) {
+    RANK.store(rank, Ordering::Relaxed);
+}
+
+/// Installs the handler for the whole process; further calls do nothing. Call it before threads read shards. A handler that was
+/// installed earlier still gets the faults that are not ours.
+pub fn install() -> io::Result<()> {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _guard = INSTALLING.lock().unwrap_or_else(|e| e.into_inner());
+    if PREVIOUS.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: sigaction is a C struct for which all zeros is a valid value; both calls get pointers to
+    // live structs, and the handler has the signature that SA_SIGINFO asks for.
+    unsafe {
+        let mut previous: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut previous) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // stored before ours is installed: the handler may run at once
+        PREVIOUS.get_or_init(|| previous);
+        let mut ours: libc::sigaction = std::mem::zeroed();
+        ours.sa_sigaction = on_sigbus as *const () as usize;
+        // not on the alternate stack: a thread that reads a shard has stack left, while an alternate one may be hardly larger than the
+        // registers saved there
+        ours.sa_flags = libc::SA_SIGINFO;
+        libc::sigemptyset(&mut ours.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &ours, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler; for SIGBUS si_addr is set.
+    let address = unsafe { (*info).si_addr() } as usize;
+    match find(address) {
+        Some((entry, offset)) => report_and_exit(entry, offset),
+        None => chain(signal, info, context),
+    }
+}
+
+/// Writes which rank could not read which byte of which shard, and exits.
+fn report_and_exit(entry: &Entry, offset: usize) -> ! {
+    let (path, length) = (entry.path.load(Ordering::Relaxed), entry.path_length.load(Ordering::Relaxed));
+    // SAFETY: `find` saw the entry in use, so its registration, which owns these bytes, is alive.
+    let path = unsafe { std::slice::from_raw_parts(path, length) };
+    let rank = RANK.load(Ordering::Relaxed);
+    let (before_rank, after_rank) = match rank {
+        NO_RANK => ("", ""),
+        _ => ("rank ", ": "),
+    };
+    let (mut rank_digits, mut offset_digits, mut size_digits) = ([0; 20], [0; 20], [0; 20]);
+    let rank = match rank {
+        NO_RANK => &[],
+        rank => decimal(u64::from(rank), &mut rank_digits),
+    };
+    let size = entry.length.load(Ordering::Relaxed) as u64;
+    let parts = [
+        before_rank.as_bytes(),
+        rank,
+        after_rank.as_bytes(),
+        b"shard ",
+        path,
+        b": cannot read at byte offset ",
+        decimal(offset as u64, &mut offset_digits),
+        b" (mapped with ",
+        decimal(size, &mut size_digits),
+        b" bytes): the file was cut short while in use, or its disk failed; \
+          restore it and check with `trireme data verify`\n",
+    ]
+    .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // SAFETY: writev and _exit are async-signal-safe; each iovec is of a live slice and only read. If the write fails there is nowhere
+    // left to report it, but the exit code remains.
+    unsafe {
+        libc::writev(libc::STDERR_FILENO, parts.as_ptr(), parts.len() as libc::c_int);
+        libc::_exit(1)
+    }
+}
+
+/// Writes a number's decimal digits to the end of `digits` and returns them.
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// Passes a fault that is not ours to the action that was there before `install`.
+fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS.get();
+    let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
+    match previous {
+        Some(previous) if action != libc::SIG_DFL && action != libc::SIG_IGN => {
+            // SAFETY: the address came from sigaction(2); its SA_SIGINFO flag tells which of the two signatures
+            // it has.
+            unsafe {
+                if previous.sa_flags & libc::SA_SIGINFO != 0 {
+                    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                        std::mem::transmute(action);
+                    handler(signal, info, context);
+                } else {
+                    let handler: extern "C" fn(libc::c_int) = std::mem::transmute(action);
+                    handler(signal);
+                }
+            }
+        }
+        _ => {
+            // returning repeats the faulting access, which then ends the process by default
+            // SAFETY: restores the default action; signal(2) is async-signal-safe.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in [0, 7, 10, 4096, u64::MAX] {
+            let mut digits = [0; 20];
+            let expected = number.to_string();
+            assert_eq!(decimal(number, &mut digits), expected.as_bytes());
+        }
+    }
+}

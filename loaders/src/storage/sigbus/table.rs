@@ -1,0 +1,122 @@
+//! The mapped ranges that the SIGBUS handler knows: a table of atomics, which a signal handler may read.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::error::Error;
+
+/// The most files that can be mapped at once; the table is 1 MiB of zero pages until used.
+const LIMIT: usize = 32_768;
+
+/// `base` of a free entry.
+const FREE: usize = 0;
+/// `base` of an entry whose other fields are being written. No mapping starts at address 1.
+const CLAIMED: usize = 1;
+
+/// A mapped range and the path of its file.
+pub(super) struct Entry {
+    base: AtomicUsize,
+    pub length: AtomicUsize,
+    pub path: AtomicPtr<u8>,
+    pub path_length: AtomicUsize,
+}
+
+static TABLE: [Entry; LIMIT] = [const {
+    Entry {
+        base: AtomicUsize::new(FREE),
+        length: AtomicUsize::new(0),
+        path: AtomicPtr::new(std::ptr::null_mut()),
+        path_length: AtomicUsize::new(0),
+    }
+}; LIMIT];
+
+/// One past the highest entry ever used, so that a scan stays short.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Keeps a mapped range in the table until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    place: Option<usize>,
+    /// Owns what the table's `path` points to.
+    _path: Box<[u8]>,
+}
+
+impl Registration {
+    /// Enters the mapping `bytes` of the file at `path`. Must be dropped before the range is unmapped.
+    ///
+    /// # Errors
+    /// If the table is full.
+    pub(crate) fn new(bytes: &[u8], path: &Path) -> Result<Self, Error> {
+        let mut name: Box<[u8]> = path.as_os_str().as_bytes().into();
+        if bytes.is_empty() {
+            return Ok(Self { place: None, _path: name });
+        }
+        let place = TABLE
+            .iter()
+            .position(|entry| entry.base.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+            .ok_or_else(|| Error::TooManyShards { path: path.to_owned(), limit: LIMIT })?;
+        let entry = &TABLE[place];
+        entry.length.store(bytes.len(), Ordering::Relaxed);
+        entry.path.store(name.as_mut_ptr(), Ordering::Relaxed);
+        entry.path_length.store(name.len(), Ordering::Relaxed);
+        USED.fetch_max(place + 1, Ordering::AcqRel);
+        entry.base.store(bytes.as_ptr() as usize, Ordering::Release);
+        Ok(Self { place: Some(place), _path: name })
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            TABLE[place].base.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+/// The entry whose range holds `address`, and the offset in that range. A thread that faults in a mapping borrows it, so its entry
+/// cannot be freed meanwhile; entries that are being changed elsewhere are skipped.
+pub(super) fn find(address: usize) -> Option<(&'static Entry, usize)> {
+    TABLE[..USED.load(Ordering::Acquire)].iter().find_map(|entry| {
+        let base = entry.base.load(Ordering::Acquire);
+        let offset = address.checked_sub(base)?;
+        let inside = base > CLAIMED && offset < entry.length.load(Ordering::Relaxed);
+        (inside && entry.base.load(Ordering::Acquire) == base).then_some((entry, offset))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_found_while_registered() {
+        let bytes = vec![0u8; 64];
+        let base = bytes.as_ptr() as usize;
+        let registration = Registration::new(&bytes, Path::new("some/shard")).unwrap();
+        assert_eq!(find(base).map(|(_, offset)| offset), Some(0));
+        assert_eq!(find(base + 63).map(|(_, offset)| offset), Some(63));
+        assert!(find(base + 64).is_none());
+        drop(registration);
+        assert!(find(base).is_none());
+    }
+
+    #[test]
+    fn concurrent_registrations_never_share_a_place() {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(|| {
+                    for _ in 0..500 {
+                        let bytes = vec![0u8; 32];
+                        let held = Registration::new(&bytes, Path::new("x")).unwrap();
+                        let (entry, offset) = find(bytes.as_ptr() as usize + 5).unwrap();
+                        assert_eq!((offset, entry.length.load(Ordering::Relaxed)), (5, 32));
+                        drop(held);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! All samples of one split. A sample's id is its index in dataset.json's order of shards and, within them, records.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::format::example::{self, Example};
+use crate::format::manifest::{Manifest, ShardManifest, SplitManifest};
+use crate::storage::shard::{Access, Shard};
+
+/// All samples of one split.
+#[derive(Debug)]
+pub struct Split {
+    name: String,
+    dir: PathBuf,
+    classes: Arc<[String]>,
+    label_offset: i64,
+    shards: Vec<ShardManifest>,
+    /// The shards mapped so far; they stay mapped.
+    mapped: Vec<OnceLock<Shard>>,
+    /// Id of each shard's first sample, then the number of samples.
+    starts: Vec<u64>,
+}
+
+impl Split {
+    /// A split of the data set in `dir`; no shard is opened yet.
+    pub(crate) fn new(name: &str, dir: &Path, dataset: &Manifest, split: &SplitManifest) -> Self {
+        let mut starts = vec![0];
+        split.shards.iter().for_each(|shard| starts.push(starts[starts.len() - 1] + shard.count));
+        Self {
+            name: name.to_owned(),
+            dir: dir.to_owned(),
+            classes: dataset.classes.clone().into(),
+            label_offset: dataset.label_offset,
+            mapped: split.shards.iter().map(|_| OnceLock::new()).collect(),
+            shards: split.shards.clone(),
+            starts,
+        }
+    }
+
+    /// The split's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The manifest's entries of the shards, in order of ids.
+    pub fn shards(&self) -> &[ShardManifest] {
+        &self.shards
+    }
+
+    /// Bytes of all shards.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.bytes).sum()
+    }
+
+    /// The folder of the shards.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A shard by its number, mapped and checked at its first use.
+    ///
+    /// # Panics
+    /// If there is no shard of that number.
+    pub fn shard(&self, number: usize) -> Result<&Shard, Error> {
+        match self.mapped_shard(number) {
+            Some(shard) => Ok(shard),
+            None => {
+                let shard = self.open(number, Access::Map)?;
+                // if two threads open a shard at once, the first one's is kept
+                Ok(self.mapped[number].get_or_init(|| shard))
+            }
+        }
+    }
+
+    /// A shard by its number, if it is mapped already.
+    pub(crate) fn mapped_shard(&self, number: usize) -> Option<&Shard> {
+        self.mapped[number].get()
+    }
+
+    /// Opens a shard for the caller alone and compares it with the manifest.
+    pub(crate) fn open(&self, number: usize, access: Access) -> Result<Shard, Error> {
+        let expected = &self.shards[number];
+        let path = self.dir.join(&expected.file);
+        let differs = |what, expected, got| Error::Shard { path: path.clone(), what, expected, got };
+        // before the index is read: the size is the clearer message for a shard that was cut short
+        let bytes = fs::metadata(&path).map_err(Error::io("open", &path))?.len();
+        if bytes != expected.bytes {
+            return Err(differs("bytes", expected.bytes, bytes));
+        }
+        let shard = Shard::open_for(&path, access)?;
+        match shard.len() {
+            count if count == expected.count => Ok(shard),
+            count => Err(differs("records", expected.count, count)),
+        }
+    }
+
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Names of the classes, in order of labels.
+    pub fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The number of the shard that holds a sample, and the record's number in it.
+    pub fn locate(&self, id: u64) -> Result<(usize, u64), Error> {
+        if id >= self.len() {
+            return Err(Error::NoSample { split: self.name.clone(), id, len: self.len() });
+        }
+        // the last start that is not above `id`: shards without records are passed over
+        let shard = self.starts.partition_point(|&start| start <= id) - 1;
+        Ok((shard, id - self.starts[shard]))
+    }
+
+    /// A sample and its label, 0 to `classes() - 1`. Checksums are verified.
+    pub fn record(&self, id: u64) -> Result<(Example<'_>, u32), Error> {
+        let (shard, number) = self.locate(id)?;
+        let shard = self.shard(shard)?;
+        self.read(shard, number, shard.record(number)?)
+    }
+
+    /// The example and label in `payload`, which is record `number` of `shard`.
+    pub(crate) fn read<'a>(&self, shard: &Shard, number: u64, payload: &'a [u8]) -> Result<(Example<'a>, u32), Error> {
+        example::parse(payload)
+            .map_err(Fault::from)
+            .and_then(|example| Ok((example, self.label(example.label)?)))
+            .map_err(|fault| shard.fault(number, fault))
+    }
+
+    /// The error for a fault of sample `id`.
+    pub fn fault(&self, id: u64, fault: Fault) -> Error {
+        match self.locate(id).and_then(|(shard, number)| Ok((self.shard(shard)?, number))) {
+            Ok((shard, number)) => shard.fault(number, fault),
+            Err(error) => error,
+        }
+    }
+
+    fn label(&self, stored: i64) -> Result<u32, Fault> {
+        let label = i128::from(stored) - i128::from(self.label_offset);
+        u32::try_from(label).ok().filter(|&label| (label as usize) < self.classes.len()).ok_or(Fault::Label {
+            stored,
+            offset: self.label_offset,
+            label,
+            last: self.classes.len() as i64 - 1,
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! What geometric transforms do to an image, before any pixel is read: a part resized, a window of the result, a mirror.
+
+use crate::decode::{Need, Region};
+use crate::spec::ImageSpec;
+use crate::transform::crop_rect::CropRect;
+use crate::transform::rectangle::Rectangle;
+use crate::transform::resample::Span;
+use crate::transform::window::Window;
+
+/// Which pixels of the stored image are shown, and where.
+#[derive(Debug, Clone)]
+pub(super) struct Geometry {
+    pub channels: usize,
+    /// Comes before all else.
+    pub resize: Option<Resize>,
+    /// The rows and columns shown, of the image as stored or as resized.
+    pub window: Window,
+    /// Outside of this, the window shows zeros.
+    visible: Window,
+    pub flipped: bool,
+}
+
+/// A part of the stored image and its new size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Resize {
+    pub region: Region,
+    pub height: u32,
+    pub width: u32,
+}
+
+/// What there is to see in the window.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// In the coordinates of [`Geometry::window`].
+    pub window: Window,
+    /// Rows of the window above it.
+    pub above: usize,
+    /// Columns of the output ahead of it: on its left, or, if flipped, on its right.
+    pub ahead: usize,
+}
+
+impl Geometry {
+    /// All of an image of shape `spec`.
+    pub fn new(spec: ImageSpec) -> Self {
+        let whole = Window::whole(spec.height, spec.width);
+        Self { channels: spec.channels as usize, resize: None, window: whole, visible: whole, flipped: false }
+    }
+
+    /// The shape of the window.
+    pub fn spec(&self) -> ImageSpec {
+        ImageSpec::new(self.window.height() as u32, self.window.width() as u32, self.channels as u32)
+    }
+
+    /// The part of the window that is not padding; `None` if all of it is.
+    pub fn seen(&self) -> Option<Seen> {
+        let seen = self.window.intersect(self.visible);
+        let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
+        (seen.top < seen.bottom && seen.left < seen.right).then(|| Seen {
+            window: seen,
+            above: (seen.top - self.window.top) as usize,
+            ahead: ahead as usize,
+        })
+    }
+
+    /// Which part of the stored image the window shows, one pixel at least.
+    pub fn need(&self) -> Need {
+        let seen = self.window.intersect(self.visible);
+        let some = |from: i64, to: i64| (from.max(0) as usize, to.max(from.max(0) + 1) as usize);
+        let ((top, bottom), (left, right)) = (some(seen.top, seen.bottom), some(seen.left, seen.right));
+        let Some(Resize { region, height, width }) = self.resize else {
+            return Need { region: Region { top, left, bottom, right }, shrink: 1.0 };
+        };
+        let rows = Span::reduced(region.top, region.bottom, 1);
+        let columns = Span::reduced(region.left, region.right, 1);
+        let (top, bottom) = rows.support(height as usize, top, bottom);
+        let (left, right) = columns.support(width as usize, left, right);
+        let shrink = (rows.length / f64::from(height)).min(columns.length / f64::from(width));
+        Need { region: Region { top, left, bottom, right }, shrink }
+    }
+
+    /// Keeps a part of the window.
+    pub fn crop(&mut self, part: Rectangle) {
+        let Rectangle { top, left, height, width } = part;
+        self.window.top += i64::from(top);
+        self.window.bottom = self.window.top + i64::from(height);
+        if self.flipped {
+            self.window.right -= i64::from(left);
+            self.window.left = self.window.right - i64::from(width);
+        } else {
+            self.window.left += i64::from(left);
+            self.window.right = self.window.left + i64::from(width);
+        }
+    }
+
+    /// Resizes a part of the image to `height` x `width`; the window must be the whole stored image.
+    pub fn resize(&mut self, part: Rectangle, height: u32, width: u32) {
+        let (top, left) = (part.top as usize, part.left as usize);
+        let region = Region { top, left, bottom: top + part.height as usize, right: left + part.width as usize };
+        self.resize = Some(Resize { region, height, width });
+        self.window = Window::whole(height, width);
+        self.visible = self.window;
+    }
+
+    /// Moves the window; pixels that were outside of it become zero.
+    pub fn shift(&mut self, down: i32, right: i32) {
+        let down = i64::from(down);
+        let right = i64::from(if self.flipped { -right } else { right });
+        self.visible = self.visible.intersect(self.window);
+        self.window.top += down;
+        self.window.bottom += down;
+        self.window.left += right;
+        self.window.right += right;
+    }
+
+    /// Where the window lies in the stored image, if nothing was resized.
+    pub fn crop_rect(&self) -> CropRect {
+        CropRect { top: self.window.top as i32, left: self.window.left as i32, mirrored: self.flipped }
+    }
+}

@@ -1,0 +1,81 @@
+//! A list of transforms, built and checked before the first image: shapes and memory.
+
+use crate::error::Error;
+use crate::format::manifest::Manifest;
+use crate::random::ORDER_OP;
+use crate::spec::{ImageSpec, Images};
+use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::ops;
+use crate::transform::resized::MAX_CHANNELS;
+
+/// Transforms in order, and what they need.
+#[derive(Debug)]
+pub(super) struct TransformList {
+    /// The images that go in.
+    pub input: Images,
+    /// The shape of the images that come out.
+    pub output: ImageSpec,
+    pub transforms: Vec<Box<dyn Transform>>,
+    /// How many transforms, from the first on, are geometric: after them the image is decoded.
+    pub geometric: usize,
+    /// Floats of the largest shape that occurs after bytes have become floats.
+    pub work: usize,
+}
+
+impl TransformList {
+    /// Builds the transforms of a list for images like `input`.
+    pub fn new(list: &[String], input: Images, manifest: &Manifest) -> Result<Self, Error> {
+        let mut transforms: Vec<Box<dyn Transform>> = Vec::with_capacity(list.len());
+        let mut now = match input {
+            Images::Fixed(spec) => Sizes::Equal(spec),
+            Images::Varied { channels } => Sizes::Varied(Varied { channels, short_side: None }),
+        };
+        let mut work = None;
+        for (index, text) in list.iter().enumerate() {
+            let fail = |problem| Error::Transform { index, text: text.clone(), problem };
+            let (transform, output) = step(index, text, manifest, now).map_err(fail)?;
+            now = output;
+            if let Sizes::Equal(spec) = now
+                && (work.is_some() || !transform.is_geometric())
+            {
+                work = work.max(Some(spec.values()));
+            }
+            transforms.push(transform);
+        }
+        let Sizes::Equal(output) = now else {
+            return Err(Error::Unsettled { images: input });
+        };
+        let geometric = transforms.iter().take_while(|transform| transform.is_geometric()).count();
+        let work = work.unwrap_or(0).max(output.values());
+        Ok(Self { input, output, transforms, geometric, work })
+    }
+
+    /// The geometric transforms at the start of the list.
+    pub fn geometry(&self) -> &[Box<dyn Transform>] {
+        &self.transforms[..self.geometric]
+    }
+}
+
+/// Makes the transform at `index` of a list, and gives the shapes of its results for images like `now`.
+fn step(index: usize, text: &str, manifest: &Manifest, now: Sizes) -> Result<(Box<dyn Transform>, Sizes), String> {
+    if index >= usize::from(ORDER_OP) {
+        return Err(format!("a list has at most {ORDER_OP} transforms"));
+    }
+    let input = match now {
+        Sizes::Equal(spec) => spec,
+        Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
+    };
+    let transform = ops::parse(text, Context { input, mean: &manifest.mean, std: &manifest.std })?;
+    if transform.resizes() && index > 0 {
+        return Err("it resizes, so it must stand first in the list".into());
+    }
+    if transform.resizes() && input.channels as usize > MAX_CHANNELS {
+        let channels = input.channels;
+        return Err(format!("images of {channels} channels cannot be resized; expected at most {MAX_CHANNELS}"));
+    }
+    let output = match now {
+        Sizes::Equal(spec) => Sizes::Equal(transform.output(spec)?),
+        Sizes::Varied(varied) => transform.output_of_varied(varied)?,
+    };
+    Ok((transform, output))
+}

@@ -1,0 +1,81 @@
+//! What a transform is: one step from image to image.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::canvas::Canvas;
+
+/// One step from image to image. `Display` writes it with all arguments, so that it can be parsed again without the data set.
+pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
+    /// The shape of the result for images of shape `input`, or why they cannot be used. By default the shape does not change.
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        Ok(input)
+    }
+
+    /// The shapes of the results for images of various sizes, or why they cannot be used. Most transforms need one size.
+    fn output_of_varied(&self, _input: Varied) -> Result<Sizes, String> {
+        Err(various_sizes())
+    }
+
+    /// Whether it resizes the image ([`Canvas`] can do that once, and first of all).
+    fn resizes(&self) -> bool {
+        false
+    }
+
+    /// Whether it only moves pixels, which costs nothing before floats are made.
+    fn is_geometric(&self) -> bool {
+        false
+    }
+
+    /// Whether its result may contain pixels from outside of the image.
+    fn pads(&self) -> bool {
+        false
+    }
+
+    /// If the result of each value depends on its byte and channel alone: those results, a table for each of `channels`.
+    fn tables(&self, _channels: usize) -> Option<Vec<[f32; 256]>> {
+        None
+    }
+
+    /// Changes the image; all randomness comes from `draws`.
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws);
+}
+
+/// What is known of images while their sizes vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Varied {
+    /// Channels of all.
+    pub channels: u32,
+    /// The length of the shorter side, if a transform has made it the same for all.
+    pub short_side: Option<u32>,
+}
+
+/// The shapes of images between two transforms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizes {
+    /// All have one shape.
+    Equal(ImageSpec),
+    /// Sizes vary.
+    Varied(Varied),
+}
+
+/// What a transform may need to know beside its arguments.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    /// The shape that the transform will get; 0 x 0 while sizes vary.
+    pub input: ImageSpec,
+    /// Of pixel / 255 over the training split, per channel.
+    pub mean: &'a [f64],
+    pub std: &'a [f64],
+}
+
+/// Makes a transform from its arguments; an error is what is wrong with them.
+pub(super) type Build = fn(&[f64], Context<'_>) -> Result<Box<dyn Transform>, String>;
+
+/// The error of a transform that needs images of one size.
+pub(super) fn various_sizes() -> String {
+    "the images are of various sizes; begin the list with random_resized_crop(size) or inception_crop(size), or with resize(size) and \
+     then center_crop(size) or random_crop(size)"
+        .to_owned()
+}
