@@ -69,8 +69,6 @@ const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &[
     "loaders/src/decode/jpeg.rs",
-    "loaders/src/ring/nice.rs",
-    "loaders/src/storage/filesystem.rs",
     "loaders/src/storage/mapping.rs",
     "loaders/src/storage/sigbus/handler.rs",
     "loaders/src/transform/resample/mix.rs",

@@ -2,24 +2,16 @@
 
 use std::io;
 
+use rustix::process::{getpriority_process, setpriority_process};
+use rustix::thread::gettid;
+
 /// Sets the calling thread's nice value (Linux keeps one per thread) to `nice`, 0 to 19. Does nothing
-/// if the thread is that nice already: priority is never raised.
+/// if the thread is at least that nice already: priority is never raised.
 pub fn lower_current_thread(nice: i32) -> io::Result<()> {
-    // SAFETY: these calls take and return integers only.
-    unsafe {
-        let thread = libc::gettid() as libc::id_t;
-        // getpriority may return -1 as a value, so errno tells whether it failed.
-        *libc::__errno_location() = 0;
-        let current = libc::getpriority(libc::PRIO_PROCESS, thread);
-        if current == -1 && *libc::__errno_location() != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if current >= nice {
-            return Ok(());
-        }
-        if libc::setpriority(libc::PRIO_PROCESS, thread, nice) != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    // Linux takes a thread's number where POSIX has that of a process
+    let thread = Some(gettid());
+    if getpriority_process(thread)? < nice {
+        setpriority_process(thread, nice)?;
     }
     Ok(())
 }

@@ -1,8 +1,6 @@
 //! The file system of a path: its type, whether it is remote, and its free space.
 
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Types of statfs(2) whose files are on other machines: page faults of a mapping fetch them in small reads, one after another.
@@ -50,17 +48,8 @@ pub struct FileSystem {
 impl FileSystem {
     /// The file system of `path`, which must exist.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: statfs is a C struct for which all zeros is a valid value; the path ends in a zero byte, and both live
-        // through the call.
-        let (status, answer) = unsafe {
-            let mut answer: libc::statfs = std::mem::zeroed();
-            (libc::statfs(text.as_ptr(), &mut answer), answer)
-        };
-        if status != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // the field's width and sign differ between C libraries; the magic numbers have 32 bits
+        let answer = rustix::fs::statfs(path)?;
+        // the field's width and sign differ between platforms; the magic numbers have 32 bits
         let kind = answer.f_type as u32;
         let bytes = |blocks: u64| blocks.saturating_mul(answer.f_bsize as u64);
         Ok(Self::from_type(kind, bytes(answer.f_bavail), bytes(answer.f_blocks)))
