@@ -66,7 +66,7 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transfor
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names = names();
-        let nearest = call::nearest(call.name, &names);
+        let nearest = names.iter().min_by_key(|name| strsim::levenshtein(call.name, name)).copied().unwrap_or_default();
         return Err(format!("unknown transform; did you mean `{nearest}`? There are {}", names.join(", ")));
     };
     build(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
