@@ -58,7 +58,7 @@ pub enum Fault {
         got: ImageSpec,
     },
     /// The image has no pixels, or decoding it would take too much memory.
-    #[error("image of {got} (height x width x channels): expected 1 to {limit} pixels")]
+    #[error("image of {got} (height x width x channels): expected 1 to {limit} pixels; scale it down first")]
     PixelCount {
         /// The image.
         got: ImageSpec,
