@@ -1,9 +1,9 @@
 //! CIFAR-10 and CIFAR-100, binary version: label bytes, then 32 x 32 pixels as a red, a green and a
 //! blue plane.
 
-use super::names::{CIFAR10, CIFAR100, owned};
-use crate::archive;
+use super::reader::names::{CIFAR10, CIFAR100, owned};
 use crate::error::Error;
+use crate::kinds::reader::archive;
 use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
 use std::path::Path;

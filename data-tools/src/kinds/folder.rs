@@ -3,10 +3,10 @@
 //! SRC/train beside SRC/val, SRC/validation or SRC/test become splits; else all of SRC is `train`. The classes are
 //! those of `train`, sorted by their bytes, or a given list. Names that begin with a dot do not count.
 
-use crate::classes;
 use crate::error::Error;
-use crate::input;
-use crate::listing::{Listing, Place};
+use crate::kinds::reader::classes;
+use crate::kinds::reader::input;
+use crate::kinds::reader::listing::{Listing, Place};
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit};
 use crate::text;

@@ -4,15 +4,15 @@
 //! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` 1), PNG and CMYK
 //! files become RGB JPEGs, and records hold synset and words.
 
-use super::devkit::{self, Devkit, Synset};
 use super::folder::{Files, entries, images_below};
-use crate::classes;
+use super::reader::devkit::{self, Devkit, Synset};
+use super::reader::tar_index::{self, Member};
 use crate::error::Error;
-use crate::listing::{Listing, Place};
+use crate::kinds::reader::classes;
+use crate::kinds::reader::listing::{Listing, Place};
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit};
-use crate::tar_index::{self, Member};
-use crate::{input, pool, text};
+use crate::{kinds::reader::input, pool, text};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the
 //! published sets.
 
-use super::names::{DIGITS, FASHION, owned};
+use super::reader::names::{DIGITS, FASHION, owned};
 use crate::error::Error;
-use crate::idx;
-use crate::input;
+use crate::kinds::reader::idx;
+use crate::kinds::reader::input;
 use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
 use std::path::Path;

@@ -2,11 +2,10 @@
 //! function, and one line here.
 
 mod cifar;
-mod devkit;
 mod folder;
 mod imagenet;
 mod mnist;
-mod names;
+pub(crate) mod reader;
 
 use crate::error::Error;
 use crate::options::ConvertOptions;

@@ -1,10 +1,10 @@
 //! Measures one split: mean and deviation of its pixels, sizes and shapes, images of each class.
 
 use crate::error::Error;
-use crate::measure::Measured;
+use crate::image::sizes::Sizes;
+use crate::inspect::measure::Measured;
+use crate::inspect::verify::Bad;
 use crate::progress::Progress;
-use crate::sizes::Sizes;
-use crate::verify::Bad;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
 use loaders::{Manifest, SplitManifest};

@@ -5,15 +5,16 @@
 //! stopped. They grow in a folder beside OUT that is renamed at the end, so OUT is whole or not
 //! there.
 
-use crate::conversion::{self, Conversion, TRAIN, Task};
-use crate::converted::Converted;
+use crate::convert::converted::Converted;
+use crate::convert::journal::{Done, Journal, SKIPPED};
+use crate::convert::staging::Staging;
+use crate::convert::tally::Tally;
+use crate::convert::work::{self as conversion, Conversion, TRAIN, Task};
+use crate::convert::{pipeline, shard_writer};
 use crate::error::Error;
-use crate::journal::{Done, Journal, SKIPPED};
+use crate::kinds;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::Source;
-use crate::staging::Staging;
-use crate::tally::Tally;
-use crate::{kinds, pipeline, shard_writer};
 use loaders::replace::replace;
 use loaders::{Manifest, SplitManifest};
 use serde_json::{Map, Value, json};

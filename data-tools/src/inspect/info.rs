@@ -1,9 +1,9 @@
 //! A summary of a data set: what `dataset.json` says, and the first image of each split.
 
 use crate::error::Error;
-use crate::pixels;
+use crate::image::pixels;
+use crate::inspect::walk::Walk;
 use crate::text;
-use crate::walk::Walk;
 use loaders::{Format, ImageSpec, Manifest, example};
 use serde_json::json;
 use std::fmt;

@@ -1,14 +1,14 @@
 //! One pass over a shard that measures what can be read and notes the rest.
 
 use crate::error::Error;
-use crate::moments::Moments;
-use crate::pixels::Pixels;
+use crate::image::moments::Moments;
+use crate::image::pixels::Pixels;
+use crate::image::sizes::Sizes;
+use crate::inspect::stats::label_fault;
+use crate::inspect::verify::{Bad, parse_index};
+use crate::inspect::walk::{Found, Walk};
 use crate::progress::Counter;
-use crate::sizes::Sizes;
-use crate::stats::label_fault;
 use crate::text;
-use crate::verify::{Bad, parse_index};
-use crate::walk::{Found, Walk};
 use loaders::shard::index_path;
 use loaders::{ImageSpec, Manifest, ShardManifest, example};
 use std::fs;

@@ -4,8 +4,8 @@
 //! orientation is not applied: pixels stay as they are stored.
 
 use crate::error::Error;
+use crate::image::planes::{self, Planes};
 use crate::options::ConvertOptions;
-use crate::planes::{self, Planes};
 use crate::source::Sample;
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;

@@ -4,9 +4,9 @@
 //! `plan.json` holds the request, `finished.jsonl` a line for each finished shard, written once the shard is
 //! durable; a line that a crash cut is not believed. The folder is locked while a conversion is at work.
 
+use crate::convert::shard_writer::UNFINISHED;
+use crate::convert::tally::Tally;
 use crate::error::Error;
-use crate::shard_writer::UNFINISHED;
-use crate::tally::Tally;
 use loaders::ShardManifest;
 use loaders::dataset::MANIFEST;
 use loaders::replace::replace;

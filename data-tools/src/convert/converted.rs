@@ -1,7 +1,7 @@
 //! The summary of a conversion, for people and for scripts.
 
-use crate::conversion::TRAIN;
-use crate::journal::SKIPPED;
+use crate::convert::journal::SKIPPED;
+use crate::convert::work::TRAIN;
 use crate::text;
 use loaders::Manifest;
 use serde_json::json;

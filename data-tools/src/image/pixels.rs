@@ -1,6 +1,6 @@
 //! From a record to sums over its pixels: decodes where it must.
 
-use crate::moments::Moments;
+use crate::image::moments::Moments;
 use loaders::{Example, Format, ImageSpec, decode};
 
 /// The largest image that is decoded, in bytes of pixels: a hostile header must not cost the memory

@@ -2,10 +2,10 @@
 //! names, pixel sums.
 
 use crate::error::Error;
-use crate::moments::Moments;
-use crate::pixels::Pixels;
+use crate::image::moments::Moments;
+use crate::image::pixels::Pixels;
+use crate::inspect::walk::Walk;
 use crate::progress::Counter;
-use crate::walk::Walk;
 use loaders::example;
 use std::collections::BTreeMap;
 use std::path::Path;

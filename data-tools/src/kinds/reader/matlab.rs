@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     /// Written by SciPy, see `tests/data/meta.py`.
-    const FILE: &[u8] = include_bytes!("../tests/data/meta.mat");
+    const FILE: &[u8] = include_bytes!("../../../tests/data/meta.mat");
 
     #[test]
     fn a_file_of_another_program() {

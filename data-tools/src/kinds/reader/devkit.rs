@@ -3,9 +3,9 @@
 //! Its numbers (ILSVRC2012_ID, 1 to 1000) are in an order of their own; labels are positions in the sorted WordNet
 //! ids.
 
-use crate::archive;
 use crate::error::Error;
-use crate::matlab::{self, Value};
+use crate::kinds::reader::archive;
+use crate::kinds::reader::matlab::{self, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const HINT: &str = "expected ILSVRC2012_devkit_t12.tar.gz, or the folder that it
 
 /// A class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Synset {
+pub(crate) struct Synset {
     /// WordNet id, such as `n01440764`.
     pub wnid: String,
     /// Its words, such as `tench, Tinca tinca`.
@@ -24,7 +24,7 @@ pub(super) struct Synset {
 
 /// What the kit says.
 #[derive(Debug, Default)]
-pub(super) struct Devkit {
+pub(crate) struct Devkit {
     /// The classes, sorted by WordNet id.
     pub synsets: Vec<Synset>,
     /// WordNet id of each validation image, from the first on.
@@ -34,14 +34,14 @@ pub(super) struct Devkit {
 }
 
 /// The kit in `src`, if there is one.
-pub(super) fn find(src: &Path) -> Option<PathBuf> {
+pub(crate) fn find(src: &Path) -> Option<PathBuf> {
     let names = ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_devkit_t12.tar", "ILSVRC2012_devkit_t12"];
     let unpacked = src.join("data").join(META).is_file().then(|| src.to_path_buf());
     names.iter().map(|name| src.join(name)).find(|path| path.exists()).or(unpacked)
 }
 
 /// Reads the kit: an archive or a folder.
-pub(super) fn read(path: &Path) -> Result<Devkit, Error> {
+pub(crate) fn read(path: &Path) -> Result<Devkit, Error> {
     let mut members = archive::read_members(path, "data", &[META, TRUTH], "", HINT)?.into_iter();
     let mut next = |name: &str| {
         let missing = || Error::Missing { path: path.join("data").join(name), hint: HINT.to_string() };

@@ -2,7 +2,7 @@
 //! unpacking to disk.
 
 use crate::error::Error;
-use crate::input;
+use crate::kinds::reader::input;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 

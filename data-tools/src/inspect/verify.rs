@@ -2,10 +2,10 @@
 //! headers, indexes.
 
 use crate::error::Error;
-use crate::pixels;
+use crate::image::pixels;
+use crate::inspect::stats::label_fault;
+use crate::inspect::walk::{Found, Walk};
 use crate::progress::{Counter, Progress};
-use crate::stats::label_fault;
-use crate::walk::{Found, Walk};
 use crate::{pool, text};
 use loaders::shard::index_path;
 use loaders::{Manifest, ShardManifest, example};

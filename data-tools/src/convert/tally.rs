@@ -1,7 +1,7 @@
 //! What a conversion learns of the samples that it writes: pixel sums, sizes, and what it had to leave out.
 
-use crate::Error;
-use crate::moments::{self, Moments};
+use crate::error::Error;
+use crate::image::moments::{self, Moments};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

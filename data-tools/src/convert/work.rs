@@ -1,15 +1,15 @@
 //! One conversion at work: every sample of every shard that is not finished yet, read, recoded, measured, framed
 //! and written.
 
+use crate::convert::journal::{Done, Journal};
+use crate::convert::pipeline::Line;
+use crate::convert::shard_writer::ShardWriter;
+use crate::convert::tally::Tally;
 use crate::error::Error;
-use crate::journal::{Done, Journal};
+use crate::image::recode::{Recoder, Target};
 use crate::options::{ConvertOptions, OnBad};
-use crate::pipeline::Line;
 use crate::progress::Progress;
-use crate::recode::{Recoder, Target};
-use crate::shard_writer::ShardWriter;
 use crate::source::{Sample, Source};
-use crate::tally::Tally;
 use crate::text;
 use loaders::example;
 use loaders::order::Permutation;

@@ -2,7 +2,7 @@
 //! axes) and labels (1 axis).
 
 use crate::error::Error;
-use crate::input;
+use crate::kinds::reader::input;
 use std::io::Read;
 use std::path::Path;
 

@@ -1,15 +1,15 @@
 //! Class names of the published data sets, in the order of their labels.
 
-pub(super) const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+pub(crate) const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
-pub(super) const FASHION: [&str; 10] =
+pub(crate) const FASHION: [&str; 10] =
     ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"];
 
-pub(super) const CIFAR10: [&str; 10] =
+pub(crate) const CIFAR10: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
 #[rustfmt::skip]
-pub(super) const CIFAR100: [&str; 100] = [
+pub(crate) const CIFAR100: [&str; 100] = [
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle",
     "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle",
     "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur",
@@ -23,7 +23,7 @@ pub(super) const CIFAR100: [&str; 100] = [
 ];
 
 /// The names as owned strings.
-pub(super) fn owned(names: &[&str]) -> Vec<String> {
+pub(crate) fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| n.to_string()).collect()
 }
 

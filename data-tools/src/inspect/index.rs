@@ -5,10 +5,10 @@
 //! their records use the keys of TensorFlow's ImageNet scripts.
 
 use crate::error::Error;
-use crate::input;
-use crate::moments::{self, Moments};
+use crate::image::moments::{self, Moments};
+use crate::inspect::scan::{self, Scanned};
+use crate::kinds::reader::input;
 use crate::progress::Progress;
-use crate::scan::{self, Scanned};
 use crate::{pool, text};
 use loaders::dataset::{MANIFEST, VERSION};
 use loaders::{Manifest, ShardManifest, SplitManifest, shard};
