@@ -1,14 +1,13 @@
-//! Makes, checks and measures image data sets as TFRecord shards with a `dataset.json`: the library
-//! behind `trireme data`.
+//! Makes, checks and measures image data sets as TFRecord shards with a `dataset.json`: the library behind `trireme data`.
 //!
-//! Each command is one function that returns a typed result with `Display` for people and
-//! `to_json()` for scripts; nothing here prints, except progress, to standard error: [`convert()`] writes shards from a
-//! known source, [`info()`] describes a data set, [`verify()`] checks every record, [`stats()`] measures pixels and labels,
-//! [`show()`] makes a contact sheet, [`index()`] makes foreign TFRecords readable. What a record, a shard and `dataset.json`
-//! look like is settled in
-//! the `loaders` crate.
+//! Each command is one function that returns a typed result with `Display` for people and `to_json()` for scripts; only
+//! progress is printed, to standard error. [`convert()`] writes shards from a known source, [`info()`] describes a data set,
+//! [`verify()`] checks every record, [`stats()`] measures pixels and labels, [`show()`] makes a contact sheet, [`index()`] makes
+//! the TFRecords of other programs readable. The formats of records, shards and `dataset.json` are defined in the `loaders`
+//! crate.
 
 mod convert;
+mod dir;
 mod error;
 mod image;
 mod inspect;

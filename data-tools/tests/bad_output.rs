@@ -85,7 +85,7 @@ fn absurd_numbers_of_shards() {
     for shards in [0, 100_000] {
         let options = ConvertOptions { shards, ..ConvertOptions::default() };
         let text = message(&temp, &temp.path("out"), &options);
-        assert!(text.contains(&format!("{shards} shards asked for; expected 1 to 99999")), "{text}");
+        assert!(text.contains(&format!("{shards} shards requested; expected 1 to 99999")), "{text}");
     }
     assert_eq!(names(&temp.path("")), ["src"]);
 }

@@ -122,6 +122,6 @@ fn two_at_once_do_not_mix() {
     let lock = fs::File::options().append(true).open(temp.path("out.partial/finished.jsonl")).unwrap();
     lock.lock().unwrap();
     let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("another conversion is at work"), "{error}");
+    assert!(error.is_usage() && error.to_string().contains("another conversion is running"), "{error}");
     assert_eq!(finished(&temp).len(), 3);
 }

@@ -1,7 +1,6 @@
 //! The summary of a conversion, for people and for scripts.
 
-use crate::convert::journal::SKIPPED;
-use crate::convert::work::TRAIN;
+use super::plan::TRAIN;
 use crate::text;
 use loaders::Manifest;
 use serde_json::json;
@@ -9,7 +8,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Left-out images that are named to people; the list of all is in a file.
+/// File of a data set with a line for each image that was left out.
+pub(super) const SKIPPED: &str = "skipped.txt";
+/// Left-out images that are shown to people; the file lists all.
 const SHOWN: usize = 10;
 
 /// What a conversion has made.
@@ -21,20 +22,20 @@ pub struct Converted {
     pub manifest: Manifest,
     /// Bytes of all shards.
     pub bytes: u64,
-    /// Number of shards asked for, where there are fewer samples than that.
+    /// Number of requested shards, where there are fewer samples than that.
     pub fewer_shards_than: Option<usize>,
     /// Shards that an earlier attempt had finished.
     pub resumed: usize,
     /// A line for each image that was left out because it cannot be used.
     pub skipped: Vec<String>,
-    /// What else of the source was left out, a line each.
+    /// A line for each other part of the source that was left out.
     pub notes: Vec<String>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
 
 impl Converted {
-    /// The same for scripts.
+    /// The summary for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> = self
             .manifest
@@ -61,26 +62,17 @@ impl Converted {
 /// 68.9 MiB in 0.14 s`, and one for each thing that was left out.
 impl fmt::Display for Converted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
-        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
-        let splits: Vec<String> = splits
-            .iter()
-            .map(|(name, s)| {
-                let shards = text::plural(s.shards.len() as u64, "shard");
-                format!("{name} {} in {shards}", text::count(s.count))
-            })
-            .collect();
         write!(
             f,
             "{}: {}; {}; {} in {:.2} s",
             self.out.display(),
-            splits.join(", "),
+            self.splits(),
             text::classes(self.manifest.classes.len()),
             text::bytes(self.bytes),
             self.elapsed.as_secs_f64()
         )?;
-        if let Some(asked) = self.fewer_shards_than {
-            write!(f, " ({asked} shards asked for: one sample in each)")?;
+        if let Some(requested) = self.fewer_shards_than {
+            write!(f, " ({requested} shards requested: one sample in each)")?;
         }
         if self.resumed > 0 {
             write!(f, "\n  {} of an earlier attempt kept", text::plural(self.resumed as u64, "shard"))?;
@@ -88,6 +80,23 @@ impl fmt::Display for Converted {
         for note in &self.notes {
             write!(f, "\n  {note}")?;
         }
+        self.write_skipped(f)
+    }
+}
+
+impl Converted {
+    /// The splits in words, `train` first, then by size.
+    fn splits(&self) -> String {
+        let mut splits: Vec<_> = self.manifest.splits.iter().collect();
+        splits.sort_by_key(|(name, s)| (name.as_str() != TRAIN, std::cmp::Reverse(s.count)));
+        let words = splits.iter().map(|(name, s)| {
+            let shards = text::plural(s.shards.len() as u64, "shard");
+            format!("{name} {} in {shards}", text::count(s.count))
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    fn write_skipped(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.skipped.is_empty() {
             return Ok(());
         }

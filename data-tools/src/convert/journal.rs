@@ -1,17 +1,15 @@
-//! What a conversion that may be killed keeps beside its shards: what was asked for, and which shards are
-//! finished. With the same request the next attempt goes on behind them.
+//! What a conversion that may be killed keeps beside its shards: its request, and which shards are finished. With the same
+//! request the next attempt continues behind them.
 //!
-//! `plan.json` holds the request, `finished.jsonl` a line for each finished shard, written once the shard is
-//! durable; a line that a crash cut is not believed. The folder is locked while a conversion is at work.
+//! `plan.json` holds the request, `finished.jsonl` a line for each finished shard, written once the shard is durable; a line
+//! that a crash cut short is ignored. The folder is locked while a conversion runs.
 
-use crate::convert::shard_writer::UNFINISHED;
-use crate::convert::tally::Tally;
+use super::converted::SKIPPED;
+use super::finished::Finished;
+use super::shard_writer::UNFINISHED;
 use crate::error::Error;
-use loaders::ShardManifest;
 use loaders::dataset::MANIFEST;
 use loaders::replace::replace;
-use loaders::shard::index_path;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -19,95 +17,64 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// File of a data set with a line for each image that was left out.
-pub(crate) const SKIPPED: &str = "skipped.txt";
-
 const PLAN: &str = "plan.json";
 const FINISHED: &str = "finished.jsonl";
 
-/// A finished shard.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Done {
-    /// Its entry in `dataset.json`.
-    pub shard: ShardManifest,
-    /// Bytes of its index.
-    pub index_bytes: u64,
-    /// What was learnt of its samples.
-    pub tally: Tally,
-}
-
-impl Done {
-    /// The finished shard in `dir`.
-    pub(crate) fn new(dir: &Path, shard: ShardManifest, tally: Tally) -> Result<Self, Error> {
-        let index = index_path(&dir.join(&shard.file));
-        let index_bytes = size(&index).map_err(|e| Error::io("read", &index, e))?;
-        Ok(Done { shard, index_bytes, tally })
-    }
-
-    /// Whether shard and index are there, of the sizes that they had: a copy cut short is noticed, a flipped bit is
-    /// for `verify`.
-    fn is_there(&self, dir: &Path) -> bool {
-        let path = dir.join(&self.shard.file);
-        size(&path).is_ok_and(|n| n == self.shard.bytes)
-            && size(&index_path(&path)).is_ok_and(|n| n == self.index_bytes)
-    }
-}
-
-fn size(path: &Path) -> io::Result<u64> {
-    fs::metadata(path).map(|meta| meta.len())
-}
-
 /// The journal of the conversion in one folder.
-pub(crate) struct Journal {
+pub(super) struct Journal {
     path: PathBuf,
     file: Mutex<File>,
 }
 
 impl Journal {
-    /// Opens the journal in `dir` for the request `plan`, and says which shards `wanted` keeps. All other files of
-    /// the folder are removed.
+    /// Opens the journal in `dir` for the request `plan`, with the finished shards that are there and that `wanted` keeps.
+    /// All other files of the folder are removed.
     ///
     /// # Errors
-    /// Another process at work there; a folder that was begun for another request.
-    pub(crate) fn open(
+    /// Another process that converts there; a folder of another request, or with files of others.
+    pub(super) fn open(
         dir: &Path,
         plan: &Map<String, Value>,
-        wanted: impl Fn(&Done) -> bool,
-    ) -> Result<(Self, BTreeMap<String, Done>), Error> {
+        wanted: impl Fn(&Finished) -> bool,
+    ) -> Result<(Self, BTreeMap<String, Finished>), Error> {
         refuse_strangers(dir)?;
-        let path = dir.join(FINISHED);
-        let opened = File::options().create(true).append(true).open(&path);
-        let file = opened.map_err(|e| Error::io("open", &path, e))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Usage(format!("{}: another conversion is at work in this folder", dir.display())));
-            }
-            Err(TryLockError::Error(e)) => return Err(Error::io("lock", &path, e)),
-        }
+        let journal = Self::lock(dir)?;
         let kept = match read_plan(dir)? {
             Some(old) if old != *plan => return Err(other_plan(dir, &old, plan)),
-            Some(_) => read_finished(&path)?.into_iter().filter(|d| d.is_there(dir) && wanted(d)).collect(),
+            Some(_) => read_finished(&journal.path)?.into_iter().filter(|f| f.is_there(dir) && wanted(f)).collect(),
             None => Vec::new(),
         };
         let lines = kept.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat();
-        let as_is = fs::read(&path).is_ok_and(|text| text == lines);
-        let kept: BTreeMap<String, Done> = kept.into_iter().map(|d| (d.shard.file.clone(), d)).collect();
+        let as_is = fs::read(&journal.path).is_ok_and(|text| text == lines);
+        let kept: BTreeMap<String, Finished> = kept.into_iter().map(|f| (f.shard.file.clone(), f)).collect();
         clear(dir, &kept)?;
         if kept.is_empty() {
-            let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&path, e.to_string()))?;
+            let text = serde_json::to_vec_pretty(plan).map_err(|e| Error::input(&journal.path, e.to_string()))?;
             replace(&dir.join(PLAN), &text)?;
         }
-        let journal = Journal { path, file: Mutex::new(file) };
         if !as_is {
             journal.restart(&lines)?;
         }
         Ok((journal, kept))
     }
 
+    /// Opens the file and locks it against other processes.
+    fn lock(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FINISHED);
+        let opened = File::options().create(true).append(true).open(&path);
+        let file = opened.map_err(|e| Error::io("open", &path, e))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Journal { path, file: Mutex::new(file) }),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::Usage(format!("{}: another conversion is running in this folder", dir.display())))
+            }
+            Err(TryLockError::Error(e)) => Err(Error::io("lock", &path, e)),
+        }
+    }
+
     /// Notes a shard that is durable.
-    pub(crate) fn add(&self, done: &Done) -> Result<(), Error> {
-        self.write(&line(done)?)
+    pub(super) fn add(&self, finished: &Finished) -> Result<(), Error> {
+        self.write(&line(finished)?)
     }
 
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {
@@ -122,17 +89,17 @@ impl Journal {
         written.map_err(|e| Error::write(&self.path, bytes.len() as u64, e))
     }
 
-    /// Removes the shards in `dir` that are not finished: they would only take room. What cannot be removed is at the
-    /// next start.
-    pub(crate) fn discard_unfinished(dir: &Path) {
+    /// Removes the shards in `dir` that are not finished: they only take space. Those that cannot be removed now are removed at
+    /// the next start.
+    pub(super) fn discard_unfinished(dir: &Path) {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         for path in entries.map(|e| e.path()).filter(|p| p.to_string_lossy().ends_with(UNFINISHED)) {
             let _ = fs::remove_file(path);
         }
     }
 
-    /// Removes what a finished data set in `dir` does not need.
-    pub(crate) fn remove(dir: &Path) -> Result<(), Error> {
+    /// Removes the plan and the journal from `dir`: a finished data set does not need them.
+    pub(super) fn remove(dir: &Path) -> Result<(), Error> {
         for name in [PLAN, FINISHED] {
             let path = dir.join(name);
             fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
@@ -141,8 +108,8 @@ impl Journal {
     }
 }
 
-fn line(done: &Done) -> Result<Vec<u8>, Error> {
-    let mut line = serde_json::to_vec(done).map_err(|e| Error::input(Path::new(FINISHED), e.to_string()))?;
+fn line(finished: &Finished) -> Result<Vec<u8>, Error> {
+    let mut line = serde_json::to_vec(finished).map_err(|e| Error::input(Path::new(FINISHED), e.to_string()))?;
     line.push(b'\n');
     Ok(line)
 }
@@ -158,8 +125,8 @@ fn read_plan(dir: &Path) -> Result<Option<Map<String, Value>>, Error> {
     }
 }
 
-/// The lines up to the first that is not whole.
-fn read_finished(path: &Path) -> Result<Vec<Done>, Error> {
+/// The finished shards, up to the first line that is not whole.
+fn read_finished(path: &Path) -> Result<Vec<Finished>, Error> {
     let text = fs::read(path).map_err(|e| Error::io("read", path, e))?;
     Ok(text.split(|&b| b == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect())
 }
@@ -181,7 +148,7 @@ fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) ->
     ))
 }
 
-/// A folder that happens to have the name is nobody's to clear.
+/// Refuses a folder with files that no conversion has written: it only happens to have the name.
 fn refuse_strangers(dir: &Path) -> Result<(), Error> {
     let failed = |e| Error::io("read", dir, e);
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -197,8 +164,8 @@ fn refuse_strangers(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes everything but plan, journal and the shards that are kept.
-fn clear(dir: &Path, kept: &BTreeMap<String, Done>) -> Result<(), Error> {
+/// Removes everything but the plan, the journal and the shards that are kept.
+fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
     let failed = |e| Error::io("read", dir, e);
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();

@@ -1,68 +1,61 @@
-//! Prepares samples in chunks on a few threads and hands them on in order, shard after shard: the result does
-//! not depend on the threads, the memory not on the number of samples.
+//! Prepares samples in chunks on several threads and hands them on in order, shard after shard: the result does not depend on
+//! the threads, the memory not on the number of samples.
 //!
-//! Chunks are begun in order and a thread may run ahead of the slowest one only so far. So few shards are open
-//! at a time, and of several errors the one reported is always that of the first chunk.
+//! Chunks are begun in order and a thread may run ahead of the slowest one only so far. So few shards are open at a time, and
+//! of several errors the one reported is always that of the first chunk.
 
+use super::gate::Gate;
 use crate::error::Error;
 use crate::pool;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Samples of a chunk.
 const CHUNK: u64 = 8;
 
 /// What is to be done to samples and shards.
-pub(crate) trait Line: Sync {
+pub(super) trait Work: Sync {
     /// What a thread keeps from chunk to chunk.
     type Worker;
-    /// A chunk when it is prepared.
-    type Part: Send;
+    /// A chunk of prepared samples.
+    type Chunk: Send;
     /// A shard being written.
     type Shard: Send;
 
-    /// For a new thread.
+    /// Makes what a new thread needs.
     fn worker(&self) -> Result<Self::Worker, Error>;
-    /// Prepares some samples of a shard; by any thread, at any time.
-    fn prepare(&self, worker: &mut Self::Worker, shard: usize, samples: Range<u64>) -> Result<Self::Part, Error>;
+    /// Prepares some samples of a shard; called by any thread, at any time.
+    fn prepare(&self, worker: &mut Self::Worker, shard: usize, samples: Range<u64>) -> Result<Self::Chunk, Error>;
     /// Begins a shard.
     fn open(&self, shard: usize) -> Result<Self::Shard, Error>;
     /// Appends a chunk, in order.
-    fn append(&self, shard: &mut Self::Shard, part: Self::Part) -> Result<(), Error>;
+    fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
     /// Ends a shard behind its last chunk.
     fn close(&self, number: usize, shard: Self::Shard) -> Result<(), Error>;
 }
 
-/// Runs `line` over shards of these numbers of samples on at most `jobs` threads (0: one for each core).
+/// Does `work` on shards of these numbers of samples, on at most `jobs` threads (0: one for each core).
 ///
 /// # Errors
-/// The error of the first chunk that failed; no further chunk is begun then. A panic becomes
-/// [`Error::Panic`].
-pub(crate) fn run<L: Line>(line: &L, lengths: &[u64], jobs: usize) -> Result<(), Error> {
-    let mut starts = vec![0u64];
-    for length in lengths {
-        starts.push(starts[starts.len() - 1] + length.div_ceil(CHUNK).max(1));
-    }
-    let chunks = starts[lengths.len()];
-    let threads = pool::threads(jobs).min(usize::try_from(chunks).unwrap_or(usize::MAX));
-    let gate = Gate::new(chunks, 2 * threads as u64 + 2);
-    let lanes: Vec<Mutex<Lane<L>>> = lengths.iter().map(|_| Mutex::new(Lane::default())).collect();
+/// The error of the first chunk that failed; no further chunk is begun then. A panic becomes [`Error::Panic`].
+pub(super) fn run<W: Work>(work: &W, lengths: &[u64], jobs: usize) -> Result<(), Error> {
+    let chunks = Chunks::of(lengths);
+    let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
+    let gate = Gate::new(chunks.count(), 2 * threads as u64 + 2);
+    let lanes: Vec<Mutex<Lane<W>>> = lengths.iter().map(|_| Mutex::new(Lane::default())).collect();
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let mut worker = None;
-                while let Some(chunk) = gate.enter() {
-                    let shard = starts.partition_point(|&start| start <= chunk) - 1;
-                    let number = chunk - starts[shard];
-                    let samples = number * CHUNK..lengths[shard].min((number + 1) * CHUNK);
-                    let last = chunk + 1 == starts[shard + 1];
-                    let work = || step(line, &mut worker, &lanes[shard], shard, number, samples, last);
-                    let result = panic::catch_unwind(AssertUnwindSafe(work))
+                while let Some(number) = gate.enter() {
+                    let chunk = chunks.get(number);
+                    let step = || step(work, &mut worker, &lanes[chunk.shard], chunk);
+                    let result = panic::catch_unwind(AssertUnwindSafe(step))
                         .unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
-                    gate.leave(chunk, result);
+                    gate.leave(number, result);
                 }
             });
         }
@@ -70,124 +63,96 @@ pub(crate) fn run<L: Line>(line: &L, lengths: &[u64], jobs: usize) -> Result<(),
     gate.finish()
 }
 
-/// One chunk, and what waits behind it.
-fn step<L: Line>(
-    line: &L,
-    worker: &mut Option<L::Worker>,
-    lane: &Mutex<Lane<L>>,
+/// The chunks of all shards, numbered through. A shard without samples has one empty chunk.
+struct Chunks<'a> {
+    lengths: &'a [u64],
+    /// Number of the first chunk of each shard, and of all chunks.
+    starts: Vec<u64>,
+}
+
+/// Some consecutive samples of a shard.
+struct ChunkRange {
     shard: usize,
+    /// Number of the chunk in its shard.
     number: u64,
     samples: Range<u64>,
-    last: bool,
-) -> Result<(), Error> {
-    let worker = match worker {
-        Some(worker) => worker,
-        none => none.insert(line.worker()?),
-    };
-    let part = line.prepare(worker, shard, samples)?;
-    let mut lane = lock(lane);
-    lane.waiting.insert(number, part);
-    if last {
-        lane.end = Some(number + 1);
+    is_last: bool,
+}
+
+impl<'a> Chunks<'a> {
+    fn of(lengths: &'a [u64]) -> Self {
+        let mut starts = vec![0u64];
+        for length in lengths {
+            starts.push(starts[starts.len() - 1] + length.div_ceil(CHUNK).max(1));
+        }
+        Chunks { lengths, starts }
     }
-    while let Some(part) = {
-        let next = lane.next;
-        lane.waiting.remove(&next)
-    } {
-        if lane.shard.is_none() {
-            lane.shard = Some(line.open(shard)?);
-        }
-        if let Some(open) = &mut lane.shard {
-            line.append(open, part)?;
-        }
-        lane.next += 1;
+
+    fn count(&self) -> u64 {
+        self.starts[self.lengths.len()]
     }
-    let whole = lane.end == Some(lane.next);
-    match lane.shard.take() {
-        Some(done) if whole => line.close(shard, done),
-        open => {
-            lane.shard = open;
-            Ok(())
-        }
+
+    fn get(&self, chunk: u64) -> ChunkRange {
+        let shard = self.starts.partition_point(|&start| start <= chunk) - 1;
+        let number = chunk - self.starts[shard];
+        let samples = number * CHUNK..self.lengths[shard].min((number + 1) * CHUNK);
+        ChunkRange { shard, number, samples, is_last: chunk + 1 == self.starts[shard + 1] }
     }
 }
 
-/// A poisoned lock means that a thread panicked, which the gate reports.
+/// Prepares one chunk, and appends all chunks of its shard that are next in order.
+fn step<W: Work>(
+    work: &W,
+    worker: &mut Option<W::Worker>,
+    lane: &Mutex<Lane<W>>,
+    chunk: ChunkRange,
+) -> Result<(), Error> {
+    let worker = match worker {
+        Some(worker) => worker,
+        none => none.insert(work.worker()?),
+    };
+    let prepared = work.prepare(worker, chunk.shard, chunk.samples)?;
+    let mut lane = lock(lane);
+    lane.waiting.insert(chunk.number, prepared);
+    if chunk.is_last {
+        lane.end = Some(chunk.number + 1);
+    }
+    lane.advance(work, chunk.shard)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The chunks of one shard on their way.
-struct Lane<L: Line> {
+/// The chunks of one shard that are prepared, and the shard that they are appended to.
+struct Lane<W: Work> {
     next: u64,
     end: Option<u64>,
-    waiting: BTreeMap<u64, L::Part>,
-    shard: Option<L::Shard>,
+    waiting: BTreeMap<u64, W::Chunk>,
+    shard: Option<W::Shard>,
 }
 
-impl<L: Line> Default for Lane<L> {
+impl<W: Work> Default for Lane<W> {
     fn default() -> Self {
         Lane { next: 0, end: None, waiting: BTreeMap::new(), shard: None }
     }
 }
 
-/// Gives out chunks in order, few at a time.
-struct Gate {
-    chunks: u64,
-    /// The most chunks between the oldest one in work and the newest.
-    ahead: u64,
-    state: Mutex<State>,
-    moved: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    next: u64,
-    oldest: u64,
-    done: BTreeSet<u64>,
-    error: Option<(u64, Error)>,
-}
-
-impl Gate {
-    fn new(chunks: u64, ahead: u64) -> Self {
-        Gate { chunks, ahead, state: Mutex::default(), moved: Condvar::new() }
-    }
-
-    /// The next chunk, as soon as there is room; `None` at the end and after an error.
-    fn enter(&self) -> Option<u64> {
-        let full = |s: &mut State| s.error.is_none() && s.next < self.chunks && s.next - s.oldest >= self.ahead;
-        let mut state = self.moved.wait_while(lock(&self.state), full).unwrap_or_else(PoisonError::into_inner);
-        if state.error.is_some() || state.next >= self.chunks {
-            return None;
+impl<W: Work> Lane<W> {
+    /// Appends the chunks that are next in order, and closes the shard behind the last one.
+    fn advance(&mut self, work: &W, number: usize) -> Result<(), Error> {
+        while let Some(chunk) = self.waiting.remove(&self.next) {
+            let shard = match &mut self.shard {
+                Some(shard) => shard,
+                none => none.insert(work.open(number)?),
+            };
+            work.append(shard, chunk)?;
+            self.next += 1;
         }
-        state.next += 1;
-        Some(state.next - 1)
-    }
-
-    fn leave(&self, chunk: u64, result: Result<(), Error>) {
-        let mut state = lock(&self.state);
-        match result {
-            Ok(()) => {
-                state.done.insert(chunk);
-                while {
-                    let oldest = state.oldest;
-                    state.done.remove(&oldest)
-                } {
-                    state.oldest += 1;
-                }
-            }
-            Err(error) => {
-                if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
-                    state.error = Some((chunk, error));
-                }
-            }
+        match self.shard.take_if(|_| self.end == Some(self.next)) {
+            Some(whole) => work.close(number, whole),
+            None => Ok(()),
         }
-        self.moved.notify_all();
-    }
-
-    fn finish(self) -> Result<(), Error> {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        state.error.map_or(Ok(()), |(_, error)| Err(error))
     }
 }
 
@@ -207,9 +172,9 @@ mod tests {
         panics: Option<u64>,
     }
 
-    impl Line for Notes {
+    impl Work for Notes {
         type Worker = ();
-        type Part = Vec<u64>;
+        type Chunk = Vec<u64>;
         type Shard = Vec<u64>;
 
         fn worker(&self) -> Result<(), Error> {
@@ -236,9 +201,9 @@ mod tests {
             Ok(Vec::new())
         }
 
-        fn append(&self, shard: &mut Vec<u64>, part: Vec<u64>) -> Result<(), Error> {
+        fn append(&self, shard: &mut Vec<u64>, chunk: Vec<u64>) -> Result<(), Error> {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            shard.extend(part);
+            shard.extend(chunk);
             Ok(())
         }
 

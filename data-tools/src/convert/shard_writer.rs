@@ -1,4 +1,4 @@
-//! Writes one shard and its index: framed records in, two durable files and their entry for `dataset.json` out.
+//! Writes framed records as a shard and its index: two durable files, and their entry for `dataset.json`.
 
 use crate::error::Error;
 use loaders::ShardManifest;
@@ -7,10 +7,10 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// The ending of a shard that is not finished.
-pub(crate) const UNFINISHED: &str = ".part";
+pub(super) const UNFINISHED: &str = ".part";
 
-/// A shard being written; it has its name only when it is whole.
-pub(crate) struct ShardWriter {
+/// A shard being written; it gets its name only when it is complete.
+pub(super) struct ShardWriter {
     path: PathBuf,
     part: PathBuf,
     /// Estimated bytes of the whole data set, for the message of a full disk.
@@ -22,7 +22,7 @@ pub(crate) struct ShardWriter {
 
 impl ShardWriter {
     /// Begins the shard `path`, which must not exist.
-    pub(crate) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
+    pub(super) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
         let mut part = path.as_os_str().to_owned();
         part.push(UNFINISHED);
         let part = PathBuf::from(part);
@@ -39,7 +39,7 @@ impl ShardWriter {
     }
 
     /// Appends records with their framing, of these sizes.
-    pub(crate) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
+    pub(super) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
         self.file.write_all(records).map_err(|e| Error::write(&self.part, self.needed, e))?;
         for &size in sizes {
             self.entries.push((self.bytes, size));
@@ -48,8 +48,8 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Makes the shard and its index durable under their names.
-    pub(crate) fn finish(self) -> Result<ShardManifest, Error> {
+    /// Makes the shard and its index durable under their final names.
+    pub(super) fn finish(self) -> Result<ShardManifest, Error> {
         let (part, needed) = (self.part, self.needed);
         let failed = |e| Error::write(&part, needed, e);
         let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
@@ -66,7 +66,7 @@ impl ShardWriter {
 }
 
 /// An error of `loaders` while writing, with the bytes needed where the disk is full.
-pub(crate) fn explain_full(error: loaders::Error, needed: u64) -> Error {
+pub(super) fn explain_full(error: loaders::Error, needed: u64) -> Error {
     match error {
         loaders::Error::Io { action, path, source } => match Error::write(&path, needed, source) {
             Error::Io { path, source, .. } => Error::Io { action, path, source },
@@ -76,7 +76,7 @@ pub(crate) fn explain_full(error: loaders::Error, needed: u64) -> Error {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,15 +1,17 @@
-//! The folder that an output grows in, beside its final place: renamed when whole, removed when
-//! anything fails, unless what is finished there is worth keeping.
+//! The folder that an output grows in, beside its final place: renamed when it is complete; removed when anything fails,
+//! unless its finished shards are kept.
 
+use crate::dir;
 use crate::error::Error;
-use std::fs::{self, File};
+use crate::text;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may go on there, that becomes OUT on
-/// [`Staging::publish`] and vanishes if dropped before, unless [`Staging::keep`] says otherwise.
+/// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may continue there. It becomes OUT on
+/// [`Staging::publish`] and is removed if dropped before, unless it is kept by [`Staging::keep`].
 #[derive(Debug)]
-pub(crate) struct Staging {
+pub(super) struct Staging {
     out: PathBuf,
     temp: PathBuf,
     /// Parents of OUT that were made for it, outermost first.
@@ -19,8 +21,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Refuses an output that is taken.
-    pub(crate) fn check(out: &Path) -> Result<(), Error> {
+    /// Refuses an output that exists and is no empty folder.
+    pub(super) fn check(out: &Path) -> Result<(), Error> {
         resolve(out).map(drop)
     }
 
@@ -28,7 +30,7 @@ impl Staging {
     ///
     /// # Errors
     /// As [`Staging::new`].
-    pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
+    pub(super) fn resumable(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
         let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
         staging.make_parents()?;
@@ -38,7 +40,7 @@ impl Staging {
         match fs::create_dir(&temp) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
             made => {
-                // What was there already is not ours to remove until its journal has been read.
+                // A folder that was there already is kept until its journal has been read.
                 staging.keep = made.is_err();
                 staging.temp = temp;
                 Ok(staging)
@@ -46,8 +48,8 @@ impl Staging {
         }
     }
 
-    /// Whether the temporary folder stays if it is not published.
-    pub(crate) fn keep(&mut self, keep: bool) {
+    /// Sets whether the temporary folder stays if it is not published.
+    pub(super) fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
 
@@ -55,7 +57,7 @@ impl Staging {
     ///
     /// # Errors
     /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
-    pub(crate) fn new(out: &Path) -> Result<Self, Error> {
+    pub(super) fn new(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
         let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
         staging.make_parents()?;
@@ -64,16 +66,16 @@ impl Staging {
     }
 
     /// The folder to write into.
-    pub(crate) fn dir(&self) -> &Path {
+    pub(super) fn dir(&self) -> &Path {
         &self.temp
     }
 
-    /// Makes the content durable and moves it to its final name.
+    /// Makes the content durable and renames the folder to OUT.
     ///
     /// # Errors
     /// When another process has put something at OUT meanwhile, or the file system refuses.
-    pub(crate) fn publish(mut self) -> Result<(), Error> {
-        sync_dir(&self.temp)?;
+    pub(super) fn publish(mut self) -> Result<(), Error> {
+        dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                 taken(&self.out, "it appeared while the data set was being made")
@@ -82,7 +84,7 @@ impl Staging {
         })?;
         self.published = true;
         match self.out.parent() {
-            Some(parent) => sync_dir(parent),
+            Some(parent) => dir::sync(parent),
             None => Ok(()),
         }
     }
@@ -105,8 +107,7 @@ impl Staging {
         Ok(())
     }
 
-    /// A folder left by a killed process may have this process's number: then a further number is
-    /// added.
+    /// A killed process may have left a folder with the number of this process: then a further number is appended.
     fn make_temp(&mut self) -> Result<(), Error> {
         let name = self.out.file_name().unwrap_or_default().to_os_string();
         for attempt in 0u32.. {
@@ -134,8 +135,7 @@ impl Drop for Staging {
         if self.published || self.keep {
             return;
         }
-        // Nothing better can be done about a failed clean-up than what the first error already
-        // says.
+        // A clean-up that fails is not reported: the first error says more.
         if !self.temp.as_os_str().is_empty() {
             let _ = fs::remove_dir_all(&self.temp);
         }
@@ -145,7 +145,7 @@ impl Drop for Staging {
     }
 }
 
-/// OUT with links followed, so that a link to an empty folder works; refuses what is taken.
+/// OUT with links followed, so that a link to an empty folder works; anything else that exists is refused.
 fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let meta = match fs::metadata(out) {
         Ok(meta) => meta,
@@ -166,17 +166,12 @@ fn resolve(out: &Path) -> Result<PathBuf, Error> {
     let entries = fs::read_dir(out).map_err(|e| Error::io("read the output", out, e))?;
     match entries.count() {
         0 => fs::canonicalize(out).map_err(|e| Error::io("use the output", out, e)),
-        n => Err(taken(out, &format!("it exists and holds {}", crate::text::plural(n as u64, "file")))),
+        n => Err(taken(out, &format!("it exists and holds {}", text::plural(n as u64, "file")))),
     }
 }
 
 fn taken(path: &Path, what: &str) -> Error {
     Error::OutTaken { path: path.to_path_buf(), what: what.to_string() }
-}
-
-fn sync_dir(dir: &Path) -> Result<(), Error> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync the folder", dir, e))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! What a conversion learns of the samples that it writes: pixel sums, sizes, and what it had to leave out.
+//! Facts that a conversion gathers about the samples that it writes: pixel sums, sizes, and the samples left out.
 
 use crate::error::Error;
-use crate::image::moments::{self, Moments};
+use crate::image::moments::Moments;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Facts about some samples; adding two of them is exact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Tally {
+pub(super) struct Tally {
     /// Sums over the pixels of the images that were measured.
     pub moments: Moments,
     /// Images measured.
@@ -20,7 +20,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Notes the size of an image.
-    pub(crate) fn see(&mut self, height: u32, width: u32) {
+    pub(super) fn see(&mut self, height: u32, width: u32) {
         self.widen([[height, width]; 2]);
     }
 
@@ -30,8 +30,8 @@ impl Tally {
     }
 
     /// Adds the facts about further samples of the shard `shard`.
-    pub(crate) fn merge(&mut self, other: Tally, shard: &Path) -> Result<(), Error> {
-        moments::merge(&mut self.moments, &other.moments, shard)?;
+    pub(super) fn merge(&mut self, other: Tally, shard: &Path) -> Result<(), Error> {
+        self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
         if let Some(sizes) = other.sizes {
             self.widen(sizes);
@@ -41,7 +41,7 @@ impl Tally {
     }
 
     /// Height and width, if all images have the same.
-    pub(crate) fn one_size(&self) -> Option<[u32; 2]> {
+    pub(super) fn one_size(&self) -> Option<[u32; 2]> {
         self.sizes.filter(|[least, greatest]| least == greatest).map(|[least, _]| least)
     }
 }

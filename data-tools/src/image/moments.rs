@@ -1,15 +1,14 @@
-//! Per-channel mean and standard deviation of pixels by exact integer sums: no order, no rounding,
-//! until the very end.
+//! Mean and standard deviation of pixels per channel, by exact integer sums: the only rounding is at the end.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Sums of bytes and of their squares for each channel. Adding two of them is exact, so any split
-/// of the work gives the same.
+/// Sums of bytes and of their squares for each channel. Adding two of them is exact, so the result does not depend on how
+/// the work was split.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Moments {
-    /// Pixels seen, per channel.
+    /// Number of pixels.
     pixels: u64,
     sum: Vec<u64>,
     squares: Vec<u64>,
@@ -35,7 +34,7 @@ impl Moments {
 
     /// `L` is a multiple of `C`: sums of every L-th byte, side by side.
     fn add_planes<const C: usize, const L: usize>(&mut self, image: &[u8]) {
-        // u16 holds the sum of 2^8 bytes, u32 the sum of 2^16 squares: narrow numbers fill wide vectors
+        // A u16 holds the sum of 2^8 bytes, a u32 the sum of 2^16 squares; small integers vectorise best.
         for block in image.chunks(L << 8) {
             let (mut sum, mut squares) = ([0u16; L], [0u32; L]);
             let (rows, rest) = block.as_chunks::<L>();
@@ -57,7 +56,7 @@ impl Moments {
         }
     }
 
-    /// Adds what another thread has summed.
+    /// Adds the sums of other images.
     pub(crate) fn merge(&mut self, other: &Moments) -> Result<(), String> {
         if other.pixels == 0 {
             return Ok(());
@@ -73,12 +72,17 @@ impl Moments {
         Ok(())
     }
 
-    /// Channels seen; 0 before the first image.
+    /// Adds the sums over the shard `shard`; the error names it.
+    pub(crate) fn merge_shard(&mut self, part: &Moments, shard: &Path) -> Result<(), Error> {
+        self.merge(part).map_err(|what| Error::input(shard, format!("images of {what}")))
+    }
+
+    /// Number of channels; 0 before the first image.
     pub(crate) fn channels(&self) -> usize {
         self.sum.len()
     }
 
-    /// The same of grey images taken as `channels` equal channels.
+    /// The sums of grey images repeated to `channels` equal channels.
     pub(crate) fn repeated(&self, channels: usize) -> Self {
         let grey = |sums: &[u64]| sums.first().map_or(Vec::new(), |&sum| vec![sum; channels]);
         Moments { pixels: self.pixels, sum: grey(&self.sum), squares: grey(&self.squares) }
@@ -101,8 +105,7 @@ impl Moments {
         Ok(())
     }
 
-    /// Mean and population standard deviation of pixel/255 per channel; empty where no pixel was
-    /// seen.
+    /// Mean and population standard deviation of pixel/255 per channel; empty without pixels.
     pub(crate) fn finish(&self) -> (Vec<f64>, Vec<f64>) {
         let n = u128::from(self.pixels);
         let mean = |sum: u64| sum as f64 / (self.pixels as f64 * 255.0);
@@ -114,11 +117,6 @@ impl Moments {
         let both = self.sum.iter().zip(&self.squares);
         (self.sum.iter().map(|&s| mean(s)).collect(), both.map(|(&s, &q)| std(s, q)).collect())
     }
-}
-
-/// Adds `part`, the sums over the shard `shard`, to `total`.
-pub(crate) fn merge(total: &mut Moments, part: &Moments, shard: &Path) -> Result<(), Error> {
-    total.merge(part).map_err(|what| Error::input(shard, format!("images of {what}")))
 }
 
 #[cfg(test)]

@@ -1,24 +1,25 @@
 //! A JPEG made smaller in its own colour space: luma and chroma as the file stores them, resized plane by plane, ready to
-//! be encoded. What is decoded and how is `recode`'s matter.
+//! be encoded.
 //!
 //! Resizing is linear, so RGB would give the same but for its rounding and clipping, at the cost of two conversions and of
-//! twice the samples. Chroma samples lie in the middle of the pixels that they stand for (JFIF), and go from the file's
+//! twice the samples. Chroma samples are centred on the pixels that they cover (JFIF), and go from the file's
 //! resolution to the new one in one step.
 
+use super::rgb::Size;
 use loaders::{Plane, PlaneResizer};
 use turbojpeg::{Colorspace, DecompressHeader, Subsamp, YuvImage};
 
-/// Chroma of the files that are made.
-pub(crate) const SUBSAMPLING: Subsamp = Subsamp::Sub2x2;
+/// Chroma of the files that are written: half the height and half the width of luma.
+pub(super) const SUBSAMPLING: Subsamp = Subsamp::Sub2x2;
 
-/// Whether a file's planes can be had: luma and two of chroma, by the DCT.
-pub(crate) fn suits(header: &DecompressHeader) -> bool {
+/// Whether a file can be decoded to planes: luma and two of chroma, by the DCT.
+pub(super) fn suits(header: &DecompressHeader) -> bool {
     let known = !matches!(header.subsamp, Subsamp::Gray | Subsamp::Unknown);
     known && header.colorspace == Colorspace::YCbCr && !header.is_lossless
 }
 
-/// The planes of an image before and after; buffers keep their memory from image to image.
-pub(crate) struct Planes {
+/// The planes of an image before and after resizing; buffers keep their memory from image to image.
+pub(super) struct Planes {
     full: YuvImage<Vec<u8>>,
     small: YuvImage<Vec<u8>>,
     luma: PlaneResizer,
@@ -26,25 +27,25 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let empty = |subsamp| YuvImage { pixels: Vec::new(), width: 0, align: 1, height: 0, subsamp };
         let resizer = PlaneResizer::default;
         Planes { full: empty(SUBSAMPLING), small: empty(SUBSAMPLING), luma: resizer(), chroma: resizer() }
     }
 
-    /// Where a decoder is to put an image of this size.
-    pub(crate) fn full(&mut self, height: usize, width: usize, subsamp: Subsamp) -> YuvImage<&mut [u8]> {
-        shape(&mut self.full, height, width, subsamp);
+    /// Room for a decoder to write an image of this size into.
+    pub fn full(&mut self, size: Size, subsamp: Subsamp) -> YuvImage<&mut [u8]> {
+        set_shape(&mut self.full, size, subsamp);
         self.full.as_deref_mut()
     }
 
-    /// The image that was decoded, resized.
-    pub(crate) fn resize(&mut self, height: usize, width: usize) -> YuvImage<&[u8]> {
-        shape(&mut self.small, height, width, SUBSAMPLING);
+    /// The decoded image, resized.
+    pub fn resize(&mut self, size: Size) -> YuvImage<&[u8]> {
+        set_shape(&mut self.small, size, SUBSAMPLING);
         let (full, small) = (&self.full, &mut self.small);
-        // pixels of `full` for each of `small`
-        let shrink = (full.height as f64 / height as f64, full.width as f64 / width as f64);
-        let (from, to) = (shapes(full), shapes(small));
+        // Pixels of `full` for each of `small`.
+        let shrink = (full.height as f64 / size.height as f64, full.width as f64 / size.width as f64);
+        let (from, to) = (plane_shapes(full), plane_shapes(small));
         let (mut source, mut target) = (full.pixels.as_slice(), small.pixels.as_mut_slice());
         for (i, (from, to)) in from.into_iter().zip(to).enumerate() {
             let (bytes, rest) = source.split_at(from.height * from.width);
@@ -59,24 +60,24 @@ impl Planes {
     }
 }
 
-/// One plane: its size, and the rows and columns of pixels that a sample stands for.
-struct Shape {
+/// One plane: its size, and the rows and columns of pixels that a sample covers.
+struct PlaneShape {
     height: usize,
     width: usize,
     pixels: (f64, f64),
 }
 
-/// Luma and chroma, in the order in which they lie in memory. Luma is as large as all chroma samples' pixels.
-fn shapes<T>(image: &YuvImage<T>) -> [Shape; 3] {
+/// Luma and chroma, in the order of memory. A luma sample covers one pixel.
+fn plane_shapes<T>(image: &YuvImage<T>) -> [PlaneShape; 3] {
     let ((width, height), (chroma_width, chroma_height)) = (image.y_size(), image.uv_size());
     let pixels = (image.subsamp.height() as f64, image.subsamp.width() as f64);
-    let chroma = || Shape { height: chroma_height, width: chroma_width, pixels };
-    [Shape { height, width, pixels: (1.0, 1.0) }, chroma(), chroma()]
+    let chroma = || PlaneShape { height: chroma_height, width: chroma_width, pixels };
+    [PlaneShape { height, width, pixels: (1.0, 1.0) }, chroma(), chroma()]
 }
 
-fn shape(image: &mut YuvImage<Vec<u8>>, height: usize, width: usize, subsamp: Subsamp) {
-    (image.height, image.width, image.subsamp) = (height, width, subsamp);
-    let needed = shapes(image).iter().map(|plane| plane.height * plane.width).sum();
+fn set_shape(image: &mut YuvImage<Vec<u8>>, size: Size, subsamp: Subsamp) {
+    (image.height, image.width, image.subsamp) = (size.height, size.width, subsamp);
+    let needed = plane_shapes(image).iter().map(|plane| plane.height * plane.width).sum();
     if image.pixels.len() < needed {
         image.pixels.resize(needed, 0);
     }

@@ -1,4 +1,4 @@
-//! How large images are: counts of their heights, widths and shapes, small whatever the number of images.
+//! How large images are: counts of their heights, widths and aspect ratios, in memory that does not grow with the images.
 
 use crate::text;
 use loaders::ImageSpec;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Ends of the classes of width / height.
+/// Bounds of the bins of width / height.
 const ASPECTS: [f64; 8] = [0.5, 0.67, 0.8, 0.95, 1.05, 1.25, 1.5, 2.0];
 
 /// Counts of sizes.
@@ -14,7 +14,7 @@ const ASPECTS: [f64; 8] = [0.5, 0.67, 0.8, 0.95, 1.05, 1.25, 1.5, 2.0];
 pub struct Sizes {
     heights: BTreeMap<u32, u64>,
     widths: BTreeMap<u32, u64>,
-    /// Images by width / height: below the first end, from each end on.
+    /// Images by width / height: below the first bound, then from each bound on.
     aspects: [u64; ASPECTS.len() + 1],
 }
 
@@ -48,17 +48,17 @@ impl Sizes {
         }
     }
 
-    /// Of the heights; `None` if there are no images.
+    /// The spread of the heights; `None` without images.
     pub fn height(&self) -> Option<Spread> {
         spread(&self.heights)
     }
 
-    /// Of the widths; `None` if there are no images.
+    /// The spread of the widths; `None` without images.
     pub fn width(&self) -> Option<Spread> {
         spread(&self.widths)
     }
 
-    /// Images by width / height: from, to (below it), number. The first begins at 0, the last has no end.
+    /// Images by width / height: from, to (exclusive), number. The first bin begins at 0, the last has no end.
     pub fn aspects(&self) -> Vec<(f64, Option<f64>, u64)> {
         let from = std::iter::once(0.0).chain(ASPECTS);
         let to = ASPECTS.into_iter().map(Some).chain([None]);
@@ -88,7 +88,7 @@ fn spread(counts: &BTreeMap<u32, u64>) -> Option<Spread> {
     Some(Spread { min, median: *median?.0, max })
 }
 
-/// One line if all are equal, else the spreads and a bar for each class of shapes that occurs.
+/// One line if all are equal, else the spreads and a bar for each bin that is not empty.
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(height), Some(width)) = (self.height(), self.width()) else {

@@ -1,18 +1,18 @@
-//! A summary of a data set: what `dataset.json` says, and the first image of each split.
+//! A summary of a data set: `dataset.json`, and the first image of each split.
 
+use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::pixels;
-use crate::inspect::walk::Walk;
 use crate::text;
 use loaders::{Format, ImageSpec, Manifest, example};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Class names that are shown to people; the rest is counted.
+/// Class names that are shown to people; further ones are counted.
 const NAMES_SHOWN: usize = 12;
 
-/// A data set in short.
+/// A summary of a data set.
 #[derive(Debug, Clone)]
 pub struct Info {
     /// Its folder.
@@ -23,7 +23,7 @@ pub struct Info {
     pub splits: Vec<SplitInfo>,
 }
 
-/// One split in short.
+/// A summary of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitInfo {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct SplitInfo {
     pub bytes: u64,
     /// The first image, if there is one.
     pub first: Option<FirstImage>,
-    /// Least height and width, greatest height and width, where `dataset.json` says so.
+    /// Least height and width, greatest height and width, if `dataset.json` has them.
     pub sizes: Option<[[u32; 2]; 2]>,
 }
 
@@ -79,7 +79,7 @@ fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
     let Some(found) = walk.step()? else {
         return Ok(None);
     };
-    let (record, offset) = (found.number, found.offset);
+    let Position { record, offset } = found.at;
     let failed = |what: String| Error::Record { shard: shard.to_path_buf(), record, offset, what };
     let payload = found.payload.map_err(|e| failed(e.to_string()))?;
     let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
@@ -88,30 +88,10 @@ fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
 }
 
 impl Info {
-    /// The same for scripts.
+    /// The summary for scripts.
     pub fn to_json(&self) -> serde_json::Value {
-        let splits: serde_json::Map<String, serde_json::Value> = self
-            .splits
-            .iter()
-            .map(|s| {
-                let first = s.first.as_ref().map(|i| {
-                    json!({
-                        "format": i.format.name(),
-                        "height": i.spec.height,
-                        "width": i.spec.width,
-                        "channels": i.spec.channels,
-                    })
-                });
-                let split = json!({
-                    "count": s.count,
-                    "shards": s.shards,
-                    "bytes": s.bytes,
-                    "first": first,
-                    "sizes": s.sizes,
-                });
-                (s.name.clone(), split)
-            })
-            .collect();
+        let splits: serde_json::Map<String, serde_json::Value> =
+            self.splits.iter().map(|s| (s.name.clone(), s.to_json())).collect();
         json!({
             "dir": self.dir.display().to_string(),
             "classes": self.manifest.classes,
@@ -121,40 +101,9 @@ impl Info {
             "splits": splits,
         })
     }
-}
 
-impl fmt::Display for Info {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.splits.iter().map(|s| s.count).sum();
-        let bytes = self.splits.iter().map(|s| s.bytes).sum();
+    fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = &self.manifest.classes;
-        writeln!(
-            f,
-            "{}: {}, {}, {}",
-            self.dir.display(),
-            text::plural(count, "image"),
-            if classes.len() == 1 { "1 class".to_string() } else { format!("{} classes", classes.len()) },
-            text::bytes(bytes)
-        )?;
-        let width = self.splits.iter().map(|s| s.name.len()).max().unwrap_or(0);
-        for s in &self.splits {
-            write!(
-                f,
-                "  {:width$}  {} in {}, {}",
-                s.name,
-                text::plural(s.count, "image"),
-                text::plural(s.shards, "shard"),
-                text::bytes(s.bytes)
-            )?;
-            if let Some(first) = &s.first {
-                write!(f, "; the first is {} {}", first.format, first.spec)?;
-            }
-            match s.sizes {
-                Some([least, greatest]) if least == greatest => writeln!(f, ", all have its size")?,
-                Some([[h0, w0], [h1, w1]]) => writeln!(f, "; heights {h0} to {h1}, widths {w0} to {w1}")?,
-                None => writeln!(f)?,
-            }
-        }
         let shown: Vec<&str> = classes.iter().take(NAMES_SHOWN).map(String::as_str).collect();
         write!(f, "  classes: {}", shown.join(", "))?;
         if classes.len() > NAMES_SHOWN {
@@ -163,15 +112,64 @@ impl fmt::Display for Info {
         if self.manifest.label_offset != 0 {
             write!(f, "\n  labels start at {}", self.manifest.label_offset)?;
         }
-        match self.manifest.mean.is_empty() {
-            true => write!(f, "\n  mean and std not measured: `trireme data stats --write`"),
-            false => write!(
-                f,
-                "\n  mean {}  std {}  (of pixel/255{})",
-                text::decimals(&self.manifest.mean),
-                text::decimals(&self.manifest.std),
-                if self.manifest.splits.contains_key("train") { ", train" } else { "" }
-            ),
+        Ok(())
+    }
+
+    fn write_measures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Manifest { mean, std, splits, .. } = &self.manifest;
+        if mean.is_empty() {
+            return write!(f, "\n  mean and std not measured: `trireme data stats --write`");
         }
+        let split = if splits.contains_key("train") { ", train" } else { "" };
+        write!(f, "\n  mean {}  std {}  (of pixel/255{split})", text::decimals(mean), text::decimals(std))
+    }
+}
+
+impl SplitInfo {
+    fn to_json(&self) -> serde_json::Value {
+        let first = self.first.as_ref().map(|i| {
+            json!({
+                "format": i.format.name(),
+                "height": i.spec.height,
+                "width": i.spec.width,
+                "channels": i.spec.channels,
+            })
+        });
+        json!({
+            "count": self.count,
+            "shards": self.shards,
+            "bytes": self.bytes,
+            "first": first,
+            "sizes": self.sizes,
+        })
+    }
+
+    /// A line whose name takes `width` columns.
+    fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let (images, shards) = (text::plural(self.count, "image"), text::plural(self.shards, "shard"));
+        write!(f, "  {:width$}  {images} in {shards}, {}", self.name, text::bytes(self.bytes))?;
+        if let Some(first) = &self.first {
+            write!(f, "; the first is {} {}", first.format, first.spec)?;
+        }
+        match self.sizes {
+            Some([least, greatest]) if least == greatest => writeln!(f, ", all have its size"),
+            Some([[h0, w0], [h1, w1]]) => writeln!(f, "; heights {h0} to {h1}, widths {w0} to {w1}"),
+            None => writeln!(f),
+        }
+    }
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let images = text::plural(self.splits.iter().map(|s| s.count).sum(), "image");
+        let bytes = text::bytes(self.splits.iter().map(|s| s.bytes).sum());
+        let classes = text::classes(self.manifest.classes.len());
+        writeln!(f, "{}: {images}, {classes}, {bytes}", self.dir.display())?;
+        let width = self.splits.iter().map(|s| s.name.len()).max().unwrap_or(0);
+        for split in &self.splits {
+            split.write(f, width)?;
+        }
+        self.write_classes(f)?;
+        self.write_measures(f)
     }
 }

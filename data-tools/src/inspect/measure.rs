@@ -1,38 +1,39 @@
-//! One pass over a shard that measures what can be read and notes the rest.
+//! One pass over a shard that measures every readable image and notes the bad records.
 
+use super::bad::Bad;
+use super::labels;
+use super::shard_index::ShardIndex;
+use super::walk::{Found, Position, Walk};
 use crate::error::Error;
 use crate::image::moments::Moments;
 use crate::image::pixels::Pixels;
 use crate::image::sizes::Sizes;
-use crate::inspect::stats::label_fault;
-use crate::inspect::verify::{Bad, parse_index};
-use crate::inspect::walk::{Found, Walk};
 use crate::progress::Counter;
 use crate::text;
-use loaders::shard::index_path;
 use loaders::{ImageSpec, Manifest, ShardManifest, example};
-use std::fs;
 use std::path::Path;
 
-/// Bad records of a shard that are kept by name; the rest is counted, so that memory stays small.
+/// Bad records of a shard that are kept by name; further ones are only counted, so that memory stays small.
 const NAMED: usize = 1000;
 
-/// What was measured.
+/// Measures of some images.
 #[derive(Debug, Default)]
-pub(crate) struct Measured {
+pub(super) struct Measured {
     pub images: u64,
-    /// Of grey images, and of those with more channels.
-    pub grey: Moments,
-    pub colour: Moments,
+    /// Sums over grey images.
+    grey: Moments,
+    /// Sums over images with more channels.
+    colour: Moments,
     /// Images of each class.
     pub counts: Vec<u64>,
     pub sizes: Sizes,
+    /// Records without a usable image.
     pub skipped: u64,
     pub bad: Vec<Bad>,
 }
 
 impl Measured {
-    /// Of no images, with a count for each class.
+    /// Measures of no images, with a count for each class.
     pub fn new(classes: usize) -> Self {
         Self { counts: vec![0; classes], ..Self::default() }
     }
@@ -40,7 +41,8 @@ impl Measured {
     /// Measures `shard` of the data set in `dir`.
     ///
     /// # Errors
-    /// A shard that cannot be opened or read; whatever is wrong with single records is noted.
+    /// A shard that cannot be opened or read, or that holds another number of records than in `dataset.json`; faults of single
+    /// records are noted.
     pub fn shard(
         dir: &Path,
         shard: &ShardManifest,
@@ -51,36 +53,53 @@ impl Measured {
         let mut walk = Walk::open(&path)?;
         let mut measured = Self::new(manifest.classes.len());
         let mut pixels = Pixels::default();
-        let mut found_records = 0;
+        let mut records = 0;
         while let Some(found) = walk.step()? {
-            let (number, offset, lost) = (found.number, found.offset, found.lost);
-            found_records = number + 1;
-            let mut problem = measured.record(&found, manifest, &mut pixels).err();
+            let (at, bad_length) = (found.at, found.bad_length);
+            records = at.record + 1;
+            let mut fault = measured.record(&found, manifest, &mut pixels).err();
             counter.tick();
-            if lost && let Some((next, at)) = next_in_index(&path, offset, walk.len()) {
-                walk.resume(next, at)?;
-                measured.skipped += next.saturating_sub(found_records);
-            } else if lost && shard.count > found_records {
-                let behind = text::plural(shard.count - found_records, "record");
-                problem = problem.map(|what| format!("{what}; so the {behind} behind it could not be found"));
-                measured.skipped += shard.count - found_records;
-                found_records = shard.count;
+            if bad_length {
+                records = measured.resume(&path, &mut walk, at, shard.count, &mut fault)?;
             }
-            if let Some(what) = problem {
-                measured.note(Bad { shard: shard.file.clone(), record: Some(number), offset: Some(offset), what });
+            if let Some(what) = fault {
+                measured.note(Bad::record(&shard.file, at, what));
             }
         }
-        if found_records != shard.count {
-            return Err(Error::input(
-                &path,
-                format!(
-                    "holds {}, dataset.json says {}; check with `trireme data verify`",
-                    text::plural(found_records, "record"),
-                    shard.count
-                ),
-            ));
+        if records == shard.count {
+            return Ok(measured);
         }
-        Ok(measured)
+        let (found, expected) = (text::plural(records, "record"), shard.count);
+        Err(Error::input(
+            &path,
+            format!("holds {found}, dataset.json says {expected}; check with `trireme data verify`"),
+        ))
+    }
+
+    /// Continues behind the record `at`, whose length cannot be trusted, and counts the records that it hides; returns the
+    /// number of records up to there. Without an index it hides all that follow, which is added to `fault`.
+    fn resume(
+        &mut self,
+        path: &Path,
+        walk: &mut Walk,
+        at: Position,
+        count: u64,
+        fault: &mut Option<String>,
+    ) -> Result<u64, Error> {
+        let records = at.record + 1;
+        let next = ShardIndex::read(path).ok().and_then(|index| index.next(at.offset, walk.length()));
+        if let Some(next) = next {
+            walk.resume(next)?;
+            self.skipped += next.record.saturating_sub(records);
+            return Ok(records);
+        }
+        if count <= records {
+            return Ok(records);
+        }
+        let behind = text::plural(count - records, "record");
+        *fault = fault.take().map(|what| format!("{what}; so the {behind} behind it could not be found"));
+        self.skipped += count - records;
+        Ok(count)
     }
 
     fn note(&mut self, bad: Bad) {
@@ -93,14 +112,7 @@ impl Measured {
     fn record(&mut self, found: &Found<'_>, manifest: &Manifest, pixels: &mut Pixels) -> Result<(), String> {
         let payload = found.payload.map_err(|e| e.to_string())?;
         let example = example::parse(payload).map_err(|e| e.to_string())?;
-        let class = example
-            .label
-            .checked_sub(manifest.label_offset)
-            .and_then(|label| usize::try_from(label).ok())
-            .filter(|label| *label < self.counts.len());
-        let Some(class) = class else {
-            return Err(label_fault(example.label, manifest));
-        };
+        let class = labels::class(example.label, manifest)?;
         let (image, spec) = pixels.decode(&example)?;
         self.add(image, spec)?;
         self.counts[class] += 1;
@@ -115,7 +127,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Adds what was measured of another shard; the error says how their images differ.
+    /// Adds the measures of another shard; the error says how their images differ.
     pub fn merge(&mut self, other: Self) -> Result<(), String> {
         self.grey.merge(&other.grey)?;
         self.colour.merge(&other.colour)?;
@@ -143,12 +155,4 @@ impl Measured {
             }
         }
     }
-}
-
-/// Number and offset of the first record behind `offset`, as the index has them.
-fn next_in_index(shard: &Path, offset: u64, len: u64) -> Option<(u64, u64)> {
-    let text = fs::read_to_string(index_path(shard)).ok()?;
-    let entries = parse_index(&text).ok()?;
-    let next = entries.iter().position(|entry| entry.0 > offset && entry.0 < len)?;
-    Some((next as u64, entries[next].0))
 }

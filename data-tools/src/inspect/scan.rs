@@ -1,48 +1,43 @@
-//! One pass over a whole shard that stops at the first fault: record positions, labels, class
-//! names, pixel sums.
+//! One pass over a whole shard that stops at the first fault: record positions, labels, class names, pixel sums.
 
+use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::moments::Moments;
 use crate::image::pixels::Pixels;
-use crate::inspect::walk::Walk;
 use crate::progress::Counter;
-use loaders::example;
+use loaders::{Example, example};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What a shard holds.
 #[derive(Debug, Default)]
-pub(crate) struct Scanned {
+pub(super) struct Scanned {
     /// Offset and size with framing of each record.
     pub entries: Vec<(u64, u64)>,
     /// Bytes of the shard.
     pub bytes: u64,
-    /// Every label as stored.
+    /// Every stored label.
     pub labels: BTreeMap<i64, Seen>,
-    /// Sums over the pixels, if asked for.
+    /// Sums over the pixels, if they were measured.
     pub moments: Moments,
 }
 
-/// What is known of one label.
+/// What the records of one label say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Records with it.
-    pub count: u64,
-    /// Number of the first of them in its shard.
-    pub record: u64,
-    /// Where that starts.
-    pub offset: u64,
+pub(super) struct Seen {
+    /// The first of them.
+    pub first: Position,
     /// The first class name that is not empty, else empty.
     pub text: String,
 }
 
-/// Scans the shard at `path`; decodes images only if `pixels`.
-pub(crate) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<Scanned, Error> {
+/// Scans the shard at `path`; decodes and measures the images if `pixels`.
+pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Result<Scanned, Error> {
     let mut walk = Walk::open(path)?;
-    let mut scanned = Scanned { bytes: walk.len(), ..Scanned::default() };
+    let mut scanned = Scanned { bytes: walk.length(), ..Scanned::default() };
     let mut decoder = Pixels::default();
     while let Some(found) = walk.step()? {
-        let (record, offset) = (found.number, found.offset);
+        let Position { record, offset } = found.at;
         let failed = |what: String| Error::Record { shard: path.to_path_buf(), record, offset, what };
         let payload = found.payload.map_err(|e| failed(e.to_string()))?;
         let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
@@ -50,17 +45,17 @@ pub(crate) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
             decoder.measure(&example, &mut scanned.moments).map_err(failed)?;
         }
         scanned.entries.push((offset, found.size));
-        let seen = scanned.labels.entry(example.label).or_insert_with(|| Seen {
-            count: 0,
-            record,
-            offset,
-            text: String::new(),
-        });
-        seen.count += 1;
-        if seen.text.is_empty() {
-            seen.text.push_str(example.text);
-        }
+        scanned.see(&example, found.at);
         counter.tick();
     }
     Ok(scanned)
+}
+
+impl Scanned {
+    fn see(&mut self, example: &Example<'_>, first: Position) {
+        let seen = self.labels.entry(example.label).or_insert_with(|| Seen { first, text: String::new() });
+        if seen.text.is_empty() {
+            seen.text.push_str(example.text);
+        }
+    }
 }

@@ -3,38 +3,33 @@
 mod font;
 mod picture;
 mod sheet;
+mod viewer;
 
 use crate::error::Error;
 use crate::text;
-use image::{ImageFormat, RgbImage};
-use loaders::transform::Scratch;
-use loaders::{Dataset, Example, Pipeline, Split, decode, replace};
-use picture::Scale;
+use image::ImageFormat;
+use loaders::{Dataset, replace};
 use serde_json::json;
-use sheet::Cell;
 use std::fmt;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
+use viewer::Viewer;
 
-/// Longer side that small pictures are enlarged to, as nearly as a whole number of times allows.
-const WISHED: u32 = 128;
-/// Longer side of the largest picture on a sheet; what networks see is rarely larger.
-const MOST: u32 = 224;
 /// Most pictures on one sheet.
 const MOST_CELLS: u64 = 1024;
 
-/// What a sheet shows.
+/// The content of a sheet.
 #[derive(Debug, Clone)]
 pub struct ShowOptions {
     /// Split; empty for `train`, or the only one.
     pub split: String,
     /// Samples, evenly spread over the split.
     pub count: u64,
-    /// Transforms as a recipe's `[augment]` lists them; none: pictures as stored.
+    /// Transforms as a recipe's `[augment]` lists them; without any, pictures are shown as stored.
     pub transforms: Vec<String>,
     /// Times that each sample is shown, side by side, with the draws of epochs 0, 1, ...
     pub epochs: u32,
-    /// Root of the random draws, as a recipe's.
+    /// Seed of the random draws, as a recipe's.
     pub seed: u64,
 }
 
@@ -62,7 +57,7 @@ pub struct Shown {
 /// Writes a contact sheet of the data set in `dir` to `out`, a PNG file, whole or not at all.
 ///
 /// Sample numbers are training's, so a sample looks here as in epoch e of a recipe with the same seed and transforms.
-/// Normalised values are brought back to 0 to 255; what was outside is cut.
+/// Normalised values are scaled back to 0 to 255 and clipped.
 ///
 /// # Errors
 /// No such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels; nothing or
@@ -75,28 +70,32 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
     };
     let split = dataset.split(&name)?;
     let count = options.count.min(split.len());
-    let cells = count.saturating_mul(u64::from(options.epochs));
-    if !(1..=MOST_CELLS).contains(&cells) {
-        return Err(Error::Usage(format!(
-            "{}, split `{name}`: {} to show; a sheet takes 1 to {MOST_CELLS}, change --count or --epochs",
-            dir.display(),
-            text::plural(cells, "picture")
-        )));
-    }
+    check_cells(dir, &name, count.saturating_mul(u64::from(options.epochs)))?;
     let samples: Vec<u64> =
         (0..count).map(|k| (u128::from(k) * u128::from(split.len()) / u128::from(count)) as u64).collect();
-    let mut viewer = Viewer::new(&dataset, &split, options)?;
-    let mut all = Vec::new();
+    let mut viewer = Viewer::new(&dataset, &split, &options.transforms, options.seed)?;
+    let mut cells = Vec::new();
     for &id in &samples {
         for epoch in 0..options.epochs {
-            all.push(viewer.cell(id, epoch)?);
+            cells.push(viewer.cell(id, epoch)?);
         }
     }
-    let sheet = sheet::lay_out(&all, columns(count as usize, options.epochs as usize));
+    let sheet = sheet::lay_out(&cells, columns(count as usize, options.epochs as usize));
     let mut png = Cursor::new(Vec::new());
     sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::input(out, format!("cannot be made a PNG: {e}")))?;
     replace::replace(out, png.get_ref())?;
     Ok(Shown { path: out.to_path_buf(), size: sheet.dimensions(), split: name, samples, transforms: viewer.ops() })
+}
+
+fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
+    if (1..=MOST_CELLS).contains(&cells) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{}, split `{split}`: {} to show; a sheet takes 1 to {MOST_CELLS}, change --count or --epochs",
+        dir.display(),
+        text::plural(cells, "picture")
+    )))
 }
 
 fn default_split(dataset: &Dataset) -> String {
@@ -105,7 +104,7 @@ fn default_split(dataset: &Dataset) -> String {
     only.cloned().unwrap_or_else(|| "train".into())
 }
 
-/// Cells of a row: the repeats of a sample stay together, and the sheet is somewhat wider than high.
+/// Cells of a row: the repeats of a sample stay in one row, and the sheet is somewhat wider than high.
 fn columns(samples: usize, epochs: usize) -> usize {
     if epochs >= 8 {
         return epochs;
@@ -114,71 +113,8 @@ fn columns(samples: usize, epochs: usize) -> usize {
     (wished / epochs).clamp(1, samples) * epochs
 }
 
-/// Makes cells of records.
-struct Viewer<'a> {
-    split: &'a Split,
-    /// None where pictures are shown as stored.
-    pipeline: Option<(Pipeline, Scale)>,
-    scratch: Scratch,
-    values: Vec<f32>,
-    pixels: Vec<u8>,
-}
-
-impl<'a> Viewer<'a> {
-    fn new(dataset: &Dataset, split: &'a Split, options: &ShowOptions) -> Result<Self, Error> {
-        let mut viewer =
-            Self { split, pipeline: None, scratch: Scratch::default(), values: Vec::new(), pixels: Vec::new() };
-        if !options.transforms.is_empty() {
-            let pipeline = Pipeline::new(&options.transforms, split.images()?, &dataset.manifest, options.seed)?;
-            viewer.values.resize(pipeline.output().values(), 0.0);
-            let scale = Scale::of(&pipeline.ops());
-            viewer.pipeline = Some((pipeline, scale));
-        }
-        Ok(viewer)
-    }
-
-    fn ops(&self) -> Vec<String> {
-        self.pipeline.as_ref().map(|(pipeline, _)| pipeline.ops()).unwrap_or_default()
-    }
-
-    fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
-        let (example, label) = self.split.record(id)?;
-        let picture = self.picture(&example, id, epoch)?;
-        let words = match epoch {
-            0 => self.split.class_names()[label as usize].clone(),
-            _ => format!("epoch {epoch}"),
-        };
-        Ok(Cell { picture: picture::fit(picture, WISHED, MOST), words })
-    }
-
-    fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {
-        let failed = |fault| Error::Loaders(self.split.fault(id, fault));
-        let spec = match &self.pipeline {
-            Some((pipeline, _)) => pipeline.output(),
-            None => decode::spec(example).map_err(failed)?,
-        };
-        let refused = |what: String| {
-            let (place, record) = self.split.locate(id)?;
-            let shard = self.split.dir().join(&self.split.shards()[place].file);
-            Err(Error::input(&shard, format!("record {record}: {what}")))
-        };
-        if spec.channels != 1 && spec.channels != 3 {
-            return refused(format!("an image of {spec}; only 1 or 3 channels can be shown"));
-        }
-        if let Some((pipeline, scale)) = &self.pipeline {
-            pipeline.run(example, id, epoch, &mut self.scratch, &mut self.values).map_err(failed)?;
-            return Ok(picture::of_floats(&self.values, spec, scale));
-        }
-        let bytes = decode::decode(example, spec, &mut self.pixels).map_err(failed)?;
-        match picture::of_bytes(bytes, spec) {
-            Some(picture) => Ok(picture),
-            None => refused(format!("{} bytes do not make an image of {spec}", bytes.len())),
-        }
-    }
-}
-
 impl Shown {
-    /// The same for scripts.
+    /// The result for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "path": self.path.display().to_string(),

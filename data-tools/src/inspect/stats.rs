@@ -1,9 +1,9 @@
-//! Measures one split: mean and deviation of its pixels, sizes and shapes, images of each class.
+//! Measures one split: mean and deviation of its pixels, sizes and aspect ratios, images of each class.
 
+use super::bad::Bad;
+use super::measure::Measured;
 use crate::error::Error;
 use crate::image::sizes::Sizes;
-use crate::inspect::measure::Measured;
-use crate::inspect::verify::Bad;
 use crate::progress::Progress;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
@@ -26,13 +26,13 @@ pub struct Stats {
     pub mean: Vec<f64>,
     /// Population standard deviation of pixel/255 per channel.
     pub std: Vec<f64>,
-    /// Heights, widths, shapes.
+    /// Heights, widths, aspect ratios.
     pub sizes: Sizes,
     /// Name and number of images of each class, in the order of the labels.
     pub classes: Vec<(String, u64)>,
     /// Records left out because they are bad.
     pub skipped: u64,
-    /// What is wrong with them; of each shard the first thousand.
+    /// What is wrong with them: the first thousand of each shard.
     pub bad: Vec<Bad>,
     /// Wall-clock time.
     pub elapsed: Duration,
@@ -41,13 +41,13 @@ pub struct Stats {
 /// Measures the split named `split` of the data set in `dir` on `jobs` threads (0: one for each
 /// core).
 ///
-/// The sums are exact integers, so the result is the same for any number of threads. PNG and JPEG
-/// are decoded whole; memory does not grow with the number of images. A record that is damaged, cannot
-/// be decoded or has no valid label is named and skipped.
+/// The sums are exact integers, so the result is the same for any number of threads. PNG and JPEG are decoded whole; memory
+/// does not grow with the number of images. A record that is damaged, cannot be decoded or has no valid label is named and
+/// skipped.
 ///
 /// # Errors
-/// No such split; a shard that is missing or cannot be read; counts other than in `dataset.json`;
-/// images of different numbers of channels (grey among coloured ones counts as coloured).
+/// No such split; a shard that is missing or cannot be read; counts other than in `dataset.json`; images of different numbers
+/// of channels (grey ones among coloured ones count as coloured).
 pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
@@ -59,8 +59,7 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
     drop(progress);
     let mut total = Measured::new(manifest.classes.len());
     for (shard, part) in found.shards.iter().zip(parts) {
-        let differing = |what| Error::input(&dir.join(&shard.file), format!("images of {what}"));
-        total.merge(part).map_err(differing)?;
+        total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
     }
     let (mean, std) = total.finish();
     Ok(Stats {
@@ -88,21 +87,12 @@ fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a Split
     })
 }
 
-/// The words for a label that is no class.
-pub(crate) fn label_fault(label: i64, manifest: &Manifest) -> String {
-    let first = i128::from(manifest.label_offset);
-    let last = first + manifest.classes.len() as i128 - 1;
-    format!(
-        "label {label} is out of range; expected {first} to {last}: check `classes` and `label_offset` in dataset.json"
-    )
-}
-
 impl Stats {
     /// Puts the mean and deviation into `dataset.json`.
     ///
     /// # Errors
-    /// A split other than `train` where there is `train`, since that is what `dataset.json`
-    /// describes; no image that could be measured; a file that cannot be written.
+    /// A split other than `train` where there is a `train`, which `dataset.json` describes; no image that could be measured; a
+    /// file that cannot be written.
     pub fn write(&self) -> Result<(), Error> {
         if self.count == 0 {
             let what = format!("split `{}` has no image that could be measured", self.split);
@@ -121,7 +111,7 @@ impl Stats {
         Ok(manifest.write(&self.dir)?)
     }
 
-    /// The same for scripts.
+    /// The measures for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let classes: Vec<_> = self.classes.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
         json!({
@@ -139,6 +129,18 @@ impl Stats {
     }
 }
 
+impl Stats {
+    /// A line with a bar for each class.
+    fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.classes.iter().map(|(n, _)| n.chars().count()).max().unwrap_or(0);
+        let most = self.classes.iter().map(|(_, n)| *n).max().unwrap_or(0);
+        for (i, (name, count)) in self.classes.iter().enumerate() {
+            write!(f, "\n  {i:>4} {name:width$} {:>11}  {}", text::count(*count), text::bar(*count, most))?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -152,11 +154,7 @@ impl fmt::Display for Stats {
         writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
         writeln!(f, "  std  {}", text::decimals(&self.std))?;
         write!(f, "{}", self.sizes)?;
-        let width = self.classes.iter().map(|(n, _)| n.chars().count()).max().unwrap_or(0);
-        let most = self.classes.iter().map(|(_, n)| *n).max().unwrap_or(0);
-        for (i, (name, count)) in self.classes.iter().enumerate() {
-            write!(f, "\n  {i:>4} {name:width$} {:>11}  {}", text::count(*count), text::bar(*count, most))?;
-        }
+        self.write_classes(f)?;
         if self.skipped > 0 {
             write!(f, "\n  {} left out:", text::plural(self.skipped, "bad record"))?;
         }

@@ -1,48 +1,52 @@
-//! Walks a shard record by record as a stream, with one reused buffer, and goes on past what is
-//! broken where it can.
+//! Reads a shard record by record as a stream, with one reused buffer, and continues behind damaged records where it can.
 //!
-//! Training reads shards through `loaders`, which trusts the index and stops at the first fault;
-//! this is for the tools that make the index or look for every fault.
+//! Training reads shards through `loaders`, which trusts the index and stops at the first fault; this is for the tools that
+//! make the index or look for every fault.
 
 use crate::error::Error;
 use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Bytes before a payload: its length and the checksum of that.
 const HEADER: usize = 12;
 
-/// A position in a shard.
-pub(crate) struct Walk {
+/// Where a record starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Its number in the shard, from 0.
+    pub record: u64,
+    /// Its byte offset in the shard.
+    pub offset: u64,
+}
+
+/// A shard that is read from record to record.
+pub(super) struct Walk {
     path: PathBuf,
     file: BufReader<File>,
-    len: u64,
-    offset: u64,
-    number: u64,
+    length: u64,
+    next: Position,
     buffer: Vec<u8>,
 }
 
-/// What stands at one position.
-pub(crate) struct Found<'a> {
-    /// Number of the record in its shard, from 0.
-    pub number: u64,
-    /// Where it starts.
-    pub offset: u64,
+/// One record.
+pub(super) struct Found<'a> {
+    pub at: Position,
     /// Its size with the framing.
     pub size: u64,
     /// Its bytes, or what is wrong with them.
     pub payload: Result<&'a [u8], RecordFault>,
-    /// True where the length is not to be trusted: the walk cannot go on unless told where, by
-    /// [`Walk::resume`].
-    pub lost: bool,
+    /// True where the length cannot be trusted: then the walk ends here, unless [`Walk::resume`] is given the start
+    /// of the next record.
+    pub bad_length: bool,
 }
 
 impl Walk {
     /// Opens a shard at its first record.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::Missing {
+            ErrorKind::NotFound => Error::Missing {
                 path: path.to_path_buf(),
                 hint: "the shard is gone; copy or convert it anew".to_string(),
             },
@@ -55,30 +59,45 @@ impl Walk {
         Ok(Walk {
             path: path.to_path_buf(),
             file: BufReader::with_capacity(1 << 20, file),
-            len: meta.len(),
-            offset: 0,
-            number: 0,
+            length: meta.len(),
+            next: Position { record: 0, offset: 0 },
             buffer: Vec::new(),
         })
     }
 
     /// Bytes of the shard.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
+    pub fn length(&self) -> u64 {
+        self.length
     }
 
-    /// The next record; `None` at the end of the shard, and after a lost one.
-    pub(crate) fn step(&mut self) -> Result<Option<Found<'_>>, Error> {
-        let (offset, number) = (self.offset, self.number);
-        let have = self.len.saturating_sub(offset);
+    /// The next record; `None` at the end of the shard, and behind a record whose length cannot be trusted.
+    pub fn step(&mut self) -> Result<Option<Found<'_>>, Error> {
+        let at = self.next;
+        let have = self.length.saturating_sub(at.offset);
         if have == 0 {
             return Ok(None);
         }
-        self.offset = self.len;
-        self.number += 1;
-        let lost = |fault| Ok(Some(Found { number, offset, size: have, payload: Err(fault), lost: true }));
+        self.next = Position { record: at.record + 1, offset: self.length };
+        let size = match self.read_size(have)? {
+            Ok(size) => size,
+            Err(fault) => return Ok(Some(Found { at, size: have, payload: Err(fault), bad_length: true })),
+        };
+        self.next.offset = at.offset + size;
+        let payload = self.read_payload((size - OVERHEAD) as usize)?;
+        Ok(Some(Found { at, size, payload, bad_length: false }))
+    }
+
+    /// Continues at `next`.
+    pub fn resume(&mut self, next: Position) -> Result<(), Error> {
+        self.file.seek(SeekFrom::Start(next.offset)).map_err(|e| Error::io("read", &self.path, e))?;
+        self.next = next;
+        Ok(())
+    }
+
+    /// Size with framing of the next record, of which at most `have` bytes are there.
+    fn read_size(&mut self, have: u64) -> Result<Result<u64, RecordFault>, Error> {
         if have < OVERHEAD {
-            return lost(RecordFault::Truncated { need: OVERHEAD, have });
+            return Ok(Err(RecordFault::Truncated { need: OVERHEAD, have }));
         }
         let mut header = [0u8; HEADER];
         self.read(&mut header)?;
@@ -87,23 +106,10 @@ impl Walk {
         let stored = u32::from_le_bytes([c0, c1, c2, c3]);
         let computed = masked_crc32c(&header[..8]);
         if stored != computed {
-            return lost(RecordFault::LengthChecksum { stored, computed });
+            return Ok(Err(RecordFault::LengthChecksum { stored, computed }));
         }
         let size = length.saturating_add(OVERHEAD);
-        if size > have {
-            return lost(RecordFault::Truncated { need: size, have });
-        }
-        self.offset = offset + size;
-        let payload = self.read_payload(length as usize)?;
-        Ok(Some(Found { number, offset, size, payload, lost: false }))
-    }
-
-    /// Goes on at record `number`, which starts at `offset`.
-    pub(crate) fn resume(&mut self, number: u64, offset: u64) -> Result<(), Error> {
-        self.file.seek(SeekFrom::Start(offset)).map_err(|e| Error::io("read", &self.path, e))?;
-        self.offset = offset;
-        self.number = number;
-        Ok(())
+        Ok(if size > have { Err(RecordFault::Truncated { need: size, have }) } else { Ok(size) })
     }
 
     fn read_payload(&mut self, length: usize) -> Result<Result<&[u8], RecordFault>, Error> {

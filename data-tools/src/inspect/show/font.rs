@@ -3,14 +3,14 @@
 /// Columns of a letter, and from one letter to the next.
 pub(super) const WIDTH: usize = 5;
 pub(super) const ADVANCE: usize = 6;
-/// Rows of a letter, the last two for what hangs below the line.
+/// Rows of a letter, the last two for descenders.
 pub(super) const HEIGHT: usize = ROWS + BELOW;
 const ROWS: usize = 7;
 const BELOW: usize = 2;
-/// Letters whose rows begin as many rows lower.
+/// Letters with descenders: their rows begin two rows lower.
 const HANGING: &str = "gpqy,;";
 
-/// Whether the letter `c` is inked at a row and a column.
+/// Whether the letter `c` has ink at a row and a column.
 pub(super) fn is_inked(c: char, row: usize, column: usize) -> bool {
     let glyph = (c as usize).checked_sub(0x20).and_then(|i| GLYPHS.get(i)).unwrap_or(&BOX);
     let lowered = if HANGING.contains(c) { BELOW } else { 0 };

@@ -1,17 +1,16 @@
-//! Pictures to be shown: bytes of RGB from what a record holds or from what a network would see, brought to a size that
-//! people can look at.
+//! Pictures to be shown: RGB bytes from the image of a record or from the values that a network sees, in a size for people.
 
 use image::imageops::{self, FilterType};
 use image::{GrayImage, Rgb, RgbImage};
 use loaders::ImageSpec;
 
-/// What undoes the last op that leaves the scale 0 to 255: byte = value * factor + offset, per channel.
+/// The inverse of the last op that leaves the scale 0 to 255: byte = value * factor + offset, per channel.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scale(Vec<(f64, f64)>);
 
 impl Scale {
-    /// Read from the ops of a pipeline, as `Pipeline::ops` writes them. After `standardize`, which forgets an image's mean and
-    /// deviation, two deviations about the mean span black to white.
+    /// The scale for the ops of a pipeline, as `Pipeline::ops` writes them. `standardize` does not keep an image's mean and
+    /// deviation: after it black to white is two deviations below to two above the mean.
     pub(super) fn of(ops: &[String]) -> Self {
         let last = ops.iter().rev().find(|op| op.starts_with("normalize(") || *op == "standardize");
         let Some(last) = last else { return Self(vec![(1.0, 0.0)]) };
@@ -57,7 +56,7 @@ pub(super) fn of_bytes(bytes: &[u8], spec: ImageSpec) -> Option<RgbImage> {
     }
 }
 
-/// Small pictures are enlarged a whole number of times, so that each pixel is seen; large ones shrink to `most` pixels.
+/// Enlarges small pictures by an integer factor, so that each pixel is visible; shrinks large ones to `most` pixels.
 pub(super) fn fit(picture: RgbImage, wished: u32, most: u32) -> RgbImage {
     let longer = picture.width().max(picture.height()).max(1);
     let (width, height, filter) = if longer > most {

@@ -14,7 +14,7 @@ const GAP: usize = 8;
 const PAPER: Rgb<u8> = Rgb([250, 250, 250]);
 const BLACK: Rgb<u8> = Rgb([30, 30, 30]);
 
-/// A picture and what is written under it.
+/// A picture and the words below it.
 pub(super) struct Cell {
     pub picture: RgbImage,
     pub words: String,
@@ -30,7 +30,7 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
     let mut sheet = RgbImage::from_pixel((GAP + columns * across) as u32, (GAP + rows * down) as u32, PAPER);
     for (number, cell) in cells.iter().enumerate() {
         let (left, top) = (GAP + number % columns * across, GAP + number / columns * down);
-        // Pictures stand in the middle, on the words.
+        // Pictures are centred, and aligned at the bottom.
         let (picture_width, picture_height) = cell.picture.dimensions();
         let x = left + (width - picture_width as usize) / 2;
         let y = top + height - picture_height as usize;

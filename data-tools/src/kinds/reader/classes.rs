@@ -1,11 +1,11 @@
-//! The names of the classes of a source of folders: found or given, and never two that differ in case only.
+//! Class names of a source of folders: read from a list, and checked for names that differ in case only.
 
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The classes in the file `path`, one a line in order of their labels; blank lines do not count.
+/// The classes in the file `path`, one a line in order of their labels; blank lines are skipped.
 pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     let text = fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
     let names: Vec<String> = text.lines().map(str::trim).filter(|l| !l.is_empty()).map(String::from).collect();
@@ -16,24 +16,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Refuses names that are one after case folding: file systems and people take them for the same.
+/// Refuses names that differ in case only: file systems and people take them for the same.
 pub(crate) fn check(path: &Path, names: &[String]) -> Result<(), Error> {
     let mut seen: BTreeMap<String, &String> = BTreeMap::new();
     for name in names {
-        match seen.insert(name.to_lowercase(), name) {
-            Some(other) if other == name => {
-                return Err(Error::input(path, format!("the class `{name}` is listed twice")));
-            }
+        let what = match seen.insert(name.to_lowercase(), name) {
+            None => continue,
+            Some(other) if other == name => format!("the class `{name}` is listed twice"),
             Some(other) => {
-                return Err(Error::input(
-                    path,
-                    format!(
-                        "the classes `{other}` and `{name}` differ in upper and lower case only; rename or merge them"
-                    ),
-                ));
+                format!("the classes `{other}` and `{name}` differ in upper and lower case only; rename or merge them")
             }
-            None => {}
-        }
+        };
+        return Err(Error::input(path, what));
     }
     Ok(())
 }

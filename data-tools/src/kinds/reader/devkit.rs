@@ -1,11 +1,10 @@
-//! The development kit of ILSVRC2012: what the class numbers mean, and the ground truth of the validation images.
+//! The development kit of ILSVRC2012: the meaning of its class numbers, and the ground truth of the validation images.
 //!
-//! Its numbers (ILSVRC2012_ID, 1 to 1000) are in an order of their own; labels are positions in the sorted WordNet
-//! ids.
+//! Its numbers (ILSVRC2012_ID, 1 to 1000) have an order of their own; labels are positions in the sorted WordNet ids.
 
+use super::archive;
+use super::matlab::{self, Value};
 use crate::error::Error;
-use crate::kinds::reader::archive;
-use crate::kinds::reader::matlab::{self, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +21,7 @@ pub(crate) struct Synset {
     pub words: String,
 }
 
-/// What the kit says.
+/// The content of the kit.
 #[derive(Debug, Default)]
 pub(crate) struct Devkit {
     /// The classes, sorted by WordNet id.
@@ -31,6 +30,15 @@ pub(crate) struct Devkit {
     pub truth: Vec<String>,
     /// Path of the ground truth, for messages.
     pub truth_path: PathBuf,
+}
+
+impl Devkit {
+    /// The WordNet id of a validation image, by the number in `ILSVRC2012_val_00000001.JPEG`.
+    pub(crate) fn truth_of(&self, name: &str) -> Option<&String> {
+        let (stem, _) = name.split_once('.')?;
+        let number: usize = stem.strip_prefix("ILSVRC2012_val_")?.parse().ok()?;
+        self.truth.get(number.checked_sub(1)?)
+    }
 }
 
 /// The kit in `src`, if there is one.
@@ -50,22 +58,27 @@ pub(crate) fn read(path: &Path) -> Result<Devkit, Error> {
     let (meta, truth) = (next(META)?, next(TRUTH)?);
     let records = matlab::read_structs(&meta.data, "synsets").map_err(|what| Error::input(&meta.path, what))?;
     let by_id = leaves(&meta.path, records)?;
+    let wnids = wnids(&truth, &by_id)?;
+    let mut synsets: Vec<Synset> = by_id.into_values().collect();
+    synsets.sort_by(|a, b| a.wnid.cmp(&b.wnid));
+    Ok(Devkit { synsets, truth: wnids, truth_path: truth.path })
+}
+
+/// The WordNet id of each line of the ground truth.
+fn wnids(truth: &archive::Member, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&truth.data);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let name = |(i, line): (usize, &str)| {
+    let wnid = |(i, line): (usize, &str)| {
         let id = line.parse().ok().and_then(|id: u64| by_id.get(&id));
         id.map(|s| s.wnid.clone()).ok_or_else(|| {
             let what = format!("line {}: `{line}` is none of the {} class numbers of {META}", i + 1, by_id.len());
             Error::input(&truth.path, what)
         })
     };
-    let truth_of = lines.enumerate().map(name).collect::<Result<Vec<String>, Error>>()?;
-    let mut synsets: Vec<Synset> = by_id.into_values().collect();
-    synsets.sort_by(|a, b| a.wnid.cmp(&b.wnid));
-    Ok(Devkit { synsets, truth: truth_of, truth_path: truth.path })
+    lines.enumerate().map(wnid).collect()
 }
 
-/// The synsets without children by their numbers: those are the classes.
+/// The classes by their numbers: the synsets without children.
 fn leaves(path: &Path, records: Vec<matlab::Record>) -> Result<BTreeMap<u64, Synset>, Error> {
     let mut found = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The IDX format of MNIST: big-endian header, then unsigned bytes. Only its two uses: images (3
-//! axes) and labels (1 axis).
+//! The IDX format of MNIST: big-endian header, then unsigned bytes. Only its two uses are read: images (3 axes) and labels
+//! (1 axis).
 
+use super::input;
 use crate::error::Error;
-use crate::kinds::reader::input;
 use std::io::Read;
 use std::path::Path;
 
@@ -60,38 +60,23 @@ pub(crate) fn read_labels(path: &Path, classes: usize) -> Result<Vec<u8>, Error>
 
 /// Reads the magic number and `N` axis lengths.
 fn read_header<const N: usize>(path: &Path, stream: &mut dyn Read, magic: u32, holds: &str) -> Result<[u32; N], Error> {
-    let mut head = Vec::with_capacity(4 + 4 * N);
-    stream.take(4 + 4 * N as u64).read_to_end(&mut head).map_err(|e| input::read_error(path, e))?;
-    let word = |i: usize| {
-        let bytes = head.get(4 * i..4 * i + 4)?;
-        Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-    };
-    match word(0) {
-        Some(got) if got != magic => {
-            let hint = if got == IMAGES || got == LABELS {
-                "images and labels are swapped"
-            } else {
-                "this is not such a file"
-            };
-            return Err(Error::input(
-                path,
-                format!("wrong magic number 0x{got:08x}; expected 0x{magic:08x}, IDX {holds}: {hint}"),
-            ));
-        }
-        _ => {}
+    let (expected, mut head) = (4 + 4 * N, Vec::new());
+    stream.take(expected as u64).read_to_end(&mut head).map_err(|e| input::read_error(path, e))?;
+    let words: Vec<u32> = head.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
+    if let Some(&got) = words.first().filter(|&&got| got != magic) {
+        return Err(wrong_magic(path, got, magic, holds));
     }
-    let mut axes = [0; N];
-    for (i, axis) in axes.iter_mut().enumerate() {
-        *axis = word(i + 1).ok_or_else(|| {
-            Error::input(
-                path,
-                format!(
-                    "cut short: an IDX header of {holds} takes {} bytes, {} are there; fetch it again",
-                    4 + 4 * N,
-                    head.len()
-                ),
-            )
-        })?;
-    }
-    Ok(axes)
+    let axes = words.get(1..).and_then(|axes| axes.try_into().ok());
+    axes.ok_or_else(|| {
+        let got = head.len();
+        let what =
+            format!("cut short: an IDX header of {holds} takes {expected} bytes, {got} are there; fetch it again");
+        Error::input(path, what)
+    })
+}
+
+fn wrong_magic(path: &Path, got: u32, expected: u32, holds: &str) -> Error {
+    let swapped = got == IMAGES || got == LABELS;
+    let hint = if swapped { "images and labels are swapped" } else { "this is not such a file" };
+    Error::input(path, format!("wrong magic number 0x{got:08x}; expected 0x{expected:08x}, IDX {holds}: {hint}"))
 }

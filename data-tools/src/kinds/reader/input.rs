@@ -1,5 +1,4 @@
-//! Source files as streams: gzip is recognised by its first bytes, not by its name, and failures
-//! carry the path.
+//! Source files as streams: gzip is recognised by its first bytes, not by its name, and errors name the path.
 
 use crate::error::Error;
 use flate2::bufread::MultiGzDecoder;
@@ -33,20 +32,7 @@ pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Er
     Err(Error::Missing { path: dir.join(names.first().unwrap_or(&"")), hint: hint.to_string() })
 }
 
-/// Refuses a source folder that is not there, or not a folder.
-pub(crate) fn check_dir(dir: &Path, hint: &str) -> Result<(), Error> {
-    match std::fs::metadata(dir) {
-        Ok(meta) if meta.is_dir() => Ok(()),
-        Ok(_) => Err(Error::input(dir, format!("not a folder; {hint}"))),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            Err(Error::Missing { path: dir.to_path_buf(), hint: hint.to_string() })
-        }
-        Err(e) => Err(Error::io("read", dir, e)),
-    }
-}
-
-/// The error for a failed read of source data: unpacking reports cut or damaged streams as I/O
-/// errors.
+/// The error of a failed read of source data: unpacking reports truncated or damaged streams as I/O errors.
 pub(crate) fn read_error(path: &Path, source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -59,8 +45,8 @@ pub(crate) fn read_error(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Reads exactly `expected` bytes that end the stream. Memory grows with what really comes, so a
-/// hostile size costs none.
+/// Reads exactly `expected` bytes, with which the stream must end. Memory grows with the bytes that arrive, so a hostile size
+/// costs none.
 pub(crate) fn read_rest(path: &Path, stream: &mut dyn Read, expected: u64, what: &str) -> Result<Vec<u8>, Error> {
     let mut data = Vec::new();
     let got = stream.take(expected).read_to_end(&mut data).map_err(|e| read_error(path, e))? as u64;

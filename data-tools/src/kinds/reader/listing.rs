@@ -1,11 +1,11 @@
-//! The image files of one split, listed once and then read in any order: as files of folders, or as members of
-//! tar archives at their offsets. Some 70 bytes a file are kept.
+//! The image files of one split, listed once and then read in any order: files of folders, or members of tar archives at
+//! their offsets. About 70 bytes are kept for each file.
 
 use crate::error::Error;
 use crate::source::Sample;
 use loaders::Format;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,15 +13,14 @@ use std::sync::Arc;
 /// The largest image file that is read.
 const MAX_FILE: u64 = 1 << 29;
 
-/// Where files lie.
+/// Where files are stored.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     /// In a folder.
     Folder(PathBuf),
-    /// In an archive with the path that messages name; without `file`, that path is opened for each read (folders of
-    /// a thousand archives are more than a process may hold open).
+    /// In an archive. Without `file`, its path is opened for each read: a process cannot hold a thousand archives open.
     Archive {
-        /// The archive, or the member of another one that it is.
+        /// The archive, for messages; for an inner archive the path of the outer one and its name there.
         path: PathBuf,
         /// The file that holds it.
         file: Option<Arc<File>>,
@@ -33,9 +32,9 @@ pub(crate) enum Place {
 struct Item {
     place: u32,
     label: u32,
-    /// Its name: start in `names`, length.
+    /// Its name: start and length in `names`.
     name: (u64, u32),
-    /// In an archive: offset, size.
+    /// Offset and size in an archive.
     range: (u64, u64),
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// A place for the files that follow.
+    /// Adds a place, for the files that follow.
     pub(crate) fn place(&mut self, place: Place) {
         self.places.push(place);
     }
@@ -70,7 +69,7 @@ impl Listing {
         self.items.iter().map(|i| i.label)
     }
 
-    /// The files for which `other` is true move to a listing of their own; the order stays.
+    /// Moves the files for which `other` is true to a new listing; the order stays.
     pub(crate) fn split_off(&mut self, other: &[bool]) -> Listing {
         let mut taken = Listing { places: self.places.clone(), names: self.names.clone(), items: Vec::new() };
         let mut left = Vec::new();
@@ -104,37 +103,39 @@ impl Listing {
         }
     }
 
-    /// Reads file `index` as it is, with its label and name.
+    /// Reads file `index` unchanged, with its label and name.
     pub(crate) fn read(&self, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let item = &self.items[index as usize];
-        // The size is for the conversion to find out: see `Sample`.
+        // The conversion finds out format and size: see `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.label = item.label;
         sample.filename.clear();
         sample.filename.push_str(self.name(item));
         sample.encoded.clear();
-        let failed = |e| Error::io("read", &self.path(index), e);
-        let length = match &self.places[item.place as usize] {
-            Place::Folder(path) => {
-                let file = File::open(path.join(self.name(item))).map_err(failed)?;
-                file.take(MAX_FILE + 1).read_to_end(&mut sample.encoded).map_err(failed)? as u64
-            }
-            Place::Archive { .. } if item.range.1 > MAX_FILE => item.range.1,
-            Place::Archive { path, file } => {
-                sample.encoded.resize(item.range.1 as usize, 0);
-                let opened = file.is_none().then(|| File::open(path)).transpose().map_err(failed)?;
-                if let Some(file) = file.as_deref().or(opened.as_ref()) {
-                    file.read_exact_at(&mut sample.encoded, item.range.0).map_err(failed)?;
-                }
-                item.range.1
-            }
-        };
+        let length = self.read_bytes(item, &mut sample.encoded).map_err(|e| Error::io("read", &self.path(index), e))?;
         if length > MAX_FILE {
-            return Err(Error::input(
-                &self.path(index),
-                format!("more than {MAX_FILE} bytes, the limit of an image file"),
-            ));
+            let what = format!("more than {MAX_FILE} bytes, the limit of an image file");
+            return Err(Error::input(&self.path(index), what));
         }
         Ok(())
+    }
+
+    /// Reads a file into the empty `out`; returns its size, which may be above the limit: then `out` is not all of it.
+    fn read_bytes(&self, item: &Item, out: &mut Vec<u8>) -> io::Result<u64> {
+        match &self.places[item.place as usize] {
+            Place::Folder(path) => {
+                let file = File::open(path.join(self.name(item)))?;
+                Ok(file.take(MAX_FILE + 1).read_to_end(out)? as u64)
+            }
+            Place::Archive { .. } if item.range.1 > MAX_FILE => Ok(item.range.1),
+            Place::Archive { path, file } => {
+                out.resize(item.range.1 as usize, 0);
+                match file {
+                    Some(file) => file.read_exact_at(out, item.range.0)?,
+                    None => File::open(path)?.read_exact_at(out, item.range.0)?,
+                }
+                Ok(item.range.1)
+            }
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! MATLAB 5 files, as far as a table of records goes: a struct array whose fields are numbers and texts. Elements
-//! may be compressed. (MathWorks, "MAT-File Format", chapter 1.)
+//! MATLAB 5 files, as far as a table of records needs: a struct array whose fields are numbers and texts. Elements may be
+//! compressed. (MathWorks, "MAT-File Format", chapter 1.)
 
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 
 const HEADER: usize = 128;
-/// The most that one compressed element may unpack to.
+/// The most bytes that one compressed element may unpack to.
 const MAX_UNPACKED: u64 = 1 << 28;
 
 /// Data types of elements.
@@ -32,7 +32,7 @@ pub(crate) type Record = Vec<(String, Value)>;
 /// The records of the struct array `name` in the file `bytes`.
 ///
 /// # Errors
-/// In words, what does not fit the format.
+/// A message about what does not fit the format.
 pub(crate) fn read_structs(bytes: &[u8], name: &str) -> Result<Vec<Record>, String> {
     let body = match bytes.get(HEADER - 4..HEADER) {
         Some([_, _, b'I', b'M']) => &bytes[HEADER..],
@@ -97,7 +97,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// An array: its head, and what stands behind.
+/// An array: its header, and the bytes behind it.
 struct Matrix<'a> {
     class: u8,
     count: usize,
@@ -126,7 +126,7 @@ impl<'a> Matrix<'a> {
         let text = |name: &[u8]| String::from_utf8_lossy(name.split(|&b| b == 0).next().unwrap_or(&[])).into_owned();
         let names: Vec<String> = names.chunks(width).map(text).collect();
         let mut records = Vec::new();
-        // A hostile count ends where the data does.
+        // A hostile count ends with the data.
         for _ in 0..self.count {
             let mut record = Vec::with_capacity(names.len());
             for name in &names {

@@ -1,11 +1,14 @@
-//! What source files are read with: streams, archives, and the formats that several kinds share.
+//! What source files are read with: streams, archives, folders, and the formats of single files.
 
 pub(super) mod archive;
 pub(super) mod classes;
 pub(super) mod devkit;
+pub(super) mod files;
+pub(super) mod folders;
+pub(super) mod groups;
 pub(super) mod idx;
-pub(crate) mod input;
+pub(super) mod input;
 pub(super) mod listing;
-pub(super) mod matlab;
+mod matlab;
 pub(super) mod names;
-pub(super) mod tar_index;
+mod tar_index;

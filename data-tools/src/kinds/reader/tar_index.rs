@@ -1,4 +1,4 @@
-//! Where the members of a tar archive lie: one pass over its headers, so that they can then be read in any order
+//! The positions of the members of a tar archive: one pass over its headers, after which they can be read in any order
 //! without unpacking. The archive may itself be a range of a larger file.
 
 use crate::error::Error;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Headers and contents of a tar archive stand at multiples of this.
+/// Headers and contents of a tar archive start at multiples of this.
 const BLOCK: u64 = 512;
 
 /// A file in an archive.
@@ -17,14 +17,14 @@ const BLOCK: u64 = 512;
 pub(crate) struct Member {
     /// Its name, without folders.
     pub name: String,
-    /// Where its bytes lie in the file that holds the archive.
+    /// Where its bytes are in the file that holds the archive.
     pub range: Range<u64>,
 }
 
 /// All files of the archive in `range` of `file`; `path` is for messages.
 ///
 /// # Errors
-/// What is no tar archive, or is cut short, be it in the middle of a member or between two.
+/// A file that is no tar archive, or one that is cut short, in a member or between two.
 pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Member>, Error> {
     let length = range.end - range.start;
     let cut = |what: String| {
@@ -52,17 +52,20 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Me
             found.push(Member { name, range: range.start + start..range.start + end });
         }
     }
-    // An archive that was cut between two members has no empty block behind the last one.
-    let mut mark = [1u8; BLOCK as usize];
-    let at = end.next_multiple_of(BLOCK);
-    let whole = at + BLOCK <= length && file.read_exact_at(&mut mark, range.start + at).is_ok();
-    if !whole || mark.iter().any(|&b| b != 0) {
-        return Err(cut(format!("no end mark behind the last of {}", text::plural(found.len() as u64, "file"))));
+    match ends(file, &range, end) {
+        true => Ok(found),
+        false => Err(cut(format!("no end mark behind the last of {}", text::plural(found.len() as u64, "file")))),
     }
-    Ok(found)
 }
 
-/// A range of a file as a stream of its own.
+/// Whether an empty block follows the last member, which ends at `end`: not in an archive that was cut between two members.
+fn ends(file: &File, range: &Range<u64>, end: u64) -> bool {
+    let mut mark = [1u8; BLOCK as usize];
+    let at = range.start + end.next_multiple_of(BLOCK);
+    at + BLOCK <= range.end && file.read_exact_at(&mut mark, at).is_ok() && mark.iter().all(|&b| b == 0)
+}
+
+/// A range of a file as a stream.
 struct Window<'a> {
     file: &'a File,
     range: Range<u64>,
