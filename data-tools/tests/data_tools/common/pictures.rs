@@ -46,11 +46,11 @@ pub fn cmyk_jpeg(height: usize, width: usize, stored: [u8; 4]) -> Vec<u8> {
     encoder.compress_to_vec(image).unwrap()
 }
 
-/// A PNG that says it has 30,000 x 30,000 pixels.
-pub fn bomb() -> Vec<u8> {
+/// A small PNG file whose header claims this size.
+pub fn png_claiming(height: u32, width: u32) -> Vec<u8> {
     let mut file = png(2, 2, 0);
-    file[16..20].copy_from_slice(&30_000u32.to_be_bytes());
-    file[20..24].copy_from_slice(&30_000u32.to_be_bytes());
+    file[16..20].copy_from_slice(&width.to_be_bytes());
+    file[20..24].copy_from_slice(&height.to_be_bytes());
     let crc = crc32(&file[12..29]);
     file[29..33].copy_from_slice(&crc.to_be_bytes());
     file

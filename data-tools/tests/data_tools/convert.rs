@@ -1,9 +1,6 @@
-//! What conversion makes: the samples themselves, in shuffled order, in the same bytes whatever the
-//! number of threads.
+//! The result of a conversion: the samples in shuffled order, with the same bytes for any number of threads.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use data_tools::{ConvertOptions, convert, info, verify};
 use loaders::Dataset;
 use loaders::record::masked_crc32c;

@@ -1,8 +1,6 @@
-//! Outputs that cannot be had, and requests that make no sense.
+//! Outputs that cannot be written, and requests that make no sense.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert};
 use std::fs;
 use std::path::Path;

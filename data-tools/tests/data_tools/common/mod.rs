@@ -1,13 +1,11 @@
-//! Tiny data sets for the tests: sources in the published formats, folders that vanish, foreign
-//! shards.
-#![allow(dead_code)] // Each test program uses a part of it.
+//! Tiny sources in the published formats, and folders that are removed when dropped.
 
+pub mod foreign;
+pub mod photos;
 pub mod pictures;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use loaders::record::RecordWriter;
-use loaders::{Example, Format, example};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -151,47 +149,4 @@ pub fn names(dir: &Path) -> Vec<String> {
         fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
-}
-
-/// A record as some other program would write it.
-pub struct Foreign {
-    pub encoded: Vec<u8>,
-    pub format: Format,
-    pub shape: [u32; 3],
-    pub label: i64,
-    pub text: &'static str,
-}
-
-impl Foreign {
-    /// A 2 x 3 grey RAW image.
-    pub fn raw(label: i64) -> Self {
-        Foreign {
-            encoded: (0..6).map(|i| byte(i + label.unsigned_abs() as usize)).collect(),
-            format: Format::Raw,
-            shape: [2, 3, 1],
-            label,
-            text: "",
-        }
-    }
-}
-
-pub fn write_shard(path: &Path, records: &[Foreign]) {
-    let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
-    let mut payload = Vec::new();
-    for r in records {
-        payload.clear();
-        let example = Example {
-            encoded: &r.encoded,
-            format: r.format,
-            height: r.shape[0],
-            width: r.shape[1],
-            channels: r.shape[2],
-            label: r.label,
-            text: r.text,
-            filename: "",
-        };
-        example::encode(&example, &mut payload);
-        writer.write(&payload).unwrap();
-    }
-    writer.finish().unwrap();
 }

@@ -1,9 +1,6 @@
-//! Sources that are missing, damaged or something else: a message that says what, and nothing left
-//! behind.
+//! Sources that are missing, damaged or of another format: a message with the cause, and no files left behind.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use data_tools::{ConvertOptions, KINDS, convert};
 use std::fs;
 use std::path::Path;
@@ -96,7 +93,7 @@ fn gzip_damaged() {
     flipped[at] ^= 1; // In the checksum at the end.
     fs::write(&path, &flipped).unwrap();
     refused("mnist", &temp.path("src"), &["train-images-idx3-ubyte.gz: damaged", "fetch it again"]);
-    // Not gzip in spite of its name: taken for what it is.
+    // Not gzip in spite of its name: the content decides.
     fs::write(&path, b"not gzip at all, plain text").unwrap();
     refused("mnist", &temp.path("src"), &["wrong magic number"]);
 }

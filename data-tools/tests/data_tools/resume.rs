@@ -1,9 +1,7 @@
-//! A conversion that was stopped goes on behind the shards that it had finished, and ends in the same bytes.
+//! A conversion that was stopped continues behind its finished shards, and ends in the same bytes.
 
-mod common;
-
-use common::pictures::*;
-use common::*;
+use crate::common::pictures::*;
+use crate::common::*;
 use data_tools::{ConvertOptions, Error, OnBad, convert};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

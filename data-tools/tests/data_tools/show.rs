@@ -1,31 +1,18 @@
-//! Contact sheets: what stands on them, and what is refused.
+//! Contact sheets: their content, and requests that are refused.
 
-mod common;
-
-use common::{Foreign, Temp, byte, write_shard};
+use crate::common::foreign::{Foreign, write_dataset};
+use crate::common::{Temp, byte};
 use data_tools::{ShowOptions, show};
 use image::{ImageFormat, Rgb, RgbImage};
-use loaders::{Format, Manifest, ShardManifest, SplitManifest};
+use loaders::Format;
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
 /// A data set of split `train` with these records, classes `cat` and `dog`.
 fn dataset(dir: &Path, records: &[Foreign]) {
-    fs::create_dir_all(dir).unwrap();
-    let path = dir.join("train.tfrecord");
-    write_shard(&path, records);
-    loaders::shard::write_index(&path, &loaders::shard::scan_index(&path).unwrap()).unwrap();
-    let count = records.len() as u64;
-    let shard = ShardManifest { file: "train.tfrecord".into(), count, bytes: fs::metadata(&path).unwrap().len() };
-    let manifest = Manifest {
-        version: 1,
-        classes: vec!["cat".into(), "dog".into()],
-        label_offset: 0,
-        mean: vec![0.4, 0.5, 0.6],
-        std: vec![0.2, 0.25, 0.3],
-        splits: [("train".to_string(), SplitManifest { count, shards: vec![shard], ..Default::default() })].into(),
-    };
+    let mut manifest = write_dataset(dir, records, &["cat", "dog"]);
+    (manifest.mean, manifest.std) = (vec![0.4, 0.5, 0.6], vec![0.2, 0.25, 0.3]);
     manifest.write(dir).unwrap();
 }
 
@@ -70,7 +57,7 @@ fn pictures_stand_as_stored_or_as_the_network_sees_them() {
             }
         }
     }
-    // Epochs of one sample stand side by side; each is the stored picture or its mirror, and both occur.
+    // Epochs of one sample are side by side; each is the stored picture or its mirror, and both occur.
     let sheet = sheet(&dir, &out, &options(1, &["flip", "normalize"], 9));
     let mirrored = (0..9).filter(|&epoch| at(&sheet, epoch, 5, 7) == pixel(0, 5, 56)).count();
     let straight = (0..9).filter(|&epoch| at(&sheet, epoch, 5, 7) == pixel(0, 5, 7)).count();

@@ -1,8 +1,7 @@
 //! Foreign TFRecords: ImageNet's names and keys, PNG and JPEG, labels from 1.
 
-mod common;
-
-use common::*;
+use crate::common::foreign::{Foreign, write_shard};
+use crate::common::*;
 use data_tools::{index, info, stats, verify};
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::shard::index_path;

@@ -1,11 +1,10 @@
-//! Verification names each fault, with shard, record and byte, and goes on to the next.
+//! Verification names each fault, with shard, record and byte, and continues with the next.
 
-mod common;
-
-use common::*;
+use crate::common::foreign::{Foreign, write_dataset};
+use crate::common::*;
 use data_tools::{Bad, ConvertOptions, Report, convert, info, stats, verify};
 use loaders::shard::index_path;
-use loaders::{Format, Manifest, ShardManifest};
+use loaders::{Format, Manifest};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -105,7 +104,7 @@ fn a_shard_cut_short() {
         assert!(text.contains(&format!("record 20 at byte {offset}: the record needs")), "{text}");
         assert!(text.contains("dataset.json says 26 records, 21 were found"), "{text}");
     }
-    fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records: only counts tell.
+    fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records: only the counts differ.
     let text = verify(&out, 0).unwrap().to_string();
     assert!(text.contains("dataset.json says 26 records, 20 were found"), "{text}");
     assert!(text.contains("index is wrong from record 20 on"), "{text}");
@@ -173,23 +172,7 @@ fn a_manifest_that_lists_a_shard_twice_or_is_not_there() {
 
 /// A data set of one split `train` with these records, and classes 0 to 2.
 fn foreign(dir: &Path, records: &[Foreign]) {
-    fs::create_dir_all(dir).unwrap();
-    let path = dir.join("train.tfrecord");
-    write_shard(&path, records);
-    let entries = loaders::shard::scan_index(&path).unwrap();
-    loaders::shard::write_index(&path, &entries).unwrap();
-    let count = records.len() as u64;
-    let shard = ShardManifest { file: "train.tfrecord".into(), count, bytes: fs::metadata(&path).unwrap().len() };
-    let manifest = Manifest {
-        version: 1,
-        classes: vec!["a".into(), "b".into(), "c".into()],
-        label_offset: 0,
-        mean: vec![],
-        std: vec![],
-        splits: [("train".to_string(), loaders::SplitManifest { count, shards: vec![shard], ..Default::default() })]
-            .into(),
-    };
-    manifest.write(dir).unwrap();
+    write_dataset(dir, records, &["a", "b", "c"]);
 }
 
 #[test]
@@ -284,11 +267,11 @@ fn stats_name_the_records_behind_one_of_unknown_length() {
     let mut bytes = fs::read(&shard).unwrap();
     bytes[second as usize + 8] ^= 1;
     fs::write(&shard, bytes).unwrap();
-    // The index says where to go on.
+    // The index has the next record.
     let s = stats(&dir, "train", 1).unwrap();
     assert_eq!((s.count, s.skipped, s.bad.len()), (3, 1, 1), "{s}");
     assert_eq!((s.bad[0].record, s.bad[0].offset), (Some(1), Some(second)));
-    // Without it the rest is lost, and counted.
+    // Without it the following records cannot be found, and are counted.
     fs::remove_file(dir.join("train.tfrecord.idx")).unwrap();
     let s = stats(&dir, "train", 1).unwrap();
     assert_eq!((s.count, s.skipped), (1, 3), "{s}");

@@ -1,10 +1,8 @@
-//! ILSVRC2012 in miniature, in the layout as published: class numbers in an order of their own, a PNG and a CMYK
-//! file that are called .JPEG, tars in a tar.
+//! ILSVRC2012 in miniature, in its published layout: class numbers in another order than the labels, a PNG and a CMYK file that
+//! are named .JPEG, tars in a tar.
 
-mod common;
-
-use common::pictures::*;
-use common::*;
+use crate::common::pictures::*;
+use crate::common::*;
 use data_tools::{ConvertOptions, OnBad, convert, info, verify};
 use loaders::{Dataset, Format};
 use std::fs;
