@@ -1,20 +1,17 @@
-//! The largest image that is converted.
+//! The largest image that is converted: the one that training can decode, with the same message.
 
 use super::rgb::Size;
+use loaders::ImageSpec;
+use loaders::decode::MOST_PIXELS;
+use loaders::error::Fault;
 
-/// Bytes of RGB pixels of the largest image: a hostile header must not cost the memory that it claims.
-const MAX_BYTES: usize = 1 << 29;
-
-/// Refuses an image without pixels, or with more than the limit.
+/// Refuses an RGB image without pixels, or with more than `loaders` decodes: a hostile header must not cost the memory that it
+/// claims.
 pub(super) fn check(size: Size) -> Result<(), String> {
-    let Size { height, width } = size;
-    if height == 0 || width == 0 {
-        return Err(format!("an image of {height} x {width} pixels"));
+    if (1..=MOST_PIXELS).contains(&size.height.saturating_mul(size.width)) {
+        return Ok(());
     }
-    match height.saturating_mul(width).saturating_mul(3) {
-        bytes if bytes > MAX_BYTES => Err(format!(
-            "an image of {height} x {width} pixels takes {bytes} bytes; the limit is {MAX_BYTES}: scale it down first"
-        )),
-        _ => Ok(()),
-    }
+    let side = |pixels: usize| u32::try_from(pixels).unwrap_or(u32::MAX);
+    let got = ImageSpec::new(side(size.height), side(size.width), 3);
+    Err(Fault::TooLarge { got }.to_string())
 }
