@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit};
 use crate::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// ImageNet.
@@ -70,8 +70,12 @@ fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[
         return Err(Error::Missing { path: src.join("train/nXXXXXXXX"), hint: HINT.to_string() });
     }
     let Some(path) = &options.classes else { return Ok(known) };
+    let mut seen = BTreeSet::new();
     let wanted = classes::read(path)?.into_iter().map(|line| {
         let wnid = line.split_whitespace().next().unwrap_or_default();
+        if !seen.insert(wnid.to_string()) {
+            return Err(Error::input(path, format!("the class `{wnid}` is listed twice")));
+        }
         let found = known.iter().find(|s| s.wnid == wnid).cloned();
         found.ok_or_else(|| Error::input(path, format!("`{wnid}` is none of the {} classes", known.len())))
     });

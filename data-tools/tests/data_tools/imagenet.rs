@@ -169,9 +169,14 @@ fn chosen_classes_in_their_order() {
     let made = convert("imagenet", &temp.path("src"), &temp.path("out"), &options).unwrap();
     assert_eq!(made.manifest.classes, ["n02119789 kit fox, Vulpes macrotis", "n01440764 tench, Tinca tinca"]);
     assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["validation"].count), (9, 4));
-    fs::write(temp.path("two"), "n00000000\n").unwrap();
-    let message = convert("imagenet", &temp.path("src"), &temp.path("x"), &options).unwrap_err().to_string();
-    assert!(message.contains("`n00000000` is none of the 4 classes"), "{message}");
+    for (list, part) in [
+        ("n00000000\n", "`n00000000` is none of the 4 classes"),
+        ("n01440764 tench\nn01440764 again\n", "the class `n01440764` is listed twice"),
+    ] {
+        fs::write(temp.path("two"), list).unwrap();
+        let message = convert("imagenet", &temp.path("src"), &temp.path("x"), &options).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 /// Converts `src`, which must fail with a message that holds all of `parts`, and leave nothing.
