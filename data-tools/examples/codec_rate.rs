@@ -1,6 +1,6 @@
-//! What decoding and encoding alone cost: images a second of processor time of one thread, over the JPEGs of a
-//! folder, each decoded whole and encoded at the size and quality that `trireme data convert folder --resize PX` gives
-//! it (the resizing is done beforehand, untimed).
+//! The cost of decoding and encoding alone: images a second of processor time of one thread, over the JPEGs of a
+//! folder, each decoded whole and encoded with the size and quality of `trireme data convert folder --resize PX`
+//! (the resizing is done beforehand, untimed).
 //!
 //! `cargo run --release -p data-tools --example codec_rate -- FOLDER PX`
 
@@ -22,7 +22,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds that this thread has run.
+/// Nanoseconds of processor time of this thread.
 fn cpu() -> Result<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(text.split(' ').next().unwrap_or_default().parse()?)

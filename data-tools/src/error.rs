@@ -1,31 +1,32 @@
-//! The one error type of this crate, and how an I/O failure becomes a message that says what to do.
+//! The error type of this crate; its messages say what to do.
 
+use crate::text;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Everything that can go wrong while a data set is made, checked or measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A request that makes no sense as asked (exit code 2 of a command line).
+    /// A request that makes no sense (exit code 2 of a command line).
     #[error("{0}")]
     Usage(String),
     /// The output exists and holds something.
     #[error("{}: {what}; choose another OUT or remove this one first", path.display())]
     OutTaken {
-        /// The output as asked for.
+        /// The requested output.
         path: PathBuf,
-        /// What stands there.
+        /// What is there.
         what: String,
     },
-    /// Something that must be there is not.
+    /// A file or folder that does not exist.
     #[error("{}: not found; {hint}", path.display())]
     Missing {
-        /// The path looked for.
+        /// The path that was expected.
         path: PathBuf,
-        /// What was expected there, or what to try.
+        /// What belongs there, or what to try.
         hint: String,
     },
-    /// A source file or a data set whose content is not what its format says.
+    /// A source file or a data set with content that its format does not allow.
     #[error("{}: {what}", path.display())]
     Input {
         /// The file at fault.
@@ -47,8 +48,9 @@ pub enum Error {
     },
     /// No space left for the output.
     #[error(
-        "{}: no space left ({source}); the data set needs about {needed} bytes ({}): free some space or choose an OUT on another file system",
-        path.display(), crate::text::bytes(*needed)
+        "{}: no space left ({source}); the data set needs about {needed} bytes ({}): free some space or choose an OUT on \
+         another file system",
+        path.display(), text::bytes(*needed)
     )]
     DiskFull {
         /// The file that was being written.
@@ -61,7 +63,7 @@ pub enum Error {
     /// Any other failure of the operating system.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried: "read", "create", ...
+        /// The attempted action: "read", "create", ...
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -74,8 +76,12 @@ pub enum Error {
     /// A decoder or encoder could not be set up.
     #[error("libjpeg-turbo cannot be set up: {0}; is there memory left?")]
     Codec(String),
-    /// A conversion that stopped; what is finished stays for the next attempt.
-    #[error("{source}\n{} of {} shards are finished and kept in {}: run the same command again to go on, or remove that folder", kept, shards, partial.display())]
+    /// A conversion that stopped; its finished shards stay for the next attempt.
+    #[error(
+        "{source}\n{kept} of {shards} shards are finished and kept in {}: run the same command again to go on, or remove \
+         that folder",
+        partial.display()
+    )]
     Stopped {
         /// Why.
         source: Box<Error>,
@@ -86,13 +92,13 @@ pub enum Error {
         /// The folder that holds them.
         partial: PathBuf,
     },
-    /// A worker thread ended in a panic: a defect of this program.
+    /// A worker thread panicked: a defect of this program.
     #[error("a worker thread panicked: {0}")]
     Panic(String),
 }
 
 impl Error {
-    /// True where the request, not the data, is at fault.
+    /// True if the request is at fault, not the data.
     pub fn is_usage(&self) -> bool {
         match self {
             Error::Usage(_) | Error::OutTaken { .. } => true,

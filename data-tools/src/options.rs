@@ -1,4 +1,4 @@
-//! How to convert: what a user may ask for, and which of it makes sense.
+//! The options of a conversion, and which of them make sense.
 
 use crate::error::Error;
 use std::path::PathBuf;
@@ -12,30 +12,28 @@ pub enum OnBad {
     /// End the conversion with an error that names it.
     #[default]
     Fail,
-    /// Leave it out, and say so at the end.
+    /// Leave it out, and list it at the end.
     Skip,
 }
 
-/// How to convert.
+/// The options of a conversion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertOptions {
-    /// Shards of the split `train` (every other split gets a quarter of it, at least one). Never
-    /// more than samples.
+    /// Shards of the split `train` (every other split gets a quarter of it, at least one), but no more than samples.
     pub shards: usize,
-    /// Threads; 0 means one for each core. Does not change a byte.
+    /// Threads; 0 means one for each core. The output does not depend on it.
     pub jobs: usize,
-    /// Key of the shuffle that mixes the classes over the shards, and of the draw of a validation
-    /// split.
+    /// Seed of the shuffle that mixes the classes over the shards, and of the draw of a validation split.
     pub seed: u64,
-    /// Show a progress bar, or a line now and then where standard error is no terminal.
+    /// Show a progress bar, or a line every few seconds where standard error is no terminal.
     pub progress: bool,
     /// Pixels of the short side; larger images are scaled down to it, smaller ones stay.
     pub resize: Option<u32>,
-    /// Quality of JPEGs that are written, 1 to 100; given, every image becomes such a JPEG.
+    /// Quality of JPEGs that are written, 1 to 100; with it every image becomes such a JPEG.
     pub quality: Option<u8>,
     /// Store pixels instead of files.
     pub raw: bool,
-    /// File with one class a line: these classes, in this order, and no others.
+    /// File with one class a line: only these classes, in this order.
     pub classes: Option<PathBuf>,
     /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
     pub validation_fraction: Option<f64>,
@@ -61,42 +59,42 @@ impl Default for ConvertOptions {
 }
 
 impl ConvertOptions {
-    /// Refuses what makes no sense whatever the source.
+    /// Refuses options that make no sense with any source.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let usage = |what: String| Err(Error::Usage(what));
         if !(1..=MAX_SHARDS).contains(&self.shards) {
-            return usage(format!("{} shards asked for; expected 1 to {MAX_SHARDS}", self.shards));
+            return usage(format!("{} shards requested; expected 1 to {MAX_SHARDS}", self.shards));
         }
         if self.resize == Some(0) {
-            return usage("resize to 0 pixels asked for; expected at least 1".into());
+            return usage("resize to 0 pixels requested; expected at least 1".into());
         }
         match self.quality {
             Some(quality) if !(1..=100).contains(&quality) => {
-                return usage(format!("quality {quality} asked for; expected 1 to 100"));
+                return usage(format!("quality {quality} requested; expected 1 to 100"));
             }
             Some(_) if self.raw => {
-                return usage("quality is of JPEGs, and raw stores none: ask for one of them".into());
+                return usage("quality is of JPEGs, and raw stores none: give one of them".into());
             }
             _ => {}
         }
         match self.validation_fraction {
             Some(share) if !(share > 0.0 && share < 1.0) => {
-                usage(format!("validation fraction {share} asked for; expected a number above 0 and below 1"))
+                usage(format!("validation fraction {share} requested; expected a number above 0 and below 1"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses what only sources of image files can be asked for; `kind` is not one.
+    /// Refuses options that only sources of image files have; `kind` is not one.
     pub(crate) fn check_fixed(&self, kind: &str) -> Result<(), Error> {
-        let asked = [
+        let given = [
             ("resize", self.resize.is_some()),
             ("quality", self.quality.is_some()),
             ("raw", self.raw),
             ("classes", self.classes.is_some()),
             ("validation-fraction", self.validation_fraction.is_some()),
         ];
-        match asked.iter().find(|(_, asked)| *asked) {
+        match given.iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
                 "--{name} is for sources of image files; the images, classes and splits of {kind} are fixed"

@@ -1,12 +1,11 @@
-//! Runs numbered tasks on a few threads and gives the results back in the tasks' order, whatever
-//! the threads did.
+//! Runs numbered tasks on several threads and returns the results in the order of the tasks.
 
 use crate::error::Error;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// The number of threads for `jobs` as a user gives it: 0 means one for each core.
+/// The number of threads for the option `jobs`: 0 means one for each core.
 pub(crate) fn threads(jobs: usize) -> usize {
     match jobs {
         0 => thread::available_parallelism().map_or(1, |n| n.get()),
@@ -17,8 +16,7 @@ pub(crate) fn threads(jobs: usize) -> usize {
 /// Runs `task(0)` to `task(tasks - 1)` on at most `jobs` threads (0: one for each core).
 ///
 /// # Errors
-/// The error of the lowest-numbered task that failed; the rest are not begun any more. A panic
-/// becomes [`Error::Panic`].
+/// The error of the lowest-numbered task that failed; no further task is begun then. A panic becomes [`Error::Panic`].
 pub(crate) fn run<R: Send>(
     tasks: usize,
     jobs: usize,
@@ -27,31 +25,32 @@ pub(crate) fn run<R: Send>(
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let (sender, receiver) = crossbeam_channel::unbounded();
+    let work = &|sender: crossbeam_channel::Sender<(usize, Result<R, Error>)>| {
+        while !failed.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= tasks {
+                break;
+            }
+            let result = panic::catch_unwind(AssertUnwindSafe(|| task(number)))
+                .unwrap_or_else(|cause| Err(Error::Panic(message(&*cause))));
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            // The receiver outlives the scope, so the message arrives.
+            let _ = sender.send((number, result));
+        }
+    };
     thread::scope(|scope| {
         for _ in 0..threads(jobs).min(tasks) {
-            let (sender, next, failed, task) = (sender.clone(), &next, &failed, &task);
-            scope.spawn(move || {
-                while !failed.load(Ordering::Relaxed) {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= tasks {
-                        break;
-                    }
-                    let result = panic::catch_unwind(AssertUnwindSafe(|| task(number)))
-                        .unwrap_or_else(|cause| Err(Error::Panic(message(&*cause))));
-                    failed.fetch_or(result.is_err(), Ordering::Relaxed);
-                    // The receiver outlives the scope, so the message arrives.
-                    let _ = sender.send((number, result));
-                }
-            });
+            let sender = sender.clone();
+            scope.spawn(move || work(sender));
         }
-        drop(sender);
     });
+    drop(sender);
     let mut results: Vec<(usize, Result<R, Error>)> = receiver.iter().collect();
     results.sort_by_key(|(number, _)| *number);
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn message(cause: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = cause.downcast_ref::<&str>() {
         text.to_string()

@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar on a terminal, anywhere else a line now and then.
+//! Progress on standard error: a bar on a terminal, else a line every few seconds.
 
 use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -7,9 +7,9 @@ use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Samples between two updates: the bar is shared by all threads.
+/// Samples of a thread between two updates of the bar, which all threads share.
 const STEP: u64 = 256;
-/// Time between two lines where there is no terminal.
+/// Time between two lines without a terminal.
 const LINES: Duration = Duration::from_secs(10);
 
 /// Progress over samples, shared by threads.
@@ -18,13 +18,12 @@ pub(crate) struct Progress {
     what: &'static str,
     samples: Option<u64>,
     started: Instant,
-    /// When the last line was written, where lines are.
+    /// When the last line was written; `None` where no lines are.
     last: Option<Mutex<Instant>>,
 }
 
 impl Progress {
-    /// A bar named `what` over `samples` samples, if their number is known; silent unless `shown`
-    /// and standard error is a terminal.
+    /// A bar named `what` over `samples` samples, if their number is known; silent unless `shown`.
     pub(crate) fn new(what: &'static str, samples: Option<u64>, shown: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -46,11 +45,11 @@ impl Progress {
         Counter { progress: self, pending: 0 }
     }
 
-    /// So many more samples are done.
+    /// Adds to the number of samples done.
     pub(crate) fn add(&self, samples: u64) {
         self.bar.inc(samples);
         let Some(last) = &self.last else { return };
-        // Whoever finds the lock taken leaves the line to the other thread.
+        // Another thread holds the lock and will write the line.
         let Ok(mut last) = last.try_lock() else { return };
         if last.elapsed() >= LINES {
             *last = Instant::now();
@@ -61,7 +60,7 @@ impl Progress {
 
 /// Samples a second, without decimals.
 fn write_rate(state: &ProgressState, out: &mut dyn fmt::Write) {
-    // The bar has no way to report a failed write, and a String does not fail.
+    // The bar cannot report a failed write, and a String does not fail.
     let _ = out.write_str(&text::count(state.per_sec() as u64));
 }
 
@@ -85,7 +84,7 @@ impl Drop for Progress {
     }
 }
 
-/// Counts samples and tells the bar now and then.
+/// Counts the samples of one thread and updates the bar every [`STEP`] of them.
 pub(crate) struct Counter<'a> {
     progress: &'a Progress,
     pending: u64,

@@ -1,4 +1,4 @@
-//! What a convertible data set must offer: named splits, class names, and any sample by its index.
+//! The trait of a data set that can be converted: named splits, class names, and any sample by its index.
 
 use crate::error::Error;
 use loaders::{Example, Format};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// One named part of a source, such as `train`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSplit {
-    /// Name of the split, as it will stand in `dataset.json` and in the shards' names.
+    /// Name of the split in `dataset.json` and in the shards' names.
     pub name: String,
     /// Number of samples.
     pub len: u64,
@@ -16,11 +16,11 @@ pub struct SourceSplit {
 /// One image with its label; reused from sample to sample so that its buffers grow once.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// The payload: H, W, C bytes for [`Format::Raw`], else a whole PNG or JPEG file.
+    /// The payload: bytes in the order H, W, C for [`Format::Raw`], else a whole PNG or JPEG file.
     pub encoded: Vec<u8>,
-    /// How `encoded` is to be read; of a file its first bytes decide.
+    /// The format of `encoded`; of a file the conversion finds it out by the first bytes.
     pub format: Format,
-    /// Rows; 0 in a sample that holds a file: the conversion reads its header.
+    /// Rows; 0 in a sample that holds a file, whose header the conversion reads.
     pub height: u32,
     /// Columns.
     pub width: u32,
@@ -28,7 +28,7 @@ pub struct Sample {
     pub channels: u32,
     /// Class, an index into [`Source::classes`].
     pub label: u32,
-    /// Where the image comes from, traceable by a person; stored with the record.
+    /// Where the image comes from, for people; stored with the record.
     pub filename: String,
 }
 
@@ -46,7 +46,7 @@ impl Sample {
         }
     }
 
-    /// The sample as the record that it becomes; `text` is the name of its class, `offset` what labels start at.
+    /// The record of the sample; `text` is the name of its class, `offset` the first label.
     pub(crate) fn example<'a>(&'a self, text: &'a str, offset: i64) -> Example<'a> {
         Example {
             encoded: &self.encoded,
@@ -75,7 +75,7 @@ pub trait Source: Sync {
     /// Class names; the position is the label.
     fn classes(&self) -> &[String];
 
-    /// What records call the class `label`; its name, unless the source knows better.
+    /// The name of the class `label` in records; by default that of `classes`.
     fn text(&self, label: u32) -> &str {
         self.classes().get(label as usize).map_or("", String::as_str)
     }
@@ -85,36 +85,35 @@ pub trait Source: Sync {
         None
     }
 
-    /// What stored labels start at.
+    /// The first stored label.
     fn label_offset(&self) -> i64 {
         0
     }
 
-    /// True where PNG files are to be stored as JPEGs.
+    /// True if PNG files are stored as JPEGs.
     fn png_as_jpeg(&self) -> bool {
         false
     }
 
-    /// A number that changes with the files and labels of a source whose conversion takes long: a conversion
-    /// that was killed can then go on. `None` where it is begun anew.
+    /// A number that changes with the files and labels of a source whose conversion takes long: a conversion that was killed
+    /// can then continue. With `None` it starts anew.
     fn fingerprint(&self) -> Option<u32> {
         None
     }
 
-    /// The file of a sample, for messages; empty where its `filename` says it all.
+    /// The file of a sample, for messages; empty where its `filename` is enough.
     fn place(&self, _split: usize, _index: u64) -> PathBuf {
         PathBuf::new()
     }
 
-    /// What was left out of the source and why, a line each.
+    /// A line for each part of the source that was left out, with the reason.
     fn notes(&self) -> &[String] {
         &[]
     }
 
-    /// Fills `sample` with number `index` (from 0, in the source's own order) of split number
-    /// `split`.
+    /// Fills `sample` with sample `index` (from 0, in the source's own order) of split number `split`.
     ///
     /// # Errors
-    /// When the sample cannot be read or is not what the source's format says.
+    /// A sample that cannot be read, or that the source's format does not allow.
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error>;
 }

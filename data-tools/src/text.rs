@@ -51,7 +51,7 @@ pub(crate) fn decimals(values: &[f64]) -> String {
     words.join(" ")
 }
 
-/// `count` as a bar, `most` being the longest: one mark at least for what is not nothing.
+/// `count` as a bar, the longest for `most`; at least one mark unless `count` is 0.
 pub(crate) fn bar(count: u64, most: u64) -> String {
     const LONGEST: u128 = 40;
     let length = (u128::from(count) * LONGEST).div_ceil(u128::from(most.max(1)));

@@ -1,12 +1,26 @@
-//! CIFAR-10 and CIFAR-100, binary version: label bytes, then 32 x 32 pixels as a red, a green and a
-//! blue plane.
+//! CIFAR-10 and CIFAR-100, binary version: label bytes, then 32 x 32 pixels as a red, a green and a blue plane.
 
-use super::names::{CIFAR10, CIFAR100, owned};
-use crate::archive;
+use super::kind::{Kind, Open, Opened};
+use super::reader::{archive, names};
 use crate::error::Error;
 use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
+use std::fmt::Write;
 use std::path::Path;
+
+/// CIFAR-10.
+pub(super) const CIFAR10: Kind = Kind {
+    name: "cifar10",
+    about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
+    open: Open::Fixed(|src| open(src, &LAYOUT_10)),
+};
+
+/// CIFAR-100 with its 100 fine labels.
+pub(super) const CIFAR100: Kind = Kind {
+    name: "cifar100",
+    about: "CIFAR-100, binary version, fine labels: folder, .tar or .tar.gz",
+    open: Open::Fixed(|src| open(src, &LAYOUT_100)),
+};
 
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
@@ -33,7 +47,7 @@ const LAYOUT_10: Layout = Layout {
     train: &["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"],
     test: &["test_batch.bin"],
     names: "batches.meta.txt",
-    builtin: &CIFAR10,
+    builtin: &names::CIFAR10,
     label_bytes: 1,
     python: "data_batch_1",
 };
@@ -44,12 +58,12 @@ const LAYOUT_100: Layout = Layout {
     train: &["train.bin"],
     test: &["test.bin"],
     names: "fine_label_names.txt",
-    builtin: &CIFAR100,
+    builtin: &names::CIFAR100,
     label_bytes: 2,
     python: "train",
 };
 
-/// One `.bin` file as it came.
+/// One `.bin` file, unchanged.
 struct Batch {
     name: &'static str,
     records: Vec<u8>,
@@ -62,14 +76,8 @@ struct Cifar {
     parts: Vec<Vec<Batch>>,
 }
 
-/// Opens CIFAR-10.
-pub(super) fn open_10(src: &Path) -> Result<Box<dyn Source>, Error> {
-    Ok(Box::new(Cifar::open(src, &LAYOUT_10)?))
-}
-
-/// Opens CIFAR-100 with its 100 fine labels.
-pub(super) fn open_100(src: &Path) -> Result<Box<dyn Source>, Error> {
-    Ok(Box::new(Cifar::open(src, &LAYOUT_100)?))
+fn open(src: &Path, layout: &'static Layout) -> Opened {
+    Ok(Box::new(Cifar::open(src, layout)?))
 }
 
 impl Layout {
@@ -96,7 +104,7 @@ impl Cifar {
         let mut files = archive::read_members(src, layout.folder, &wanted, layout.python, &hint)?;
         let classes = match files.pop().flatten() {
             Some(file) => class_names(&file, layout)?,
-            None => owned(layout.builtin),
+            None => names::owned(layout.builtin),
         };
         let mut files = files.into_iter();
         let mut parts = Vec::new();
@@ -114,52 +122,57 @@ impl Cifar {
         }
         Ok(Cifar { layout, classes, splits, parts })
     }
+
+    /// The batch with sample `index` of a split, and the number of its record there.
+    fn find(&self, split: usize, index: u64) -> Result<(&Batch, usize), Error> {
+        let mut at = index as usize;
+        for batch in &self.parts[split] {
+            let records = batch.records.len() / self.layout.record();
+            if at < records {
+                return Ok((batch, at));
+            }
+            at -= records;
+        }
+        Err(Error::input(Path::new(&self.splits[split].name), format!("has no sample {index}")))
+    }
 }
 
-/// The names in a file of one name a line (blank lines do not count).
+/// The names in a file with one name a line; blank lines are skipped.
 fn class_names(file: &archive::Member, layout: &Layout) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&file.data);
-    let names: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    if names.len() != layout.builtin.len() {
+    let found: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    if found.len() != layout.builtin.len() {
         return Err(Error::input(
             &file.path,
             format!(
                 "{} class names; {} has {}; remove the file to use the published names",
-                names.len(),
+                found.len(),
                 layout.name,
                 layout.builtin.len()
             ),
         ));
     }
-    Ok(owned(&names))
+    Ok(names::owned(&found))
 }
 
-/// Refuses a batch that is empty, cut, or has a label that no class goes with.
+/// Refuses a batch that is empty, cut short, or has a label without a class.
 fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), Error> {
     let record = layout.record();
-    let len = file.data.len();
-    if len == 0 || !len.is_multiple_of(record) {
-        return Err(Error::input(
-            &file.path,
-            format!(
-                "{len} bytes are not whole records of {record} bytes ({} records and {} bytes): cut short, or not {}; fetch it again",
-                len / record,
-                len % record,
-                layout.name
-            ),
-        ));
+    let length = file.data.len();
+    if length == 0 || !length.is_multiple_of(record) {
+        let (whole, rest, name) = (length / record, length % record, layout.name);
+        let what = format!(
+            "{length} bytes are not whole records of {record} bytes ({whole} records and {rest} bytes): cut short, or not \
+             {name}; fetch it again"
+        );
+        return Err(Error::input(&file.path, what));
     }
     for (at, bytes) in file.data.chunks_exact(record).enumerate() {
         let label = usize::from(bytes[layout.label_bytes - 1]);
         if label >= classes {
-            return Err(Error::input(
-                &file.path,
-                format!(
-                    "label {label} of record {at} at byte {} is out of range; expected 0 to {}",
-                    at * record,
-                    classes - 1
-                ),
-            ));
+            let (byte, last) = (at * record, classes - 1);
+            let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
+            return Err(Error::input(&file.path, what));
         }
     }
     Ok(())
@@ -175,26 +188,12 @@ impl Source for Cifar {
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        use std::fmt::Write;
+        let (batch, at) = self.find(split, index)?;
         let size = self.layout.record();
-        let mut at = index as usize;
-        let mut batches = self.parts[split].iter();
-        let (batch, record) = loop {
-            let Some(batch) = batches.next() else {
-                let split = Path::new(&self.splits[split].name);
-                return Err(Error::input(split, format!("has no sample {index}")));
-            };
-            match batch.records.chunks_exact(size).nth(at) {
-                Some(record) => break (batch, record),
-                None => at -= batch.records.len() / size,
-            }
-        };
-        let (labels, pixels) = record.split_at(self.layout.label_bytes);
+        let (labels, pixels) = batch.records[at * size..(at + 1) * size].split_at(self.layout.label_bytes);
         interleave(pixels, &mut sample.encoded);
         sample.format = Format::Raw;
-        sample.height = SIDE as u32;
-        sample.width = SIDE as u32;
-        sample.channels = 3;
+        (sample.height, sample.width, sample.channels) = (SIDE as u32, SIDE as u32, 3);
         sample.label = u32::from(labels[self.layout.label_bytes - 1]);
         sample.filename.clear();
         // Writing into a String cannot fail.

@@ -1,22 +1,30 @@
 //! ImageNet, ILSVRC2012: as published (a tar of 1000 tars, a tar of validation images, the development kit) or
-//! extracted. Archives are read where they lie.
+//! extracted. Archives are read in place.
 //!
 //! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` 1), PNG and CMYK
 //! files become RGB JPEGs, and records hold synset and words.
 
-use super::devkit::{self, Devkit, Synset};
-use super::folder::{Files, entries, images_below};
-use crate::classes;
+use super::kind::{Kind, Open, Opened};
+use super::reader::classes;
+use super::reader::devkit::{self, Devkit, Synset};
+use super::reader::files::Files;
+use super::reader::folders::entries;
+use super::reader::groups::{self, Group};
+use super::reader::listing::Listing;
+use crate::dir;
 use crate::error::Error;
-use crate::listing::{Listing, Place};
 use crate::options::{ConvertOptions, OnBad};
 use crate::source::{Sample, Source, SourceSplit};
-use crate::tar_index::{self, Member};
-use crate::{input, pool, text};
-use std::collections::BTreeMap;
-use std::fs::File;
+use crate::text;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+
+/// ImageNet.
+pub(super) const IMAGENET: Kind = Kind {
+    name: "imagenet",
+    about: "ILSVRC2012 as published (tar files and devkit), or extracted",
+    open: Open::Files(open),
+};
 
 const HINT: &str = "expected a folder with ILSVRC2012_img_train.tar or train/, ILSVRC2012_img_val.tar or val/, and \
                     ILSVRC2012_devkit_t12.tar.gz";
@@ -29,15 +37,15 @@ struct ImageNet {
 }
 
 /// Opens a folder with the published files, or what they unpack to.
-pub(super) fn open(src: &Path, options: &ConvertOptions) -> Result<Box<dyn Source>, Error> {
-    input::check_dir(src, HINT)?;
+fn open(src: &Path, options: &ConvertOptions) -> Opened {
+    dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
     let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
     let kit = devkit::find(src).map(|path| devkit::read(&path)).transpose()?;
-    let groups = groups(&train, options.jobs)?;
+    let groups = groups::read(&train, options.jobs)?;
     let synsets = choose(src, options, kit.as_ref(), &groups)?;
     let mut opener = Opener { options, synsets, kit, notes: Vec::new() };
-    let mut found = vec![("train".to_string(), opener.by_class(&train, groups, true)?)];
+    let mut found = vec![("train".to_string(), opener.train(&train, groups)?)];
     match find(&VALIDATION) {
         Some(path) => found.push(("validation".to_string(), opener.validation(&path)?)),
         None => opener.notes.push(format!("no validation images: {} is not there", src.join(VALIDATION[0]).display())),
@@ -46,57 +54,6 @@ pub(super) fn open(src: &Path, options: &ConvertOptions) -> Result<Box<dyn Sourc
     let name = |s: &Synset| if s.words.is_empty() { s.wnid.clone() } else { format!("{} {}", s.wnid, s.words) };
     let names = synsets.iter().map(name).collect();
     Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets }))
-}
-
-/// Images that lie together and, in training, are of one class.
-struct Group {
-    name: String,
-    place: Place,
-    members: Vec<Member>,
-}
-
-/// The images at `path` by the folder or the inner archive that they are in.
-fn groups(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
-    if path.is_file() {
-        let file = Arc::new(open_file(path)?);
-        let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
-        let outer = tar_index::list(&file, path, 0..length)?;
-        let mut inner: Vec<&Member> = outer.iter().filter(|m| m.name.ends_with(".tar")).collect();
-        inner.sort_by(|a, b| a.name.cmp(&b.name));
-        return pool::run(inner.len(), jobs, |i| {
-            let path = path.join(&inner[i].name);
-            let members = tar_index::list(&file, &path, inner[i].range.clone())?;
-            Ok(Group { name: stem(&inner[i].name), place: Place::Archive { path, file: Some(file.clone()) }, members })
-        });
-    }
-    let entries = entries(path)?;
-    pool::run(entries.len(), jobs, |i| {
-        let (name, is_dir) = &entries[i];
-        let path = path.join(name);
-        if *is_dir {
-            let mut names = Vec::new();
-            images_below(&path, Path::new(""), 0, &mut names)?;
-            let members = names.into_iter().map(|name| Member { name, range: 0..0 }).collect();
-            return Ok(Group { name: name.clone(), place: Place::Folder(path), members });
-        }
-        let members = match name.ends_with(".tar") {
-            true => {
-                let file = open_file(&path)?;
-                let length = file.metadata().map_err(|e| Error::io("read", &path, e))?.len();
-                tar_index::list(&file, &path, 0..length)?
-            }
-            false => Vec::new(),
-        };
-        Ok(Group { name: stem(name), place: Place::Archive { path, file: None }, members })
-    })
-}
-
-fn open_file(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(|e| Error::io("open", path, e))
-}
-
-fn stem(name: &str) -> String {
-    name.trim_end_matches(".tar").to_string()
 }
 
 /// The classes: as listed by the user, else all of the kit, else those of the training images.
@@ -113,8 +70,12 @@ fn choose(src: &Path, options: &ConvertOptions, kit: Option<&Devkit>, groups: &[
         return Err(Error::Missing { path: src.join("train/nXXXXXXXX"), hint: HINT.to_string() });
     }
     let Some(path) = &options.classes else { return Ok(known) };
+    let mut seen = BTreeSet::new();
     let wanted = classes::read(path)?.into_iter().map(|line| {
         let wnid = line.split_whitespace().next().unwrap_or_default();
+        if !seen.insert(wnid.to_string()) {
+            return Err(Error::input(path, format!("the class `{wnid}` is listed twice")));
+        }
         let found = known.iter().find(|s| s.wnid == wnid).cloned();
         found.ok_or_else(|| Error::input(path, format!("`{wnid}` is none of the {} classes", known.len())))
     });
@@ -138,7 +99,7 @@ impl Opener<'_> {
         self.synsets.iter().enumerate().map(|(i, s)| (s.wnid.clone(), i as u32)).collect()
     }
 
-    /// A fault of the source that `--on-bad skip` goes on past.
+    /// A fault of the source: an error, or a note with `--on-bad skip`.
     fn fault(&mut self, path: &Path, what: String) -> Result<(), Error> {
         match self.options.on_bad {
             OnBad::Fail => Err(Error::input(path, what + "; fetch it again, or go on without by `--on-bad skip`")),
@@ -149,103 +110,86 @@ impl Opener<'_> {
         }
     }
 
-    /// Images in a folder or archive for each class.
-    fn by_class(&mut self, path: &Path, groups: Vec<Group>, all: bool) -> Result<Listing, Error> {
-        let labels = self.labels();
-        let (mut listing, mut counts, mut strange) = (Listing::default(), vec![0u64; labels.len()], Vec::new());
-        for group in groups {
-            let Some(&label) = labels.get(&group.name) else {
-                if !group.members.is_empty() {
-                    strange.push(group.name);
-                }
-                continue;
-            };
-            counts[label as usize] += group.members.len() as u64;
-            push(&mut listing, group.place, &group.members, |_| Some(label));
-        }
-        if !strange.is_empty() && self.options.classes.is_none() {
-            self.fault(path, format!("holds images of no class: {}", strange.join(", ")))?;
-        }
+    /// The training images; each class should have some.
+    fn train(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
+        let listing = self.by_class(path, groups)?;
+        let mut counts = vec![0u64; self.synsets.len()];
+        listing.labels().for_each(|label| counts[label as usize] += 1);
         let empty = self.synsets.iter().zip(&counts).filter(|(_, n)| **n == 0);
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
-        if listing.len() == 0 {
-            return Err(Error::input(path, format!("holds no image of a class; {HINT}")));
-        }
-        if all && !empty.is_empty() {
+        if !empty.is_empty() {
             let (n, first) = (text::classes(empty.len()), empty[..empty.len().min(5)].join(", "));
             self.fault(path, format!("no image of {n} of {}, such as {first}", self.synsets.len()))?;
         }
         Ok(listing)
     }
 
-    /// The validation images: by class, or flat with the kit's ground truth.
+    /// The images of a folder or archive for each class.
+    fn by_class(&mut self, path: &Path, groups: Vec<Group>) -> Result<Listing, Error> {
+        let labels = self.labels();
+        let (mut listing, mut unknown) = (Listing::default(), Vec::new());
+        for group in groups {
+            match labels.get(&group.name) {
+                Some(&label) => group.add_to(&mut listing, |_| Some(label)),
+                None if group.members.is_empty() => {}
+                None => unknown.push(group.name),
+            }
+        }
+        if !unknown.is_empty() && self.options.classes.is_none() {
+            self.fault(path, format!("holds images of no class: {}", unknown.join(", ")))?;
+        }
+        not_empty(path, listing)
+    }
+
+    /// The validation images: by class, or in one folder or archive with the kit's ground truth.
     fn validation(&mut self, path: &Path) -> Result<Listing, Error> {
-        if path.is_dir() && entries(path)?.iter().any(|(name, is_dir)| *is_dir && is_wnid(name)) {
-            let groups = groups(path, self.options.jobs)?;
-            return self.by_class(path, groups, false);
+        if path.is_dir() && entries(path)?.iter().any(|entry| entry.is_dir && is_wnid(&entry.name)) {
+            let groups = groups::read(path, self.options.jobs)?;
+            return self.by_class(path, groups);
         }
         let Some(kit) = self.kit.take() else {
             let hint = "the labels of the validation images are in it".to_string();
             return Err(Error::Missing { path: path.with_file_name("ILSVRC2012_devkit_t12.tar.gz"), hint });
         };
-        let (place, members) = if path.is_dir() {
-            let mut names = Vec::new();
-            images_below(path, Path::new(""), 0, &mut names)?;
-            let members = names.into_iter().map(|name| Member { name, range: 0..0 }).collect();
-            (Place::Folder(path.to_path_buf()), members)
-        } else {
-            let file = open_file(path)?;
-            let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
-            let members: Vec<Member> = tar_index::list(&file, path, 0..length)?;
-            (Place::Archive { path: path.to_path_buf(), file: Some(Arc::new(file)) }, members)
-        };
+        let group = Group::read(path, String::new())?;
+        self.check_truth(path, &group, &kit)?;
         let labels = self.labels();
-        let truth = |m: &Member| number(&m.name).and_then(|n| kit.truth.get(n.checked_sub(1)?));
-        let unlabelled: Vec<&str> = members.iter().filter(|m| truth(m).is_none()).map(|m| m.name.as_str()).collect();
+        let mut listing = Listing::default();
+        group.add_to(&mut listing, |name| kit.truth_of(name).and_then(|wnid| labels.get(wnid)).copied());
+        not_empty(path, listing)
+    }
+
+    /// Checks that images and lines of the ground truth go together.
+    fn check_truth(&mut self, path: &Path, group: &Group, kit: &Devkit) -> Result<(), Error> {
+        let names = group.members.iter().map(|m| m.name.as_str());
+        let unlabelled: Vec<&str> = names.filter(|name| kit.truth_of(name).is_none()).collect();
         if let Some(first) = unlabelled.first() {
-            let what = format!("{} without a label, such as {first}", text::plural(unlabelled.len() as u64, "image"));
-            self.fault(path, what)?;
+            let images = text::plural(unlabelled.len() as u64, "image");
+            self.fault(path, format!("{images} without a label, such as {first}"))?;
         }
-        let labelled = members.len() - unlabelled.len();
+        let labelled = group.members.len() - unlabelled.len();
         if labelled != kit.truth.len() {
             let images = text::plural(labelled as u64, "image");
             self.fault(path, format!("{images} for {} lines of {}", kit.truth.len(), kit.truth_path.display()))?;
         }
-        let mut listing = Listing::default();
-        push(&mut listing, place, &members, |m| truth(m).and_then(|wnid| labels.get(wnid)).copied());
-        if listing.len() == 0 {
-            return Err(Error::input(path, format!("holds no image of a class; {HINT}")));
-        }
-        Ok(listing)
+        Ok(())
     }
 }
 
-/// Adds those members that have a label, by name: archive and folder give the same data set.
-fn push(listing: &mut Listing, place: Place, members: &[Member], label: impl Fn(&Member) -> Option<u32>) {
-    listing.place(place);
-    let mut members: Vec<&Member> = members.iter().collect();
-    members.sort_by(|a, b| a.name.cmp(&b.name));
-    for member in members {
-        if let Some(label) = label(member) {
-            let range = &member.range;
-            listing.push(&member.name, label, (range.start, range.end - range.start));
-        }
+fn not_empty(path: &Path, listing: Listing) -> Result<Listing, Error> {
+    match listing.len() {
+        0 => Err(Error::input(path, format!("holds no image of a class; {HINT}"))),
+        _ => Ok(listing),
     }
-}
-
-/// The number in `ILSVRC2012_val_00000001.JPEG`.
-fn number(name: &str) -> Option<usize> {
-    let (stem, _) = name.split_once('.')?;
-    stem.strip_prefix("ILSVRC2012_val_")?.parse().ok()
 }
 
 impl Source for ImageNet {
     fn splits(&self) -> &[SourceSplit] {
-        &self.files.splits
+        self.files.splits()
     }
 
     fn classes(&self) -> &[String] {
-        &self.files.classes
+        self.files.classes()
     }
 
     fn text(&self, label: u32) -> &str {
@@ -265,18 +209,18 @@ impl Source for ImageNet {
     }
 
     fn fingerprint(&self) -> Option<u32> {
-        Some(self.files.digest())
+        self.files.fingerprint()
     }
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
-        self.files.parts[split].path(index)
+        self.files.place(split, index)
     }
 
     fn notes(&self) -> &[String] {
-        &self.files.notes
+        self.files.notes()
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        self.files.parts[split].read(index, sample)
+        self.files.sample(split, index, sample)
     }
 }

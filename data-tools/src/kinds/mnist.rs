@@ -1,13 +1,26 @@
-//! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the
-//! published sets.
+//! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the published sets.
 
-use super::names::{DIGITS, FASHION, owned};
+use super::kind::{Kind, Open, Opened};
+use super::reader::{idx, input, names};
+use crate::dir;
 use crate::error::Error;
-use crate::idx;
-use crate::input;
 use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
 use std::path::Path;
+
+/// MNIST: the classes are the digits.
+pub(super) const DIGITS: Kind = Kind {
+    name: "mnist",
+    about: "folder with the four MNIST IDX files, plain or .gz; classes 0 to 9",
+    open: Open::Fixed(|src| open(src, &names::DIGITS)),
+};
+
+/// Fashion-MNIST: the classes are its ten garments.
+pub(super) const FASHION: Kind = Kind {
+    name: "fashion-mnist",
+    about: "folder with the four Fashion-MNIST IDX files, plain or .gz",
+    open: Open::Fixed(|src| open(src, &names::FASHION)),
+};
 
 const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, \
                     t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or .gz";
@@ -24,19 +37,9 @@ struct Mnist {
     parts: Vec<Part>,
 }
 
-/// Opens MNIST: the classes are the digits.
-pub(super) fn open_digits(src: &Path) -> Result<Box<dyn Source>, Error> {
-    open(src, &DIGITS)
-}
-
-/// Opens Fashion-MNIST: the classes are its ten garments.
-pub(super) fn open_fashion(src: &Path) -> Result<Box<dyn Source>, Error> {
-    open(src, &FASHION)
-}
-
-fn open(src: &Path, classes: &[&str]) -> Result<Box<dyn Source>, Error> {
-    input::check_dir(src, HINT)?;
-    let mut source = Mnist { classes: owned(classes), splits: Vec::new(), parts: Vec::new() };
+fn open(src: &Path, classes: &[&str]) -> Opened {
+    dir::check(src, HINT)?;
+    let mut source = Mnist { classes: names::owned(classes), splits: Vec::new(), parts: Vec::new() };
     for (name, prefix) in [("train", "train"), ("test", "t10k")] {
         let part = read_part(src, prefix, classes.len())?;
         source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });

@@ -1,0 +1,156 @@
+//! Conversion: the samples of a source, shuffled once, written to shards, with indexes and `dataset.json`.
+//!
+//! The bytes depend on the source and the options, never on the number of threads or on how often it was stopped. They grow in
+//! a folder beside OUT that is renamed at the end, so OUT is complete or not there.
+
+use super::converted::Converted;
+use super::dataset::Dataset;
+use super::finished::Finished;
+use super::journal::Journal;
+use super::pipeline;
+use super::plan::{self, TRAIN, Task};
+use super::staging::Staging;
+use super::work::Conversion;
+use crate::error::Error;
+use crate::kinds;
+use crate::options::{ConvertOptions, OnBad};
+use crate::source::Source;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+/// Converts the source `src` of a kind in [`crate::KINDS`] into a data set at `out`, which must be empty or not exist.
+///
+/// # Errors
+/// Unknown kind, options that make no sense, `out` taken or not writable, a source that is incomplete or damaged, a
+/// full disk. In every case `out` stays as it was. Finished shards of sources of image files stay in `OUT.partial`, where
+/// the same request continues; else nothing is left.
+pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
+    let started = Instant::now();
+    options.check()?;
+    Staging::check(out)?;
+    let source = kinds::open(kind, src, options)?;
+    match source.fingerprint() {
+        Some(fingerprint) => {
+            let request = request(kind, src, options, fingerprint)?;
+            Attempt::new(&*source, out, options, started)?.resume(&request)
+        }
+        None => Attempt::new(&*source, out, options, started)?.once(),
+    }
+}
+
+/// Like [`convert()`], for any [`Source`]; nothing is left of an attempt that fails.
+///
+/// # Errors
+/// As [`convert()`], and what the source reports.
+pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
+    options.check()?;
+    Attempt::new(source, out, options, Instant::now())?.once()
+}
+
+/// All that the bytes depend on.
+fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -> Result<Map<String, Value>, Error> {
+    let src = src.canonicalize().map_err(|e| Error::io("read", src, e))?;
+    let entries = [
+        ("program", json!(env!("CARGO_PKG_VERSION"))),
+        ("kind", json!(kind)),
+        ("src", json!(src.display().to_string())),
+        ("files", json!(format!("{fingerprint:08x}"))),
+        ("shards", json!(options.shards)),
+        ("seed", json!(options.seed)),
+        ("resize", json!(options.resize)),
+        ("quality", json!(options.quality)),
+        ("raw", json!(options.raw)),
+        ("validation-fraction", json!(options.validation_fraction)),
+    ];
+    Ok(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())
+}
+
+/// One attempt at a conversion.
+struct Attempt<'a> {
+    source: &'a dyn Source,
+    out: &'a Path,
+    options: &'a ConvertOptions,
+    tasks: Vec<Task>,
+    started: Instant,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(
+        source: &'a dyn Source,
+        out: &'a Path,
+        options: &'a ConvertOptions,
+        started: Instant,
+    ) -> Result<Self, Error> {
+        let tasks = plan::plan(source, options.shards)?;
+        Ok(Attempt { source, out, options, tasks, started })
+    }
+
+    /// Converts everything, in a folder that is removed if it fails.
+    fn once(self) -> Result<Converted, Error> {
+        let staging = Staging::new(self.out)?;
+        let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
+        pipeline::run(&work, &work.lengths(), self.options.jobs)?;
+        let (needed, finished) = (work.needed(), work.into_finished());
+        let dataset = Dataset::of(self.source, &self.tasks, finished)?;
+        dataset.write(staging.dir(), needed)?;
+        staging.publish()?;
+        Ok(self.converted(dataset, 0))
+    }
+
+    /// Converts the shards that earlier attempts with the same request have not finished. If this one fails, its finished shards
+    /// stay.
+    fn resume(self, request: &Map<String, Value>) -> Result<Converted, Error> {
+        let mut staging = Staging::resumable(self.out)?;
+        let dir = staging.dir().to_path_buf();
+        // A conversion that fails on bad images keeps no shard that images were left out of.
+        let wanted = |shard: &Finished| self.options.on_bad == OnBad::Skip || shard.tally.skipped.is_empty();
+        let (journal, kept) = Journal::open(&dir, request, wanted)?;
+        let resumed = kept.len();
+        let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal))?;
+        let result = pipeline::run(&work, &work.lengths(), self.options.jobs);
+        let (needed, finished) = (work.needed(), work.into_finished());
+        staging.keep(!finished.is_empty());
+        if result.is_err() {
+            Journal::discard_unfinished(&dir);
+        }
+        let kept = finished.len();
+        let stopped = |source: Error| self.stopped(source, kept, &dir);
+        result.map_err(stopped)?;
+        let dataset = Dataset::of(self.source, &self.tasks, finished).map_err(stopped)?;
+        dataset.write(&dir, needed).map_err(stopped)?;
+        staging.publish()?;
+        Journal::remove(self.out)?;
+        Ok(self.converted(dataset, resumed))
+    }
+
+    /// The error of an attempt that ended with `kept` finished shards in the folder `partial`.
+    fn stopped(&self, source: Error, kept: usize, partial: &Path) -> Error {
+        match kept {
+            0 => source,
+            kept => Error::Stopped {
+                source: Box::new(source),
+                kept,
+                shards: self.tasks.len(),
+                partial: partial.to_path_buf(),
+            },
+        }
+    }
+
+    fn converted(&self, dataset: Dataset, resumed: usize) -> Converted {
+        let Dataset { manifest, skipped } = dataset;
+        let train = self.source.splits().iter().find(|s| s.name == TRAIN);
+        let requested = self.options.shards;
+        Converted {
+            out: self.out.to_path_buf(),
+            bytes: manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),
+            manifest,
+            fewer_shards_than: train.filter(|s| s.len < requested as u64).map(|_| requested),
+            resumed,
+            skipped,
+            notes: self.source.notes().to_vec(),
+            elapsed: self.started.elapsed(),
+        }
+    }
+}

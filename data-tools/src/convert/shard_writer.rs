@@ -1,0 +1,105 @@
+//! Writes framed records as a shard and its index: two durable files, and their entry for `dataset.json`.
+
+use crate::error::Error;
+use loaders::ShardManifest;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// The ending of a shard that is not finished.
+pub(super) const UNFINISHED: &str = ".part";
+
+/// A shard being written; it gets its name only when it is complete.
+pub(super) struct ShardWriter {
+    path: PathBuf,
+    part: PathBuf,
+    /// Estimated bytes of the whole data set, for the message of a full disk.
+    needed: u64,
+    file: BufWriter<File>,
+    entries: Vec<(u64, u64)>,
+    bytes: u64,
+}
+
+impl ShardWriter {
+    /// Begins the shard `path`, which must not exist.
+    pub(super) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
+        let mut part = path.as_os_str().to_owned();
+        part.push(UNFINISHED);
+        let part = PathBuf::from(part);
+        let file = File::create_new(&part).map_err(|e| match e.kind() {
+            std::io::ErrorKind::StorageFull => Error::write(&part, needed, e),
+            _ => Error::io("create", &part, e),
+        })?;
+        Ok(Self::on(file, part, path, needed))
+    }
+
+    fn on(file: File, part: PathBuf, path: &Path, needed: u64) -> Self {
+        let file = BufWriter::with_capacity(1 << 20, file);
+        ShardWriter { path: path.to_path_buf(), part, needed, file, entries: Vec::new(), bytes: 0 }
+    }
+
+    /// Appends records with their framing, of these sizes.
+    pub(super) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
+        self.file.write_all(records).map_err(|e| Error::write(&self.part, self.needed, e))?;
+        for &size in sizes {
+            self.entries.push((self.bytes, size));
+            self.bytes += size;
+        }
+        Ok(())
+    }
+
+    /// Makes the shard and its index durable under their final names.
+    pub(super) fn finish(self) -> Result<ShardManifest, Error> {
+        let (part, needed) = (self.part, self.needed);
+        let failed = |e| Error::write(&part, needed, e);
+        let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
+        file.sync_all().map_err(failed)?;
+        fs::rename(&part, &self.path).map_err(|e| Error::io("rename to", &self.path, e))?;
+        loaders::shard::write_index(&self.path, &self.entries).map_err(|e| explain_full(e, needed))?;
+        let name = self.path.file_name().unwrap_or_default();
+        Ok(ShardManifest {
+            file: name.to_string_lossy().into_owned(),
+            count: self.entries.len() as u64,
+            bytes: self.bytes,
+        })
+    }
+}
+
+/// An error of `loaders` while writing, with the bytes needed where the disk is full.
+pub(super) fn explain_full(error: loaders::Error, needed: u64) -> Error {
+    match error {
+        loaders::Error::Io { action, path, source } => match Error::write(&path, needed, source) {
+            Error::Io { path, source, .. } => Error::Io { action, path, source },
+            full => full,
+        },
+        other => Error::Loaders(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `/dev/full` answers every write with ENOSPC.
+    #[test]
+    fn a_full_disk_says_how_much_is_needed() {
+        let path = Path::new("/dev/full");
+        let file = File::options().write(true).open(path).unwrap();
+        let mut writer = ShardWriter::on(file, path.to_path_buf(), path, 5 << 20);
+        let error = loop {
+            if let Err(error) = writer.append(&[7; 3000], &[3000]) {
+                break error;
+            }
+        };
+        let message = error.to_string();
+        assert!(message.contains("no space left"), "{message}");
+        assert!(message.contains("5242880 bytes (5.0 MiB)"), "{message}");
+
+        let full = loaders::Error::Io {
+            action: "write",
+            path: path.to_path_buf(),
+            source: std::io::Error::from(std::io::ErrorKind::StorageFull),
+        };
+        assert!(matches!(explain_full(full, 1), Error::DiskFull { .. }));
+    }
+}

@@ -1,0 +1,116 @@
+//! The check of one shard: every record, its index, and its entry in `dataset.json`.
+
+use super::bad::Bad;
+use super::labels;
+use super::shard_index::ShardIndex;
+use super::walk::{Found, Position, Walk};
+use crate::error::Error;
+use crate::image::pixels;
+use crate::progress::Counter;
+use loaders::{Manifest, ShardManifest, example};
+use std::path::{Path, PathBuf};
+
+/// What the check of a shard finds.
+pub(super) struct Check<'a> {
+    path: PathBuf,
+    /// The shard by `dataset.json`.
+    expected: &'a ShardManifest,
+    manifest: &'a Manifest,
+    /// Records, good and bad.
+    pub checked: u64,
+    /// Bytes of the shard.
+    pub bytes: u64,
+    pub bad: Vec<Bad>,
+}
+
+impl<'a> Check<'a> {
+    /// Checks the shard `expected` of the data set in `dir`; a shard that cannot be read is a fault too.
+    pub fn run(dir: &Path, expected: &'a ShardManifest, manifest: &'a Manifest, counter: &mut Counter<'_>) -> Self {
+        let path = dir.join(&expected.file);
+        let mut check = Check { path, expected, manifest, checked: 0, bytes: 0, bad: Vec::new() };
+        if let Err(error) = check.walk(counter) {
+            check.fault(error.to_string());
+        }
+        check
+    }
+
+    fn walk(&mut self, counter: &mut Counter<'_>) -> Result<(), Error> {
+        let mut walk = Walk::open(&self.path)?;
+        self.bytes = walk.length();
+        if self.bytes != self.expected.bytes {
+            self.fault(format!("dataset.json says {} bytes, the file has {}", self.expected.bytes, self.bytes));
+        }
+        let index = self.read_index();
+        let entries = self.records(&mut walk, index.as_ref(), counter)?;
+        if let (Some(index), Some(entries)) = (&index, entries)
+            && let Some(what) = index.difference(&entries)
+        {
+            self.fault(what);
+        }
+        if self.checked != self.expected.count {
+            self.fault(format!("dataset.json says {} records, {} were found", self.expected.count, self.checked));
+        }
+        Ok(())
+    }
+
+    /// Checks the records; returns offset and size of all of them, if every length could be trusted.
+    fn records(
+        &mut self,
+        walk: &mut Walk,
+        index: Option<&ShardIndex>,
+        counter: &mut Counter<'_>,
+    ) -> Result<Option<Vec<(u64, u64)>>, Error> {
+        let (mut entries, mut complete) = (Vec::new(), true);
+        while let Some(found) = walk.step()? {
+            let (at, bad_length) = (found.at, found.bad_length);
+            self.checked += 1;
+            entries.push((at.offset, found.size));
+            if let Err(what) = check_record(&found, self.manifest) {
+                self.bad.push(Bad::record(&self.expected.file, at, what));
+            }
+            counter.tick();
+            if bad_length {
+                complete = false;
+                self.resume(walk, index, at)?;
+            }
+        }
+        Ok(complete.then_some(entries))
+    }
+
+    /// Continues behind a record of unknown length, at the next position of the index.
+    fn resume(&mut self, walk: &mut Walk, index: Option<&ShardIndex>, at: Position) -> Result<(), Error> {
+        let length = walk.length();
+        if let Some(next) = index.and_then(|index| index.next(at.offset, length)) {
+            return walk.resume(next);
+        }
+        if !index.is_some_and(|index| index.is_last(at.offset, length)) {
+            let left = length - at.offset;
+            let what = format!("the last {left} bytes of the shard, from here on, could not be checked");
+            self.bad.push(Bad::record(&self.expected.file, at, what));
+        }
+        Ok(())
+    }
+
+    fn read_index(&mut self) -> Option<ShardIndex> {
+        match ShardIndex::read(&self.path) {
+            Ok(index) => Some(index),
+            Err(problem) => {
+                self.fault(format!("its index {problem}; run `trireme data index`"));
+                None
+            }
+        }
+    }
+
+    /// Notes a fault of the shard as a whole.
+    fn fault(&mut self, what: String) {
+        self.bad.push(Bad::shard(&self.expected.file, what));
+    }
+}
+
+/// Checksums, protobuf, label and image header of one record.
+fn check_record(found: &Found<'_>, manifest: &Manifest) -> Result<(), String> {
+    let payload = found.payload.map_err(|e| e.to_string())?;
+    let example = example::parse(payload).map_err(|e| e.to_string())?;
+    labels::class(example.label, manifest)?;
+    pixels::check_image(&example).map(drop)
+}

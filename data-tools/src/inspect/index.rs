@@ -1,0 +1,140 @@
+//! Makes TFRecords of other programs readable: an index beside each shard and, where there is none, a `dataset.json`.
+//!
+//! Shards are files named `SPLIT-00000-of-01024`, with or without `.tfrecord`, or `SPLIT.tfrecord`; their records use the keys
+//! of TensorFlow's ImageNet scripts.
+
+use super::manifest;
+use super::scan::{self, Scanned};
+use super::shard_files::{self, ShardFile};
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::{dir, pool, text};
+use loaders::dataset::MANIFEST;
+use loaders::{Manifest, shard};
+use serde_json::json;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What was indexed.
+#[derive(Debug, Clone)]
+pub struct Indexed {
+    /// The data set's folder.
+    pub dir: PathBuf,
+    /// Indexes written.
+    pub shards: u64,
+    /// Records found.
+    pub records: u64,
+    /// `dataset.json`, as it was or as it was made.
+    pub manifest: Manifest,
+    /// True where `dataset.json` was made.
+    pub made_manifest: bool,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// Writes `<shard>.idx` beside each shard in `dir` and, if there is no `dataset.json`, makes it: classes up to the highest
+/// label, `label_offset` 1 where labels start at 1, names from `image/class/text`, mean and deviation of `train` measured.
+///
+/// # Errors
+/// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a `dataset.json` with other
+/// counts than the shards. Nothing is written before every shard has been read.
+pub fn index(dir: &Path) -> Result<Indexed, Error> {
+    let started = Instant::now();
+    dir::check(dir, "expected a folder with TFRecord shards")?;
+    let known = dir.join(MANIFEST).exists().then(|| Manifest::read(dir)).transpose()?;
+    let made_manifest = known.is_none();
+    let shards = match &known {
+        Some(manifest) => shard_files::listed(manifest),
+        None => shard_files::discover(dir)?,
+    };
+    let measured = if made_manifest { measured_split(&shards) } else { None };
+    let scanned = scan_all(dir, &shards, measured)?;
+    let manifest = match known {
+        Some(known) => {
+            write_indexes(dir, &shards, &scanned)?;
+            manifest::compare(dir, &known, &scanned)?;
+            known
+        }
+        None => {
+            let made = manifest::make(dir, &shards, &scanned)?;
+            write_indexes(dir, &shards, &scanned)?;
+            made.write(dir)?;
+            made
+        }
+    };
+    Ok(Indexed {
+        dir: dir.to_path_buf(),
+        shards: shards.len() as u64,
+        records: scanned.iter().map(|s| s.entries.len() as u64).sum(),
+        manifest,
+        made_manifest,
+        elapsed: started.elapsed(),
+    })
+}
+
+/// Reads every shard; decodes and measures the images of the split `measured`.
+fn scan_all(dir: &Path, shards: &[ShardFile], measured: Option<&str>) -> Result<Vec<Scanned>, Error> {
+    let progress = Progress::new("indexing", None, true);
+    pool::run(shards.len(), 0, |i| {
+        let pixels = measured == Some(shards[i].split.as_str());
+        scan::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter())
+    })
+}
+
+fn write_indexes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
+    for (shard, scanned) in shards.iter().zip(scanned) {
+        shard::write_index(&dir.join(&shard.file), &scanned.entries)?;
+    }
+    Ok(())
+}
+
+/// The split that mean and deviation are measured on: `train`, else the first.
+fn measured_split(shards: &[ShardFile]) -> Option<&str> {
+    let train = shards.iter().find(|s| s.split == "train");
+    train.or(shards.first()).map(|s| s.split.as_str())
+}
+
+impl Indexed {
+    /// The result for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        let splits: serde_json::Map<String, serde_json::Value> = self
+            .manifest
+            .splits
+            .iter()
+            .map(|(name, s)| (name.clone(), json!({"count": s.count, "shards": s.shards.len()})))
+            .collect();
+        json!({
+            "dir": self.dir.display().to_string(),
+            "shards": self.shards,
+            "records": self.records,
+            "made_manifest": self.made_manifest,
+            "classes": self.manifest.classes.len(),
+            "label_offset": self.manifest.label_offset,
+            "splits": splits,
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+impl fmt::Display for Indexed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} in {} indexed in {:.2} s",
+            self.dir.display(),
+            text::plural(self.records, "record"),
+            text::plural(self.shards, "shard"),
+            self.elapsed.as_secs_f64()
+        )?;
+        if self.made_manifest {
+            write!(
+                f,
+                "; dataset.json made: {}, labels start at {}",
+                text::classes(self.manifest.classes.len()),
+                self.manifest.label_offset
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! A summary of a data set: `dataset.json`, and the first image of each split.
+
+use super::walk::{Position, Walk};
+use crate::error::Error;
+use crate::image::pixels;
+use crate::text;
+use loaders::{Format, ImageSpec, Manifest, example};
+use serde_json::json;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Class names that are shown to people; further ones are counted.
+const NAMES_SHOWN: usize = 12;
+
+/// A summary of a data set.
+#[derive(Debug, Clone)]
+pub struct Info {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its `dataset.json`.
+    pub manifest: Manifest,
+    /// Its splits, `train` first, then by size.
+    pub splits: Vec<SplitInfo>,
+}
+
+/// A summary of one split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitInfo {
+    /// Its name.
+    pub name: String,
+    /// Images.
+    pub count: u64,
+    /// Shards.
+    pub shards: u64,
+    /// Bytes of the shards.
+    pub bytes: u64,
+    /// The first image, if there is one.
+    pub first: Option<FirstImage>,
+    /// Least height and width, greatest height and width, if `dataset.json` has them.
+    pub sizes: Option<[[u32; 2]; 2]>,
+}
+
+/// Format and shape of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstImage {
+    /// RAW, PNG or JPEG.
+    pub format: Format,
+    /// Height, width, channels.
+    pub spec: ImageSpec,
+}
+
+/// Summarises the data set in `dir`; reads `dataset.json` and one record of each split.
+///
+/// # Errors
+/// No or a broken `dataset.json`; a first shard that is missing or whose first record is damaged.
+pub fn info(dir: &Path) -> Result<Info, Error> {
+    let manifest = Manifest::read(dir)?;
+    let mut splits = Vec::new();
+    for (name, split) in &manifest.splits {
+        let first = match split.shards.iter().find(|s| s.count > 0) {
+            Some(shard) => first_image(&dir.join(&shard.file))?,
+            None => None,
+        };
+        splits.push(SplitInfo {
+            name: name.clone(),
+            count: split.count,
+            shards: split.shards.len() as u64,
+            bytes: split.shards.iter().map(|s| s.bytes).sum(),
+            first,
+            sizes: split.sizes.or(split.size.map(|size| [size; 2])),
+        });
+    }
+    splits.sort_by_key(|s| (s.name != "train", std::cmp::Reverse(s.count)));
+    Ok(Info { dir: dir.to_path_buf(), manifest, splits })
+}
+
+fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
+    let mut walk = Walk::open(shard)?;
+    let Some(found) = walk.step()? else {
+        return Ok(None);
+    };
+    let Position { record, offset } = found.at;
+    let failed = |what: String| Error::Record { shard: shard.to_path_buf(), record, offset, what };
+    let payload = found.payload.map_err(|e| failed(e.to_string()))?;
+    let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
+    let spec = pixels::check_image(&example).map_err(failed)?;
+    Ok(Some(FirstImage { format: example.format, spec }))
+}
+
+impl Info {
+    /// The summary for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        let splits: serde_json::Map<String, serde_json::Value> =
+            self.splits.iter().map(|s| (s.name.clone(), s.to_json())).collect();
+        json!({
+            "dir": self.dir.display().to_string(),
+            "classes": self.manifest.classes,
+            "label_offset": self.manifest.label_offset,
+            "mean": self.manifest.mean,
+            "std": self.manifest.std,
+            "splits": splits,
+        })
+    }
+
+    fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let classes = &self.manifest.classes;
+        let shown: Vec<&str> = classes.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+        write!(f, "  classes: {}", shown.join(", "))?;
+        if classes.len() > NAMES_SHOWN {
+            write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;
+        }
+        if self.manifest.label_offset != 0 {
+            write!(f, "\n  labels start at {}", self.manifest.label_offset)?;
+        }
+        Ok(())
+    }
+
+    fn write_measures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Manifest { mean, std, splits, .. } = &self.manifest;
+        if mean.is_empty() {
+            return write!(f, "\n  mean and std not measured: `trireme data stats --write`");
+        }
+        let split = if splits.contains_key("train") { ", train" } else { "" };
+        write!(f, "\n  mean {}  std {}  (of pixel/255{split})", text::decimals(mean), text::decimals(std))
+    }
+}
+
+impl SplitInfo {
+    fn to_json(&self) -> serde_json::Value {
+        let first = self.first.as_ref().map(|i| {
+            json!({
+                "format": i.format.name(),
+                "height": i.spec.height,
+                "width": i.spec.width,
+                "channels": i.spec.channels,
+            })
+        });
+        json!({
+            "count": self.count,
+            "shards": self.shards,
+            "bytes": self.bytes,
+            "first": first,
+            "sizes": self.sizes,
+        })
+    }
+
+    /// A line whose name takes `width` columns.
+    fn write(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let (images, shards) = (text::plural(self.count, "image"), text::plural(self.shards, "shard"));
+        write!(f, "  {:width$}  {images} in {shards}, {}", self.name, text::bytes(self.bytes))?;
+        if let Some(first) = &self.first {
+            write!(f, "; the first is {} {}", first.format, first.spec)?;
+        }
+        match self.sizes {
+            Some([least, greatest]) if least == greatest => writeln!(f, ", all have its size"),
+            Some([[h0, w0], [h1, w1]]) => writeln!(f, "; heights {h0} to {h1}, widths {w0} to {w1}"),
+            None => writeln!(f),
+        }
+    }
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let images = text::plural(self.splits.iter().map(|s| s.count).sum(), "image");
+        let bytes = text::bytes(self.splits.iter().map(|s| s.bytes).sum());
+        let classes = text::classes(self.manifest.classes.len());
+        writeln!(f, "{}: {images}, {classes}, {bytes}", self.dir.display())?;
+        let width = self.splits.iter().map(|s| s.name.len()).max().unwrap_or(0);
+        for split in &self.splits {
+            split.write(f, width)?;
+        }
+        self.write_classes(f)?;
+        self.write_measures(f)
+    }
+}

@@ -1,0 +1,23 @@
+//! Reads existing data sets: describes, checks, measures and shows them, and makes missing indexes.
+
+mod bad;
+mod check;
+mod index;
+mod info;
+mod labels;
+mod manifest;
+mod measure;
+mod scan;
+mod shard_files;
+mod shard_index;
+mod show;
+mod stats;
+mod verify;
+mod walk;
+
+pub use bad::Bad;
+pub use index::{Indexed, index};
+pub use info::{FirstImage, Info, SplitInfo, info};
+pub use show::{ShowOptions, Shown, show};
+pub use stats::{Stats, stats};
+pub use verify::{Report, verify};

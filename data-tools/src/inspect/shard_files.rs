@@ -1,0 +1,145 @@
+//! The shards of a folder: as listed in `dataset.json`, or found by their names.
+
+use crate::error::Error;
+use loaders::Manifest;
+use std::fs;
+use std::path::Path;
+
+/// A shard by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ShardFile {
+    /// Name of its split.
+    pub split: String,
+    /// Its number in the split, from 0.
+    pub number: u64,
+    /// Shards of the split.
+    pub of: u64,
+    /// File name.
+    pub file: String,
+}
+
+/// The shards that `dataset.json` lists, in its order.
+pub(super) fn listed(manifest: &Manifest) -> Vec<ShardFile> {
+    let each = manifest.splits.iter().flat_map(|(name, split)| {
+        let of = split.shards.len() as u64;
+        (0..).zip(&split.shards).map(move |(number, shard)| ShardFile {
+            split: name.clone(),
+            number,
+            of,
+            file: shard.file.clone(),
+        })
+    });
+    each.collect()
+}
+
+/// The shards in `dir` by their names, complete and in order.
+pub(super) fn discover(dir: &Path) -> Result<Vec<ShardFile>, Error> {
+    let failed = |e| Error::io("read", dir, e);
+    let mut shards = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // A name that is not Unicode cannot match.
+        let name = entry.file_name();
+        shards.extend(name.to_str().and_then(parse_name));
+    }
+    if shards.is_empty() {
+        return Err(Error::input(
+            dir,
+            "holds no shards; expected files named like train-00000-of-00016.tfrecord (with or without .tfrecord)",
+        ));
+    }
+    shards.sort_by(|a, b| (&a.split, a.of, a.number, &a.file).cmp(&(&b.split, b.of, b.number, &b.file)));
+    for split in shards.chunk_by(|a, b| a.split == b.split) {
+        check_complete(dir, split)?;
+    }
+    Ok(shards)
+}
+
+/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]` or `SPLIT.tfrecord[s]`.
+fn parse_name(file: &str) -> Option<ShardFile> {
+    let stem = file.strip_suffix(".tfrecord").or_else(|| file.strip_suffix(".tfrecords"));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse().ok())?;
+    let numbered = |stem: &str| {
+        let (rest, of) = stem.rsplit_once("-of-")?;
+        let (split, number) = rest.rsplit_once('-')?;
+        Some((split.to_string(), digits(number)?, digits(of)?))
+    };
+    let (split, number, of) = match numbered(stem.unwrap_or(file)) {
+        Some(parts) => parts,
+        None => (stem?.to_string(), 0, 1),
+    };
+    (!split.is_empty()).then(|| ShardFile { split, number, of, file: file.to_string() })
+}
+
+/// Refuses a split with a shard missing or twice; `split` is sorted by (of, number).
+fn check_complete(dir: &Path, split: &[ShardFile]) -> Result<(), Error> {
+    let (first, of) = (&split[0], split[0].of);
+    if let Some(other) = split.iter().find(|s| s.of != of) {
+        return Err(Error::input(
+            dir,
+            format!("{} and {} are of different sets; keep one set of shards in the folder", first.file, other.file),
+        ));
+    }
+    let odd = (0..).zip(split).find(|(i, s)| s.number != *i);
+    match odd {
+        None if split.len() as u64 == of => Ok(()),
+        Some((i, s)) if s.number < i || s.number >= of => Err(Error::input(
+            &dir.join(&s.file),
+            format!("is there twice, or beyond the {of} shards that its name claims"),
+        )),
+        odd => {
+            let missing = odd.map_or(split.len() as u64, |(i, _)| i);
+            Err(Error::input(
+                dir,
+                format!(
+                    "shard {missing} of {of} of the split {} is missing ({} are there, such as {}); fetch it",
+                    first.split,
+                    split.len(),
+                    first.file
+                ),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_shards() {
+        let parts = |file| parse_name(file).map(|s| (s.split, s.number, s.of));
+        let is = |split: &str, number, of| Some((split.to_string(), number, of));
+        assert_eq!(parts("train-00003-of-01024"), is("train", 3, 1024));
+        assert_eq!(parts("validation-00000-of-00128.tfrecord"), is("validation", 0, 128));
+        assert_eq!(parts("my-set-train-1-of-2.tfrecords"), is("my-set-train", 1, 2));
+        assert_eq!(parts("train.tfrecord"), is("train", 0, 1));
+        assert_eq!(parts("train-00003-of-01024.idx"), None);
+        assert_eq!(parts("train-00003-of-00016.tfrecord.idx"), None);
+        assert_eq!(parts("train-x-of-2"), None);
+        assert_eq!(parts("-0-of-2"), None);
+        assert_eq!(parts("dataset.json"), None);
+    }
+
+    #[test]
+    fn a_set_of_shards_must_be_complete() {
+        let shards = |files: &[&str]| -> Vec<ShardFile> {
+            let mut shards: Vec<ShardFile> = files.iter().filter_map(|f| parse_name(f)).collect();
+            shards.sort_by_key(|s| (s.of, s.number));
+            shards
+        };
+        let check = |files: &[&str]| check_complete(Path::new("d"), &shards(files));
+        assert!(check(&["t-0-of-2", "t-1-of-2"]).is_ok());
+        for (files, part) in [
+            (&["t-0-of-3", "t-2-of-3"][..], "shard 1 of 3 of the split t is missing"),
+            (&["t-0-of-3", "t-1-of-3"], "shard 2 of 3 of the split t is missing"),
+            (&["t-1-of-2"], "shard 0 of 2"),
+            (&["t-0-of-2", "t-0-of-2.tfrecord", "t-1-of-2"], "is there twice"),
+            (&["t-0-of-1", "t-5-of-1"], "beyond the 1 shards"),
+            (&["t-0-of-1", "t-0-of-2", "t-1-of-2"], "different sets"),
+        ] {
+            let message = check(files).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

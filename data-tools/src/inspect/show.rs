@@ -1,0 +1,156 @@
+//! A contact sheet of a split: pictures as stored, or as a network will see them after given transforms, with their classes.
+
+mod font;
+mod picture;
+mod sheet;
+mod viewer;
+
+use crate::error::Error;
+use crate::text;
+use image::ImageFormat;
+use loaders::{Dataset, replace};
+use serde_json::json;
+use std::fmt;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use viewer::Viewer;
+
+/// Most pictures on one sheet.
+const MOST_CELLS: u64 = 1024;
+
+/// The content of a sheet.
+#[derive(Debug, Clone)]
+pub struct ShowOptions {
+    /// Split; empty for `train`, or the only one.
+    pub split: String,
+    /// Samples, evenly spread over the split.
+    pub count: u64,
+    /// Transforms as a recipe's `[augment]` lists them; without any, pictures are shown as stored.
+    pub transforms: Vec<String>,
+    /// Times that each sample is shown, side by side, with the draws of epochs 0, 1, ...
+    pub epochs: u32,
+    /// Seed of the random draws, as a recipe's.
+    pub seed: u64,
+}
+
+impl Default for ShowOptions {
+    fn default() -> Self {
+        Self { split: String::new(), count: 48, transforms: Vec::new(), epochs: 1, seed: 1 }
+    }
+}
+
+/// A sheet that was written.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The picture file.
+    pub path: PathBuf,
+    /// Its columns and rows of pixels.
+    pub size: (u32, u32),
+    /// The split.
+    pub split: String,
+    /// Samples shown, by their number in the split.
+    pub samples: Vec<u64>,
+    /// The transforms in full.
+    pub transforms: Vec<String>,
+}
+
+/// Writes a contact sheet of the data set in `dir` to `out`, a PNG file, whole or not at all.
+///
+/// Sample numbers are training's, so a sample looks here as in epoch e of a recipe with the same seed and transforms.
+/// Normalised values are scaled back to 0 to 255 and clipped.
+///
+/// # Errors
+/// No such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels; nothing or
+/// too much to show; a file that cannot be written.
+pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
+    let dataset = Dataset::open(dir)?;
+    let name = match options.split.as_str() {
+        "" => default_split(&dataset),
+        name => name.to_string(),
+    };
+    let split = dataset.split(&name)?;
+    let count = options.count.min(split.len());
+    check_cells(dir, &name, count.saturating_mul(u64::from(options.epochs)))?;
+    let samples: Vec<u64> =
+        (0..count).map(|k| (u128::from(k) * u128::from(split.len()) / u128::from(count)) as u64).collect();
+    let mut viewer = Viewer::new(&dataset, &split, &options.transforms, options.seed)?;
+    let mut cells = Vec::new();
+    for &id in &samples {
+        for epoch in 0..options.epochs {
+            cells.push(viewer.cell(id, epoch)?);
+        }
+    }
+    let sheet = sheet::lay_out(&cells, columns(count as usize, options.epochs as usize));
+    let mut png = Cursor::new(Vec::new());
+    sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::input(out, format!("cannot be made a PNG: {e}")))?;
+    replace::replace(out, png.get_ref())?;
+    Ok(Shown { path: out.to_path_buf(), size: sheet.dimensions(), split: name, samples, transforms: viewer.ops() })
+}
+
+fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
+    if (1..=MOST_CELLS).contains(&cells) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{}, split `{split}`: {} to show; a sheet takes 1 to {MOST_CELLS}, change --count or --epochs",
+        dir.display(),
+        text::plural(cells, "picture")
+    )))
+}
+
+fn default_split(dataset: &Dataset) -> String {
+    let splits = &dataset.manifest.splits;
+    let only = splits.keys().next().filter(|_| splits.len() == 1);
+    only.cloned().unwrap_or_else(|| "train".into())
+}
+
+/// Cells of a row: the repeats of a sample stay in one row, and the sheet is somewhat wider than high.
+fn columns(samples: usize, epochs: usize) -> usize {
+    if epochs >= 8 {
+        return epochs;
+    }
+    let wished = ((samples * epochs) as f64 * 1.5).sqrt().round() as usize;
+    (wished / epochs).clamp(1, samples) * epochs
+}
+
+impl Shown {
+    /// The result for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({
+            "path": self.path.display().to_string(),
+            "width": self.size.0,
+            "height": self.size.1,
+            "split": self.split,
+            "samples": self.samples,
+            "transforms": self.transforms,
+        })
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (width, height) = self.size;
+        let images = text::plural(self.samples.len() as u64, "image");
+        write!(f, "{}: {images} of {}, {width} x {height} pixels", self.path.display(), self.split)?;
+        match self.transforms.is_empty() {
+            true => write!(f, ", as stored"),
+            false => write!(f, "\n  after {}", self.transforms.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::columns;
+
+    #[test]
+    fn the_repeats_of_a_sample_stay_in_one_row() {
+        for samples in 1..60 {
+            for epochs in 1..12 {
+                let n = columns(samples, epochs);
+                assert!(n.is_multiple_of(epochs) && n <= samples * epochs, "{samples} {epochs}: {n}");
+            }
+        }
+        assert_eq!((columns(48, 1), columns(6, 6), columns(4, 20)), (8, 6, 20));
+    }
+}

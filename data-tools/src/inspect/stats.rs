@@ -1,0 +1,166 @@
+//! Measures one split: mean and deviation of its pixels, sizes and aspect ratios, images of each class.
+
+use super::bad::Bad;
+use super::measure::Measured;
+use crate::error::Error;
+use crate::image::sizes::Sizes;
+use crate::progress::Progress;
+use crate::{pool, text};
+use loaders::dataset::MANIFEST;
+use loaders::{Manifest, SplitManifest};
+use serde_json::json;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Measures of a split.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// The data set's folder.
+    pub dir: PathBuf,
+    /// The split.
+    pub split: String,
+    /// Images measured.
+    pub count: u64,
+    /// Mean of pixel/255 per channel.
+    pub mean: Vec<f64>,
+    /// Population standard deviation of pixel/255 per channel.
+    pub std: Vec<f64>,
+    /// Heights, widths, aspect ratios.
+    pub sizes: Sizes,
+    /// Name and number of images of each class, in the order of the labels.
+    pub classes: Vec<(String, u64)>,
+    /// Records left out because they are bad.
+    pub skipped: u64,
+    /// What is wrong with them: the first thousand of each shard.
+    pub bad: Vec<Bad>,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// Measures the split named `split` of the data set in `dir` on `jobs` threads (0: one for each
+/// core).
+///
+/// The sums are exact integers, so the result is the same for any number of threads. PNG and JPEG are decoded whole; memory
+/// does not grow with the number of images. A record that is damaged, cannot be decoded or has no valid label is named and
+/// skipped.
+///
+/// # Errors
+/// No such split; a shard that is missing or cannot be read; counts other than in `dataset.json`; images of different numbers
+/// of channels (grey ones among coloured ones count as coloured).
+pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
+    let started = Instant::now();
+    let manifest = Manifest::read(dir)?;
+    let found = find(dir, &manifest, split)?;
+    let progress = Progress::new("measuring", Some(found.count), true);
+    let parts = pool::run(found.shards.len(), jobs, |i| {
+        Measured::shard(dir, &found.shards[i], &manifest, &mut progress.counter())
+    })?;
+    drop(progress);
+    let mut total = Measured::new(manifest.classes.len());
+    for (shard, part) in found.shards.iter().zip(parts) {
+        total.merge(part).map_err(|what| Error::input(&dir.join(&shard.file), format!("images of {what}")))?;
+    }
+    let (mean, std) = total.finish();
+    Ok(Stats {
+        dir: dir.to_path_buf(),
+        split: split.to_string(),
+        count: total.images,
+        mean,
+        std,
+        sizes: total.sizes,
+        classes: manifest.classes.into_iter().zip(total.counts).collect(),
+        skipped: total.skipped,
+        bad: total.bad,
+        elapsed: started.elapsed(),
+    })
+}
+
+fn find<'a>(dir: &Path, manifest: &'a Manifest, split: &str) -> Result<&'a SplitManifest, Error> {
+    manifest.splits.get(split).ok_or_else(|| {
+        let known: Vec<String> = manifest.splits.keys().map(|k| format!("`{k}`")).collect();
+        Error::Loaders(loaders::Error::UnknownSplit {
+            dir: dir.to_path_buf(),
+            name: split.to_string(),
+            known: known.join(", "),
+        })
+    })
+}
+
+impl Stats {
+    /// Puts the mean and deviation into `dataset.json`.
+    ///
+    /// # Errors
+    /// A split other than `train` where there is a `train`, which `dataset.json` describes; no image that could be measured; a
+    /// file that cannot be written.
+    pub fn write(&self) -> Result<(), Error> {
+        if self.count == 0 {
+            let what = format!("split `{}` has no image that could be measured", self.split);
+            return Err(Error::input(&self.dir, what));
+        }
+        let mut manifest = Manifest::read(&self.dir)?;
+        if self.split != "train" && manifest.splits.contains_key("train") {
+            return Err(Error::Usage(format!(
+                "{} holds mean and std of the split `train`, not of `{}`; measure `train` to write them",
+                self.dir.join(MANIFEST).display(),
+                self.split
+            )));
+        }
+        manifest.mean.clone_from(&self.mean);
+        manifest.std.clone_from(&self.std);
+        Ok(manifest.write(&self.dir)?)
+    }
+
+    /// The measures for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        let classes: Vec<_> = self.classes.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
+        json!({
+            "dir": self.dir.display().to_string(),
+            "split": self.split,
+            "count": self.count,
+            "mean": self.mean,
+            "std": self.std,
+            "sizes": self.sizes.to_json(),
+            "classes": classes,
+            "skipped": self.skipped,
+            "bad": self.bad.iter().map(Bad::to_json).collect::<Vec<_>>(),
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+impl Stats {
+    /// A line with a bar for each class.
+    fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.classes.iter().map(|(n, _)| n.chars().count()).max().unwrap_or(0);
+        let most = self.classes.iter().map(|(_, n)| *n).max().unwrap_or(0);
+        for (i, (name, count)) in self.classes.iter().enumerate() {
+            write!(f, "\n  {i:>4} {name:width$} {:>11}  {}", text::count(*count), text::bar(*count, most))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}, {}: {} in {:.2} s",
+            self.dir.display(),
+            self.split,
+            text::plural(self.count, "image"),
+            self.elapsed.as_secs_f64()
+        )?;
+        writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
+        writeln!(f, "  std  {}", text::decimals(&self.std))?;
+        write!(f, "{}", self.sizes)?;
+        self.write_classes(f)?;
+        if self.skipped > 0 {
+            write!(f, "\n  {} left out:", text::plural(self.skipped, "bad record"))?;
+        }
+        for bad in &self.bad {
+            write!(f, "\n    {bad}")?;
+        }
+        Ok(())
+    }
+}

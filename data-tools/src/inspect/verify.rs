@@ -1,0 +1,105 @@
+//! Checks a whole data set and names every fault: checksums, lengths, counts, labels, image headers, indexes.
+
+use super::bad::Bad;
+use super::check::Check;
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::{pool, text};
+use loaders::{Manifest, ShardManifest};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What a verification has found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The data set's folder.
+    pub dir: PathBuf,
+    /// Records checked, good and bad.
+    pub checked: u64,
+    /// Shards checked.
+    pub shards: u64,
+    /// Bytes of the shards.
+    pub bytes: u64,
+    /// Every fault, in the order of splits, shards and records.
+    pub bad: Vec<Bad>,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// Checks every record of the data set in `dir` on `jobs` threads (0: one for each core) and continues behind faults.
+///
+/// A record whose length cannot be trusted hides the next ones: then the check continues where the index, if there is one,
+/// has the next record.
+///
+/// # Errors
+/// Only where there is no `dataset.json` that can be read; every other fault is in the report.
+pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
+    let started = Instant::now();
+    let manifest = Manifest::read(dir)?;
+    let shards: Vec<&ShardManifest> = manifest.splits.values().flat_map(|s| &s.shards).collect();
+    let samples = manifest.splits.values().map(|s| s.count).sum();
+    let progress = Progress::new("verifying", Some(samples), true);
+    let checks = pool::run(shards.len(), jobs, |i| Ok(Check::run(dir, shards[i], &manifest, &mut progress.counter())))?;
+    drop(progress);
+    let mut bad = listed_twice(&shards);
+    let (mut checked, mut bytes) = (0, 0);
+    for check in checks {
+        checked += check.checked;
+        bytes += check.bytes;
+        bad.extend(check.bad);
+    }
+    Ok(Report { dir: dir.to_path_buf(), checked, shards: shards.len() as u64, bytes, bad, elapsed: started.elapsed() })
+}
+
+/// A shard listed twice would count its samples twice.
+fn listed_twice(shards: &[&ShardManifest]) -> Vec<Bad> {
+    let mut seen = BTreeSet::new();
+    let again = shards.iter().filter(|s| !seen.insert(s.file.as_str()));
+    again.map(|s| Bad::shard(&s.file, "dataset.json lists it more than once".to_string())).collect()
+}
+
+impl Report {
+    /// True where no fault was found.
+    pub fn is_ok(&self) -> bool {
+        self.bad.is_empty()
+    }
+
+    /// The report for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        let bad: Vec<_> = self.bad.iter().map(Bad::to_json).collect();
+        json!({
+            "dir": self.dir.display().to_string(),
+            "ok": self.is_ok(),
+            "checked": self.checked,
+            "shards": self.shards,
+            "bytes": self.bytes,
+            "bad": bad,
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+/// A line for each fault, then a summary.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for bad in &self.bad {
+            writeln!(f, "{bad}")?;
+        }
+        write!(
+            f,
+            "{}: {} in {}, {}, checked in {:.2} s: ",
+            self.dir.display(),
+            text::plural(self.checked, "record"),
+            text::plural(self.shards, "shard"),
+            text::bytes(self.bytes),
+            self.elapsed.as_secs_f64()
+        )?;
+        match self.bad.len() {
+            0 => write!(f, "all good"),
+            n => write!(f, "{}", text::plural(n as u64, "fault")),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Named files of a folder or of a tar archive, gzip or not, read as one stream without unpacking to disk.
+
+use super::input;
+use crate::error::Error;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// One file, whole.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its path; of a member the archive's path and the member's name.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub data: Vec<u8>,
+}
+
+/// Reads the files `wanted` from the folder or archive `src`; missing ones come back as `None`.
+///
+/// `folder` is the name that the published archive unpacks to: a folder that contains it works too. Where none of `wanted`
+/// is there but `other` is, the error says that this is another version of the data.
+pub(crate) fn read_members(
+    src: &Path,
+    folder: &str,
+    wanted: &[&str],
+    other: &str,
+    hint: &str,
+) -> Result<Vec<Option<Member>>, Error> {
+    let meta = match std::fs::metadata(src) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::Missing { path: src.to_path_buf(), hint: hint.to_string() });
+        }
+        Err(e) => return Err(Error::io("read", src, e)),
+    };
+    let found = if meta.is_dir() { from_folder(src, folder, wanted, other)? } else { from_tar(src, wanted, other)? };
+    if found.has_other && found.members.iter().all(Option::is_none) {
+        return Err(Error::input(src, format!("this looks like the version for Python or Matlab; {hint}")));
+    }
+    Ok(found.members)
+}
+
+/// The wanted files that were found.
+struct Found {
+    members: Vec<Option<Member>>,
+    /// Whether the file of another version is there.
+    has_other: bool,
+}
+
+fn from_folder(src: &Path, folder: &str, wanted: &[&str], other: &str) -> Result<Found, Error> {
+    let inner = src.join(folder);
+    let dir = match wanted.first() {
+        Some(first) if !src.join(first).is_file() && inner.is_dir() => inner,
+        _ => src.to_path_buf(),
+    };
+    let mut members = Vec::new();
+    for name in wanted {
+        let path = dir.join(name);
+        match std::fs::read(&path) {
+            Ok(data) => members.push(Some(Member { path, data })),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => members.push(None),
+            Err(e) => return Err(Error::io("read", &path, e)),
+        }
+    }
+    Ok(Found { members, has_other: dir.join(other).is_file() })
+}
+
+fn from_tar(src: &Path, wanted: &[&str], other: &str) -> Result<Found, Error> {
+    let failed = |e: io::Error| tar_error(src, e);
+    let mut tar = tar::Archive::new(input::open(src)?);
+    let mut found = Found { members: wanted.iter().map(|_| None).collect(), has_other: false };
+    let mut is_empty = true;
+    for entry in tar.entries().map_err(failed)? {
+        let mut entry = entry.map_err(failed)?;
+        is_empty = false;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let path = entry.path().map_err(failed)?.into_owned();
+        let Some(name) = path.file_name().and_then(|n| n.to_str()) else {
+            continue;
+        };
+        found.has_other |= name == other;
+        let Some(at) = wanted.iter().position(|w| *w == name) else {
+            continue;
+        };
+        if found.members[at].is_some() {
+            return Err(Error::input(src, format!("holds {name} twice")));
+        }
+        let size = entry.size();
+        let data = read_entry(&mut entry, size, src, name)?;
+        found.members[at] = Some(Member { path: src.join(&path), data });
+    }
+    if is_empty {
+        return Err(Error::input(src, "is an empty archive; fetch it again"));
+    }
+    // To the end of the stream: only there gzip reports whether its content was complete.
+    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(failed)?;
+    Ok(found)
+}
+
+fn tar_error(src: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => input::read_error(src, error),
+        _ => {
+            let what =
+                format!("cannot be read as a .tar or .tar.gz archive ({error}): not one, or cut short; fetch it again");
+            Error::input(src, what)
+        }
+    }
+}
+
+/// Reads one member; memory grows with the bytes that arrive.
+fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str) -> Result<Vec<u8>, Error> {
+    let mut data = Vec::new();
+    entry.read_to_end(&mut data).map_err(|e| input::read_error(src, e))?;
+    let got = data.len();
+    if got as u64 == size {
+        return Ok(data);
+    }
+    let what = format!("cut short: the archive says that {name} takes {size} bytes, {got} are there; fetch it again");
+    Err(Error::input(src, what))
+}

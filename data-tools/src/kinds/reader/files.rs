@@ -1,0 +1,102 @@
+//! A source of image files: the listings of its splits, and a validation split that may be drawn from `train`.
+
+use super::listing::Listing;
+use crate::error::Error;
+use crate::options::ConvertOptions;
+use crate::source::{Sample, Source, SourceSplit};
+use loaders::Permutation;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A source of image files.
+pub(crate) struct Files {
+    pub classes: Vec<String>,
+    pub splits: Vec<SourceSplit>,
+    /// The files of each split.
+    pub listings: Vec<Listing>,
+    pub notes: Vec<String>,
+}
+
+impl Files {
+    /// The splits that were found, `train` first, and a `validation` drawn from `train` if the options request one.
+    pub fn new(
+        src: &Path,
+        classes: Vec<String>,
+        mut found: Vec<(String, Listing)>,
+        notes: Vec<String>,
+        options: &ConvertOptions,
+    ) -> Result<Self, Error> {
+        if let Some(share) = options.validation_fraction {
+            if found.iter().any(|(name, _)| name == "validation") {
+                return Err(Error::Usage(format!("{} has a validation split; none can be drawn", src.display())));
+            }
+            let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
+            if drawn.len() == 0 {
+                return Err(Error::Usage(format!(
+                    "a validation fraction of {share} is less than one image of every class; give a larger one"
+                )));
+            }
+            found.insert(1, ("validation".to_string(), drawn));
+        }
+        let splits = found.iter().map(|(name, l)| SourceSplit { name: name.clone(), len: l.len() }).collect();
+        Ok(Files { classes, splits, listings: found.into_iter().map(|(_, listing)| listing).collect(), notes })
+    }
+
+    /// A checksum over classes, names and labels.
+    pub fn digest(&self) -> u32 {
+        let classes = self.classes.iter().fold(0, |crc, name| {
+            let crc = crc32c::crc32c_append(crc, name.as_bytes());
+            crc32c::crc32c_append(crc, b"\n")
+        });
+        self.listings.iter().fold(classes, |crc, listing| listing.digest(crc))
+    }
+}
+
+/// Moves a share of each class, rounded but never all of it, to a new listing. A permutation of the class decides which files.
+fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
+    let mut counts = vec![0u64; classes];
+    train.labels().for_each(|label| counts[label as usize] += 1);
+    let wanted: Vec<u64> =
+        counts.iter().map(|&n| ((n as f64 * share).round() as u64).min(n.saturating_sub(1))).collect();
+    // Epoch 0 shuffles the samples over the shards.
+    let draws: Vec<Permutation> =
+        counts.iter().enumerate().map(|(c, &n)| Permutation::new(seed, 1 + c as u32, n.max(1))).collect();
+    let mut drawn: Vec<BTreeSet<u64>> =
+        draws.iter().zip(&wanted).map(|(draw, &n)| (0..n).map(|i| draw.get(i)).collect()).collect();
+    let mut next = vec![0u64; classes];
+    let goes: Vec<bool> = train
+        .labels()
+        .map(|label| {
+            let class = label as usize;
+            next[class] += 1;
+            drawn[class].remove(&(next[class] - 1))
+        })
+        .collect();
+    train.split_off(&goes)
+}
+
+impl Source for Files {
+    fn splits(&self) -> &[SourceSplit] {
+        &self.splits
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn fingerprint(&self) -> Option<u32> {
+        Some(self.digest())
+    }
+
+    fn place(&self, split: usize, index: u64) -> PathBuf {
+        self.listings[split].path(index)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
+        self.listings[split].read(index, sample)
+    }
+}

@@ -1,0 +1,68 @@
+//! Source files as streams: gzip is recognised by its first bytes, not by its name, and errors name the path.
+
+use crate::error::Error;
+use flate2::bufread::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Opens `path` and unpacks it on the fly when it is gzip.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
+    let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+    let mut file = BufReader::with_capacity(1 << 18, file);
+    let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
+    if head.starts_with(&GZIP_MAGIC) { Ok(Box::new(MultiGzDecoder::new(file))) } else { Ok(Box::new(file)) }
+}
+
+/// The first of `names` that is a file in `dir`, itself or with `.gz` behind.
+///
+/// # Errors
+/// [`Error::Missing`] naming the first of `names`.
+pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Error> {
+    for name in names {
+        for name in [name.to_string(), format!("{name}.gz")] {
+            let path = dir.join(name);
+            if path.is_file() {
+                return Ok(path);
+            }
+        }
+    }
+    Err(Error::Missing { path: dir.join(names.first().unwrap_or(&"")), hint: hint.to_string() })
+}
+
+/// The error of a failed read of source data: unpacking reports truncated or damaged streams as I/O errors.
+pub(crate) fn read_error(path: &Path, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            Error::input(path, "ends before its compressed data does (cut short?); fetch it again")
+        }
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Other => {
+            Error::input(path, format!("damaged: {source}; fetch it again"))
+        }
+        _ => Error::io("read", path, source),
+    }
+}
+
+/// Reads exactly `expected` bytes, with which the stream must end. Memory grows with the bytes that arrive, so a hostile size
+/// costs none.
+pub(crate) fn read_rest(path: &Path, stream: &mut dyn Read, expected: u64, what: &str) -> Result<Vec<u8>, Error> {
+    let mut data = Vec::new();
+    let got = stream.take(expected).read_to_end(&mut data).map_err(|e| read_error(path, e))? as u64;
+    if got < expected {
+        return Err(Error::input(
+            path,
+            format!("cut short: {what} take {expected} bytes, {got} are there; fetch it again"),
+        ));
+    }
+    let mut extra = [0u8; 1];
+    let more = stream.read(&mut extra).map_err(|e| read_error(path, e))?;
+    if more > 0 {
+        return Err(Error::input(
+            path,
+            format!("goes on after the {expected} bytes that {what} take; is its header right?"),
+        ));
+    }
+    Ok(data)
+}

@@ -1,0 +1,14 @@
+//! What source files are read with: streams, archives, folders, and the formats of single files.
+
+pub(super) mod archive;
+pub(super) mod classes;
+pub(super) mod devkit;
+pub(super) mod files;
+pub(super) mod folders;
+pub(super) mod groups;
+pub(super) mod idx;
+pub(super) mod input;
+pub(super) mod listing;
+mod matlab;
+pub(super) mod names;
+mod tar_index;

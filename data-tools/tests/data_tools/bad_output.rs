@@ -1,0 +1,131 @@
+//! Outputs that cannot be written, and requests that make no sense.
+
+use crate::common::*;
+use data_tools::{ConvertOptions, Error, Sample, Source, SourceSplit, convert};
+use std::fs;
+use std::path::Path;
+
+fn source(temp: &Temp) -> std::path::PathBuf {
+    let src = temp.path("src");
+    mnist(&src, false, false);
+    src
+}
+
+fn message(temp: &Temp, out: &Path, options: &ConvertOptions) -> String {
+    let error = convert("mnist", &source(temp), out, options).unwrap_err();
+    error.to_string()
+}
+
+#[test]
+fn a_taken_output_is_refused_and_left_alone() {
+    let temp = Temp::new();
+    let out = temp.path("out");
+    fs::create_dir_all(&out).unwrap();
+    fs::write(out.join("precious"), "mine").unwrap();
+    let error = convert("mnist", &source(&temp), &out, &ConvertOptions::default()).unwrap_err();
+    assert!(error.is_usage());
+    let text = error.to_string();
+    assert!(text.contains("out: it exists and holds 1 file; choose another OUT"), "{text}");
+    assert_eq!(contents(&out)["precious"], b"mine");
+    assert_eq!(names(&temp.path("")), ["out", "src"]);
+
+    fs::write(temp.path("file"), "x").unwrap();
+    let text = message(&temp, &temp.path("file"), &ConvertOptions::default());
+    assert!(text.contains("not a folder"), "{text}");
+}
+
+#[test]
+fn an_empty_folder_and_a_link_to_one_are_fine() {
+    let temp = Temp::new();
+    let src = source(&temp);
+    fs::create_dir_all(temp.path("empty")).unwrap();
+    fs::create_dir_all(temp.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(temp.path("elsewhere"), temp.path("link")).unwrap();
+    for (out, real) in [("empty", "empty"), ("link", "elsewhere")] {
+        convert("mnist", &src, &temp.path(out), &ConvertOptions::default()).unwrap();
+        assert!(temp.path(real).join("dataset.json").is_file());
+    }
+    std::os::unix::fs::symlink(temp.path("nothing"), temp.path("dangling")).unwrap();
+    let text = message(&temp, &temp.path("dangling"), &ConvertOptions::default());
+    assert!(text.contains("link to nothing"), "{text}");
+}
+
+#[test]
+fn an_output_that_cannot_be_made() {
+    let temp = Temp::new();
+    fs::write(temp.path("file"), "x").unwrap();
+    let text = message(&temp, &temp.path("file/out"), &ConvertOptions::default());
+    assert!(text.contains("file/out: cannot use the output"), "{text}");
+
+    // Folders under /proc cannot be made by anyone, root included.
+    let text = message(&temp, Path::new("/proc/trireme-out"), &ConvertOptions::default());
+    assert!(text.contains("cannot create the folder"), "{text}");
+    let text = message(&temp, Path::new("/"), &ConvertOptions::default());
+    assert!(text.contains("exists and holds"), "{text}");
+}
+
+#[test]
+fn folders_left_by_killed_runs_do_not_matter() {
+    let temp = Temp::new();
+    let src = source(&temp);
+    let pid = std::process::id();
+    for stale in [format!("out.tmp-{pid}"), format!("out.tmp-{pid}-1"), "out.tmp-1".to_string()] {
+        fs::create_dir_all(temp.path(&stale)).unwrap();
+        fs::write(temp.path(&stale).join("train-00000-of-00016.tfrecord"), "junk").unwrap();
+    }
+    convert("mnist", &src, &temp.path("out"), &ConvertOptions::default()).unwrap();
+    assert!(temp.path("out/dataset.json").is_file());
+}
+
+#[test]
+fn absurd_numbers_of_shards() {
+    let temp = Temp::new();
+    for shards in [0, 100_000] {
+        let options = ConvertOptions { shards, ..ConvertOptions::default() };
+        let text = message(&temp, &temp.path("out"), &options);
+        assert!(text.contains(&format!("{shards} shards requested; expected 1 to 99999")), "{text}");
+    }
+    assert_eq!(names(&temp.path("")), ["src"]);
+}
+
+/// A source that fails, or panics, late.
+struct Failing {
+    splits: [SourceSplit; 1],
+    classes: [String; 1],
+    panics: bool,
+}
+
+impl Source for Failing {
+    fn splits(&self) -> &[SourceSplit] {
+        &self.splits
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn sample(&self, _: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
+        if index == 70 {
+            assert!(!self.panics, "sample seventy");
+            return Err(Error::Usage("sample seventy".into()));
+        }
+        sample.encoded.resize(1, 0);
+        (sample.height, sample.width, sample.channels) = (1, 1, 1);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failure_half_way_leaves_nothing() {
+    for panics in [false, true] {
+        let temp = Temp::new();
+        let source =
+            Failing { splits: [SourceSplit { name: "train".into(), len: 100 }], classes: ["only".into()], panics };
+        let out = temp.path("deep/out");
+        let options = ConvertOptions::default();
+        let error = data_tools::convert_source(&source, &out, &options).unwrap_err();
+        assert!(error.to_string().contains("sample seventy"), "{error}");
+        assert_eq!(matches!(error, Error::Panic(_)), panics);
+        assert!(names(&temp.path("")).is_empty());
+    }
+}

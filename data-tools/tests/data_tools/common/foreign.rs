@@ -1,0 +1,70 @@
+//! Shards and data sets as another program would write them.
+
+use super::byte;
+use loaders::record::RecordWriter;
+use loaders::{Example, Format, Manifest, ShardManifest, SplitManifest, example, shard};
+use std::fs;
+use std::path::Path;
+
+/// A record of another program.
+pub struct Foreign {
+    pub encoded: Vec<u8>,
+    pub format: Format,
+    pub shape: [u32; 3],
+    pub label: i64,
+    pub text: &'static str,
+}
+
+impl Foreign {
+    /// A 2 x 3 grey RAW image.
+    pub fn raw(label: i64) -> Self {
+        Foreign {
+            encoded: (0..6).map(|i| byte(i + label.unsigned_abs() as usize)).collect(),
+            format: Format::Raw,
+            shape: [2, 3, 1],
+            label,
+            text: "",
+        }
+    }
+}
+
+pub fn write_shard(path: &Path, records: &[Foreign]) {
+    let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
+    let mut payload = Vec::new();
+    for r in records {
+        payload.clear();
+        let example = Example {
+            encoded: &r.encoded,
+            format: r.format,
+            height: r.shape[0],
+            width: r.shape[1],
+            channels: r.shape[2],
+            label: r.label,
+            text: r.text,
+            filename: "",
+        };
+        example::encode(&example, &mut payload);
+        writer.write(&payload).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// A data set of one split `train` in one shard, with these records and classes, and without mean and deviation.
+pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manifest {
+    fs::create_dir_all(dir).unwrap();
+    let path = dir.join("train.tfrecord");
+    write_shard(&path, records);
+    shard::write_index(&path, &shard::scan_index(&path).unwrap()).unwrap();
+    let count = records.len() as u64;
+    let shard = ShardManifest { file: "train.tfrecord".into(), count, bytes: fs::metadata(&path).unwrap().len() };
+    let manifest = Manifest {
+        version: 1,
+        classes: classes.iter().map(|class| class.to_string()).collect(),
+        label_offset: 0,
+        mean: vec![],
+        std: vec![],
+        splits: [("train".to_string(), SplitManifest { count, shards: vec![shard], ..Default::default() })].into(),
+    };
+    manifest.write(dir).unwrap();
+    manifest
+}

@@ -1,0 +1,152 @@
+//! Tiny sources in the published formats, and folders that are removed when dropped.
+
+pub mod foreign;
+pub mod photos;
+pub mod pictures;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that is removed when dropped.
+pub struct Temp(PathBuf);
+
+impl Temp {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("data-tools-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        Temp(dir)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A byte that looks random and is the same everywhere.
+pub fn byte(i: usize) -> u8 {
+    ((i as u32).wrapping_mul(2_654_435_761) >> 19) as u8
+}
+
+pub fn idx_images(count: u32, height: u32, width: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    for word in [0x0803, count, height, width] {
+        out.extend(word.to_be_bytes());
+    }
+    out.extend((0..(count * height * width) as usize).map(byte));
+    out
+}
+
+pub fn idx_labels(labels: &[u8]) -> Vec<u8> {
+    let mut out = 0x0801u32.to_be_bytes().to_vec();
+    out.extend((labels.len() as u32).to_be_bytes());
+    out.extend(labels);
+    out
+}
+
+pub fn labels(count: u32) -> Vec<u8> {
+    (0..count).map(|i| (i * 7 % 10) as u8).collect()
+}
+
+/// MNIST of 53 + 11 images of 5 x 4 pixels in `dir`; names with a dot instead of the dash, gzip or
+/// not.
+pub fn mnist(dir: &Path, dot: bool, gzip: bool) {
+    fs::create_dir_all(dir).unwrap();
+    for (prefix, count) in [("train", 53), ("t10k", 11)] {
+        for (stem, data) in
+            [("images-idx3-ubyte", idx_images(count, 5, 4)), ("labels-idx1-ubyte", idx_labels(&labels(count)))]
+        {
+            let stem = if dot { stem.replace("-idx", ".idx") } else { stem.to_string() };
+            let suffix = if gzip { ".gz" } else { "" };
+            let data = if gzip { gz(&data) } else { data };
+            fs::write(dir.join(format!("{prefix}-{stem}{suffix}")), data).unwrap();
+        }
+    }
+}
+
+pub fn gz(data: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// `count` CIFAR records with `head` label bytes, the last of them below `classes`.
+pub fn cifar_batch(count: usize, head: usize, classes: usize, salt: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for i in 0..count {
+        for h in 0..head {
+            let label = if h + 1 == head { (i + salt) % classes } else { 200 };
+            out.push(label as u8);
+        }
+        out.extend((0..3072).map(|p| byte(p + 5000 * i + 77 * salt)));
+    }
+    out
+}
+
+pub const CIFAR10_FILES: [&str; 6] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+    "test_batch.bin",
+];
+
+pub fn cifar10_files() -> Vec<(String, Vec<u8>)> {
+    let each = CIFAR10_FILES.iter().enumerate();
+    each.map(|(i, name)| (name.to_string(), cifar_batch(3 + i % 2, 1, 10, i))).collect()
+}
+
+pub fn write_files(dir: &Path, files: &[(String, Vec<u8>)]) {
+    fs::create_dir_all(dir).unwrap();
+    for (name, data) in files {
+        fs::write(dir.join(name), data).unwrap();
+    }
+}
+
+/// A tar archive of the files, below `folder`.
+pub fn tar(folder: &str, files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, data) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(data.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        let path = format!("{folder}/{name}");
+        builder.append_data(&mut header, path, data.as_slice()).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+/// All files of a folder.
+pub fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read(path).unwrap())
+        })
+        .collect()
+}
+
+/// Names of a folder's entries.
+pub fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,129 @@
+//! Image files for the tests: JPEG, PNG, CMYK and hostile ones, and the development kit of ImageNet in miniature.
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use image::{DynamicImage, ImageFormat, RgbImage};
+use std::fs;
+use std::io::{Cursor, Write};
+use std::path::Path;
+
+/// A smooth picture, different for each `salt`.
+pub fn picture(height: u32, width: u32, salt: u32) -> RgbImage {
+    RgbImage::from_fn(width, height, |x, y| {
+        let wave = |a: u32, b: u32| ((x * a + y * b + salt * 37) % 256) as u8;
+        image::Rgb([wave(1, 2), 255 - wave(2, 1), ((x + y + salt) / 2 % 256) as u8])
+    })
+}
+
+pub fn jpeg(height: u32, width: u32, salt: u32) -> Vec<u8> {
+    encoded(DynamicImage::ImageRgb8(picture(height, width, salt)), ImageFormat::Jpeg)
+}
+
+pub fn png(height: u32, width: u32, salt: u32) -> Vec<u8> {
+    encoded(DynamicImage::ImageRgb8(picture(height, width, salt)), ImageFormat::Png)
+}
+
+pub fn grey_jpeg(height: u32, width: u32, salt: u32) -> Vec<u8> {
+    let grey = DynamicImage::ImageRgb8(picture(height, width, salt)).into_luma8();
+    encoded(DynamicImage::ImageLuma8(grey), ImageFormat::Jpeg)
+}
+
+pub fn encoded(image: DynamicImage, format: ImageFormat) -> Vec<u8> {
+    let mut out = Vec::new();
+    image.write_to(&mut Cursor::new(&mut out), format).unwrap();
+    out
+}
+
+/// A CMYK JPEG as Adobe's programs write it: inks inverted, all pixels one colour.
+pub fn cmyk_jpeg(height: usize, width: usize, stored: [u8; 4]) -> Vec<u8> {
+    let pixels = stored.repeat(height * width);
+    let mut encoder = turbojpeg::Compressor::new().unwrap();
+    encoder.set_quality(100).unwrap();
+    encoder.set_subsamp(turbojpeg::Subsamp::None).unwrap();
+    encoder.set_colorspace(turbojpeg::Colorspace::CMYK).unwrap();
+    let format = turbojpeg::PixelFormat::CMYK;
+    let image = turbojpeg::Image { pixels: pixels.as_slice(), width, pitch: 4 * width, height, format };
+    encoder.compress_to_vec(image).unwrap()
+}
+
+/// A small PNG file whose header claims this size.
+pub fn png_claiming(height: u32, width: u32) -> Vec<u8> {
+    let mut file = png(2, 2, 0);
+    file[16..20].copy_from_slice(&width.to_be_bytes());
+    file[20..24].copy_from_slice(&height.to_be_bytes());
+    let crc = crc32(&file[12..29]);
+    file[29..33].copy_from_slice(&crc.to_be_bytes());
+    file
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+pub fn write(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// `meta.mat` with these synsets: ILSVRC2012_ID, WNID, words, num_children.
+pub fn meta_mat(synsets: &[(f64, &str, &str, f64)], compressed: bool) -> Vec<u8> {
+    let fields = ["ILSVRC2012_ID", "WNID", "words", "num_children"];
+    let mut body = element(5, &32u32.to_le_bytes());
+    body.extend(element(1, &fields.iter().flat_map(|f| format!("{f:\0<32}").into_bytes()).collect::<Vec<_>>()));
+    for (id, wnid, words, children) in synsets {
+        for value in [number(*id), text(wnid), text(words), number(*children)] {
+            body.extend(value);
+        }
+    }
+    let array = matrix(2, [synsets.len() as u32, 1], "synsets", &body);
+    let mut file = format!("{:<124}", "MATLAB 5.0 MAT-file").into_bytes();
+    file.extend([0x00, 0x01, b'I', b'M']);
+    // An array before the one looked for.
+    file.extend(matrix(6, [1, 1], "version", &element(9, &1f64.to_le_bytes())));
+    if compressed {
+        let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
+        packer.write_all(&array).unwrap();
+        let packed = packer.finish().unwrap();
+        file.extend(15u32.to_le_bytes());
+        file.extend((packed.len() as u32).to_le_bytes());
+        file.extend(packed);
+    } else {
+        file.extend(array);
+    }
+    file
+}
+
+fn element(kind: u32, data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if data.len() <= 4 && !data.is_empty() {
+        out.extend((kind | (data.len() as u32) << 16).to_le_bytes());
+        out.extend(data);
+        out.resize(8, 0);
+        return out;
+    }
+    out.extend(kind.to_le_bytes());
+    out.extend((data.len() as u32).to_le_bytes());
+    out.extend(data);
+    out.resize(out.len().next_multiple_of(8), 0);
+    out
+}
+
+fn matrix(class: u32, size: [u32; 2], name: &str, body: &[u8]) -> Vec<u8> {
+    let mut inner = element(6, &[class.to_le_bytes(), [0; 4]].concat());
+    inner.extend(element(5, &size.map(u32::to_le_bytes).concat()));
+    inner.extend(element(1, name.as_bytes()));
+    inner.extend(body);
+    element(14, &inner)
+}
+
+fn number(value: f64) -> Vec<u8> {
+    // As MATLAB does: a double that is a small integer takes a byte or two.
+    matrix(6, [1, 1], "", &element(4, &(value as u16).to_le_bytes()))
+}
+
+fn text(value: &str) -> Vec<u8> {
+    let codes: Vec<u8> = value.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    matrix(4, [1, codes.len() as u32 / 2], "", &element(4, &codes))
+}

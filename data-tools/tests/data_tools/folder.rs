@@ -1,0 +1,189 @@
+//! ImageFolder: splits, classes, nested folders and endings.
+
+use crate::common::photos::{records, small};
+use crate::common::pictures::*;
+use crate::common::*;
+use data_tools::{ConvertOptions, OnBad, convert, verify};
+use loaders::Format;
+use std::fs;
+
+fn options() -> ConvertOptions {
+    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
+}
+
+fn skipping() -> ConvertOptions {
+    ConvertOptions { on_bad: OnBad::Skip, ..options() }
+}
+
+#[test]
+fn files_stay_as_they_are() {
+    let temp = Temp::new();
+    let (src, out) = (temp.path("src"), temp.path("out"));
+    small(&src);
+    let made = convert("folder", &src, &out, &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["cat", "dog"]);
+    assert!(made.to_string().contains("1 file below"), "{made}");
+    let train = records(&out, "train");
+    assert_eq!(train.len(), 19);
+    for (name, (label, format, _, _, bytes)) in &train {
+        assert_eq!(*bytes, fs::read(src.join(name)).unwrap());
+        let png = name.to_lowercase().ends_with("png");
+        assert_eq!((*label, *format), if png { (1, Format::Png) } else { (0, Format::Jpeg) }, "{name}");
+    }
+    assert_eq!(train["cat/05.jpeg"].2, 25);
+    assert_eq!(train["dog/deep/er/2.png"].3, 32);
+    assert_eq!(made.manifest.splits["train"].sizes, Some([[20, 30], [40, 36]]));
+    assert!(verify(&out, 2).unwrap().is_ok());
+    let text = data_tools::info(&out).unwrap().to_string();
+    assert!(text.contains("heights 20 to 40, widths 30 to 36"), "{text}");
+    // Small enough to be measured whole.
+    assert_eq!(made.manifest.splits["train"].measured, None);
+    let stats = data_tools::stats(&out, "train", 1).unwrap();
+    for c in 0..3 {
+        // another decoder, so not to the last digit
+        assert!((stats.mean[c] - made.manifest.mean[c]).abs() < 2e-3, "{stats} {:?}", made.manifest.mean);
+    }
+}
+
+#[test]
+fn jobs_do_not_change_a_byte() {
+    let temp = Temp::new();
+    small(&temp.path("src"));
+    for (name, more) in [
+        ("plain", options()),
+        ("small", ConvertOptions { resize: Some(16), ..options() }),
+        ("raw", ConvertOptions { resize: Some(16), raw: true, ..options() }),
+    ] {
+        for jobs in [1, 2, 5] {
+            let options = ConvertOptions { jobs, ..more.clone() };
+            convert("folder", &temp.path("src"), &temp.path(&format!("{name}{jobs}")), &options).unwrap();
+        }
+        let one = contents(&temp.path(&format!("{name}1")));
+        assert!(one == contents(&temp.path(&format!("{name}2"))) && one == contents(&temp.path(&format!("{name}5"))));
+    }
+}
+
+#[test]
+fn splits_by_folder_and_by_draw() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    small(&src.join("train"));
+    small(&src.join("val"));
+    write(&src.join("test/cat/0.jpg"), &jpeg(9, 9, 1));
+    let made = convert("folder", &src, &temp.path("a"), &options()).unwrap();
+    let counts: Vec<_> = made.manifest.splits.iter().map(|(name, s)| (name.as_str(), s.count)).collect();
+    assert_eq!(counts, [("test", 1), ("train", 19), ("validation", 19)]);
+    assert!(records(&temp.path("a"), "validation").contains_key("val/cat/00.jpg"));
+
+    let draw = |seed, out: &str| {
+        let options = ConvertOptions { validation_fraction: Some(0.25), seed, ..options() };
+        convert("folder", &src.join("train"), &temp.path(out), &options).unwrap();
+        records(&temp.path(out), "validation").into_keys().collect::<Vec<_>>()
+    };
+    let (one, same, other) = (draw(1, "b"), draw(1, "c"), draw(2, "d"));
+    assert!(one == same && one != other);
+    // A quarter of each class: 3 of 12, 2 of 7.
+    assert_eq!((one.iter().filter(|n| n.starts_with("cat")).count(), one.len()), (3, 5));
+    let train = records(&temp.path("b"), "train");
+    assert!(train.len() == 14 && one.iter().all(|name| !train.contains_key(name)));
+
+    let twice = ConvertOptions { validation_fraction: Some(0.25), ..options() };
+    let error = convert("folder", &src, &temp.path("e"), &twice).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("has a validation split"), "{error}");
+}
+
+#[test]
+fn a_list_of_classes_gives_the_labels() {
+    let temp = Temp::new();
+    small(&temp.path("src"));
+    write(&temp.path("src/emu/1.jpg"), &jpeg(9, 9, 1));
+    fs::write(temp.path("labels.txt"), "dog\ncat\n").unwrap();
+    let options = ConvertOptions { classes: Some(temp.path("labels.txt")), ..options() };
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap();
+    assert_eq!(made.manifest.classes, ["dog", "cat"]);
+    assert_eq!(records(&temp.path("out"), "train")["cat/00.jpg"].0, 1);
+    assert!(made.to_string().contains("not among the classes: emu (1 image)"), "{made}");
+    for (list, part) in [
+        ("dog\ncat\nyak\n", "no image (.jpg, .jpeg, .png) of the class `yak`"),
+        ("dog\nDog\n", "differ in upper and lower case only"),
+        ("dog\ndog\n", "`dog` is listed twice"),
+        ("\n", "holds no class"),
+    ] {
+        fs::write(temp.path("labels.txt"), list).unwrap();
+        let message = convert("folder", &temp.path("src"), &temp.path("no"), &options).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+/// What is wrong with the whole, rather than with one file.
+#[test]
+fn classes_that_cannot_be() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    small(&src.join("train"));
+    let refused = |part: &str| {
+        let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+        assert_eq!(names(&temp.path("")), ["src"]);
+    };
+    fs::create_dir_all(src.join("train/empty")).unwrap();
+    refused("no image (.jpg, .jpeg, .png) of the class `empty`");
+    let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
+    assert!(
+        made.manifest.classes == ["cat", "dog"] && made.to_string().contains("left out: 1 class without images: empty")
+    );
+    fs::remove_dir_all(temp.path("skip")).unwrap();
+    fs::remove_dir(src.join("train/empty")).unwrap();
+
+    write(&src.join("train/Cat/1.jpg"), &jpeg(9, 9, 1));
+    refused("`Cat` and `cat` differ in upper and lower case only");
+    fs::remove_dir_all(src.join("train/Cat")).unwrap();
+
+    write(&src.join("val/cat/1.jpg"), &jpeg(9, 9, 1));
+    write(&src.join("val/yak/1.jpg"), &jpeg(9, 9, 1));
+    refused("holds a class that train does not have: yak (1 image)");
+    let made = convert("folder", &src, &temp.path("skip"), &skipping()).unwrap();
+    assert!(made.manifest.splits["validation"].count == 1 && made.to_string().contains("not among the classes: yak"));
+    fs::remove_dir_all(temp.path("skip")).unwrap();
+    fs::remove_dir_all(src.join("val")).unwrap();
+
+    std::os::unix::fs::symlink(src.join("train"), src.join("train/cat/round")).unwrap();
+    refused("does a link lead back?");
+}
+
+/// A dangling link is a file that cannot be opened, even by root.
+#[test]
+fn an_unreadable_file_among_thousands() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    let file = jpeg(8, 8, 1);
+    fs::create_dir_all(src.join("a")).unwrap();
+    for i in 0..10_000 {
+        match i {
+            5_000 => std::os::unix::fs::symlink("/nowhere/at/all", src.join("a/05000.jpg")).unwrap(),
+            _ => fs::write(src.join(format!("a/{i:05}.jpg")), &file).unwrap(),
+        }
+    }
+    let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
+    assert!(message.contains("a/05000.jpg: cannot read"), "{message}");
+    let made = convert("folder", &src, &temp.path("out"), &skipping()).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (9_999, 1));
+}
+
+/// A shard that loses all its images is empty and does no harm.
+#[test]
+fn shards_and_splits_without_an_image() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    (0..4).for_each(|i| write(&src.join(format!("a/{i}.jpg")), &jpeg(8, 8, i)));
+    write(&src.join("a/bad.jpg"), b"");
+    let made = convert("folder", &src, &temp.path("out"), &ConvertOptions { shards: 9, ..skipping() }).unwrap();
+    assert_eq!(made.manifest.splits["train"].count, 4);
+    assert!(made.manifest.splits["train"].shards.iter().any(|s| s.count == 0));
+    assert!(verify(&temp.path("out"), 1).unwrap().is_ok());
+    assert_eq!(records(&temp.path("out"), "train").len(), 4);
+
+    (0..4).for_each(|i| write(&src.join(format!("a/{i}.jpg")), b""));
+    let message = convert("folder", &src, &temp.path("no"), &skipping()).unwrap_err().to_string();
+    assert!(message.contains("not one image of this split can be used"), "{message}");
+}

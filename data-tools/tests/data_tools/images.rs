@@ -1,0 +1,181 @@
+//! The conversion of image files: resizing, the limit of pixels, and every kind of bad file.
+
+use crate::common::foreign::{Foreign, write_dataset};
+use crate::common::photos::{records, small};
+use crate::common::pictures::*;
+use crate::common::*;
+use data_tools::{ConvertOptions, OnBad, convert, verify};
+use image::DynamicImage;
+use loaders::Format;
+use std::fs;
+
+fn options() -> ConvertOptions {
+    ConvertOptions { shards: 3, progress: false, ..ConvertOptions::default() }
+}
+
+fn skipping() -> ConvertOptions {
+    ConvertOptions { on_bad: OnBad::Skip, ..options() }
+}
+
+#[test]
+fn resized_images_look_like_the_originals() {
+    let temp = Temp::new();
+    let (src, out, raw) = (temp.path("src"), temp.path("out"), temp.path("raw"));
+    write(&src.join("a/wide.jpg"), &jpeg(300, 500, 1));
+    write(&src.join("a/tall.png"), &png(90, 64, 2));
+    write(&src.join("a/grey.jpg"), &grey_jpeg(100, 100, 3));
+    write(&src.join("a/little.jpg"), &jpeg(20, 60, 4));
+    let resized = ConvertOptions { resize: Some(32), quality: None, ..options() };
+    convert("folder", &src, &out, &resized).unwrap();
+    convert("folder", &src, &raw, &ConvertOptions { raw: true, ..resized }).unwrap();
+    let (files, pixels) = (records(&out, "train"), records(&raw, "train"));
+    let size = |name: &str| (files[name].2, files[name].3);
+    assert_eq!([size("a/wide.jpg"), size("a/tall.png"), size("a/grey.jpg")], [(32, 53), (45, 32), (32, 32)]);
+    assert_eq!(files["a/little.jpg"].4, fs::read(src.join("a/little.jpg")).unwrap(), "never scaled up");
+    assert_eq!((pixels["a/little.jpg"].2, pixels["a/little.jpg"].3), (20, 60));
+    for (name, (_, format, height, width, bytes)) in &pixels {
+        assert_eq!((*format, bytes.len() as u32), (Format::Raw, 3 * height * width));
+        let original = image::open(src.join(name)).unwrap();
+        let expected = original.resize_exact(*width, *height, image::imageops::FilterType::Triangle).into_rgb8();
+        let stored = image::load_from_memory(&files[name].4).unwrap();
+        assert_eq!(stored.color().has_color(), name != "a/grey.jpg");
+        for (what, got, limit) in [("RAW", bytes, 2.0), ("JPEG", &stored.into_rgb8().into_raw(), 16.0)] {
+            let sum: u64 = got.iter().zip(expected.as_raw()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+            let mean = sum as f64 / got.len() as f64;
+            assert!(mean < limit, "{what} {name}: mean difference {mean}");
+        }
+    }
+    let all = ConvertOptions { quality: Some(60), ..options() };
+    convert("folder", &src, &temp.path("q"), &all).unwrap();
+    let files = records(&temp.path("q"), "train");
+    assert!(files.values().all(|f| f.1 == Format::Jpeg) && files["a/tall.png"].2 == 90);
+    assert!(files["a/wide.jpg"].4.len() < fs::metadata(src.join("a/wide.jpg")).unwrap().len() as usize);
+}
+
+/// A scaled decode of a large photo stays close to a full one.
+#[test]
+fn large_images_are_decoded_at_a_fraction() {
+    let temp = Temp::new();
+    let big = DynamicImage::ImageRgb8(image::imageops::blur(&picture(1200, 1600, 7), 3.0));
+    write(&temp.path("src/a/big.jpg"), &encoded(big, image::ImageFormat::Jpeg));
+    let options = ConvertOptions { resize: Some(128), raw: true, ..options() };
+    convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap();
+    let (_, _, height, width, bytes) = records(&temp.path("out"), "train").remove("a/big.jpg").unwrap();
+    assert_eq!((height, width), (128, 170));
+    let original = image::open(temp.path("src/a/big.jpg")).unwrap();
+    let expected = original.resize_exact(width, height, image::imageops::FilterType::Triangle).into_rgb8();
+    let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);
+    let error = bytes.iter().zip(expected.as_raw()).map(square).sum::<f64>() / bytes.len() as f64;
+    let psnr = 10.0 * (255.0 * 255.0 / error).log10();
+    assert!(psnr > 38.0, "{psnr} dB");
+}
+
+/// A smaller JPEG is made from the planes of its source, whatever the chroma's resolution and however odd the sizes: close to a
+/// whole decode that is resized in RGB by another library and encoded by the same one.
+#[test]
+fn planes_and_rgb_give_the_same_picture() {
+    use turbojpeg::Subsamp;
+    let temp = Temp::new();
+    let photo = image::imageops::blur(&picture(211, 317, 5), 2.0);
+    let (width, height) = (photo.width() as usize, photo.height() as usize);
+    let encode = |photo: &image::RgbImage, quality: i32, subsampling: Subsamp| {
+        let mut encoder = turbojpeg::Compressor::new().unwrap();
+        encoder.set_quality(quality).unwrap();
+        encoder.set_subsamp(subsampling).unwrap();
+        let (width, height) = (photo.width() as usize, photo.height() as usize);
+        let pixels = turbojpeg::Image {
+            pixels: photo.as_raw().as_slice(),
+            width,
+            pitch: 3 * width,
+            height,
+            format: turbojpeg::PixelFormat::RGB,
+        };
+        encoder.compress_to_vec(pixels).unwrap()
+    };
+    let all = [Subsamp::None, Subsamp::Sub2x1, Subsamp::Sub2x2, Subsamp::Sub1x2, Subsamp::Sub4x1];
+    for (i, subsampling) in all.into_iter().enumerate() {
+        write(&temp.path(&format!("src/a/{i}.jpg")), &encode(&photo, 95, subsampling));
+    }
+    for short in [97, 128, 210] {
+        let out = temp.path(&format!("out{short}"));
+        convert("folder", &temp.path("src"), &out, &ConvertOptions { resize: Some(short), ..options() }).unwrap();
+        for (name, (_, _, rows, columns, file)) in records(&out, "train") {
+            assert_eq!((rows, columns as usize), (short, short as usize * width / height));
+            let original = image::open(temp.path("src").join(&name)).unwrap();
+            let small = original.resize_exact(columns, rows, image::imageops::FilterType::Triangle).into_rgb8();
+            let expected =
+                turbojpeg::decompress(&encode(&small, 90, Subsamp::Sub2x2), turbojpeg::PixelFormat::RGB).unwrap();
+            let got = turbojpeg::decompress(&file, turbojpeg::PixelFormat::RGB).unwrap();
+            let square = |(a, b): (&u8, &u8)| f64::from(a.abs_diff(*b)).powi(2);
+            let error = got.pixels.iter().zip(&expected.pixels).map(square).sum::<f64>() / got.pixels.len() as f64;
+            let psnr = 10.0 * (255.0 * 255.0 / error).log10();
+            assert!(psnr > 38.0, "{short} {name}: {psnr} dB");
+        }
+    }
+}
+
+/// Each with a part of its message.
+fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let (jpeg, png) = (jpeg(60, 60, 9), png(60, 60, 9));
+    vec![
+        (
+            "html.jpg",
+            b"<!DOCTYPE html><html>".to_vec(),
+            "neither a PNG nor a JPEG file: it starts with \"<!DOCTYPE html>",
+        ),
+        ("zero.jpg", Vec::new(), "the file is empty (0 bytes)"),
+        ("bomb.png", png_claiming(30_000, 30_000), "image of 30000x30000x3 (height x width x channels): expected 1 to"),
+        ("cut.jpg", jpeg[..jpeg.len() - 20].to_vec(), "cut short: it has no end marker"),
+        ("cut.png", png[..png.len() / 2].to_vec(), "cut short: it has no end chunk"),
+        ("head.jpg", jpeg[..4].to_vec(), "cut short"),
+        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "the JPEG file holds no image"),
+        ("huffman.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "libjpeg-turbo says"),
+    ]
+}
+
+#[test]
+fn bad_files_fail_or_are_left_out() {
+    for (name, bytes, part) in bad_files() {
+        let temp = Temp::new();
+        small(&temp.path("src"));
+        write(&temp.path("src/cat").join(name), &bytes);
+        for jobs in [1, 3] {
+            let options = ConvertOptions { jobs, shards: 1, ..options() };
+            let message = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains(&format!("src/cat/{name}: ")), "{message}");
+            assert_eq!(names(&temp.path("")), ["src"], "nothing finished, nothing kept");
+        }
+        let made = convert("folder", &temp.path("src"), &temp.path("out"), &skipping()).unwrap();
+        assert_eq!((made.manifest.splits["train"].count, made.skipped.len()), (19, 1));
+        assert!(made.skipped[0].contains(part) && made.to_string().contains("1 image left out"), "{made}");
+        let list = fs::read_to_string(temp.path("out/skipped.txt")).unwrap();
+        assert_eq!(list.lines().collect::<Vec<_>>(), made.skipped);
+        let report = verify(&temp.path("out"), 1).unwrap();
+        assert!(report.is_ok(), "{name}: {report}");
+    }
+}
+
+/// Conversion and verification have one limit of pixels and one message, whatever an image becomes.
+#[test]
+fn conversion_refuses_what_verification_refuses() {
+    let temp = Temp::new();
+    let verified = |height: u32, width: u32| {
+        let dir = temp.path(&format!("{height}x{width}"));
+        let (encoded, shape) = (png_claiming(height, width), [height, width, 3]);
+        write_dataset(&dir, &[Foreign { encoded, format: Format::Png, shape, ..Foreign::raw(0) }], &["a"]);
+        verify(&dir, 1).unwrap()
+    };
+    assert!(verified(10_000, 10_000).is_ok());
+    let report = verified(14_000, 13_000);
+    let [bad] = report.bad.as_slice() else { panic!("{report}") };
+    write(&temp.path("src/a/large.png"), &png_claiming(14_000, 13_000));
+    for options in [
+        options(),
+        ConvertOptions { resize: Some(256), ..options() },
+        ConvertOptions { quality: Some(80), ..options() },
+        ConvertOptions { raw: true, ..options() },
+    ] {
+        let message = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err().to_string();
+        assert!(message.ends_with(&format!("a/large.png: {}", bad.what)), "{message}; verification says {}", bad.what);
+    }
+}

@@ -1,0 +1,155 @@
+//! Foreign TFRecords: ImageNet's names and keys, PNG and JPEG, labels from 1.
+
+use crate::common::foreign::{Foreign, write_shard};
+use crate::common::*;
+use data_tools::{index, info, stats, verify};
+use image::{ExtendedColorType, ImageEncoder};
+use loaders::shard::index_path;
+use loaders::{Dataset, Format, Manifest};
+use std::fs;
+use std::path::Path;
+
+/// A 6 x 5 image whose pixels follow from `salt`, grey or RGB.
+fn picture(format: Format, channels: usize, salt: usize) -> (Vec<u8>, Vec<u8>) {
+    let pixels: Vec<u8> = (0..30 * channels).map(|i| byte(i + 100 * salt)).collect();
+    let kind = if channels == 1 { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
+    let mut file = Vec::new();
+    match format {
+        Format::Jpeg => {
+            image::codecs::jpeg::JpegEncoder::new_with_quality(&mut file, 90).write_image(&pixels, 5, 6, kind).unwrap()
+        }
+        _ => image::codecs::png::PngEncoder::new(&mut file).write_image(&pixels, 5, 6, kind).unwrap(),
+    }
+    (file, pixels)
+}
+
+fn photo(format: Format, channels: usize, salt: usize, label: i64, text: &'static str) -> Foreign {
+    Foreign { encoded: picture(format, channels, salt).0, format, shape: [6, 5, 3], label, text }
+}
+
+fn imagenet(dir: &Path) {
+    fs::create_dir_all(dir).unwrap();
+    let first = [photo(Format::Jpeg, 3, 0, 2, "goldfish"), photo(Format::Jpeg, 1, 1, 1, "")];
+    let second = [photo(Format::Png, 3, 2, 4, ""), photo(Format::Jpeg, 3, 3, 1, "tench")];
+    write_shard(&dir.join("train-00000-of-00002"), &first);
+    write_shard(&dir.join("train-00001-of-00002"), &second);
+    let val = [photo(Format::Jpeg, 3, 4, 5, "ray")];
+    write_shard(&dir.join("validation-00000-of-00001"), &val);
+    fs::write(dir.join("README"), "not a shard").unwrap();
+}
+
+#[test]
+fn imagenet_shards_become_a_data_set() {
+    let temp = Temp::new();
+    let dir = temp.path("imagenet");
+    imagenet(&dir);
+    let indexed = index(&dir).unwrap();
+    assert!(indexed.made_manifest);
+    assert_eq!((indexed.shards, indexed.records), (3, 5));
+    assert!(indexed.to_string().contains("5 classes, labels start at 1"), "{indexed}");
+    assert_eq!(indexed.manifest.classes, ["tench", "goldfish", "3", "4", "ray"]);
+    assert_eq!(indexed.manifest.label_offset, 1);
+    assert_eq!(indexed.manifest, Manifest::read(&dir).unwrap());
+
+    let data = Dataset::open(&dir).unwrap();
+    let split = data.split("train").unwrap();
+    let seen: Vec<u32> = (0..4).map(|id| split.record(id).unwrap().1).collect();
+    assert_eq!(seen, [1, 0, 3, 0]);
+    assert_eq!(data.split("validation").unwrap().len(), 1);
+    assert!(verify(&dir, 0).unwrap().is_ok());
+    let summary = info(&dir).unwrap().to_string();
+    assert!(summary.contains("the first is JPEG 6x5x3"), "{summary}");
+    let measured = stats(&dir, "train", 2).unwrap();
+    assert_eq!(measured.mean, indexed.manifest.mean);
+    assert_eq!(measured.mean.len(), 3);
+
+    // Again: the indexes come anew, the manifest stays.
+    let before = contents(&dir);
+    fs::remove_file(index_path(&dir.join("train-00001-of-00002"))).unwrap();
+    assert!(!index(&dir).unwrap().made_manifest);
+    assert_eq!(contents(&dir), before);
+}
+
+/// PNG is lossless, so the sums over decoded pixels are known; grey counts as RGB where the record
+/// says 3 channels.
+#[test]
+fn moments_of_decoded_images_are_exact() {
+    let temp = Temp::new();
+    fs::create_dir_all(temp.path("d")).unwrap();
+    let records = [photo(Format::Png, 3, 1, 0, "x"), photo(Format::Png, 1, 2, 0, "x")];
+    write_shard(&temp.path("d/train.tfrecord"), &records);
+    let made = index(&temp.path("d")).unwrap().manifest;
+    let (_, rgb) = picture(Format::Png, 3, 1);
+    let (_, grey) = picture(Format::Png, 1, 2);
+    for c in 0..3 {
+        let values: Vec<f64> = rgb.iter().skip(c).step_by(3).chain(&grey).map(|&b| f64::from(b) / 255.0).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let var = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        assert!((made.mean[c] - mean).abs() < 1e-12 && (made.std[c] - var.sqrt()).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn label_offset_follows_the_lowest_label() {
+    for (labels, offset, classes) in [(&[0, 2][..], 0, 3), (&[1, 2, 3], 1, 3), (&[2, 4], 0, 5)] {
+        let temp = Temp::new();
+        fs::create_dir_all(temp.path("d")).unwrap();
+        let records: Vec<Foreign> = labels.iter().map(|&l| Foreign::raw(l)).collect();
+        write_shard(&temp.path("d/train.tfrecord"), &records);
+        let made = index(&temp.path("d")).unwrap().manifest;
+        assert_eq!((made.label_offset, made.classes.len()), (offset, classes));
+        assert_eq!(made.classes[0], offset.to_string());
+    }
+}
+
+/// Indexes shards of a folder made by `prepare`, which must fail and write nothing.
+fn refused(prepare: impl Fn(&Path), parts: &[&str]) {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    fs::create_dir_all(&dir).unwrap();
+    prepare(&dir);
+    let before = names(&dir);
+    let message = index(&dir).unwrap_err().to_string();
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    assert_eq!(names(&dir), before);
+}
+
+#[test]
+fn what_cannot_be_indexed() {
+    let one = |label| [Foreign::raw(label)];
+    refused(|_| (), &["holds no shards", "train-00000-of-00016.tfrecord"]);
+    refused(|d| write_shard(&d.join("train-00001-of-00002"), &one(0)), &["shard 0 of 2 of the split train is missing"]);
+    refused(|d| write_shard(&d.join("train.tfrecord"), &[]), &["hold no records"]);
+    refused(|d| write_shard(&d.join("t.tfrecord"), &one(-2)), &["t.tfrecord: record 0 at byte 0: label -2"]);
+    refused(|d| write_shard(&d.join("t.tfrecord"), &one(i64::MAX)), &["label 9223372036854775807"]);
+    refused(|d| fs::write(d.join("t.tfrecord"), [7; 100]).unwrap(), &["record 0 at byte 0: checksum of the length"]);
+    refused(|d| fs::create_dir(d.join("t.tfrecord")).unwrap(), &["t.tfrecord", "not a file"]);
+    refused(
+        |d| {
+            imagenet(d);
+            let path = d.join("validation-00000-of-00001");
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[60] ^= 1;
+            fs::write(&path, bytes).unwrap();
+        },
+        &["validation-00000-of-00001: record 0 at byte 0: checksum of the payload"],
+    );
+    let mixed = [photo(Format::Png, 3, 0, 0, ""), Foreign::raw(0)];
+    refused(|d| write_shard(&d.join("t.tfrecord"), &mixed), &["record 1 at byte", "1 channels, other images have 3"]);
+    let missing = index(Path::new("/nowhere/at/all")).unwrap_err().to_string();
+    assert!(missing.contains("/nowhere/at/all: not found"), "{missing}");
+}
+
+#[test]
+fn a_manifest_that_disagrees_is_named() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    imagenet(&dir);
+    index(&dir).unwrap();
+    write_shard(&dir.join("validation-00000-of-00001"), &[Foreign::raw(1), Foreign::raw(2)]);
+    let message = index(&dir).unwrap_err().to_string();
+    assert!(message.contains("dataset.json: says 1 records"), "{message}");
+    assert!(message.contains("validation-00000-of-00001; the shard has 2"), "{message}");
+}

@@ -1,0 +1,13 @@
+//! The tests of the package in one program: each module is about one command or one kind of source.
+
+mod bad_output;
+mod bad_source;
+mod common;
+mod convert;
+mod folder;
+mod imagenet;
+mod images;
+mod index;
+mod resume;
+mod show;
+mod verify;

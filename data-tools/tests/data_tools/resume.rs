@@ -1,0 +1,125 @@
+//! A conversion that was stopped continues behind its finished shards, and ends in the same bytes.
+
+use crate::common::pictures::*;
+use crate::common::*;
+use data_tools::{ConvertOptions, Error, OnBad, convert};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+fn options() -> ConvertOptions {
+    ConvertOptions { shards: 6, jobs: 1, progress: false, ..ConvertOptions::default() }
+}
+
+fn source(src: &Path) {
+    (0..60).for_each(|i| write(&src.join(format!("{}/{i}.jpg", ["a", "b"][i as usize % 2])), &jpeg(20, 20 + i, i)));
+}
+
+/// Starts a conversion that fails at a bad image; returns its name.
+fn stopped(temp: &Temp) -> std::path::PathBuf {
+    source(&temp.path("src"));
+    convert("folder", &temp.path("src"), &temp.path("whole"), &options()).unwrap();
+    // The image in the middle of the fourth shard, by the names in the finished set.
+    let data = loaders::Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
+    let bad = temp.path("src").join(data.record(35).unwrap().0.filename);
+    let good = fs::read(&bad).unwrap();
+    fs::write(&bad, b"").unwrap();
+    let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Stopped { kept: 3, shards: 6, .. }), "{text}");
+    assert!(text.contains("the file is empty") && text.contains("run the same command again"), "{text}");
+    assert!(!temp.path("out").exists() && !names(&temp.path("out.partial")).iter().any(|n| n.ends_with(".part")));
+    fs::write(&bad, good).unwrap();
+    bad
+}
+
+fn finished(temp: &Temp) -> Vec<String> {
+    names(&temp.path("out.partial")).into_iter().filter(|n| n.ends_with(".tfrecord")).collect()
+}
+
+#[test]
+fn it_goes_on_behind_finished_shards() {
+    let temp = Temp::new();
+    stopped(&temp);
+    let partial = temp.path("out.partial");
+    assert_eq!(finished(&temp).len(), 3);
+    let inodes = |dir: &Path| finished_inodes(dir, &["00000", "00001", "00002"]);
+    let before = inodes(&partial);
+    // What a kill in the middle of a write leaves behind.
+    fs::write(partial.join("train-00003-of-00006.tfrecord.part"), b"half").unwrap();
+    let mut journal = fs::read(partial.join("finished.jsonl")).unwrap();
+    journal.extend(b"{\"shard\":{\"file\":\"train-0000");
+    fs::write(partial.join("finished.jsonl"), journal).unwrap();
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap();
+    assert_eq!((made.resumed, inodes(&temp.path("out"))), (3, before), "the files themselves were kept");
+    assert!(made.to_string().contains("3 shards of an earlier attempt kept"), "{made}");
+    assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
+    assert_eq!(names(&temp.path("")), ["out", "src", "whole"]);
+}
+
+fn finished_inodes(dir: &Path, shards: &[&str]) -> Vec<u64> {
+    let inode = |s: &&str| fs::metadata(dir.join(format!("train-{s}-of-00006.tfrecord"))).unwrap().ino();
+    shards.iter().map(inode).collect()
+}
+
+#[test]
+fn shards_that_are_not_what_they_were_are_made_anew() {
+    let temp = Temp::new();
+    stopped(&temp);
+    let shard = temp.path("out.partial/train-00001-of-00006.tfrecord");
+    let bytes = fs::read(&shard).unwrap();
+    fs::write(&shard, &bytes[..bytes.len() - 1]).unwrap();
+    fs::remove_file(temp.path("out.partial/train-00002-of-00006.tfrecord.idx")).unwrap();
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.resumed, 1);
+    assert_eq!(contents(&temp.path("out")), contents(&temp.path("whole")));
+}
+
+#[test]
+fn another_request_is_refused_by_name() {
+    let temp = Temp::new();
+    let bad = stopped(&temp);
+    for (options, part) in [
+        (ConvertOptions { resize: Some(9), ..options() }, "`resize` was nothing, now 9"),
+        (ConvertOptions { shards: 7, ..options() }, "`shards` was 6, now 7"),
+        (ConvertOptions { seed: 3, raw: true, ..options() }, "`raw` was false, now true; `seed` was 0, now 3"),
+    ] {
+        let error = convert("folder", &temp.path("src"), &temp.path("out"), &options).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains(part), "{error}");
+        assert_eq!(finished(&temp).len(), 3, "left alone");
+    }
+    fs::remove_file(bad).unwrap();
+    let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
+    assert!(error.to_string().contains("`files` was"), "{error}");
+}
+
+#[test]
+fn jobs_and_on_bad_may_change() {
+    let temp = Temp::new();
+    let bad = stopped(&temp);
+    fs::write(&bad, b"").unwrap();
+    let skip = ConvertOptions { jobs: 3, on_bad: OnBad::Skip, ..options() };
+    let made = convert("folder", &temp.path("src"), &temp.path("out"), &skip).unwrap();
+    assert_eq!((made.resumed, made.skipped.len(), made.manifest.splits["train"].count), (3, 1, 59));
+}
+
+#[test]
+fn a_folder_of_that_name_that_is_someone_elses_is_left_alone() {
+    let temp = Temp::new();
+    source(&temp.path("src"));
+    write(&temp.path("out.partial/thesis.tex"), b"years of work");
+    let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("holds thesis.tex"), "{error}");
+    assert_eq!(names(&temp.path("out.partial")), ["thesis.tex"]);
+}
+
+#[test]
+fn two_at_once_do_not_mix() {
+    let temp = Temp::new();
+    stopped(&temp);
+    let lock = fs::File::options().append(true).open(temp.path("out.partial/finished.jsonl")).unwrap();
+    lock.lock().unwrap();
+    let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("another conversion is running"), "{error}");
+    assert_eq!(finished(&temp).len(), 3);
+}

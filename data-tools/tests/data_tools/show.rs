@@ -1,0 +1,103 @@
+//! Contact sheets: their content, and requests that are refused.
+
+use crate::common::foreign::{Foreign, write_dataset};
+use crate::common::{Temp, byte};
+use data_tools::{ShowOptions, show};
+use image::{ImageFormat, Rgb, RgbImage};
+use loaders::Format;
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+
+/// A data set of split `train` with these records, classes `cat` and `dog`.
+fn dataset(dir: &Path, records: &[Foreign]) {
+    let mut manifest = write_dataset(dir, records, &["cat", "dog"]);
+    (manifest.mean, manifest.std) = (vec![0.4, 0.5, 0.6], vec![0.2, 0.25, 0.3]);
+    manifest.write(dir).unwrap();
+}
+
+fn raw(number: usize, shape: [u32; 3]) -> Foreign {
+    let n = shape.iter().product::<u32>() as usize;
+    Foreign { encoded: (0..n).map(|i| byte(i + 999 * number)).collect(), shape, ..Foreign::raw(number as i64 % 2) }
+}
+
+fn options(count: u64, transforms: &[&str], epochs: u32) -> ShowOptions {
+    let transforms = transforms.iter().map(|t| t.to_string()).collect();
+    ShowOptions { count, transforms, epochs, ..ShowOptions::default() }
+}
+
+fn sheet(dir: &Path, out: &Path, options: &ShowOptions) -> RgbImage {
+    let shown = show(dir, out, options).unwrap();
+    let sheet = image::open(out).unwrap().into_rgb8();
+    assert_eq!(shown.size, sheet.dimensions());
+    sheet
+}
+
+/// The pixel of an image of 64 x 64, doubled to 128 and centred in a cell 132 wide, in a column of the first row.
+fn at(sheet: &RgbImage, column: u32, row: u32, x: u32) -> Rgb<u8> {
+    *sheet.get_pixel(8 + column * 140 + 2 + 2 * x, 8 + 2 * row)
+}
+
+#[test]
+fn pictures_stand_as_stored_or_as_the_network_sees_them() {
+    let temp = Temp::new();
+    let (dir, out) = (temp.path("d"), temp.path("sheet.png"));
+    let records = [raw(0, [64, 64, 3]), raw(1, [64, 64, 3])];
+    dataset(&dir, &records);
+    let pixel = |n: usize, row: u32, x: u32| -> Rgb<u8> {
+        let from = (row * 64 + x) as usize * 3;
+        Rgb([0, 1, 2].map(|c| records[n].encoded[from + c]))
+    };
+    // Normalising is undone to the byte.
+    for transforms in [&[][..], &["normalize"], &["normalize(0.5, 0.5)"]] {
+        let sheet = sheet(&dir, &out, &options(10, transforms, 1));
+        for n in 0..2 {
+            for (row, x) in [(0, 0), (13, 50), (63, 63)] {
+                assert_eq!(at(&sheet, n, row, x), pixel(n as usize, row, x), "{transforms:?} {n} {row} {x}");
+            }
+        }
+    }
+    // Epochs of one sample are side by side; each is the stored picture or its mirror, and both occur.
+    let sheet = sheet(&dir, &out, &options(1, &["flip", "normalize"], 9));
+    let mirrored = (0..9).filter(|&epoch| at(&sheet, epoch, 5, 7) == pixel(0, 5, 56)).count();
+    let straight = (0..9).filter(|&epoch| at(&sheet, epoch, 5, 7) == pixel(0, 5, 7)).count();
+    assert!(mirrored > 0 && straight > 0 && mirrored + straight == 9, "{mirrored} {straight}");
+    let again = fs::read(&out).unwrap();
+    show(&dir, &out, &options(1, &["flip", "normalize"], 9)).unwrap();
+    assert!(again == fs::read(&out).unwrap());
+}
+
+#[test]
+fn sizes_may_vary_and_grey_may_stand_among_colours() {
+    let temp = Temp::new();
+    let mut png = Cursor::new(Vec::new());
+    RgbImage::from_pixel(300, 20, Rgb([1, 200, 3])).write_to(&mut png, ImageFormat::Png).unwrap();
+    let file = Foreign { encoded: png.into_inner(), format: Format::Png, shape: [20, 300, 3], ..Foreign::raw(0) };
+    dataset(&temp.path("d"), &[raw(0, [5, 9, 1]), file]);
+    let sheet = sheet(&temp.path("d"), &temp.path("sheet.png"), &options(2, &[], 1));
+    assert!(sheet.pixels().filter(|p| **p == Rgb([1, 200, 3])).count() >= 224 * 14);
+}
+
+#[test]
+fn refusals_say_what_to_change() {
+    let temp = Temp::new();
+    let (dir, out) = (temp.path("d"), temp.path("sheet.png"));
+    dataset(&dir, &[raw(0, [4, 4, 3]), raw(1, [4, 4, 2])]);
+    let refusal = |options: &ShowOptions| {
+        let error = show(&dir, &out, options).unwrap_err();
+        assert!(!out.exists(), "{error}");
+        (error.is_usage(), error.to_string())
+    };
+    for (bad, part) in
+        [(options(0, &[], 1), "0 pictures to show; a sheet takes 1 to 1024"), (options(2, &[], 600), "1,200 pictures")]
+    {
+        let (usage, message) = refusal(&bad);
+        assert!(usage && message.contains(part), "{message}");
+    }
+    assert!(refusal(&options(1, &["flop"], 1)).1.contains("did you mean `flip`"));
+    assert!(refusal(&options(2, &[], 1)).1.contains("record 1: an image of 4x4x2; only 1 or 3 channels"));
+    let test = ShowOptions { split: "test".into(), ..ShowOptions::default() };
+    assert!(refusal(&test).1.contains("no split `test`; it has `train`"));
+    let error = show(&dir, &temp.path("none/sheet.png"), &options(1, &[], 1)).unwrap_err().to_string();
+    assert!(error.contains("none/sheet.png.tmp"), "{error}");
+}

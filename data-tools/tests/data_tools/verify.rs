@@ -1,0 +1,332 @@
+//! Verification names each fault, with shard, record and byte, and continues with the next.
+
+use crate::common::foreign::{Foreign, write_dataset};
+use crate::common::*;
+use data_tools::{Bad, ConvertOptions, Report, convert, info, stats, verify};
+use loaders::shard::index_path;
+use loaders::{Format, Manifest};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// MNIST in 2 + 1 shards and the path of its first train shard.
+fn dataset(temp: &Temp) -> (PathBuf, PathBuf) {
+    let out = temp.path("data");
+    mnist(&temp.path("src"), false, false);
+    let options = ConvertOptions { shards: 2, ..ConvertOptions::default() };
+    convert("mnist", &temp.path("src"), &out, &options).unwrap();
+    let shard = out.join("train-00000-of-00002.tfrecord");
+    (out, shard)
+}
+
+/// Offset and size of each record by the index.
+fn entries(shard: &Path) -> Vec<(usize, usize)> {
+    let text = fs::read_to_string(index_path(shard)).unwrap();
+    let entry = |line: &str| {
+        let (offset, size) = line.split_once(' ').unwrap();
+        (offset.parse().unwrap(), size.parse().unwrap())
+    };
+    text.lines().map(entry).collect()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+/// The one fault of a report.
+fn only(report: &Report) -> &Bad {
+    assert_eq!(report.bad.len(), 1, "{report}");
+    assert!(!report.is_ok());
+    &report.bad[0]
+}
+
+#[test]
+fn a_good_set_has_no_faults() {
+    let temp = Temp::new();
+    let (out, _) = dataset(&temp);
+    for jobs in [0, 1, 3] {
+        let report = verify(&out, jobs).unwrap();
+        assert!(report.is_ok(), "{report}");
+        assert_eq!((report.checked, report.shards), (64, 3));
+        assert!(report.to_string().ends_with("all good"), "{report}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let (offset, size) = entries(&shard)[1];
+    let good = fs::read(&shard).unwrap();
+    for at in offset..offset + size {
+        flip(&shard, at);
+        let report = verify(&out, 1).unwrap();
+        let bad = only(&report);
+        assert_eq!((bad.record, bad.offset), (Some(1), Some(offset as u64)));
+        assert!(bad.what.contains("checksum"), "{bad}");
+        assert_eq!(report.checked, 64, "byte {at}: the records behind it count too");
+        fs::write(&shard, &good).unwrap();
+    }
+}
+
+#[test]
+fn it_goes_on_past_faults_in_several_shards() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let other = out.join("test-00000-of-00001.tfrecord");
+    let at: Vec<usize> = [0, 7, 25].iter().map(|&i| entries(&shard)[i].0).collect();
+    flip(&shard, at[0] + 2); // length
+    flip(&shard, at[1] + 40); // payload
+    flip(&shard, at[2] + 9); // checksum of the length
+    let last = entries(&other)[10].0;
+    flip(&other, last + 30);
+    let report = verify(&out, 4).unwrap();
+    let found: Vec<_> = report.bad.iter().map(|b| (b.shard.as_str(), b.record.unwrap())).collect();
+    let (test, train) = ("test-00000-of-00001.tfrecord", "train-00000-of-00002.tfrecord");
+    assert_eq!(found, [(test, 10), (train, 0), (train, 7), (train, 25)]);
+    assert_eq!(report.to_json()["bad"][3]["offset"], at[2]);
+    let line = format!("{train}, record 7 at byte {}: checksum of the payload", at[1]);
+    assert!(report.to_string().contains(&line), "{report}");
+}
+
+#[test]
+fn a_shard_cut_short() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let bytes = fs::read(&shard).unwrap();
+    let (offset, size) = entries(&shard)[20];
+    for keep in [offset + size - 1, offset + 5] {
+        fs::write(&shard, &bytes[..keep]).unwrap();
+        let report = verify(&out, 0).unwrap();
+        let text = report.to_string();
+        assert!(text.contains(&format!("dataset.json says {} bytes, the file has {keep}", bytes.len())));
+        assert!(text.contains(&format!("record 20 at byte {offset}: the record needs")), "{text}");
+        assert!(text.contains("dataset.json says 26 records, 21 were found"), "{text}");
+    }
+    fs::write(&shard, &bytes[..offset]).unwrap(); // Between two records: only the counts differ.
+    let text = verify(&out, 0).unwrap().to_string();
+    assert!(text.contains("dataset.json says 26 records, 20 were found"), "{text}");
+    assert!(text.contains("index is wrong from record 20 on"), "{text}");
+}
+
+#[test]
+fn without_an_index_a_lost_record_ends_the_shard() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let (offset, _) = entries(&shard)[3];
+    fs::remove_file(index_path(&shard)).unwrap();
+    flip(&shard, offset);
+    let text = verify(&out, 0).unwrap().to_string();
+    assert!(text.contains("its index is missing; run `trireme data index`"), "{text}");
+    assert!(text.contains("record 3 at byte"), "{text}");
+    assert!(text.contains("from here on, could not be checked"), "{text}");
+    assert!(text.contains("says 26 records, 4 were found"), "{text}");
+}
+
+#[test]
+fn wrong_indexes_and_missing_shards() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let index = index_path(&shard);
+    let good = fs::read_to_string(&index).unwrap();
+    for (text, part) in [
+        (good.replacen("0 ", "1 ", 1), "index is wrong from record 0 on"),
+        (good.replacen('\n', " 3\n", 1), "line 1 is not `offset size`"),
+        (
+            format!("{good}9 9\n"),
+            "index is wrong from record 26 on: it says 9 bytes at 9, the shard has no more records",
+        ),
+    ] {
+        fs::write(&index, text).unwrap();
+        let report = verify(&out, 1).unwrap();
+        assert!(only(&report).what.contains(part), "{report}");
+    }
+    fs::remove_file(&shard).unwrap();
+    let report = verify(&out, 1).unwrap();
+    assert!(only(&report).what.contains("the shard is gone"), "{report}");
+    assert_eq!(report.checked, 27 + 11);
+}
+
+#[test]
+fn a_manifest_that_lists_a_shard_twice_or_is_not_there() {
+    let temp = Temp::new();
+    let (out, _) = dataset(&temp);
+    let mut manifest = Manifest::read(&out).unwrap();
+    let train = manifest.splits.get_mut("train").unwrap();
+    train.shards[1] = train.shards[0].clone();
+    train.count = 52;
+    manifest.write(&out).unwrap();
+    let report = verify(&out, 1).unwrap();
+    assert!(only(&report).what.contains("more than once"), "{report}");
+
+    for result in [
+        verify(&temp.path("src"), 0).map(drop),
+        info(&temp.path("nowhere")).map(drop),
+        stats(&temp.path("src"), "train", 0).map(drop),
+    ] {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("is not a data set"), "{message}");
+    }
+}
+
+/// A data set of one split `train` with these records, and classes 0 to 2.
+fn foreign(dir: &Path, records: &[Foreign]) {
+    write_dataset(dir, records, &["a", "b", "c"]);
+}
+
+#[test]
+fn records_that_are_whole_but_wrong() {
+    let temp = Temp::new();
+    let wrong = |format, encoded: &[u8], shape| Foreign { encoded: encoded.to_vec(), format, shape, ..Foreign::raw(1) };
+    let huge = u32::MAX;
+    let records = [
+        Foreign::raw(0),
+        Foreign::raw(3),
+        Foreign::raw(-1),
+        Foreign::raw(i64::MIN),
+        wrong(Format::Raw, &[1, 2, 3, 4, 5], [2, 3, 1]),
+        wrong(Format::Raw, &[], [0, 3, 1]),
+        wrong(Format::Raw, &[1], [huge, huge, huge]),
+        wrong(Format::Png, b"no image", [2, 3, 1]),
+        wrong(Format::Jpeg, &[0xff, 0xd8, 0xff, 0xd9], [2, 3, 1]),
+        Foreign::raw(2),
+    ];
+    foreign(&temp.path("d"), &records);
+    let report = verify(&temp.path("d"), 0).unwrap();
+    let at: Vec<u64> = report.bad.iter().map(|b| b.record.unwrap()).collect();
+    assert_eq!(at, [1, 2, 3, 4, 5, 6, 7, 8], "{report}");
+    assert!(report.bad[0].what.contains("label 3 is out of range; expected 0 to 2"));
+    assert!(report.bad[3].what.contains("got 5"), "{report}");
+    assert!(report.bad[4].what.contains("expected 0 bytes (above 0)"), "{report}");
+
+    let measured = stats(&temp.path("d"), "train", 0).unwrap();
+    assert_eq!((measured.count, measured.skipped), (2, 8), "{measured}");
+    assert!(measured.bad.iter().zip(&report.bad).all(|(a, b)| (a.record, a.offset) == (b.record, b.offset)));
+    let counts: Vec<u64> = measured.classes.iter().map(|(_, n)| *n).collect();
+    assert_eq!(counts, [1, 0, 1]);
+    let (text, json) = (measured.to_string(), measured.to_json());
+    assert!(text.contains("8 bad records left out:\n    train.tfrecord, record 1 at byte"), "{text}");
+    assert_eq!((&json["skipped"], &json["bad"][7]["record"]), (&8.into(), &8.into()));
+}
+
+/// A key of another name of the same length: the record is whole, its image is gone.
+#[test]
+fn a_record_without_an_image() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let (offset, size) = entries(&shard)[4];
+    let mut bytes = fs::read(&shard).unwrap();
+    let record = &mut bytes[offset..offset + size];
+    let key = b"image/encoded";
+    let at = record.windows(key.len()).position(|w| w == key).unwrap();
+    record[at..at + key.len()].copy_from_slice(b"image/encodes");
+    let crc = loaders::record::masked_crc32c(&record[12..size - 4]).to_le_bytes();
+    record[size - 4..].copy_from_slice(&crc);
+    fs::write(&shard, bytes).unwrap();
+    let report = verify(&out, 1).unwrap();
+    assert!(only(&report).record == Some(4) && only(&report).what.contains("has no `image/encoded`"), "{report}");
+    assert_eq!(report.checked, 64);
+}
+
+#[test]
+fn stats_agree_with_the_conversion_and_go_into_the_manifest() {
+    let temp = Temp::new();
+    let (out, _) = dataset(&temp);
+    let made = Manifest::read(&out).unwrap();
+    for jobs in [1, 2, 5] {
+        let s = stats(&out, "train", jobs).unwrap();
+        assert_eq!((&s.mean, &s.std), (&made.mean, &made.std));
+        let counts: Vec<u64> = s.classes.iter().map(|(_, n)| *n).collect();
+        let expected: Vec<u64> = (0..10u8).map(|l| labels(53).iter().filter(|&&x| x == l).count() as u64).collect();
+        assert_eq!(counts, expected);
+    }
+    let mut blank = made.clone();
+    blank.mean.clear();
+    blank.std.clear();
+    blank.write(&out).unwrap();
+    assert!(info(&out).unwrap().to_string().contains("not measured"));
+    stats(&out, "train", 0).unwrap().write().unwrap();
+    assert_eq!(Manifest::read(&out).unwrap(), made);
+
+    let test = stats(&out, "test", 0).unwrap();
+    assert_ne!(test.mean, made.mean);
+    let message = test.write().unwrap_err().to_string();
+    assert!(message.contains("measure `train`"), "{message}");
+    let message = stats(&out, "dev", 0).unwrap_err().to_string();
+    assert!(message.contains("no split `dev`; it has `test`, `train`"), "{message}");
+}
+
+#[test]
+fn stats_name_the_records_behind_one_of_unknown_length() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    foreign(&dir, &[Foreign::raw(0), Foreign::raw(1), Foreign::raw(2), Foreign::raw(0)]);
+    let shard = dir.join("train.tfrecord");
+    let (second, _) = loaders::shard::scan_index(&shard).unwrap()[1];
+    let mut bytes = fs::read(&shard).unwrap();
+    bytes[second as usize + 8] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    // The index has the next record.
+    let s = stats(&dir, "train", 1).unwrap();
+    assert_eq!((s.count, s.skipped, s.bad.len()), (3, 1, 1), "{s}");
+    assert_eq!((s.bad[0].record, s.bad[0].offset), (Some(1), Some(second)));
+    // Without it the following records cannot be found, and are counted.
+    fs::remove_file(dir.join("train.tfrecord.idx")).unwrap();
+    let s = stats(&dir, "train", 1).unwrap();
+    assert_eq!((s.count, s.skipped), (1, 3), "{s}");
+    assert!(s.bad[0].what.contains("the 2 records behind it could not be found"), "{s}");
+}
+
+#[test]
+fn stats_of_various_sizes_and_of_grey_among_colours() {
+    let temp = Temp::new();
+    let image = |shape: [u32; 3], value| Foreign {
+        encoded: vec![value; shape.iter().product::<u32>() as usize],
+        shape,
+        ..Foreign::raw(1)
+    };
+    foreign(&temp.path("d"), &[image([4, 6, 1], 255), image([2, 2, 3], 0), image([4, 5, 3], 0), image([1, 9, 2], 7)]);
+    let s = stats(&temp.path("d"), "train", 1).unwrap();
+    // 24 white pixels among 48; the image of two channels is no picture.
+    assert_eq!((&s.mean, &s.std), (&vec![0.5; 3], &vec![0.5; 3]), "{s}");
+    assert_eq!((s.count, s.skipped), (3, 1), "{s}");
+    assert!(s.bad[0].what.contains("2 channels, other images have 3"), "{s}");
+    let (height, width) = (s.sizes.height().unwrap(), s.sizes.width().unwrap());
+    assert_eq!([height.min, height.median, height.max, width.min, width.median, width.max], [2, 4, 4, 2, 5, 6]);
+    assert!(s.to_string().contains("width   2 to 6, median 5"), "{s}");
+    assert_eq!(s.to_json()["sizes"]["height"]["median"], 4);
+}
+
+#[test]
+fn stats_of_nothing_good_are_not_written() {
+    let temp = Temp::new();
+    foreign(&temp.path("d"), &[Foreign::raw(7)]);
+    let s = stats(&temp.path("d"), "train", 0).unwrap();
+    assert!(s.bad[0].what.contains("label 7 is out of range; expected 0 to 2"), "{s}");
+    assert!(s.write().unwrap_err().to_string().contains("no image that could be measured"));
+}
+
+#[test]
+fn info_sums_up() {
+    let temp = Temp::new();
+    let (out, shard) = dataset(&temp);
+    let summary = info(&out).unwrap();
+    let text = summary.to_string();
+    for part in [
+        "64 images, 10 classes",
+        "train  53 images in 2 shards",
+        "test   11 images in 1 shard,",
+        "the first is RAW 5x4x1, all have its size",
+        "classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n",
+        "of pixel/255, train",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    let json = summary.to_json();
+    assert_eq!(json["splits"]["test"]["first"]["height"], 5);
+    assert_eq!(json["classes"].as_array().unwrap().len(), 10);
+    fs::write(&shard, b"short").unwrap();
+    let message = info(&out).unwrap_err().to_string();
+    assert!(message.contains("record 0 at byte 0: the record needs"), "{message}");
+}
