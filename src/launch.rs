@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::backend::cpu::Cpu;
-use crate::backend::cuda::{self, Cuda, Precision, Settings};
-use crate::backend::{self, Backend};
+use crate::backend::cuda::{self, Cuda, Settings};
+use crate::backend::{self, Backend, Precision};
 use crate::bench;
 use crate::comm::Comm;
 use crate::error::Error;
@@ -33,13 +33,13 @@ pub enum Wanted {
 
 /// What a rank opens its device with.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat<'a> {
+pub struct Seat {
     /// Compute threads.
     pub threads: usize,
     /// This rank's number among those of its node, which picks the card.
     pub node_rank: usize,
-    /// Number format of the arithmetic, as recipes name it.
-    pub precision: &'a str,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
     /// Whether products of f32 may be rounded to tf32.
     pub tf32: bool,
     /// Only algorithms that give the same bits again.
@@ -61,7 +61,7 @@ pub trait Kind {
     fn threads(&self, cores: usize) -> usize;
 
     /// Opens the device of this rank.
-    fn open(&self, seat: &Seat<'_>) -> Result<Self::Backend, backend::Error>;
+    fn open(&self, seat: &Seat) -> Result<Self::Backend, backend::Error>;
 
     /// What is to be said of the choice.
     fn notes(&self) -> Vec<String> {
@@ -93,12 +93,12 @@ impl Kind for OnCpu {
         cores
     }
 
-    fn open(&self, seat: &Seat<'_>) -> Result<Cpu, backend::Error> {
+    fn open(&self, seat: &Seat) -> Result<Cpu, backend::Error> {
         match seat.precision {
-            "f32" => Cpu::new(seat.threads),
-            "bf16" => Cpu::in_bf16(seat.threads),
-            other => Err(backend::Error::Unsupported {
-                op: format!("precision = \"{other}\""),
+            Precision::F32 => Cpu::new(seat.threads),
+            Precision::Bf16 => Cpu::in_bf16(seat.threads),
+            Precision::F16 => Err(backend::Error::Unsupported {
+                op: "precision = \"f16\"".into(),
                 why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
                     .into(),
             }),
@@ -120,13 +120,8 @@ impl Kind for OnCuda {
         1
     }
 
-    fn open(&self, seat: &Seat<'_>) -> Result<Cuda, backend::Error> {
-        let precision = match seat.precision {
-            "bf16" => Precision::Bf16,
-            "f16" => Precision::F16,
-            _ => Precision::F32,
-        };
-        let Seat { tf32, deterministic, node_rank, .. } = *seat;
+    fn open(&self, seat: &Seat) -> Result<Cuda, backend::Error> {
+        let Seat { precision, tf32, deterministic, node_rank, .. } = *seat;
         let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
         // a launcher that gives each rank its own card shows it no other; else each takes the one of its number
         let cards = cuda::cards()?.max(1);
@@ -229,7 +224,7 @@ fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, 
     session.same_program()?;
     session.same_device(OnCuda::NAME)?;
     let node_rank = session.world.node_rank;
-    let seat = Seat { threads: 1, node_rank, precision: "f32", tf32: false, deterministic: true };
+    let seat = Seat { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };
     let backend = session.agree(OnCuda.open(&seat).map_err(Error::from))?;
     let cards = gpus::check(session, OnCuda.card(&backend).as_ref(), share_gpu)?;
     cards.notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));

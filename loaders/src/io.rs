@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::Receiver;
+use serde::{Deserialize, Serialize};
 
 use crate::dataset::Split;
 use crate::error::Error;
@@ -20,7 +21,8 @@ use crate::nice;
 use crate::shard::{Access, Shard};
 
 /// How records are to be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Io {
     /// As the file system suggests.
     #[default]

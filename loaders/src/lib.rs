@@ -20,6 +20,7 @@ pub mod io;
 mod jpeg;
 pub mod loader;
 mod mapping;
+pub mod nearest;
 pub mod nice;
 pub mod order;
 pub mod picture;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
-use crate::comm::{self, Comm, codec};
+use crate::comm::{self, Comm};
 use crate::cores;
 use crate::error::Error;
 use crate::launch::{Kind, Seat};
@@ -83,16 +83,16 @@ fn device<K: Kind>(
     node_rank: usize,
     resume: Option<&Resume>,
 ) -> Result<K::Backend, Error> {
-    let integer = codec::find(&recipe.reduce.codec).is_some_and(|codec| codec.integer);
+    let integer = recipe.reduce.codec.integer;
     let seat = Seat {
         threads: budget.compute,
         node_rank,
-        precision: &recipe.precision,
+        precision: recipe.precision,
         tf32: recipe.tf32,
         deterministic: recipe.deterministic || integer,
     };
     let backend = kind.open(&seat)?;
-    path::check(&recipe.reduce.path, &recipe.reduce.codec, backend.queues())?;
+    path::check(recipe.reduce.path, recipe.reduce.codec.name, backend.queues())?;
     if let Some(resume) = resume {
         resume.adopt(&backend);
     }
@@ -211,7 +211,7 @@ fn begin<K: Kind>(
         ));
     }
     let ask = Ask {
-        path: &run.recipe.reduce.path,
+        path: run.recipe.reduce.path,
         codec: run.reduction.entry.name,
         allreduce: run.rounds.is_none(),
         shared: cards.shared,
@@ -315,7 +315,7 @@ fn start_event<B: Backend>(
         (_, true, _) => "beside backward",
         (_, false, _) => "after backward",
     };
-    let codec = run.recipe.reduce.codec.as_str();
+    let codec = run.recipe.reduce.codec.name;
     let exchange = match (&run.rounds, run.recipe.sync) {
         (Some(_), Sync::Local(steps)) => format!("mean of parameters and optimizer slots after every {steps} step(s)"),
         (Some(_), Sync::Easgd { period, .. }) => format!("elastic averaging every {period} step(s)"),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::backend::{Backend, LossScale};
+use crate::backend::{Backend, LossScale, Precision};
 use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::nn::graph::Ready;
@@ -33,7 +33,7 @@ pub struct Stepper<'a, B: Backend> {
     pub(super) layout: SumsLayout,
     smoothing: f32,
     /// The recipe's, for what is to be said when a loss is lost.
-    pub(super) precision: String,
+    pub(super) precision: Precision,
     /// This rank in the step before.
     pub(super) before: Pace,
     /// All ranks since the last look.
@@ -59,7 +59,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), across.clone())));
         }
         let smoothing = run.recipe.label_smoothing as f32;
-        let precision = run.recipe.precision.clone();
+        let precision = run.recipe.precision;
         let ranks = session.world.size;
         let gather = run.reduction.summed_numbers();
         let layout = SumsLayout::new(&run.graph, ranks, gather);
@@ -134,11 +134,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let update = Instant::now();
         // every rank has the same sums and the same parameters, so all stop here together
         if !sums.loss().is_finite() {
-            return Err(not_finite(self.session, &self.precision, done, lr, own));
+            return Err(not_finite(self.session, self.precision, done, lr, own));
         }
         let stepped = run.optimizer.step(&mut run.graph, lr, run.ema.as_mut())?;
         if !stepped.finite {
-            return Err(not_finite(self.session, &self.precision, done, lr, own));
+            return Err(not_finite(self.session, self.precision, done, lr, own));
         }
         sums.update_running(&mut run.graph);
         if let Some(ema) = &mut run.ema {

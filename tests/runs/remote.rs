@@ -28,7 +28,7 @@ impl<B: Backend> Kind for On<B> {
         1
     }
 
-    fn open(&self, _: &Seat<'_>) -> Result<B, Error> {
+    fn open(&self, _: &Seat) -> Result<B, Error> {
         Ok((self.0)())
     }
 }

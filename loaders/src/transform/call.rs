@@ -1,4 +1,4 @@
-//! Reading `name(1, 2.5)` and finding the name that was meant.
+//! Parses `name(1, 2.5)`.
 
 /// A name and its numbers.
 #[derive(Debug, PartialEq)]
@@ -30,26 +30,6 @@ fn number(word: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("expected a number, got \"{}\"", word.escape_debug()))
 }
 
-/// The name at the least edit distance; the first of equals. Empty if there are no names.
-pub(super) fn nearest<'n>(given: &str, names: &[&'n str]) -> &'n str {
-    names.iter().min_by_key(|name| edit_distance(given, name)).copied().unwrap_or("")
-}
-
-/// Insertions, deletions and substitutions of characters (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,12 +48,5 @@ mod tests {
         ] {
             assert!(parse(text).unwrap_err().contains(part), "{text}");
         }
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(nearest("random_corp", &["flip", "random_crop"]), "random_crop");
     }
 }

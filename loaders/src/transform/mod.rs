@@ -39,6 +39,7 @@ pub use pipeline::{Pipeline, Scratch};
 pub use sight::Sight;
 pub(crate) use view::{Need, Part};
 
+use crate::nearest::did_you_mean;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 
@@ -154,8 +155,8 @@ fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transform>, String>
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names: Vec<_> = CATALOGUE.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
-            "unknown transform; did you mean `{}`? There are {}",
-            call::nearest(call.name, &names),
+            "unknown transform{}; there are {}",
+            did_you_mean(call.name, &names),
             names.join(", ")
         ));
     };

@@ -11,7 +11,7 @@ use crate::launch::Wanted;
 use crate::models;
 use crate::nn::{Graph, NetSpec, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
-use crate::recipe::{self, Known, Recipe, Sync};
+use crate::recipe::{self, Known, OnCorrupt, Recipe, Sync};
 use crate::train::evaluate::Evaluation;
 use crate::train::observe::watch;
 use crate::train::reduce::reduction::Reduction;
@@ -274,10 +274,10 @@ impl<B: Backend> Run<B> {
             slots: recipe.loader.slots,
             nice: LOADER_NICE,
             // checked when the recipe was read
-            io: recipe.loader.io.parse().unwrap_or_default(),
+            io: recipe.loader.io,
             open: recipe.mixing().open(division.mine.len()),
             buffer: (recipe.loader.buffer_mb * 1e6) as usize,
-            skip: recipe.loader.on_corrupt == "skip",
+            skip: recipe.loader.on_corrupt == OnCorrupt::Skip,
         };
         let evaluation = source.eval.clone().map(|split| Evaluation {
             split,
@@ -296,7 +296,7 @@ impl<B: Backend> Run<B> {
             clip_norm: o.clip_norm,
             clip_value: o.clip_value,
         };
-        let optimizer = Optimizer::new(&graph, o.method()?, policy)?;
+        let optimizer = Optimizer::new(&graph, o.method(), policy)?;
         let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
         let apart = recipe.sync != Sync::Allreduce && place.ranks > 1;
         let (backend, weights) = graph.weights_mut();

@@ -147,7 +147,7 @@ impl<B: Backend> Stepper<'_, B> {
             let sums = StepSums::from_values(self.layout, sums.to_vec());
             // all ranks have the same sums, so all stop here together
             if !sums.loss().is_finite() {
-                return Err(not_finite(self.session, &self.precision, open.step - 1, open.lr, open.sums[0]));
+                return Err(not_finite(self.session, self.precision, open.step - 1, open.lr, open.sums[0]));
             }
             let Flags { stop, save } = sums.flags();
             self.agreed = Flags { stop: self.agreed.stop | stop, save: self.agreed.save | save };
