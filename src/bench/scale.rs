@@ -86,7 +86,8 @@ pub fn run<K: Kind>(kind: &K, request: &Scale) -> Result<Option<Measured>, Error
     let threads = request.threads.unwrap_or(kind.threads(cores.own));
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let work = Work { model, size: None, batch, threads: Some(threads), precision: Precision::F32, tf32: false, node_rank };
+    let work =
+        Work { model, size: None, batch, threads: Some(threads), precision: Precision::F32, tf32: false, node_rank };
     let mut work = session.agree(Synthetic::new(kind, &work))?;
     let cards = gpus::check(&session, kind.card(work.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(cards.notes);

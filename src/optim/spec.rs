@@ -56,9 +56,10 @@ impl OptimizerSpec {
             .map_err(|fault| OptimizerError { key: fault.key, why: fault.problem.to_string() })?;
         self.kind.settings().check()?;
         match self.clip_norm.and(self.clip_value) {
-            Some(_) => {
-                Err(OptimizerError { key: "clip_value", why: "cannot be combined with clip_norm; choose one of the two".into() })
-            }
+            Some(_) => Err(OptimizerError {
+                key: "clip_value",
+                why: "cannot be combined with clip_norm; choose one of the two".into(),
+            }),
             None => Ok(()),
         }
     }

@@ -66,15 +66,16 @@ fn of_section(name: &str, schema: &'static Schema) -> Vec<Key> {
 }
 
 impl Key {
-    /// Meaning, range and default on one line.
+    /// Meaning, allowed values and default on one line.
     pub fn text(&self) -> String {
-        let range = match self.field.range.text() {
-            range if range.is_empty() => range,
-            range => format!(", {range}"),
+        let allowed = match (self.field.value_type.words(), self.field.range.text()) {
+            (Some(words), _) => format!(": {words}"),
+            (None, range) if range.is_empty() => range,
+            (None, range) => format!(", {range}"),
         };
         let doc = self.field.doc.trim().trim_end_matches('.');
         let default = self.field.default_text().unwrap_or("required".into());
-        format!("{doc}{range} ({default})")
+        format!("{doc}{allowed} ({default})")
     }
 }
 

@@ -13,8 +13,9 @@ impl Recipe {
     pub fn resolve(&mut self, ranks: usize) -> Result<(), Error> {
         let workers = *self.workers.get_or_insert(ranks);
         if ranks > workers {
-            let why =
-                format!("{ranks} ranks for {workers} workers; start at most {workers} ranks, or set workers to {ranks} or more");
+            let why = format!(
+                "{ranks} ranks for {workers} workers; start at most {workers} ranks, or set workers to {ranks} or more"
+            );
             return refuse("workers", why);
         }
         codec_holds_workers(self.reduce.codec.entry(), workers).or_else(|why| refuse("workers", why))?;
@@ -49,14 +50,20 @@ fn one_worker_a_rank(recipe: &Recipe, workers: usize, ranks: usize) -> Result<()
 fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
     let sync = recipe.sync;
     if recipe.sync_bn {
-        return refuse("sync_bn", format!("synchronises the ranks in every layer, sync = \"{sync}\" only now and then; drop one"));
+        return refuse(
+            "sync_bn",
+            format!("synchronises the ranks in every layer, sync = \"{sync}\" only now and then; drop one"),
+        );
     }
     if recipe.ema.decay.is_some() {
-        let why = format!("averages one model over time, and with sync = \"{sync}\" each rank has a model of its own; drop one");
+        let why = format!(
+            "averages one model over time, and with sync = \"{sync}\" each rank has a model of its own; drop one"
+        );
         return refuse("ema.decay", why);
     }
     if recipe.reduce.codec != Codec::default() {
-        let why = format!("\"{}\" is for gradients, and sync = \"{sync}\" sends none; drop one", recipe.reduce.codec.name);
+        let why =
+            format!("\"{}\" is for gradients, and sync = \"{sync}\" sends none; drop one", recipe.reduce.codec.name);
         return refuse("reduce.codec", why);
     }
     Ok(())

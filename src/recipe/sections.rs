@@ -32,7 +32,7 @@ section! {
         default codec: Codec = Codec::default();
         /// Size of one allreduce in MB (10^6 bytes) of gradients.
         default bucket_mb: f64 = 4.0, in Range::Positive;
-        /// GPU: how gradients reach the other ranks: "cuda-aware" MPI, "staged" through the host, "nccl".
+        /// GPU: how gradients reach the other ranks, with CUDA-aware MPI, through the host's memory, or with NCCL.
         default path: TransportSetting = TransportSetting::Auto;
         /// Reduces while backward still runs; "auto": where a core is spare.
         default overlap: Overlap = Overlap::Auto;
@@ -60,15 +60,15 @@ section! {
         default io: Io = Io::Auto;
         /// Memory in MB (10^6 bytes) for shards that are read whole.
         default buffer_mb: f64 = 256.0, in Range::Positive;
-        /// GPU: "device" keeps all training images as bytes in the GPU's memory, where they are cropped and flipped.
+        /// GPU: where all training images are kept as bytes; the device crops and flips them with the same draws.
         default cache: ImageCache = ImageCache::None;
-        /// Training records that cannot be used: "fail" ends the run, "skip" leaves them out and counts them.
+        /// Training records that cannot be used end the run, or are left out and counted.
         default on_corrupt: OnCorrupt = OnCorrupt::Fail;
     }
 }
 
 section! {
-    /// metrics.jsonl.
+    /// Density of the log.
     pub struct Log {
         /// Steps between step lines in metrics.jsonl.
         default every: u64 = 1, in Range::AtLeast(1.0);

@@ -48,7 +48,10 @@ fn defaults() {
     let recipe = with(&[]).unwrap();
     assert_eq!((recipe.seed, recipe.workers, recipe.precision), (1, None, Precision::F32));
     assert_eq!((recipe.label_smoothing, recipe.eval_split.as_deref()), (0.0, None));
-    assert_eq!((recipe.reduce.codec.name, recipe.reduce.bucket_mb, recipe.reduce.overlap), ("float", 4.0, Overlap::Auto));
+    assert_eq!(
+        (recipe.reduce.codec.name, recipe.reduce.bucket_mb, recipe.reduce.overlap),
+        ("float", 4.0, Overlap::Auto)
+    );
     assert_eq!((recipe.mixing(), recipe.checkpoint.every()), (loaders::Shuffle::Full, "10m".parse().unwrap()));
     assert_eq!((recipe.loader.threads, recipe.loader.slots), (None, 0));
     assert_eq!((recipe.log.every, recipe.checkpoint.keep), (1, 3));

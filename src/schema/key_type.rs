@@ -20,6 +20,15 @@ impl KeyType {
         }
     }
 
+    /// The strings that are allowed, if they are a closed set or have a notation.
+    pub fn words(&self) -> Option<String> {
+        match self {
+            KeyType::Choice(words) => Some(quoted(words)),
+            KeyType::Parsed { expected, .. } => Some((*expected).into()),
+            _ => None,
+        }
+    }
+
     /// What the key takes, for a cell of a Markdown table; a range may follow it.
     pub fn markdown(&self) -> String {
         match self {

@@ -147,11 +147,21 @@ macro_rules! field_type {
 
 /// Value of the field where the key is left out.
 macro_rules! default_of {
-    (required) => { Default::default() };
-    (section) => { Default::default() };
-    (default = $default:expr) => { $default };
-    (optional = $default:expr) => { None };
-    (absent = $default:expr) => { None };
+    (required) => {
+        Default::default()
+    };
+    (section) => {
+        Default::default()
+    };
+    (default = $default:expr) => {
+        $default
+    };
+    (optional = $default:expr) => {
+        None
+    };
+    (absent = $default:expr) => {
+        None
+    };
 }
 
 /// The method that gives the value of an optional key, or its default.
@@ -167,9 +177,15 @@ macro_rules! accessor {
 
 /// The default for the documentation.
 macro_rules! default_text {
-    (required $type:ty) => { $crate::schema::DefaultValue::Required };
-    (section $type:ty) => { $crate::schema::DefaultValue::Words("its defaults") };
-    (absent $type:ty = $words:expr) => { $crate::schema::DefaultValue::Words($words) };
+    (required $type:ty) => {
+        $crate::schema::DefaultValue::Required
+    };
+    (section $type:ty) => {
+        $crate::schema::DefaultValue::Words("its defaults")
+    };
+    (absent $type:ty = $words:expr) => {
+        $crate::schema::DefaultValue::Words($words)
+    };
     ($mode:ident $type:ty = $default:expr) => {
         $crate::schema::DefaultValue::Value(|| $crate::schema::toml_text::<$type>(&$default))
     };
@@ -177,14 +193,22 @@ macro_rules! default_text {
 
 /// The range of a key.
 macro_rules! range_of {
-    () => { $crate::schema::Range::Any };
-    ($range:expr) => { $range };
+    () => {
+        $crate::schema::Range::Any
+    };
+    ($range:expr) => {
+        $range
+    };
 }
 
 /// Whether there is a type.
 macro_rules! is_given {
-    () => { false };
-    ($type:ty) => { true };
+    () => {
+        false
+    };
+    ($type:ty) => {
+        true
+    };
 }
 
 pub(crate) use {accessor, default_of, default_text, field_type, is_given, range_of, section};

@@ -92,5 +92,9 @@ impl<T: KeyValue> KeyValue for Option<T> {
 
 /// A value as TOML writes it, for the documentation.
 pub fn toml_text<T: KeyValue>(value: &T) -> String {
-    toml::Value::try_from(Written(value)).map_or_else(|e| e.to_string(), |value| value.to_string())
+    match toml::Value::try_from(Written(value)) {
+        Ok(toml::Value::Float(small)) if small.abs() < 1e-4 => format!("{small:e}"),
+        Ok(value) => value.to_string(),
+        Err(error) => error.to_string(),
+    }
 }

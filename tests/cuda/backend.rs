@@ -158,9 +158,8 @@ fn what_changes_between_replayed_passes_reaches_them() {
 
 /// Every rule.
 fn rules() -> [Rule; 7] {
-    let rms = |variant, centered| {
-        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered })
-    };
+    let rms =
+        |variant, centered| Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered });
     let adam = |decoupled| {
         let (beta1, beta2, eps) = (0.9, 0.99, 1e-6);
         Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 2.0, correction2: 1.5, decoupled })

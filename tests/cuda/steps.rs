@@ -60,10 +60,7 @@ fn specs() -> Vec<OptimizerSpec> {
     vec![
         OptimizerSpec { clip_value: Some(0.5), ..base(OptimizerKind::Sgd(Sgd::new(0.9, true))) },
         OptimizerSpec { clip_norm: Some(1.0), ..base(OptimizerKind::Adam(Adam::default())) },
-        OptimizerSpec {
-            no_decay: Some(vec!["*.bias".into()]),
-            ..base(OptimizerKind::AdamW(AdamW(Adam::default())))
-        },
+        OptimizerSpec { no_decay: Some(vec!["*.bias".into()]), ..base(OptimizerKind::AdamW(AdamW(Adam::default()))) },
         base(OptimizerKind::RmsProp(rmsprop)),
         OptimizerSpec { clip_norm: Some(2.0), ..lars(None) },
         lars(Some(true)),

@@ -157,9 +157,8 @@ fn rules() -> Vec<Rule> {
         let (beta1, beta2, eps) = (0.9, 0.999, 1e-8);
         Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 1.5, correction2: 20.0, decoupled })
     };
-    let rms = |variant, centered| {
-        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.9, centered })
-    };
+    let rms =
+        |variant, centered| Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.9, centered });
     vec![
         Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
         Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false }),

@@ -154,11 +154,7 @@ fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transform>, String>
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names: Vec<_> = CATALOGUE.iter().map(|(name, ..)| *name).collect();
-        return Err(format!(
-            "unknown transform{}; there are {}",
-            did_you_mean(call.name, &names),
-            names.join(", ")
-        ));
+        return Err(format!("unknown transform{}; there are {}", did_you_mean(call.name, &names), names.join(", ")));
     };
     build(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
 }

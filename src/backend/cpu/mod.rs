@@ -35,7 +35,8 @@ use threads::Threads;
 
 use super::op::{Op, Shape};
 use super::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, Planned, Request, Slot, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, Planned, Request, Slot, TensorDesc,
+    Update,
 };
 
 /// Compute threads of one rank at most: beyond any node's cores.

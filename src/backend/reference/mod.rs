@@ -13,7 +13,8 @@ mod update;
 
 use super::op::Op;
 use super::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, Planned, Request, Slot, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, Planned, Request, Slot, TensorDesc,
+    Update,
 };
 
 /// The plain-loop backend.

@@ -116,7 +116,9 @@ impl Decay for Step {
         let wrong = |why: String| Err(ScheduleError { key: "milestones", why });
         let first = self.milestones.first().copied().unwrap_or(f64::INFINITY);
         if first < warmup_epochs || first <= 0.0 {
-            return wrong(format!("must lie after epoch 0 and after the warm-up ({warmup_epochs} epochs), got {first}"));
+            return wrong(format!(
+                "must lie after epoch 0 and after the warm-up ({warmup_epochs} epochs), got {first}"
+            ));
         }
         match self.milestones.windows(2).find(|pair| pair[0] >= pair[1]) {
             Some(pair) => wrong(format!("must ascend, but {} is followed by {}", pair[0], pair[1])),

@@ -31,16 +31,14 @@ impl<B: Backend> Reduction<B> {
     pub fn new(recipe: &Recipe, graph: &Graph<B>, division: &Division, ranks: usize) -> Result<Self, Error> {
         let reduce = &recipe.reduce;
         let entry = reduce.codec.entry();
-        let settings = Settings {
-            workers: division.workers,
-            clip: reduce.clip() as f32,
-            error_feedback: reduce.error_feedback(),
-        };
+        let settings =
+            Settings { workers: division.workers, clip: reduce.clip() as f32, error_feedback: reduce.error_feedback() };
         let buckets = buckets(graph, reduce, entry)?;
         let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);
         let exempt = exempt.fold((0, 0), |sum, t| (sum.0 + 1, sum.1 + t.elems));
         let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
-        let device = Some(graph.backend()).filter(|backend| backend.queues() && travels && reduce.path != TransportSetting::Staged);
+        let device = Some(graph.backend())
+            .filter(|backend| backend.queues() && travels && reduce.path != TransportSetting::Staged);
         let codecs = buckets.into_iter().map(|b| Coded::new(entry, b, &settings, division.mine.clone(), device));
         let (codecs, scaled) = (codecs.collect::<Result<_, _>>()?, recipe.precision == Precision::F16);
         Ok(Self { entry, settings, seed: recipe.seed, scaled, codecs, exempt })

@@ -18,8 +18,8 @@ pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, ParamGroup, Planned, Request, Start, TensorDesc,
-    Update, View,
+    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, ParamGroup, Planned, Request, Start,
+    TensorDesc, Update, View,
 };
 
 /// The device.
@@ -258,8 +258,7 @@ impl Backend for Remote {
         g: &RemoteBuf,
         slots: &mut [&mut RemoteBuf],
     ) -> Result<bool, Error> {
-        let (rule, groups, rates, w, g) =
-            (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
+        let (rule, groups, rates, w, g) = (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
         let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
         self.enqueue(move |device| {
             let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
