@@ -1,20 +1,17 @@
 //! The `[optimizer]` section of a recipe. A new optimizer is a line in [`OptimizerKind`].
 
-use super::adam::{Adam, AdamW};
-use super::lars::Lars;
 use super::method::{Method, OptimizerError};
-use super::rmsprop::RmsProp;
 use super::sgd::Sgd;
 use crate::schema::{Range, Section, check_section, kinds, matches, section};
 
 kinds! {
     /// The optimizers that a recipe can name.
     pub enum OptimizerKind: Method {
-        "sgd" => Sgd(Sgd),
-        "adam" => Adam(Adam),
-        "adamw" => AdamW(AdamW),
-        "rmsprop" => RmsProp(RmsProp),
-        "lars" => Lars(Lars),
+        "sgd" => Sgd(super::sgd::Sgd),
+        "adam" => Adam(super::adam::Adam),
+        "adamw" => AdamW(super::adam::AdamW),
+        "rmsprop" => RmsProp(super::rmsprop::RmsProp),
+        "lars" => Lars(super::lars::Lars),
     }
 }
 

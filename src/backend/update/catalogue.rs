@@ -1,11 +1,7 @@
 //! All update rules. A new one is a file beside this, its kernel, and a line in the list below.
 
-use super::adam::AdamRule;
-use super::lars::LarsRule;
 use super::real::Real;
-use super::rmsprop::RmsPropRule;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
-use super::sgd::SgdRule;
 
 /// Defines [`Rule`], which calls the rule that it holds.
 macro_rules! rules {
@@ -49,8 +45,8 @@ macro_rules! rules {
 }
 
 rules! {
-    Sgd(SgdRule) = "sgd.cu",
-    Lars(LarsRule) = "lars.cu",
-    Adam(AdamRule) = "adam.cu",
-    RmsProp(RmsPropRule) = "rmsprop.cu",
+    Sgd(super::sgd::SgdRule) = "sgd.cu",
+    Lars(super::lars::LarsRule) = "lars.cu",
+    Adam(super::adam::AdamRule) = "adam.cu",
+    RmsProp(super::rmsprop::RmsPropRule) = "rmsprop.cu",
 }
