@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, Precision};
 
 /// What `--device` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub enum DeviceChoice {
 
 /// The settings with which a rank opens its device.
 #[derive(Clone, Copy, Debug)]
-pub struct DeviceSettings<'a> {
+pub struct DeviceSettings {
     /// Compute threads.
     pub threads: usize,
     /// This rank's number among those of its node, which picks the GPU.
     pub node_rank: usize,
-    /// Number format of the arithmetic, as recipes name it.
-    pub precision: &'a str,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
     /// Whether products of f32 may be rounded to tf32.
     pub tf32: bool,
     /// Only algorithms that give the same bits again.
@@ -60,7 +60,7 @@ pub trait Device {
     fn threads(&self, cores: usize) -> usize;
 
     /// Opens the device of this rank.
-    fn open(&self, settings: &DeviceSettings<'_>) -> Result<Self::Backend, backend::Error>;
+    fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, backend::Error>;
 
     /// Notes on the choice of this kind, for the log.
     fn notes(&self) -> Vec<String> {

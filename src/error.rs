@@ -33,7 +33,7 @@ pub enum Error {
     Schedule(#[from] optim::schedule::ScheduleError),
     /// The optimizer.
     #[error(transparent)]
-    Optimizer(#[from] optim::spec::OptimizerError),
+    Optimizer(#[from] optim::OptimizerError),
     /// The data.
     #[error(transparent)]
     Data(#[from] loaders::Error),

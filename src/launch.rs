@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::backend::cpu::Cpu;
-use crate::backend::cuda::{self, Cuda, Precision, Settings};
-use crate::backend::{self, Backend};
+use crate::backend::cuda::{self, Cuda, Settings};
+use crate::backend::{self, Backend, Precision};
 use crate::bench;
 use crate::comm::Comm;
 use crate::device::{Device, DeviceChoice, DeviceSettings, Gpu};
@@ -39,12 +39,12 @@ impl Device for CpuDevice {
         cores
     }
 
-    fn open(&self, settings: &DeviceSettings<'_>) -> Result<Cpu, backend::Error> {
+    fn open(&self, settings: &DeviceSettings) -> Result<Cpu, backend::Error> {
         match settings.precision {
-            "f32" => Cpu::new(settings.threads),
-            "bf16" => Cpu::in_bf16(settings.threads),
-            other => Err(backend::Error::Unsupported {
-                op: format!("precision = \"{other}\""),
+            Precision::F32 => Cpu::new(settings.threads),
+            Precision::Bf16 => Cpu::in_bf16(settings.threads),
+            Precision::F16 => Err(backend::Error::Unsupported {
+                op: "precision = \"f16\"".into(),
                 why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
                     .into(),
             }),
@@ -67,13 +67,8 @@ impl Device for CudaDevice {
         1
     }
 
-    fn open(&self, settings: &DeviceSettings<'_>) -> Result<Cuda, backend::Error> {
-        let precision = match settings.precision {
-            "bf16" => Precision::Bf16,
-            "f16" => Precision::F16,
-            _ => Precision::F32,
-        };
-        let DeviceSettings { tf32, deterministic, node_rank, .. } = *settings;
+    fn open(&self, settings: &DeviceSettings) -> Result<Cuda, backend::Error> {
+        let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
         let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
         // a launcher that binds a rank to its own GPU shows it no other; else each rank takes the GPU of its number
         let gpus = cuda::cards()?.max(1);
@@ -190,7 +185,8 @@ fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, 
     session.same_program()?;
     session.same_device(CudaDevice::NAME)?;
     let node_rank = session.world.node_rank;
-    let settings = DeviceSettings { threads: 1, node_rank, precision: "f32", tf32: false, deterministic: true };
+    let settings =
+        DeviceSettings { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };
     let backend = session.agree(CudaDevice.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, CudaDevice.gpu(&backend).as_ref(), share_gpu)?;
     checked.notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));

@@ -25,6 +25,7 @@ pub mod optim;
 pub mod recipe;
 mod region;
 pub mod report;
+pub mod schema;
 mod simd;
 pub mod train;
 

@@ -13,6 +13,7 @@ mod error;
 mod loss;
 pub mod op;
 mod planned;
+mod precision;
 pub mod reference;
 mod start;
 pub mod tensor;
@@ -29,9 +30,10 @@ pub use error::Error;
 pub use loss::{CrossEntropy, LossScale, LossSums};
 use op::Shape;
 pub use planned::{Gradients, Pass, Planned, Request};
+pub use precision::Precision;
 pub use start::{DrawKey, Input, Start, View};
 pub use tensor::TensorDesc;
-pub use update::{Norms, RmsProp, Rule, Stretch, Update};
+pub use update::{Norms, ParamGroup, Rule, Update};
 
 /// A device and the way it computes.
 pub trait Backend: Sized + 'static {
@@ -208,12 +210,12 @@ pub trait Backend: Sized + 'static {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// One optimizer step over the stretches of a chunk by these [`rates`](update::rates); its `slots` are those of the rule, in its
+    /// One optimizer step over the parameter groups of a chunk by these [`rates`](update::rates); its `slots` are those of the rule, in its
     /// order. Tells whether all parameters are still finite, as far as is known by now (see [`Backend::sums`]).
     fn update(
         &self,
         update: &Update,
-        stretches: &[Stretch],
+        groups: &[ParamGroup],
         rates: &Self::Buf,
         w: &mut Self::Buf,
         g: &Self::Buf,

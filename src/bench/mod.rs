@@ -7,7 +7,7 @@ mod synthetic;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Precision};
 use crate::cores;
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
@@ -24,8 +24,8 @@ pub struct StepRequest {
     pub batch: usize,
     /// What to compute on.
     pub device: DeviceChoice,
-    /// Number format of the arithmetic, as recipes name it.
-    pub precision: String,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
     /// Whether products of f32 may be rounded to tf32.
     pub tf32: bool,
     /// Compute threads; `None` = all cores.
@@ -39,7 +39,7 @@ pub struct StepRequest {
 impl StepRequest {
     fn work(&self) -> synthetic::Work<'_> {
         let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
-        let (size, batch, threads, tf32) = (*size, *batch, *threads, *tf32);
+        let (size, batch, threads, precision, tf32) = (*size, *batch, *threads, *precision, *tf32);
         synthetic::Work { model, size, batch, threads, precision, tf32, node_rank: 0 }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::synthetic::{Synthetic, Work};
-use crate::backend::{Backend, Buffer};
+use crate::backend::{Backend, Buffer, Precision};
 use crate::comm::{Comm, Error as CommError, World};
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
@@ -86,7 +86,8 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let threads = request.threads.unwrap_or(device.threads(cores.own));
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let work = Work { model, size: None, batch, threads: Some(threads), precision: "f32", tf32: false, node_rank };
+    let work =
+        Work { model, size: None, batch, threads: Some(threads), precision: Precision::F32, tf32: false, node_rank };
     let mut work = session.agree(Synthetic::new(device, &work))?;
     let cards = gpus::check(&session, device.gpu(work.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(cards.notes);

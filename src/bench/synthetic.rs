@@ -1,7 +1,7 @@
 //! A network that trains on one made-up batch, again and again: what benches of the step run.
 
 use crate::backend::op::Shape;
-use crate::backend::{Backend, Input};
+use crate::backend::{Backend, Input, Precision};
 use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub struct Work<'a> {
     /// Compute threads; `None` = as many as the kind of device takes of all cores.
     pub threads: Option<usize>,
     /// Number format of the arithmetic.
-    pub precision: &'a str,
+    pub precision: Precision,
     /// Whether products of f32 may be rounded to tf32.
     pub tf32: bool,
     /// This rank's number on its node.
@@ -65,7 +65,7 @@ impl<B: Backend> Synthetic<B> {
             clip_norm: None,
             clip_value: None,
         };
-        let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: false }), policy)?;
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, false)), policy)?;
         let mut draws = Draws::new(1, 0, 0, 0);
         let images = (0..batch * shape.elems()).map(|_| 2.0 * draws.unit() - 1.0).collect();
         let labels = (0..batch).map(|i| (i % classes) as u32).collect();

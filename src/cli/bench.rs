@@ -4,10 +4,11 @@ use super::exit::Failure;
 use super::output::print;
 use super::threads;
 use super::value::{Device, bytes, duration, link, positive, transforms};
+use crate::backend::Precision;
 use crate::bench::{self, scale::Link};
 use crate::launch;
-use crate::recipe::keys;
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -59,8 +60,8 @@ pub struct Step {
     #[arg(long, value_enum, default_value = "auto")]
     pub device: Device,
     /// Number format of the arithmetic
-    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = clap::builder::PossibleValuesParser::new(keys::PRECISIONS))]
-    pub precision: String,
+    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
+    pub precision: Precision,
     /// Let products of f32 be rounded to tf32 (GPU)
     #[arg(long)]
     pub tf32: bool,
@@ -159,6 +160,11 @@ pub struct Scale {
     pub ranks: Vec<usize>,
 }
 
+/// Parses a number format.
+fn precision() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
+}
+
 /// Measures, and prints one JSON line per figure.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     match &args.what {
@@ -169,7 +175,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 size: step.size,
                 batch: step.batch,
                 device: step.device.into(),
-                precision: step.precision.clone(),
+                precision: step.precision,
                 tf32: step.tf32,
                 threads: step.threads,
                 profile: step.profile,

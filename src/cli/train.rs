@@ -179,6 +179,6 @@ mod tests {
 
     #[test]
     fn the_long_help_lists_the_keys() {
-        assert!(keys::KEYS.iter().all(|key| long_help().contains(key.path)));
+        assert!(keys::KEYS.iter().all(|key| long_help().contains(&key.path)));
     }
 }

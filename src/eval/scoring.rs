@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Precision};
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
 use crate::cores;
@@ -24,8 +24,8 @@ use loaders::record::masked_crc32c;
 use loaders::{Dataset, ImageSpec, Images, Io, Manifest, Options, Pipeline, picture};
 
 /// How models are used, whatever they were trained in.
-const SEAT: DeviceSettings<'static> =
-    DeviceSettings { threads: 1, node_rank: 0, precision: "f32", tf32: false, deterministic: true };
+const SEAT: DeviceSettings =
+    DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
 /// A split's score and what was scored.
 pub struct Scored {

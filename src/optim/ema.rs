@@ -15,7 +15,7 @@ pub struct Ema<B: Backend> {
 }
 
 impl<B: Backend> Ema<B> {
-    /// Starts from what the graph holds.
+    /// Starts from the graph's parameters and running statistics.
     pub fn new(graph: &Graph<B>, decay: f64) -> Result<Self, Error> {
         let (backend, layout) = (graph.backend(), graph.layout());
         let mut weights = Arena::new(backend, &layout.chunks)?;
@@ -25,13 +25,13 @@ impl<B: Backend> Ema<B> {
         Ok(Self { decay, weights, running: graph.running().to_vec() })
     }
 
-    /// Weight of what optimizer step `step`, counted from 1, leaves: 1 - d.
+    /// Weight of the values after optimizer step `step`, counted from 1: 1 - d.
     pub fn weight(&self, step: u64) -> f64 {
         let t = step as f64;
         1.0 - self.decay.min((1.0 + t) / (10.0 + t))
     }
 
-    /// Takes in the running statistics of such a step; its parameters [`Optimizer::step`](super::Optimizer::step) takes in.
+    /// Takes in the running statistics after a step; [`Optimizer::step`](super::Optimizer::step) takes in the parameters.
     pub fn update_running(&mut self, running: &[f32], step: u64) {
         let weight = self.weight(step);
         for (to, from) in self.running.iter_mut().zip(running) {

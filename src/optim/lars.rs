@@ -1,37 +1,48 @@
 //! LARS: a learning rate for every tensor, in proportion to |w| / |g| (You, Gitman and Ginsburg 2017, arXiv 1708.03888):
 //! lambda = eta |w| / (|g| + wd |w|), v = m v + lr lambda (g + wd w), w -= v. The trust ratio is inside the momentum; it is 1
-//! where a norm is 0, and for tensors that `no_adapt` spares. LARC (NVCaffe's clip) takes min(lr, lambda) for lr lambda.
+//! where a norm is 0, and for tensors that `no_adapt` names. LARC (NVCaffe's clip) takes min(lr, lambda) for lr lambda.
 
-use super::{Entry, Method};
+use super::method::{Method, SlotSpec};
 use crate::backend::Rule;
+use crate::backend::update::LarsRule;
+use crate::schema::{Range, matches, section};
 
-/// Its line in the catalogue.
-pub(super) const ENTRY: Entry = Entry {
-    name: "lars",
-    keys: &["momentum", "eta", "larc", "no_adapt"],
-    build: |spec| {
-        Box::new(Lars {
-            momentum: spec.momentum.unwrap_or(0.9),
-            eta: spec.eta.unwrap_or(0.001),
-            larc: spec.larc.unwrap_or(false),
-        })
-    },
-};
-
-/// LARS's settings.
-#[derive(Clone, Copy, Debug)]
-struct Lars {
-    momentum: f64,
-    eta: f64,
-    larc: bool,
+section! {
+    /// Per tensor, lambda = eta norm(w) / (norm(g without decay) + weight_decay norm(w)); b = momentum b + lr lambda g; w -= b.
+    pub struct Lars {
+        /// Momentum.
+        optional momentum: f64 = 0.9, in Range::Fraction;
+        /// Trust coefficient.
+        optional eta: f64 = 0.001, in Range::PositiveF32;
+        /// Limits each tensor's own rate to the learning rate.
+        optional larc: bool = false;
+        /// Parameters that keep the plain learning rate, as patterns.
+        absent no_adapt: Vec<String> = "all of one dimension";
+    }
 }
 
 impl Method for Lars {
-    fn slots(&self) -> &'static [(&'static str, f32)] {
-        &[("momentum_buffer", 0.0)]
+    fn slots(&self) -> Vec<SlotSpec> {
+        vec![SlotSpec::zero("momentum_buffer")]
     }
 
     fn rule(&self, _step: u64) -> Rule {
-        Rule::Lars { momentum: self.momentum, eta: self.eta, larc: self.larc }
+        Rule::Lars(LarsRule { momentum: self.momentum(), eta: self.eta(), larc: self.larc() })
     }
+
+    fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
+        match &self.no_adapt {
+            Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
+            None => has_several_dimensions(shape),
+        }
+    }
+
+    fn decays(&self, shape: &[usize]) -> bool {
+        has_several_dimensions(shape)
+    }
+}
+
+/// False for biases and batch normalisation.
+fn has_several_dimensions(shape: &[usize]) -> bool {
+    shape.len() != 1
 }

@@ -1,19 +1,20 @@
 //! One optimizer step over all chunks of a graph: clipping, trust ratios, the update, the average. How a rule moves an element is in
-//! [`crate::backend::Rule`].
+//! [`crate::backend::update`].
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{Ema, Method};
+use super::ema::Ema;
+use super::method::{Method, SlotSpec};
 use crate::backend::update::{Normed, Norms, rates};
-use crate::backend::{Arena, Backend, Buffer, Error, Stretch, Update};
+use crate::backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
 use crate::nn::{Graph, Param};
 
-/// What holds for a parameter, by its name and shape, and for all gradients.
+/// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<D, A> {
-    /// Weight decay of a parameter of this name and plain shape.
+    /// Weight decay of a parameter of this name and unpadded shape.
     pub decay: D,
-    /// Whether it may have a rate of its own.
+    /// Whether it may have a learning rate of its own.
     pub adapt: A,
     /// Largest norm of all gradients together.
     pub clip_norm: Option<f64>,
@@ -21,22 +22,22 @@ pub struct Policy<D, A> {
     pub clip_value: Option<f64>,
 }
 
-/// What a step tells.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
     /// Whether all parameters are still finite.
     pub finite: bool,
-    /// Norm of all gradients together before it was limited; only where it was asked for.
+    /// Norm of all gradients together before clipping; only where they are clipped by norm.
     pub grad_norm: Option<f64>,
 }
 
-/// A method with its slots, chunk by chunk as the parameters.
+/// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
     norms: Norms,
     /// Of each chunk.
-    stretches: Vec<Vec<Stretch>>,
+    groups: Vec<Vec<ParamGroup>>,
     /// See [`rates`].
     rates: B::Buf,
     slots: Vec<Arena<B>>,
@@ -63,7 +64,7 @@ impl<B: Backend> Optimizer<B> {
         let mut rates = graph.backend().alloc(plain.len())?;
         rates.write(0, &plain)?;
         let mut slots = Vec::new();
-        for &(_, start) in method.slots() {
+        for SlotSpec { start, .. } in method.slots() {
             let mut arena = Arena::new(graph.backend(), &layout.chunks)?;
             for (i, p) in layout.params.iter().enumerate().filter(|_| start != 0.0) {
                 graph.pack(i, &vec![start; p.spec.elems()], &mut arena)?;
@@ -71,13 +72,13 @@ impl<B: Backend> Optimizer<B> {
             slots.push(arena);
         }
         let Policy { clip_norm, clip_value, .. } = policy;
-        let stretches = stretches(&tensors);
+        let groups = groups(&tensors);
         let norms = Norms { tensors, limit: clip_norm };
-        Ok(Self { method, clip_value, norms, stretches, rates, slots, steps: 0 })
+        Ok(Self { method, clip_value, norms, groups, rates, slots, steps: 0 })
     }
 
-    /// One step from the gradients that lie in the graph, the sums over all ranks, which clipping changes in place; then the averages
-    /// take in the parameters.
+    /// One step from the gradients in the graph, which are sums over all ranks and which clipping changes in place; then the averages
+    /// take in the new parameters.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
         self.steps += 1;
         let update = Update { rule: self.method.rule(self.steps), lr };
@@ -96,7 +97,7 @@ impl<B: Backend> Optimizer<B> {
         Ok(Stepped { finite, grad_norm })
     }
 
-    /// Limits, norms, and the update of each chunk; tells whether all parameters are still finite, as far as is known by now.
+    /// Clipping, norms, and the update of each chunk; false if a parameter is known not to be finite.
     fn change(
         &mut self,
         backend: &B,
@@ -104,7 +105,7 @@ impl<B: Backend> Optimizer<B> {
         weights: &mut Arena<B>,
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
-        // first, as it takes the losses' scale out, and a limit would hide what is not finite
+        // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
         backend.inspect(&grads.chunks)?;
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
@@ -115,12 +116,12 @@ impl<B: Backend> Optimizer<B> {
         let mut finite = true;
         for (chunk, (w, g)) in weights.chunks.iter_mut().zip(&grads.chunks).enumerate() {
             let mut slots: Vec<&mut B::Buf> = self.slots.iter_mut().map(|slot| &mut slot.chunks[chunk]).collect();
-            finite &= backend.update(update, &self.stretches[chunk], &self.rates, w, g, &mut slots)?;
+            finite &= backend.update(update, &self.groups[chunk], &self.rates, w, g, &mut slots)?;
         }
         Ok(finite)
     }
 
-    /// Which memory a step works on, the slots' and the rates' included.
+    /// A hash of the addresses that a step works on, the slots' and the rates' included.
     fn key<'a>(&'a self, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.rates.place()).hash(&mut hasher);
@@ -129,7 +130,7 @@ impl<B: Backend> Optimizer<B> {
         hasher.finish()
     }
 
-    /// Of all gradients of the last step, before it was limited.
+    /// Norm of all gradients of the last step, before clipping.
     fn norm(&self) -> Result<f64, Error> {
         let mut norm = [0.0];
         self.rates.read(rates::NORM, &mut norm)?;
@@ -141,36 +142,36 @@ impl<B: Backend> Optimizer<B> {
         self.steps
     }
 
-    /// Goes on after so many steps; Adam's corrections depend on it.
+    /// Continues after this many steps; Adam's corrections depend on it.
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
 
     /// The slots by name: arenas of the parameters' layout, see [`Graph::unpack`].
     pub fn slots(&self) -> impl Iterator<Item = (&'static str, &Arena<B>)> {
-        self.method.slots().iter().map(|slot| slot.0).zip(&self.slots)
+        self.method.slots().into_iter().map(|slot| slot.name).zip(&self.slots)
     }
 
     /// The same for writing, see [`Graph::pack`].
     pub fn slots_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Arena<B>)> {
-        self.method.slots().iter().map(|slot| slot.0).zip(&mut self.slots)
+        self.method.slots().into_iter().map(|slot| slot.name).zip(&mut self.slots)
     }
 }
 
-/// What the update does where in each chunk; neighbours that are always treated alike are one stretch.
-fn stretches(tensors: &[Vec<Normed>]) -> Vec<Vec<Stretch>> {
+/// The parameter groups of each chunk; neighbours with the same numbers are one group.
+fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
     let mut number = 0..;
     let mut of_chunk = |tensors: &Vec<Normed>| {
-        let mut stretches: Vec<Stretch> = Vec::new();
+        let mut groups: Vec<ParamGroup> = Vec::new();
         for (tensor, number) in tensors.iter().zip(&mut number) {
             let rate = if tensor.adapts { rates::FIRST + number } else { rates::PLAIN };
             let (range, weight_decay) = (tensor.range.clone(), tensor.weight_decay as f32);
-            match stretches.last_mut() {
+            match groups.last_mut() {
                 Some(last) if (last.weight_decay, last.rate) == (weight_decay, rate) => last.range.end = range.end,
-                _ => stretches.push(Stretch { range, weight_decay, rate }),
+                _ => groups.push(ParamGroup { range, weight_decay, rate }),
             }
         }
-        stretches
+        groups
     };
     tensors.iter().map(&mut of_chunk).collect()
 }

@@ -1,51 +1,53 @@
-//! RMSProp in its two forms, which differ in more than a sign: PyTorch's has eps outside the root, the rate outside the momentum
+//! RMSProp in two variants, which differ in more than a sign: PyTorch's has eps outside the root, the rate outside the momentum
 //! and a mean square that starts at 0; TensorFlow 1's has both inside, and starts at 1. With eps = 1, as Inception's recipe has
 //! it, they are different optimizers.
 
-use super::{Entry, Form, Method};
-use crate::backend::{RmsProp, Rule};
+use super::method::{Method, SlotSpec};
+use crate::backend::Rule;
+use crate::backend::update::{RmsPropRule, RmsPropVariant};
+use crate::schema::{Range, section, words};
 
-/// Its line in the catalogue.
-pub(super) const ENTRY: Entry = Entry {
-    name: "rmsprop",
-    keys: &["form", "alpha", "eps", "momentum", "centered"],
-    build: |spec| {
-        let form = spec.form.unwrap_or(Form::Torch);
-        let (alpha, eps) = match form {
-            Form::Torch => (0.99, 1e-8),
-            Form::Tf => (0.9, 1e-10),
-        };
-        let numbers = RmsProp {
-            alpha: spec.alpha.unwrap_or(alpha),
-            eps: spec.eps.unwrap_or(eps),
-            momentum: spec.momentum.unwrap_or(0.0),
-            centered: spec.centered.unwrap_or(false),
-        };
-        Box::new(Settings { form, numbers })
-    },
-};
+words! { RmsPropVariant { Torch = "torch", Tf = "tf" } }
 
-/// RMSProp's settings.
-#[derive(Clone, Copy, Debug)]
-struct Settings {
-    form: Form,
-    numbers: RmsProp,
+section! {
+    /// s = alpha s + (1 - alpha) g^2. "torch": b = momentum b + g / (sqrt(s) + eps); w -= lr b. "tf" (s starts at 1, as in Inception's
+    /// recipes): b = momentum b + lr g / sqrt(s + eps); w -= b.
+    pub struct RmsProp {
+        /// Momentum.
+        optional momentum: f64 = 0.0, in Range::Fraction;
+        /// Whose formula: PyTorch's or TensorFlow 1's.
+        optional form: RmsPropVariant = RmsPropVariant::Torch;
+        /// Decay of the mean square; TensorFlow calls it decay.
+        absent alpha: f64 = "0.99; tf: 0.9", in Range::Fraction;
+        /// Keeps the denominator from 0.
+        absent eps: f64 = "1e-8; tf: 1e-10", in Range::PositiveF32;
+        /// Divides by the deviation instead of the root mean square.
+        optional centered: bool = false;
+    }
 }
 
-impl Method for Settings {
-    fn slots(&self) -> &'static [(&'static str, f32)] {
-        match (self.form, self.numbers.centered) {
-            (Form::Torch, false) => &[("square_avg", 0.0), ("momentum_buffer", 0.0)],
-            (Form::Torch, true) => &[("square_avg", 0.0), ("momentum_buffer", 0.0), ("grad_avg", 0.0)],
-            (Form::Tf, false) => &[("square_avg", 1.0), ("momentum_buffer", 0.0)],
-            (Form::Tf, true) => &[("square_avg", 1.0), ("momentum_buffer", 0.0), ("grad_avg", 0.0)],
-        }
+impl Method for RmsProp {
+    fn slots(&self) -> Vec<SlotSpec> {
+        let start = match self.form() {
+            RmsPropVariant::Torch => 0.0,
+            RmsPropVariant::Tf => 1.0,
+        };
+        let mut slots = vec![SlotSpec { name: "square_avg", start }, SlotSpec::zero("momentum_buffer")];
+        slots.extend(self.centered().then_some(SlotSpec::zero("grad_avg")));
+        slots
     }
 
     fn rule(&self, _step: u64) -> Rule {
-        match self.form {
-            Form::Torch => Rule::RmsPropTorch(self.numbers),
-            Form::Tf => Rule::RmsPropTf(self.numbers),
-        }
+        let (alpha, eps) = match self.form() {
+            RmsPropVariant::Torch => (0.99, 1e-8),
+            RmsPropVariant::Tf => (0.9, 1e-10),
+        };
+        Rule::RmsProp(RmsPropRule {
+            variant: self.form(),
+            alpha: self.alpha.unwrap_or(alpha),
+            eps: self.eps.unwrap_or(eps),
+            momentum: self.momentum(),
+            centered: self.centered(),
+        })
     }
 }

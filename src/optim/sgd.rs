@@ -1,31 +1,41 @@
 //! SGD with momentum and Nesterov's form. The learning rate stays outside the buffer (w -= lr b), so that a rate that changes
 //! needs no momentum correction (Goyal et al. 2017, arXiv 1706.02677, remark 2).
 
-use super::{Entry, Method};
+use super::method::{Method, OptimizerError, SlotSpec};
 use crate::backend::Rule;
+use crate::backend::update::SgdRule;
+use crate::schema::{Range, section};
 
-/// Its line in the catalogue.
-pub(super) const ENTRY: Entry = Entry {
-    name: "sgd",
-    keys: &["momentum", "nesterov"],
-    build: |spec| Box::new(Sgd { momentum: spec.momentum.unwrap_or(0.0), nesterov: spec.nesterov.unwrap_or(false) }),
-};
+section! {
+    /// b = momentum b + g; w -= lr b, with Nesterov w -= lr (g + momentum b). As PyTorch: the rate is outside the momentum.
+    pub struct Sgd {
+        /// Momentum.
+        optional momentum: f64 = 0.0, in Range::Fraction;
+        /// Nesterov's form of momentum; needs momentum > 0.
+        optional nesterov: bool = false;
+    }
+}
 
-/// SGD's settings.
-#[derive(Clone, Copy, Debug)]
-pub struct Sgd {
-    /// In [0, 1).
-    pub momentum: f64,
-    /// The look-ahead; needs momentum > 0.
-    pub nesterov: bool,
+impl Sgd {
+    /// With both settings given.
+    pub fn new(momentum: f64, nesterov: bool) -> Self {
+        Self { momentum: Some(momentum), nesterov: Some(nesterov) }
+    }
 }
 
 impl Method for Sgd {
-    fn slots(&self) -> &'static [(&'static str, f32)] {
-        &[("momentum_buffer", 0.0)]
+    fn slots(&self) -> Vec<SlotSpec> {
+        vec![SlotSpec::zero("momentum_buffer")]
     }
 
     fn rule(&self, _step: u64) -> Rule {
-        Rule::Sgd { momentum: self.momentum, nesterov: self.nesterov }
+        Rule::Sgd(SgdRule { momentum: self.momentum(), nesterov: self.nesterov() })
+    }
+
+    fn check(&self) -> Result<(), OptimizerError> {
+        if self.nesterov() && self.momentum() == 0.0 {
+            return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, as 0.9".into() });
+        }
+        Ok(())
     }
 }

@@ -1,9 +1,11 @@
-//! What two recipes differ in, for a run that goes on from another's checkpoint.
+//! The differences of two recipes, for a run that resumes from the checkpoint of another recipe.
 
+use super::error::Error;
+use super::keys;
 use super::load::lookup;
-use super::{Error, Recipe, keys};
+use super::recipe::Recipe;
 
-/// Keys that say how a run is driven, not what it computes. The data set itself is compared, not where it lies.
+/// Keys that do not change what a run computes. The data set itself is compared, not its folder.
 const FREE: &[&str] = &[
     "data",
     "reduce.overlap",
@@ -18,7 +20,7 @@ const FREE: &[&str] = &[
 ];
 
 impl Recipe {
-    /// The keys in which `self` computes something else than `old`, each with both values, as `epochs: 5 there, 6 here`.
+    /// The keys by which `self` computes something else than `old`, each with both values, as `epochs: 5 there, 6 here`.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
         let table = |recipe: &Recipe| {
             let text = recipe.to_toml()?;
@@ -26,7 +28,9 @@ impl Recipe {
         };
         let (old, new) = (table(old)?, table(self)?);
         let shown = |table, path| lookup(table, path).map_or("absent".to_string(), |value| value.to_string());
-        let paths = keys::KEYS.iter().map(|key| key.path).filter(|path| !FREE.contains(path));
+        let paths = keys::KEYS.iter().map(|key| key.path.as_str()).filter(|path| !FREE.contains(path));
+        let mut shown_paths = std::collections::BTreeSet::new();
+        let paths = paths.filter(|path| shown_paths.insert(*path));
         let different = paths.filter(|path| lookup(&old, path) != lookup(&new, path));
         Ok(different.map(|path| format!("{path}: {} there, {} here", shown(&old, path), shown(&new, path))).collect())
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a recipe, and where it was said: in the file or in a `--set`.
+//! Errors of a recipe, and where each key was given: in the file or in a `--set`.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub enum Error {
         place: String,
         /// What the key takes.
         expected: String,
-        /// What stands there.
+        /// The value in the recipe.
         got: String,
     },
     /// A key that every recipe needs.
@@ -49,7 +49,7 @@ pub enum Error {
         /// Meaning of the key.
         doc: &'static str,
     },
-    /// A value of the right type that makes no sense.
+    /// A value of the right type that is not allowed.
     #[error("{place}: {why}")]
     Value {
         /// File and key, or the `--set`.
@@ -71,7 +71,7 @@ pub enum Error {
     },
 }
 
-/// Where each key of a recipe was said.
+/// Where each key of a recipe was given.
 pub(super) struct Origin<'a> {
     pub file: &'a str,
     /// Path of a key -> the `--set` that gave it.

@@ -1,9 +1,9 @@
-//! `checkpoint.every`: how much of a run may pass between two checkpoints; and times such as `1h30m`.
+//! `checkpoint.every`: time, steps or epochs between two checkpoints; and times such as `1h30m`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What may pass between two checkpoints.
+/// The distance between two checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// Time.

@@ -1,14 +1,28 @@
 //! From a TOML file and `--set` arguments to a checked recipe.
 //!
-//! Keys and types are checked against the table of `keys` before serde sees them: serde alone
-//! would name neither the key path nor the nearest key.
+//! Keys, types and ranges are checked against the schema before serde makes the struct: serde alone would name neither the path of
+//! the key nor the nearest key.
 
-use super::error::{Error, Origin};
-use super::keys::{self, KEYS, Kind};
-use super::{Known, Recipe, Sync, check, did_you_mean};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+use loaders::nearest::{did_you_mean, nearest};
 use toml::{Table, Value};
+
+use super::check;
+use super::error::{Error, Origin};
+use super::keys::{self, KEYS, Key};
+use super::recipe::Recipe;
+use crate::schema::{KeyType, Problem, Schema, Section, check_section, shown};
+
+/// The names that this build knows, against which a recipe is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Networks of the catalogue.
+    pub models: &'a [&'a str],
+    /// Transforms, by bare name: `pad_crop`.
+    pub transforms: &'a [&'a str],
+}
 
 impl Recipe {
     /// Reads `path`, applies each `--set` in order, and checks the whole.
@@ -20,23 +34,54 @@ impl Recipe {
 
     /// As [`Recipe::load`], from a text; `file` stands in the messages.
     pub fn parse(text: &str, file: &str, sets: &[String], known: &Known) -> Result<Self, Error> {
-        let syntax = |e: toml::de::Error| Error::Syntax { file: file.into(), why: e.to_string() };
-        let mut table: Table = text.parse().map_err(syntax)?;
+        let mut table: Table = text.parse().map_err(|e| syntax(file, e))?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
         for set in sets {
             let (key, value) = parse_set(set)?;
-            origin.sets.insert(key.path.to_string(), set.clone());
-            insert(&mut table, key.path, value);
+            origin.sets.insert(key.path.clone(), set.clone());
+            insert(&mut table, &key.path, value);
         }
-        for key in KEYS {
-            check_type(key, &table, &origin)?;
-        }
-        // Ranges of the integer types are all that the table of keys has not settled by now.
-        let recipe: Recipe = Value::Table(table).try_into().map_err(syntax)?;
+        let recipe = read(table, &origin)?;
         check::check(&recipe, &origin, known)?;
         Ok(recipe)
     }
+
+    /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
+    pub fn from_toml(text: &str) -> Result<Self, Error> {
+        let file = "the recipe in a checkpoint";
+        let table: Table = text.parse().map_err(|e| syntax(file, e))?;
+        let origin = Origin { file, sets: BTreeMap::new() };
+        check_keys(&table, "", &origin)?;
+        read(table, &origin)
+    }
+}
+
+fn syntax(file: &str, e: toml::de::Error) -> Error {
+    Error::Syntax { file: file.into(), why: e.to_string() }
+}
+
+/// Checks keys, types and ranges by the schema, then makes the struct.
+fn read(table: Table, origin: &Origin) -> Result<Recipe, Error> {
+    check_by_schema("", &Recipe::SCHEMA, &table, origin)?;
+    let none = Table::new();
+    for (name, schema) in keys::sections() {
+        check_by_schema(name, schema, table.get(name).and_then(Value::as_table).unwrap_or(&none), origin)?;
+    }
+    // The schema does not know the widths of integers: serde refuses those that are too large.
+    Value::Table(table).try_into().map_err(|e| syntax(origin.file, e))
+}
+
+fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origin) -> Result<(), Error> {
+    check_section(schema, table).map_err(|fault| {
+        let path = if section.is_empty() { fault.key.to_string() } else { format!("{section}.{}", fault.key) };
+        let place = origin.of(&path);
+        match fault.problem {
+            Problem::Missing { expected, doc } => Error::Missing { place, expected, doc },
+            Problem::Type { expected, got } => Error::Type { place, expected, got },
+            Problem::Value(why) => Error::Value { place, why },
+        }
+    })
 }
 
 /// Refuses keys that are not in the table, at any depth.
@@ -63,22 +108,21 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
 
 /// Help for an unknown key: the nearest path, else the path that ends in the same word.
 fn hint(path: &str) -> String {
-    let paths: Vec<&str> = KEYS.iter().map(|key| key.path).collect();
+    let paths: Vec<&str> = KEYS.iter().map(|key| key.path.as_str()).collect();
     let near = did_you_mean(path, &paths);
     if !near.is_empty() {
         return near;
     }
-    let last = |path: &'static str| path.rsplit('.').next().unwrap_or(path);
-    let lasts: Vec<&str> = KEYS.iter().map(|key| last(key.path)).collect();
+    let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
     let word = path.rsplit('.').next().unwrap_or(path);
-    super::nearest(word, &lasts)
-        .and_then(|found| KEYS.iter().find(|key| last(key.path) == found))
+    nearest(word, &lasts)
+        .and_then(|found| KEYS.iter().find(|key| key.field.name == found))
         .map(|key| format!("; did you mean \"{}\"?", key.path))
         .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
 }
 
 /// Splits `key.path=value`; the value is TOML if it parses as TOML, else a bare string.
-fn parse_set(set: &str) -> Result<(&'static keys::Key, Value), Error> {
+fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     let (path, text) = set.split_once('=').ok_or_else(|| Error::Set { set: set.into() })?;
     let (path, text) = (path.trim(), text.trim());
     if path.is_empty() {
@@ -97,7 +141,7 @@ fn parse_set(set: &str) -> Result<(&'static keys::Key, Value), Error> {
         _ => bare(),
     };
     // A folder or split may be called 2012.
-    let wants_text = matches!(key.kind, Kind::Text);
+    let wants_text = matches!(key.field.value_type, KeyType::Text | KeyType::Parsed { .. });
     Ok((key, if wants_text && !value.is_str() { bare() } else { value }))
 }
 
@@ -117,43 +161,5 @@ pub(super) fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
     match path.split_once('.') {
         Some((section, name)) => table.get(section)?.as_table()?.get(name),
         None => table.get(path),
-    }
-}
-
-fn check_type(key: &keys::Key, table: &Table, origin: &Origin) -> Result<(), Error> {
-    let place = || origin.of(key.path);
-    let Some(value) = lookup(table, key.path) else {
-        if key.required {
-            return Err(Error::Missing { place: place(), expected: key.kind.expected(), doc: key.doc });
-        }
-        return Ok(());
-    };
-    if !key.kind.accepts(value) {
-        return Err(Error::Type { place: place(), expected: key.kind.expected(), got: shown(value) });
-    }
-    match (key.kind, value.as_str()) {
-        (Kind::Choice(words), Some(word)) if !words.contains(&word) => Err(Error::Value {
-            place: place(),
-            why: format!(
-                "\"{word}\" is not available in this build, which has {}{}",
-                keys::quoted(words),
-                did_you_mean(word, words)
-            ),
-        }),
-        (Kind::Sync, Some(text)) => Sync::parse(text).map(drop).map_err(|why| Error::Value { place: place(), why }),
-        _ => Ok(()),
-    }
-}
-
-/// A value as it stands in a message: cut short, with its type where the text alone could mislead.
-fn shown(value: &Value) -> String {
-    let mut text = value.to_string();
-    if text.chars().count() > 60 {
-        text = text.chars().take(57).collect::<String>() + "...";
-    }
-    match value {
-        Value::String(_) => format!("the string {text}"),
-        Value::Table(_) => "a section".into(),
-        _ => text,
     }
 }

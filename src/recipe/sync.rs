@@ -2,19 +2,21 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// When and how the ranks' parameters meet.
+use crate::schema::{KeyType, KeyValue};
+
+/// When and how the ranks' parameters are synchronised.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Sync {
-    /// Gradients are summed in every step: the ranks hold one model all the time.
+    /// Gradients are summed in every step: all ranks always hold the same model.
     #[default]
     Allreduce,
-    /// Each rank trains by itself; every so many steps all go on from their mean.
+    /// Local SGD: each rank trains by itself; after every so many steps all continue from their mean.
     Local(u64),
-    /// Elastic averaging: each rank trains by itself, and every `period` steps is drawn towards a centre, and the centre to it.
+    /// Elastic averaging: each rank trains by itself; every `period` steps it moves towards a centre, and the centre towards it.
     Easgd {
-        /// tau, steps between two pulls.
+        /// tau, steps between two synchronisations.
         period: u64,
-        /// alpha, share of the distance that a pull takes off.
+        /// alpha, share of the distance that each moves.
         alpha: f64,
     },
 }
@@ -44,13 +46,17 @@ impl Sync {
         }
     }
 
-    /// Steps from one meeting of the ranks to the next.
+    /// Steps from one synchronisation to the next.
     pub fn period(&self) -> u64 {
         match self {
             Self::Allreduce => 1,
             Self::Local(period) | Self::Easgd { period, .. } => *period,
         }
     }
+}
+
+impl KeyValue for Sync {
+    const TYPE: KeyType = KeyType::Parsed { expected: FORMS, parse: |text| Self::parse(text).map(drop) };
 }
 
 impl std::fmt::Display for Sync {

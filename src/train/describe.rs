@@ -68,7 +68,7 @@ fn exchange<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> Strin
     match (run.strategy.describe(), when(world, run, overlap)) {
         (Some(strategy), _) => strategy,
         (None, when) if world.size == 1 => when.into(),
-        (None, when) => format!("{}, {when}", run.recipe.reduce.codec),
+        (None, when) => format!("{}, {when}", run.recipe.reduce.codec.name),
     }
 }
 

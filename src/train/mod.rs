@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use crate::backend::Backend;
 use crate::checkpoint::{Progress, Sums};
 use crate::error::Error;
+use crate::recipe::ImageCache;
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
 use agree::session::Session;
 use device_input::Feed;
@@ -214,7 +215,7 @@ impl<'a, B: Backend> Training<'a, B> {
 /// How training images reach the device.
 fn device_input<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<Feed, Error> {
     let (backend, augment) = (run.graph.backend(), &run.source.augment);
-    if run.recipe.loader.cache != "device" {
+    if run.recipe.loader.cache == ImageCache::None {
         return Ok(Feed::new(backend, augment));
     }
     let (input, note) = session.agree(Feed::kept(backend, augment, &run.source.train, &run.options))?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::backend::Backend;
 use crate::checkpoint::Progress;
-use crate::comm::{self, Comm, codec};
+use crate::comm::{self, Comm};
 use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
@@ -100,16 +100,16 @@ fn open_device<D: Device>(
     node_rank: usize,
     resume: Option<&Resume>,
 ) -> Result<D::Backend, Error> {
-    let integer = codec::find(&recipe.reduce.codec).is_some_and(|codec| codec.integer);
+    let integer = recipe.reduce.codec.integer;
     let settings = DeviceSettings {
         threads: resources.compute,
         node_rank,
-        precision: &recipe.precision,
+        precision: recipe.precision,
         tf32: recipe.tf32,
         deterministic: recipe.deterministic || integer,
     };
     let backend = device.open(&settings)?;
-    path::check(&recipe.reduce.path, &recipe.reduce.codec, backend.queues())?;
+    path::check(recipe.reduce.path, recipe.reduce.codec.name, backend.queues())?;
     if let Some(resume) = resume {
         resume.adopt(&backend);
     }
@@ -250,7 +250,7 @@ fn choose_transport<B: Backend>(
     shared: bool,
 ) -> Result<Chosen<B>, Error> {
     let ask = Ask {
-        path: &run.recipe.reduce.path,
+        path: run.recipe.reduce.path,
         codec: run.reduction.entry.name,
         allreduce: run.strategy.sums_gradients(),
         shared,

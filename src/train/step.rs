@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::backend::{Backend, LossScale};
+use crate::backend::{Backend, LossScale, Precision};
 use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::report;
@@ -31,7 +31,7 @@ pub struct Stepper<'a, B: Backend> {
     reduction: Exchange<B>,
     layout: SumsLayout,
     /// The recipe's, for the message of a loss that is not finite.
-    precision: String,
+    precision: Precision,
     /// This rank's times of the step before.
     before: Pace,
     timing: EpochTiming,
@@ -79,7 +79,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             batches: MicroBatches::new(input, run.recipe.label_smoothing as f32),
             reduction,
             layout,
-            precision: run.recipe.precision.clone(),
+            precision: run.recipe.precision,
             before: Pace::default(),
             timing: EpochTiming::default(),
             trace: trace.clone(),
@@ -215,7 +215,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         for PendingStep { metrics, own_loss, record } in pending {
             // all ranks have the same sums, so all stop here together
             if !metrics.loss().is_finite() {
-                return Err(not_finite(self.session, &self.precision, record.step - 1, record.lr, own_loss));
+                return Err(not_finite(self.session, self.precision, record.step - 1, record.lr, own_loss));
             }
             self.agreed = self.agreed.or(metrics.flags());
             let record = StepRecord {

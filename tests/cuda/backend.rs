@@ -7,9 +7,9 @@ use crate::support::numerics::{Case, assert_close, by_the_book, cuda, magnitude,
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::update::rates;
+use trireme::backend::update::{AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
-    Across, Backend, Buffer, DrawKey, Error, Input, LossScale, RmsProp, Rule, Start, Stretch, TensorDesc, Update, View,
+    Across, Backend, Buffer, DrawKey, Error, Input, LossScale, ParamGroup, Rule, Start, TensorDesc, Update, View,
 };
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
@@ -158,17 +158,20 @@ fn what_changes_between_replayed_passes_reaches_them() {
 
 /// Every rule.
 fn rules() -> [Rule; 7] {
-    let rms = RmsProp { alpha: 0.9, eps: 1e-3, momentum: 0.8, centered: false };
-    let adam =
-        |decoupled| Rule::Adam { beta1: 0.9, beta2: 0.99, eps: 1e-6, correction1: 2.0, correction2: 1.5, decoupled };
+    let rms =
+        |variant, centered| Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered });
+    let adam = |decoupled| {
+        let (beta1, beta2, eps) = (0.9, 0.99, 1e-6);
+        Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 2.0, correction2: 1.5, decoupled })
+    };
     [
-        Rule::Sgd { momentum: 0.9, nesterov: false },
-        Rule::Sgd { momentum: 0.9, nesterov: true },
-        Rule::Lars { momentum: 0.9, eta: 0.001, larc: false },
+        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: false }),
+        Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
+        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false }),
         adam(false),
         adam(true),
-        Rule::RmsPropTorch(rms),
-        Rule::RmsPropTf(RmsProp { centered: true, ..rms }),
+        rms(RmsPropVariant::Torch, false),
+        rms(RmsPropVariant::Tf, true),
     ]
 }
 
@@ -177,9 +180,9 @@ fn optimizer_steps_are_the_references() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::F32) else { return };
     let n = 9_000;
-    let stretches = [
-        Stretch { range: 0..5_000, weight_decay: 0.01, rate: rates::PLAIN },
-        Stretch { range: 5_000..8_999, weight_decay: 0.0, rate: rates::FIRST },
+    let groups = [
+        ParamGroup { range: 0..5_000, weight_decay: 0.01, rate: rates::PLAIN },
+        ParamGroup { range: 5_000..8_999, weight_decay: 0.0, rate: rates::FIRST },
     ];
     let factors = [0.5, 0.0, 1.0, 0.3];
     let own_factors = card(&cuda, &factors);
@@ -193,16 +196,16 @@ fn optimizer_steps_are_the_references() {
             let [w, slots @ ..] = &mut host;
             let mut slots: Vec<&mut HostBuf> = slots.iter_mut().take(rule.slots()).collect();
             let (factors, g) = (HostBuf(factors.to_vec()), HostBuf(g.clone()));
-            Reference.update(&update, &stretches, &factors, w, &g, &mut slots).unwrap();
+            Reference.update(&update, &groups, &factors, w, &g, &mut slots).unwrap();
             let [w, slots @ ..] = &mut own[..] else { unreachable!() };
             let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().take(rule.slots()).collect();
             cuda.begin_update(&update, 0.0).unwrap();
-            cuda.update(&update, &stretches, &own_factors, w, &device_g, &mut slots).unwrap();
+            cuda.update(&update, &groups, &own_factors, w, &device_g, &mut slots).unwrap();
         }
         for (i, (got, want)) in own.iter().zip(&host).enumerate() {
             assert_close(&format!("{rule:?}, buffer {i}"), &values(got), &want.0, 2e-6 * magnitude(&want.0).max(1.0));
         }
-        // beyond the stretches nothing changes
+        // beyond the groups nothing changes
         assert_eq!(values(&own[0])[8_999], noise(n, 1, 1.0)[8_999]);
     }
 }
@@ -216,7 +219,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &card(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.sums().unwrap().loss
     };
-    let stretch = [Stretch { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
+    let group = [ParamGroup { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
     for rule in rules() {
         for spoilt in [f32::NAN, f32::INFINITY] {
             let Some(cuda) = cuda(Precision::F32) else { return };
@@ -226,7 +229,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
                 let (update, mut w) = (Update { rule, lr: 1.0 }, card(&cuda, &[1.0, 1.0]));
                 let plain = card(&cuda, &rates::plain(0));
                 cuda.begin_update(&update, 0.0).unwrap();
-                cuda.update(&update, &stretch, &plain, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
+                cuda.update(&update, &group, &plain, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
                 loss(&cuda)
             };
             assert!((step(1.0) - std::f64::consts::LN_2).abs() < 1e-12, "{rule:?}");
@@ -251,7 +254,7 @@ fn passes_over_flat_memory_are_the_references() {
     check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
     check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
     check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
-    let sgd = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
+    let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     assert!(cuda.lerp(&mut card(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
     cuda.begin_update(&sgd, 0.1).unwrap();
     check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
@@ -321,8 +324,8 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::F16) else { return };
     let desc = TensorDesc::plain(1, Shape::vector(2));
-    let update = Update { rule: Rule::Sgd { momentum: 0.0, nesterov: false }, lr: 1.0 };
-    let stretch = [Stretch { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
+    let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
+    let group = [ParamGroup { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
     let plain = card(&cuda, &rates::plain(0));
     cuda.begin_update(&update, 0.0).unwrap();
     let (mut w, mut slot) = (card(&cuda, &[1.0]), card(&cuda, &[0.0]));
@@ -338,7 +341,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     let mut step = |gradient: f32| {
         let g = [card(&cuda, &[gradient])];
         cuda.inspect(&g).unwrap();
-        cuda.update(&update, &stretch, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
+        cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]
     };
     // half of the probability is wrong, times 2^16

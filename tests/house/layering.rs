@@ -13,14 +13,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("bf16", &["simd"]),
     ("coding", &[]),
     ("region", &[]),
-    ("backend", &["bf16", "coding", "region", "simd"]),
+    ("schema", &[]),
+    ("backend", &["bf16", "coding", "region", "schema", "simd"]),
     ("comm", &["bf16", "coding", "region", "simd"]),
     ("checkpoint", &[]),
     ("report", &[]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
-    ("optim", &["backend", "nn"]),
-    ("recipe", &["comm::codec", "optim::schedule", "optim::spec"]),
+    ("optim", &["backend", "nn", "schema"]),
+    ("recipe", &["backend::Precision", "comm::codec", "optim", "schema"]),
     ("cores", &[]),
     ("error", &["backend", "checkpoint", "comm", "nn", "optim", "recipe", "report"]),
     (
@@ -44,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("bench", &["backend", "comm", "cores", "error", "launch", "models", "nn", "optim", "recipe", "train"]),
     ("doctor", &["backend", "bench", "comm", "error", "launch", "train"]),
     ("launch", &["backend", "bench", "comm", "error", "eval", "train"]),
-    ("cli", &["bench", "cores", "doctor", "error", "eval", "launch", "recipe", "train"]),
+    ("cli", &["backend::Precision", "bench", "cores", "doctor", "error", "eval", "launch", "recipe", "train"]),
     ("main", &["cli", "comm"]),
 ];
 

@@ -80,7 +80,7 @@ fn every_key_of_a_recipe_is_documented() {
             };
             for path in paths {
                 let found = keys::find(&path).unwrap_or_else(|| panic!("{name}: {path} is not in the table of keys"));
-                assert!(!found.doc.is_empty());
+                assert!(!found.field.doc.is_empty());
             }
         }
     }
@@ -171,18 +171,11 @@ fn page(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What a user may write is in the guide: each key and its words, each network, transform and kind of data.
+/// The guide mentions each network, transform and kind of data; `docs/recipe.md` has the keys, made from the schema.
 #[test]
-fn the_guide_mentions_everything_that_a_recipe_may_say() {
+fn the_guide_mentions_every_name() {
     let guide = page("docs/guide.md");
     let row = |word: &str| guide.lines().find(|line| line.starts_with(&format!("| `{word}")));
-    for key in keys::KEYS {
-        let row = row(&format!("{}`", key.path)).unwrap_or_else(|| panic!("{} has no row in docs/guide.md", key.path));
-        if let keys::Kind::Choice(words) = key.kind {
-            assert!(words.iter().all(|word| row.contains(&format!("`\"{word}\"`"))), "{}: one of {words:?}", key.path);
-        }
-        assert!(!key.required || row.contains("| required |"), "{} is required", key.path);
-    }
     let models = row("model`").unwrap();
     assert!(models::names().iter().all(|name| models.contains(&format!("`{name}`"))), "networks: {models}");
     let others = loaders::transform::names().into_iter().chain(data_tools::KINDS.iter().map(|kind| kind.0));

@@ -157,7 +157,7 @@ impl Net {
             clip_norm: None,
             clip_value: None,
         };
-        let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: false }), policy).unwrap();
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, false)), policy).unwrap();
         Self { graph, optimizer }
     }
 

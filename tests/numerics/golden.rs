@@ -121,7 +121,7 @@ impl<'a, B: Backend> Run<'a, B> {
             clip_norm: None,
             clip_value: None,
         };
-        let optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum, nesterov }), policy).unwrap();
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(momentum, nesterov)), policy).unwrap();
         let images = file.images.noise_n(file.batch * graph.net().input.elems());
         Self { what, graph, optimizer, file, params, images, ids: (0..file.batch as u64).collect() }
     }

@@ -66,7 +66,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
         clip_norm: Some(0.5),
         clip_value: None,
     };
-    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.9, nesterov: true }), policy).unwrap();
+    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, true)), policy).unwrap();
     let mut ema = Ema::new(&graph, 0.9).unwrap();
     let (mut sums, mut handed) = (Vec::new(), Vec::new());
     let mut statistics = vec![0.0; graph.running().len()];
@@ -136,7 +136,7 @@ fn an_update_that_breaks_is_seen_in_the_next_loss() {
         clip_norm: None,
         clip_value: None,
     };
-    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd { momentum: 0.0, nesterov: false }), policy).unwrap();
+    let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
     assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_finite());

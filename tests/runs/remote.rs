@@ -29,7 +29,7 @@ impl<B: Backend> Device for On<B> {
         1
     }
 
-    fn open(&self, _: &DeviceSettings<'_>) -> Result<B, Error> {
+    fn open(&self, _: &DeviceSettings) -> Result<B, Error> {
         Ok((self.0)())
     }
 }

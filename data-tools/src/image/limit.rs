@@ -2,16 +2,11 @@
 
 use super::rgb::Size;
 use loaders::ImageSpec;
-use loaders::decode::MOST_PIXELS;
-use loaders::error::Fault;
+use loaders::decode::check_pixels;
 
 /// Refuses an RGB image without pixels, or with more than `loaders` decodes: a hostile header must not cost the memory that it
 /// claims.
 pub(super) fn check(size: Size) -> Result<(), String> {
-    if (1..=MOST_PIXELS).contains(&size.height.saturating_mul(size.width)) {
-        return Ok(());
-    }
     let side = |pixels: usize| u32::try_from(pixels).unwrap_or(u32::MAX);
-    let got = ImageSpec::new(side(size.height), side(size.width), 3);
-    Err(Fault::TooLarge { got }.to_string())
+    check_pixels(ImageSpec::new(side(size.height), side(size.width), 3)).map_err(|fault| fault.to_string())
 }

@@ -3,7 +3,8 @@
 use std::str::FromStr;
 
 /// How records are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Io {
     /// By the type of the file system.
     #[default]

@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn errors_say_which_op_and_what_to_write() {
         for (op, part) in [
-            ("normalise", "did you mean `normalize`?"),
-            ("pad_corp(4)", "did you mean `pad_crop`?"),
+            ("normalise", "did you mean \"normalize\"?"),
+            ("pad_corp(4)", "did you mean \"pad_crop\"?"),
             ("pad_crop", "expected 1 argument, got 0; write pad_crop(padding)"),
             ("pad_crop(1.5)", "expected a whole number"),
             ("random_crop(7)", "a crop of 7x7 does not fit into an image of 6x6x1"),

@@ -35,7 +35,8 @@ use threads::Threads;
 
 use super::op::{Op, Shape};
 use super::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, Slot, Stretch, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, Planned, Request, Slot, TensorDesc,
+    Update,
 };
 
 /// Compute threads of one rank at most: beyond any node's cores.
@@ -247,7 +248,7 @@ impl Backend for Cpu {
     fn update(
         &self,
         update: &Update,
-        stretches: &[Stretch],
+        groups: &[ParamGroup],
         rates: &AlignedBuf,
         w: &mut AlignedBuf,
         g: &AlignedBuf,
@@ -255,7 +256,7 @@ impl Backend for Cpu {
     ) -> Result<bool, Error> {
         let slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.as_mut_slice()).collect();
         let (w, g) = (w.as_mut_slice(), g.as_slice());
-        Ok(update::update(self.threads, update, stretches, rates.as_slice(), w, g, slots))
+        Ok(update::update(self.threads, update, groups, rates.as_slice(), w, g, slots))
     }
 
     fn rates(

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::simd::simd;
 use super::threads::{Shared, Threads};
-use crate::backend::update::Normed;
 use crate::backend::update::rates::GRADIENT;
-use crate::backend::{RmsProp, Rule, Stretch, Update};
+use crate::backend::update::{ElementLoop, GroupStep, Normed};
+use crate::backend::{ParamGroup, Update};
 
 /// Elements that the inner loop takes at once.
 const LANES: usize = 16;
@@ -16,167 +16,43 @@ const LANES: usize = 16;
 /// Elements that one thread takes at least; sums of squares are sums of sums over so many.
 const UNIT: usize = 4096;
 
-/// `one(w, g, slots)` gives the new parameter; zero comes back, or NaN if any new parameter is NaN or infinite.
-#[inline(always)]
-fn sweep<const S: usize>(
-    w: &mut [f32],
-    g: &[f32],
-    slots: [&mut [f32]; S],
-    one: impl Fn(f32, f32, [&mut f32; S]) -> f32,
-) -> f32 {
-    let mut poison = [0f32; LANES];
-    let (groups, rest) = w.as_chunks_mut::<LANES>();
-    let (g_groups, g_rest) = g.as_chunks::<LANES>();
-    let mut slots = slots.map(|slot| slot.as_chunks_mut::<LANES>());
-    for (i, (w, g)) in groups.iter_mut().zip(g_groups).enumerate() {
-        // on copies, which the compiler knows to be apart: it keeps them in vector registers
-        let (mut new, mut own) = (*w, slots.each_ref().map(|slot| slot.0[i]));
-        for lane in 0..LANES {
-            new[lane] = one(new[lane], g[lane], own.each_mut().map(|s| &mut s[lane]));
-            poison[lane] = new[lane].mul_add(0.0, poison[lane]);
-        }
-        *w = new;
-        slots.iter_mut().zip(own).for_each(|(slot, own)| slot.0[i] = own);
-    }
-    for (lane, (w, &g)) in rest.iter_mut().zip(g_rest).enumerate() {
-        *w = one(*w, g, slots.each_mut().map(|slot| &mut slot.1[lane]));
-        poison[lane] = w.mul_add(0.0, poison[lane]);
-    }
-    poison.iter().sum()
-}
-
-/// Factors of one stretch: of the gradient, of the parameter in it, of the step.
-#[derive(Clone, Copy)]
-struct Factors {
-    scale: f32,
-    decay: f32,
-    lr: f32,
-}
-
-impl Factors {
-    #[inline(always)]
-    fn gradient(self, w: f32, g: f32) -> f32 {
-        self.decay.mul_add(w, self.scale * g)
-    }
-}
-
 simd! {
-    fn sgd(f: Factors, momentum: f32, nesterov: bool, w: &mut [f32], g: &[f32], slots: [&mut [f32]; 1]) -> f32 {
-        sweep(w, g, slots, |w, g, [b]| {
-            let g = f.gradient(w, g);
-            *b = momentum.mul_add(*b, g);
-            let step = if nesterov { momentum.mul_add(*b, g) } else { *b };
-            (-f.lr).mul_add(step, w)
-        })
-    }
-}
-
-simd! {
-    fn lars(f: Factors, momentum: f32, w: &mut [f32], g: &[f32], slots: [&mut [f32]; 1]) -> f32 {
-        sweep(w, g, slots, |w, g, [v]| {
-            *v = momentum.mul_add(*v, f.lr * f.gradient(w, g));
-            w - *v
-        })
-    }
-}
-
-/// Adam's numbers, taken from f64 once.
-#[derive(Clone, Copy)]
-struct Adam {
-    rest1: f32,
-    beta2: f32,
-    rest2: f32,
-    eps: f32,
-    step: f32,
-    correction2: f32,
-    /// What AdamW leaves of the parameter.
-    keep: f32,
-}
-
-simd! {
-    fn adam(f: Factors, a: Adam, w: &mut [f32], g: &[f32], slots: [&mut [f32]; 2]) -> f32 {
-        sweep(w, g, slots, |w, g, [mean, square]| {
-            let g = f.gradient(w, g);
-            *mean = a.rest1.mul_add(g - *mean, *mean);
-            *square = a.beta2.mul_add(*square, a.rest2 * g * g);
-            let root = square.sqrt().mul_add(a.correction2, a.eps);
-            (-a.step).mul_add(*mean / root, w * a.keep)
-        })
-    }
-}
-
-/// RMSProp's numbers, taken from f64 once.
-#[derive(Clone, Copy)]
-struct Rms {
-    rest: f32,
-    eps: f32,
-    momentum: f32,
-    tf: bool,
-}
-
-impl Rms {
-    /// The new momentum and parameter; `square` is the mean square, centred or not.
-    #[inline(always)]
-    fn step(self, f: Factors, w: f32, g: f32, square: f32, momentum: &mut f32) -> f32 {
-        let (inside, outside) = if self.tf { (self.eps, 0.0) } else { (0.0, self.eps) };
-        let quotient = g / ((square + inside).sqrt() + outside);
-        let (into, out) = if self.tf { (f.lr, 1.0) } else { (1.0, f.lr) };
-        *momentum = self.momentum.mul_add(*momentum, into * quotient);
-        (-out).mul_add(*momentum, w)
-    }
-}
-
-simd! {
-    fn rmsprop(f: Factors, r: Rms, w: &mut [f32], g: &[f32], slots: [&mut [f32]; 2]) -> f32 {
-        sweep(w, g, slots, |w, g, [square, momentum]| {
-            let g = f.gradient(w, g);
-            *square = r.rest.mul_add(g.mul_add(g, -*square), *square);
-            r.step(f, w, g, *square, momentum)
-        })
-    }
-}
-
-simd! {
-    fn rmsprop_centered(f: Factors, r: Rms, w: &mut [f32], g: &[f32], slots: [&mut [f32]; 3]) -> f32 {
-        sweep(w, g, slots, |w, g, [square, momentum, mean]| {
-            let g = f.gradient(w, g);
-            *square = r.rest.mul_add(g.mul_add(g, -*square), *square);
-            *mean = r.rest.mul_add(g - *mean, *mean);
-            // rounding may leave a variance just below zero
-            let variance = (-*mean).mul_add(*mean, *square).max(0.0);
-            r.step(f, w, g, variance, momentum)
-        })
-    }
-}
-
-/// One run of one stretch; `S` is the number of slots of the rule.
-fn run(u: &Update, s: &Stretch, rates: &[f32], w: &mut [f32], g: &[f32], slots: Vec<&mut [f32]>) -> f32 {
-    let lr = u.lr * f64::from(rates[s.rate]);
-    let mut f = Factors { scale: rates[GRADIENT], decay: s.weight_decay, lr: lr as f32 };
-    let rms = |r: RmsProp, tf| Rms { rest: (1.0 - r.alpha) as f32, eps: r.eps as f32, momentum: r.momentum as f32, tf };
-    match u.rule {
-        Rule::Sgd { momentum, nesterov } => sgd(f, momentum as f32, nesterov, w, g, take(slots)),
-        Rule::Lars { momentum, .. } => lars(f, momentum as f32, w, g, take(slots)),
-        Rule::Adam { beta1, beta2, eps, correction1, correction2, decoupled } => {
-            let keep = if decoupled { (1.0 - lr * f64::from(s.weight_decay)) as f32 } else { 1.0 };
-            if decoupled {
-                f.decay = 0.0;
+    /// `one(w, g, slots)` gives the new parameter. Returns zero, or NaN if any new parameter is NaN or infinite.
+    fn sweep [F: Fn(f32, f32, [&mut f32; S]) -> f32, const S: usize] (
+        w: &mut [f32], g: &[f32], slots: [&mut [f32]; S], one: F
+    ) -> f32 {
+        let mut poison = [0f32; LANES];
+        let (groups, rest) = w.as_chunks_mut::<LANES>();
+        let (g_groups, g_rest) = g.as_chunks::<LANES>();
+        let mut slots = slots.map(|slot| slot.as_chunks_mut::<LANES>());
+        for (i, (w, g)) in groups.iter_mut().zip(g_groups).enumerate() {
+            // on copies, which the compiler knows not to overlap: it keeps them in vector registers
+            let (mut new, mut own) = (*w, slots.each_ref().map(|slot| slot.0[i]));
+            for lane in 0..LANES {
+                new[lane] = one(new[lane], g[lane], own.each_mut().map(|s| &mut s[lane]));
+                poison[lane] = new[lane].mul_add(0.0, poison[lane]);
             }
-            let numbers = Adam {
-                rest1: (1.0 - beta1) as f32,
-                beta2: beta2 as f32,
-                rest2: (1.0 - beta2) as f32,
-                eps: eps as f32,
-                step: (lr * correction1) as f32,
-                correction2: correction2 as f32,
-                keep,
-            };
-            adam(f, numbers, w, g, take(slots))
+            *w = new;
+            slots.iter_mut().zip(own).for_each(|(slot, own)| slot.0[i] = own);
         }
-        Rule::RmsPropTorch(r) if r.centered => rmsprop_centered(f, rms(r, false), w, g, take(slots)),
-        Rule::RmsPropTorch(r) => rmsprop(f, rms(r, false), w, g, take(slots)),
-        Rule::RmsPropTf(r) if r.centered => rmsprop_centered(f, rms(r, true), w, g, take(slots)),
-        Rule::RmsPropTf(r) => rmsprop(f, rms(r, true), w, g, take(slots)),
+        for (lane, (w, &g)) in rest.iter_mut().zip(g_rest).enumerate() {
+            *w = one(*w, g, slots.each_mut().map(|slot| &mut slot.1[lane]));
+            poison[lane] = w.mul_add(0.0, poison[lane]);
+        }
+        poison.iter().sum()
+    }
+}
+
+/// The elements of a part of one group.
+struct Elements<'a> {
+    w: &'a mut [f32],
+    g: &'a [f32],
+    slots: Vec<&'a mut [f32]>,
+}
+
+impl ElementLoop<f32> for Elements<'_> {
+    fn each<const S: usize>(self, one: impl Fn(f32, f32, [&mut f32; S]) -> f32 + Copy) -> bool {
+        sweep(self.w, self.g, take::<S>(self.slots), one) == 0.0
     }
 }
 
@@ -186,11 +62,11 @@ fn take<const S: usize>(slots: Vec<&mut [f32]>) -> [&mut [f32]; S] {
     slots.try_into().unwrap_or_else(|_| panic!("{got} slots for a rule that has {S}"))
 }
 
-/// One optimizer step over every stretch; tells whether all parameters are still finite.
+/// One optimizer step over every group; true if all parameters are still finite.
 pub(super) fn update(
     threads: Threads,
     update: &Update,
-    stretches: &[Stretch],
+    groups: &[ParamGroup],
     rates: &[f32],
     w: &mut [f32],
     g: &[f32],
@@ -199,11 +75,11 @@ pub(super) fn update(
     let finite = AtomicBool::new(true);
     let w = Shared::new(w);
     let slots: Vec<Shared<f32>> = slots.into_iter().map(Shared::new).collect();
-    // one parallel region for all stretches: a layer-wise rule has one a tensor, many of them short
-    let units = |s: &Stretch| s.range.len().div_ceil(UNIT);
-    threads.each(stretches.iter().map(units).sum(), |_, share| {
+    // one parallel region for all groups: a layer-wise rule has one for each tensor, many of them short
+    let units = |s: &ParamGroup| s.range.len().div_ceil(UNIT);
+    threads.each(groups.iter().map(units).sum(), |_, share| {
         let mut first = 0;
-        for s in stretches {
+        for s in groups {
             let own =
                 share.start.clamp(first, first + units(s)) - first..share.end.clamp(first, first + units(s)) - first;
             first += units(s);
@@ -215,7 +91,12 @@ pub(super) fn update(
             let w = unsafe { w.part(part.clone()) };
             // SAFETY: as above.
             let slots = slots.iter().map(|slot| unsafe { slot.part(part.clone()) }).collect();
-            if run(update, s, rates, w, &g[part], slots) != 0.0 {
+            let step = GroupStep {
+                gradient_factor: f64::from(rates[GRADIENT]),
+                weight_decay: f64::from(s.weight_decay),
+                lr: update.lr * f64::from(rates[s.rate]),
+            };
+            if !update.rule.run(step, Elements { w, g: &g[part], slots }) {
                 finite.store(false, Ordering::Relaxed);
             }
         }

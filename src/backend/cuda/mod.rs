@@ -28,7 +28,7 @@ pub use settings::{Precision, Settings};
 use super::op::{Op, Shape};
 use super::{
     Algorithms, Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossScale, LossSums,
-    Norms, Planned, Request, Start, Stretch, TensorDesc, Update,
+    Norms, ParamGroup, Planned, Request, Start, TensorDesc, Update,
 };
 use driver::context::Context;
 use kernels::module::Arg::{At, U64};
@@ -323,13 +323,13 @@ impl Backend for Cuda {
     fn update(
         &self,
         update: &Update,
-        stretches: &[Stretch],
+        groups: &[ParamGroup],
         rates: &CudaBuf,
         w: &mut CudaBuf,
         g: &CudaBuf,
         slots: &mut [&mut CudaBuf],
     ) -> Result<bool, Error> {
-        update::update(&self.shared, update, stretches, rates, w, g, slots)?;
+        update::update(&self.shared, update, groups, rates, w, g, slots)?;
         Ok(true)
     }
 

@@ -13,7 +13,8 @@ mod update;
 
 use super::op::Op;
 use super::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, Slot, Stretch, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, Planned, Request, Slot, TensorDesc,
+    Update,
 };
 
 /// The plain-loop backend.
@@ -144,14 +145,14 @@ impl Backend for Reference {
     fn update(
         &self,
         update: &Update,
-        stretches: &[Stretch],
+        groups: &[ParamGroup],
         rates: &HostBuf,
         w: &mut HostBuf,
         g: &HostBuf,
         slots: &mut [&mut HostBuf],
     ) -> Result<bool, Error> {
         let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.0.as_mut_slice()).collect();
-        Ok(update::update(update, stretches, &rates.0, &mut w.0, &g.0, &mut slots))
+        Ok(update::update(update, groups, &rates.0, &mut w.0, &g.0, &mut slots))
     }
 
     fn rates(

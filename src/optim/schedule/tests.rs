@@ -14,8 +14,16 @@ fn table(spec: &ScheduleSpec, batch: usize, epochs: u32, rows: &[(u64, f64)]) {
     }
 }
 
-fn spec(kind: Kind, base_lr: f64) -> ScheduleSpec {
+fn spec(kind: ScheduleKind, base_lr: f64) -> ScheduleSpec {
     ScheduleSpec { kind, ..ScheduleSpec::constant(base_lr) }
+}
+
+fn step(milestones: &[f64]) -> ScheduleKind {
+    ScheduleKind::Step(Step { milestones: milestones.to_vec(), gamma: None })
+}
+
+fn cosine(end_lr: Option<f64>) -> ScheduleKind {
+    ScheduleKind::Cosine(Cosine { end_lr })
 }
 
 #[test]
@@ -25,8 +33,7 @@ fn constant_stays() {
 
 #[test]
 fn milestones_count_from_epoch_0_even_with_a_warmup() {
-    let mut spec = spec(Kind::Step, 0.1);
-    spec.milestones = Some(vec![4.0, 6.5]);
+    let mut spec = spec(step(&[4.0, 6.5]), 0.1);
     let rows = [(0, 0.1), (39, 0.1), (40, 0.01), (64, 0.01), (65, 0.001), (79, 0.001)];
     table(&spec, 128, 8, &rows);
     spec.warmup_epochs = 2.0;
@@ -37,7 +44,7 @@ fn milestones_count_from_epoch_0_even_with_a_warmup() {
 #[test]
 fn warmup_of_a_scaled_rate_starts_at_the_base() {
     // Goyal et al.: 0.1 per 256 images, batch 1024: from 0.1 to 0.4.
-    let mut spec = spec(Kind::Constant, 0.1);
+    let mut spec = ScheduleSpec::constant(0.1);
     spec.reference_batch = Some(256);
     spec.warmup_epochs = 5.0;
     table(&spec, 1024, 10, &[(0, 0.1), (1, 0.106), (25, 0.25), (49, 0.394), (50, 0.4), (99, 0.4)]);
@@ -47,48 +54,43 @@ fn warmup_of_a_scaled_rate_starts_at_the_base() {
     table(&spec, 128, 10, &[(0, 0.0), (25, 0.025), (50, 0.05)]);
     spec.warmup_from = Some(WarmupFrom::Rate(0.2));
     table(&spec, 1024, 10, &[(0, 0.2), (25, 0.3), (50, 0.4)]);
-    spec.warmup_from = Some(WarmupFrom::Word(Base::Base));
+    spec.warmup_from = Some(WarmupFrom::Base);
     table(&spec, 128, 10, &[(0, 0.1), (25, 0.075), (50, 0.05)]);
 }
 
 #[test]
 fn cosine_runs_over_what_follows_the_warmup() {
-    let mut spec = spec(Kind::Cosine, 0.4);
+    let mut spec = spec(cosine(None), 0.4);
     let r = 2f64.sqrt() / 2.0;
     let rows = [(0, 0.4), (10, 0.2 * (1.0 + r)), (20, 0.2), (30, 0.2 * (1.0 - r)), (40, 0.0), (99, 0.0)];
     table(&spec, 64, 4, &rows);
     spec.warmup_epochs = 1.0;
-    spec.end_lr = Some(0.1);
+    spec.kind = cosine(Some(0.1));
     table(&spec, 64, 5, &[(0, 0.0), (5, 0.2), (10, 0.4), (30, 0.25), (50, 0.1)]);
 }
 
 #[test]
 fn the_last_rate_scales_with_the_batch() {
-    let mut spec = spec(Kind::Cosine, 0.1);
+    let mut spec = spec(cosine(Some(0.01)), 0.1);
     spec.reference_batch = Some(64);
-    spec.end_lr = Some(0.01);
     table(&spec, 256, 2, &[(0, 0.4), (10, 0.22), (20, 0.04)]);
 }
 
 #[test]
 fn polynomial() {
-    let mut spec = spec(Kind::Polynomial, 1.0);
-    table(&spec, 64, 2, &[(0, 1.0), (5, 0.75), (10, 0.5), (20, 0.0), (21, 0.0)]);
-    spec.power = Some(2.0);
-    spec.end_lr = Some(0.2);
-    table(&spec, 64, 2, &[(0, 1.0), (5, 0.65), (10, 0.4), (15, 0.25), (20, 0.2)]);
-    spec.power = Some(0.5);
-    spec.end_lr = None;
-    table(&spec, 64, 2, &[(15, 0.5)]);
+    let polynomial = |power, end_lr| spec(ScheduleKind::Polynomial(Polynomial { power, end_lr }), 1.0);
+    table(&polynomial(None, None), 64, 2, &[(0, 1.0), (5, 0.75), (10, 0.5), (20, 0.0), (21, 0.0)]);
+    table(&polynomial(Some(2.0), Some(0.2)), 64, 2, &[(0, 1.0), (5, 0.65), (10, 0.4), (15, 0.25), (20, 0.2)]);
+    table(&polynomial(Some(0.5), None), 64, 2, &[(15, 0.5)]);
 }
 
 #[test]
 fn exponential_smooth_and_in_stairs() {
-    let mut spec = spec(Kind::Exponential, 0.8);
-    spec.gamma = Some(0.25);
-    spec.decay_epochs = Some(2.0);
+    let mut decay = Exponential { gamma: Some(0.25), decay_epochs: Some(2.0), staircase: None };
+    let mut spec = spec(ScheduleKind::Exponential(decay.clone()), 0.8);
     table(&spec, 64, 6, &[(0, 0.8), (10, 0.4), (20, 0.2), (40, 0.05)]);
-    spec.staircase = Some(true);
+    decay.staircase = Some(true);
+    spec.kind = ScheduleKind::Exponential(decay);
     table(&spec, 64, 6, &[(0, 0.8), (19, 0.8), (20, 0.2), (39, 0.2), (40, 0.05)]);
     spec.warmup_epochs = 1.0;
     table(&spec, 64, 6, &[(5, 0.4), (10, 0.8), (29, 0.8), (30, 0.2)]);
@@ -96,17 +98,16 @@ fn exponential_smooth_and_in_stairs() {
 
 #[test]
 fn the_start_line_says_where_the_rate_comes_from() {
-    let mut spec = spec(Kind::Step, 0.1);
+    let mut spec = spec(step(&[30.0, 60.0, 80.0]), 0.1);
     spec.reference_batch = Some(256);
     spec.warmup_epochs = 5.0;
-    spec.milestones = Some(vec![30.0, 60.0, 80.0]);
     let schedule = Schedule::new(&spec, 768, 90, 10).unwrap();
     assert_eq!(
         schedule.describe(),
         "lr 0.3 (= 0.1 x batch 768 / 256), warm-up from 0.1 over 5 epochs (50 steps), x0.1 at epochs 30, 60, 80"
     );
     assert_eq!(schedule.total_steps(), 900);
-    let cosine = Schedule::new(&super::tests::spec(Kind::Cosine, 0.05), 64, 3, 10).unwrap();
+    let cosine = Schedule::new(&super::tests::spec(cosine(None), 0.05), 64, 3, 10).unwrap();
     assert_eq!(cosine.describe(), "lr 0.05, then cosine to 0");
 }
 
@@ -118,18 +119,16 @@ fn nonsense_is_refused_by_key() {
     let constant = ScheduleSpec::constant(0.1);
     assert_eq!(key(&ScheduleSpec { warmup_epochs: 10.0, ..constant.clone() }), "warmup_epochs");
     assert_eq!(key(&ScheduleSpec { reference_batch: Some(0), ..constant.clone() }), "reference_batch");
-    assert_eq!(key(&ScheduleSpec { end_lr: Some(0.1), ..constant.clone() }), "end_lr");
+    assert_eq!(key(&spec(cosine(Some(-1.0)), 0.1)), "end_lr");
     let idle = ScheduleSpec { warmup_from: Some(WarmupFrom::Rate(0.1)), ..constant.clone() };
     assert_eq!(key(&idle), "warmup_from");
-    assert_eq!(key(&spec(Kind::Step, 0.1)), "milestones");
-    let mut step = spec(Kind::Step, 0.1);
-    step.milestones = Some(vec![5.0, 5.0]);
-    assert_eq!(step.check(10).unwrap_err().to_string(), "schedule.milestones: must ascend, but 5 is followed by 5");
-    step.milestones = Some(vec![2.0, 5.0]);
-    step.warmup_epochs = 3.0;
-    assert_eq!(key(&step), "milestones");
-    step.milestones = Some(vec![3.0]);
-    assert_eq!(step.check(10), Ok(()));
-    step.gamma = Some(0.0);
-    assert_eq!(key(&step), "gamma");
+    let mut falling = spec(step(&[5.0, 5.0]), 0.1);
+    assert_eq!(falling.check(10).unwrap_err().to_string(), "schedule.milestones: must ascend, but 5 is followed by 5");
+    falling.kind = step(&[2.0, 5.0]);
+    falling.warmup_epochs = 3.0;
+    assert_eq!(key(&falling), "milestones");
+    falling.kind = step(&[3.0]);
+    assert_eq!(falling.check(10), Ok(()));
+    falling.kind = ScheduleKind::Step(Step { milestones: vec![3.0], gamma: Some(0.0) });
+    assert_eq!(key(&falling), "gamma");
 }

@@ -1,7 +1,7 @@
 //! What is said when something is lost: a loss, a gradient or a parameter that is no number any more, once, by rank 0, with the ranks that
 //! it came from; a card that is gone, with its place.
 
-use crate::backend::{self, LossScale};
+use crate::backend::{self, LossScale, Precision};
 use crate::comm::{self, Comm};
 use crate::device::{Device, Gpu};
 use crate::error::Error;
@@ -9,13 +9,13 @@ use crate::train::agree::session::Session;
 
 /// The loss of the step after `done`, or a parameter after it, is not finite. All ranks have seen the same sums and call this together;
 /// `own` is this rank's part of the loss, `precision` the recipe's.
-pub fn not_finite(session: &Session, precision: &str, done: u64, lr: f64, own: f64) -> Error {
+pub fn not_finite(session: &Session, precision: Precision, done: u64, lr: f64, own: f64) -> Error {
     let text = match whose(&session.comm, own) {
         Ok(Some(text)) => text,
         Ok(None) => return Error::Elsewhere { code: 1 },
         Err(error) => return error.into(),
     };
-    let range = if precision == "f16" { "precision = \"bf16\" (f16 ends at 65,504), " } else { "" };
+    let range = if precision == Precision::F16 { "precision = \"bf16\" (f16 ends at 65,504), " } else { "" };
     Error::Failed(format!(
         "the loss of step {} is not finite, or a parameter after it ({text}; lr {lr:.4e}); the last good checkpoint stands, if there is one. \
          Try {range}a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme data stats`",

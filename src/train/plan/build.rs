@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
-use crate::recipe::{Recipe, Sync};
+use crate::recipe::{OnCorrupt, Recipe, Sync};
 use crate::train::evaluate::Evaluation;
 use crate::train::reduce::reduction::Reduction;
 use crate::train::run::Run;
@@ -60,11 +60,10 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
         threads,
         slots: recipe.loader.slots,
         nice: LOADER_NICE,
-        // checked when the recipe was read
-        io: recipe.loader.io.parse().unwrap_or_default(),
+        io: recipe.loader.io,
         open: recipe.mixing().open(division.mine.len()),
         buffer: (recipe.loader.buffer_mb * 1e6) as usize,
-        skip: recipe.loader.on_corrupt == "skip",
+        skip: recipe.loader.on_corrupt == OnCorrupt::Skip,
     }
 }
 
@@ -83,7 +82,7 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
         clip_norm: o.clip_norm,
         clip_value: o.clip_value,
     };
-    Ok(Optimizer::new(graph, o.method()?, policy)?)
+    Ok(Optimizer::new(graph, o.method(), policy)?)
 }
 
 /// The recipe's; one rank alone has nothing to synchronise.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{self, Backend, Buffer, Collective};
 use crate::comm::{self, World, aware, known_answer};
 use crate::error::Error;
+use crate::recipe::TransportSetting;
 use crate::train::agree::session::Session;
 
 /// How a bucket of f32 is summed.
@@ -46,7 +47,7 @@ pub struct Chosen<B: Backend> {
 /// What a choice depends on.
 pub struct Ask<'a> {
     /// `reduce.path`.
-    pub path: &'a str,
+    pub path: TransportSetting,
     /// Name of the codec.
     pub codec: &'a str,
     /// Whether gradients travel at all.
@@ -111,8 +112,8 @@ fn unreachable_memory() -> backend::Error {
 }
 
 /// Refuses ways that this device, or this codec, has not.
-pub fn check(path: &str, codec: &str, queues: bool) -> Result<(), Error> {
-    let forced = ["cuda-aware", "nccl"].contains(&path);
+pub fn check(path: TransportSetting, codec: &str, queues: bool) -> Result<(), Error> {
+    let forced = matches!(path, TransportSetting::CudaAware | TransportSetting::Nccl);
     if forced && !queues {
         return Err(Error::Usage(format!(
             "reduce.path = \"{path}\" is for GPUs: leave it out, or compute with --device cuda"
@@ -141,9 +142,10 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, ask: &Ask<'_>) -> Resu
     }
     let trial = Trial { session, backend, ask };
     let (mut ways, mut found) = (vec![Way::Staged], Vec::new());
-    let looks: [(&str, Look<'_, B>); 2] = [("cuda-aware", &|| trial.aware()), ("nccl", &|| trial.among())];
+    let looks: [(TransportSetting, Look<'_, B>); 2] =
+        [(TransportSetting::CudaAware, &|| trial.aware()), (TransportSetting::Nccl, &|| trial.among())];
     for (name, look) in looks {
-        if ["auto", name].contains(&ask.path) {
+        if ask.path == TransportSetting::Auto || ask.path == name {
             match look()? {
                 Ok((way, why)) => {
                     ways.push(way);
@@ -176,7 +178,7 @@ impl<B: Backend> Trial<'_, B> {
     fn aware(&self) -> Result<Found<B>, Error> {
         let claim = aware::claim();
         let marker = marker(self.ask.out);
-        let (forced, crashed) = (self.ask.path != "auto", self.session.is_root() && marker.exists());
+        let (forced, crashed) = (self.ask.path != TransportSetting::Auto, self.session.is_root() && marker.exists());
         if !self.all(claim.yes != Some(false) || forced)? {
             return Ok(Err(claim.by));
         }
@@ -274,8 +276,8 @@ impl<B: Backend> Trial<'_, B> {
     /// The fastest of several, where two ranks have but one order to add in; else the one that leaves most to the devices: with
     /// more ranks each way adds in an order of its own, and a clock must not decide about bits.
     fn pick(&self, mut ways: Vec<Way<B>>, found: Vec<String>) -> Result<Chosen<B>, Error> {
-        if self.ask.path != "auto" || ways.len() == 1 || self.session.world.size > 2 {
-            let way = if self.ask.path == "staged" { None } else { ways.pop() }.unwrap_or(Way::Staged);
+        if self.ask.path != TransportSetting::Auto || ways.len() == 1 || self.session.world.size > 2 {
+            let way = if self.ask.path == TransportSetting::Staged { None } else { ways.pop() }.unwrap_or(Way::Staged);
             let name = way.name();
             let why = if found.is_empty() { "asked for".into() } else { found.join("; ") };
             return Ok(Chosen { way, why: format!("{name} ({why})") });
@@ -322,7 +324,7 @@ pub fn try_aware<B: Backend>(session: &Session, backend: &B) -> Result<Option<St
         );
     }
     let ask = Ask {
-        path: "cuda-aware",
+        path: TransportSetting::CudaAware,
         codec: FLOAT,
         allreduce: true,
         shared: false,

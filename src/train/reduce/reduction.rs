@@ -1,12 +1,12 @@
 //! How the gradients of this run will travel: its codec, and the buckets with what the recipe says of each tensor. Planned
 //! before the first step; `exchange` carries it out.
 
-use crate::backend::Backend;
 use crate::backend::op::Op;
-use crate::comm::codec::{self, Bucket, Entry, Settings, Tensor};
+use crate::backend::{Backend, Precision};
+use crate::comm::codec::{Bucket, Entry, Settings, Tensor};
 use crate::error::Error;
 use crate::nn::{Gather, Graph};
-use crate::recipe::{Recipe, Reduce, matches};
+use crate::recipe::{Recipe, Reduce, TransportSetting, matches};
 use crate::train::plan::division::Division;
 use crate::train::reduce::coded::Coded;
 
@@ -30,20 +30,17 @@ impl<B: Backend> Reduction<B> {
     /// For the chunks of `graph`, on one of so many ranks.
     pub fn new(recipe: &Recipe, graph: &Graph<B>, division: &Division, ranks: usize) -> Result<Self, Error> {
         let reduce = &recipe.reduce;
-        let entry = codec::find(&reduce.codec)
-            .ok_or_else(|| Error::Usage(format!("reduce.codec: no codec \"{}\"", reduce.codec)))?;
-        let settings = Settings {
-            workers: division.workers,
-            clip: reduce.clip() as f32,
-            error_feedback: reduce.error_feedback.unwrap_or(false),
-        };
+        let entry = reduce.codec.entry();
+        let settings =
+            Settings { workers: division.workers, clip: reduce.clip() as f32, error_feedback: reduce.error_feedback() };
         let buckets = buckets(graph, reduce, entry)?;
         let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);
         let exempt = exempt.fold((0, 0), |sum, t| (sum.0 + 1, sum.1 + t.elems));
         let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
-        let device = Some(graph.backend()).filter(|backend| backend.queues() && travels && reduce.path != "staged");
+        let device = Some(graph.backend())
+            .filter(|backend| backend.queues() && travels && reduce.path != TransportSetting::Staged);
         let codecs = buckets.into_iter().map(|b| Coded::new(entry, b, &settings, division.mine.clone(), device));
-        let (codecs, scaled) = (codecs.collect::<Result<_, _>>()?, recipe.precision == "f16");
+        let (codecs, scaled) = (codecs.collect::<Result<_, _>>()?, recipe.precision == Precision::F16);
         Ok(Self { entry, settings, seed: recipe.seed, scaled, codecs, exempt })
     }
 
@@ -88,7 +85,7 @@ fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Resu
     for (index, p) in layout.params.iter().enumerate() {
         let elems = p.spec.elems();
         let spared = elems < reduce.min_elements()
-            || (Some(p.node) == last && !reduce.logits.unwrap_or(false))
+            || (Some(p.node) == last && !reduce.logits())
             || reduce.exempt.iter().flatten().any(|pattern| matches(pattern, &p.name));
         let parameter = u16::try_from(index)
             .map_err(|_| Error::Usage(format!("{}: a network may have 65,536 parameters at most", p.name)))?;

@@ -18,8 +18,8 @@ pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, Planned, Request, Start, Stretch, TensorDesc,
-    Update, View,
+    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, ParamGroup, Planned, Request, Start,
+    TensorDesc, Update, View,
 };
 
 /// The device.
@@ -252,21 +252,20 @@ impl Backend for Remote {
     fn update(
         &self,
         update: &Update,
-        stretches: &[Stretch],
+        groups: &[ParamGroup],
         rates: &RemoteBuf,
         w: &mut RemoteBuf,
         g: &RemoteBuf,
         slots: &mut [&mut RemoteBuf],
     ) -> Result<bool, Error> {
-        let (rule, stretches, rates, w, g) =
-            (update.rule, stretches.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
+        let (rule, groups, rates, w, g) = (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
         let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
         self.enqueue(move |device| {
             let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
             let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
             let update = device.update.expect("an update was begun").0;
             assert_eq!(discriminant(&update.rule), discriminant(&rule));
-            let finite = Reference.update(&update, &stretches, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
+            let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
             device.broken |= !finite;
             Ok(())
         })?;

@@ -18,6 +18,7 @@ mod random_resized_crop;
 mod resize;
 mod standardize;
 
+use crate::nearest::did_you_mean;
 use crate::transform::call;
 use crate::transform::op::{Build, Context, Transform};
 
@@ -66,8 +67,7 @@ pub(super) fn parse(text: &str, context: Context<'_>) -> Result<Box<dyn Transfor
     let call = call::parse(text)?;
     let Some((_, usage, build)) = CATALOGUE.iter().find(|(name, ..)| *name == call.name) else {
         let names = names();
-        let nearest = names.iter().min_by_key(|name| strsim::levenshtein(call.name, name)).copied().unwrap_or_default();
-        return Err(format!("unknown transform; did you mean `{nearest}`? There are {}", names.join(", ")));
+        return Err(format!("unknown transform{}; there are {}", did_you_mean(call.name, &names), names.join(", ")));
     };
     build(&call.arguments, context).map_err(|problem| format!("{problem}; write {usage}"))
 }

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use cudarc::nvrtc::sys;
 
-use crate::backend::Error;
 use crate::backend::cuda::driver::library;
 use crate::backend::cuda::driver::status::nvrtc;
-use crate::backend::cuda::settings::Precision;
+use crate::backend::{Error, Precision, Rule};
 
 /// All sources, in the order in which they are put together.
 pub const SOURCES: &[(&str, &str)] = &[
@@ -49,7 +48,7 @@ impl Target {
 
 /// The kernels as one text.
 pub fn source() -> String {
-    SOURCES.iter().map(|(name, text)| format!("#line 1 \"{name}\"\n{text}")).collect()
+    SOURCES.iter().chain(Rule::SOURCES).map(|(name, text)| format!("#line 1 \"{name}\"\n{text}")).collect()
 }
 
 fn options(precision: Precision, target: Target) -> Vec<String> {

@@ -12,7 +12,7 @@ use crate::backend::cuda::pass::GROWTH_INTERVAL;
 use crate::backend::cuda::settings::Precision;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::update::rates;
-use crate::backend::{Buffer, Error, Rule, Stretch, Update};
+use crate::backend::{Buffer, Error, ParamGroup, Update};
 
 /// Elements that a block takes at once.
 const PIECE: usize = 4096;
@@ -26,7 +26,7 @@ const NUMBERS: usize = 10;
 /// Where the averages' weight is among them.
 const AVERAGE: usize = 1;
 
-/// Lists and numbers that are on the card already.
+/// Lists and numbers that are on the GPU already.
 #[derive(Default)]
 pub struct Lists {
     /// By the parameters' address.
@@ -36,19 +36,19 @@ pub struct Lists {
     pub norms: RefCell<HashMap<u64, crate::backend::cuda::ops::norms::Lists>>,
 }
 
-/// Stretches in pieces, as the kernels read them.
+/// Parameter groups in pieces, as the kernels read them.
 struct Pieces {
-    of: Vec<Stretch>,
+    of: Vec<ParamGroup>,
     list: CudaBuf,
     count: usize,
 }
 
 impl Pieces {
-    fn new(shared: &Shared, stretches: &[Stretch]) -> Result<Self, Error> {
+    fn new(shared: &Shared, groups: &[ParamGroup]) -> Result<Self, Error> {
         let mut list = Vec::new();
-        stretches.iter().for_each(|s| cut(&s.range, s.weight_decay, s.rate, &mut list));
+        groups.iter().for_each(|s| cut(&s.range, s.weight_decay, s.rate, &mut list));
         let count = list.len() / PIECE_WORDS;
-        Ok(Self { of: stretches.to_vec(), list: shared.constant(&list, "the optimizer's stretches")?, count })
+        Ok(Self { of: groups.to_vec(), list: shared.constant(&list, "the optimizer's parameter groups")?, count })
     }
 }
 
@@ -61,28 +61,11 @@ pub fn cut(range: &Range<usize>, decay: f32, rate: usize, list: &mut Vec<u32>) {
     }
 }
 
-/// The kernel of a rule, and its own numbers.
-fn kernel(rule: &Rule) -> (&'static str, Vec<f64>) {
-    let flag = |on: bool| f64::from(u8::from(on));
-    match *rule {
-        Rule::Sgd { momentum, nesterov } => ("update_sgd", vec![momentum, flag(nesterov)]),
-        Rule::Lars { momentum, eta, larc } => ("update_lars", vec![momentum, eta, flag(larc)]),
-        Rule::Adam { beta1, beta2, eps, correction1, correction2, decoupled } => {
-            let numbers = vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, correction1, correction2, flag(decoupled)];
-            ("update_adam", numbers)
-        }
-        Rule::RmsPropTorch(r) | Rule::RmsPropTf(r) => {
-            let tensorflow = flag(matches!(rule, Rule::RmsPropTf(_)));
-            ("update_rmsprop", vec![r.alpha, 1.0 - r.alpha, r.eps, r.momentum, flag(r.centered), tensorflow])
-        }
-    }
-}
-
 /// Writes the numbers of a step, and the weight of its averages.
 pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     shared.start()?;
     let mut values = vec![u.lr, f64::from(average)];
-    values.extend(kernel(&u.rule).1);
+    values.extend(u.rule.kernel().numbers);
     values.resize(NUMBERS, 0.0);
     let mut kept = shared.lists.numbers.borrow_mut();
     let mut inlet = match kept.take() {
@@ -96,25 +79,25 @@ pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where they lie on the card.
+/// Their address on the GPU.
 pub fn numbers(shared: &Shared) -> Result<u64, Error> {
     let not_begun = || Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() };
     shared.lists.numbers.borrow().as_ref().map(Inlet::address).ok_or_else(not_begun)
 }
 
-/// One optimizer step over the stretches of a chunk; whether all parameters are finite comes with the next sums.
+/// One optimizer step over the groups of a chunk; whether all parameters are finite comes with the next sums.
 pub fn update(
     shared: &Shared,
     u: &Update,
-    stretches: &[Stretch],
+    groups: &[ParamGroup],
     factors: &CudaBuf,
     w: &CudaBuf,
     g: &CudaBuf,
     slots: &[&mut CudaBuf],
 ) -> Result<(), Error> {
-    let end = stretches.iter().map(|s| s.range.end).max().unwrap_or(0);
+    let end = groups.iter().map(|s| s.range.end).max().unwrap_or(0);
     [w, g].into_iter().chain(slots.iter().map(|s| &**s)).try_for_each(|b| b.check(0, end))?;
-    factors.check(0, stretches.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1))?;
+    factors.check(0, groups.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1))?;
     if slots.len() < u.rule.slots() {
         let (expected, got) = (format!("{} slots", u.rule.slots()), slots.len().to_string());
         return Err(Error::Size { op: "an optimizer step".into(), expected, got });
@@ -125,11 +108,11 @@ pub fn update(
     let numbers = At(numbers(shared)?);
     let mut known = shared.lists.updates.borrow_mut();
     let pieces = match known.remove(&w.address()) {
-        Some(pieces) if pieces.of == stretches => pieces,
+        Some(pieces) if pieces.of == groups => pieces,
         // a recorded step may know the others
         other => {
             shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
-            Pieces::new(shared, stretches)?
+            Pieces::new(shared, groups)?
         }
     };
     let blocks = shared.blocks.borrow();
@@ -138,8 +121,8 @@ pub fn update(
     let own = [At(blocks.scale_state.at(1)?), At(w.address()), At(g.address()), slot(0), slot(1), slot(2)];
     let args = [&list[..], &own, &[At(blocks.not_finite.address())]].concat();
     let grid = shared.grid(pieces.count * crate::backend::cuda::kernels::module::THREADS as usize);
-    // SAFETY: parameters, gradients and as many slots as the rule has hold all stretches, and the factors all rates: checked above.
-    unsafe { shared.launch(kernel(&u.rule).0, grid, &args)? };
+    // SAFETY: parameters, gradients and as many slots as the rule has hold all groups, and the factors all rates: checked above.
+    unsafe { shared.launch(u.rule.kernel().name, grid, &args)? };
     known.insert(w.address(), pieces);
     Ok(())
 }

@@ -1,13 +1,9 @@
-//! Learning-rate schedules: linear scaling, warm-up and decay as one pure function of the step.
-//! Holds no state, so a resumed run has the rates that an unbroken one would have had.
+//! The learning rates of one run. They are a function of the step alone, so a resumed run has the rates that an unbroken one would
+//! have had.
 
-mod spec;
-#[cfg(test)]
-mod tests;
-
-pub use spec::{Base, Kind, ScheduleError, ScheduleSpec, WarmupFrom};
-pub(crate) use spec::{maybe_number, number};
-use std::f64::consts::PI;
+use super::decay::{AfterWarmup, ScheduleError, rounded};
+use super::spec::ScheduleSpec;
+use super::warmup::WarmupFrom;
 
 /// The rates of one run: `lr(step)` for every step from 0 to `epochs * steps_per_epoch`.
 #[derive(Clone, Debug)]
@@ -23,11 +19,10 @@ pub struct Schedule {
     from: f64,
     warmup_steps: u64,
     total_steps: u64,
-    milestones: Vec<u64>,
 }
 
 impl Schedule {
-    /// Settles a schedule for a run of `epochs` epochs of `steps_per_epoch` steps of `batch` images.
+    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps of `batch` images.
     ///
     /// Linear scaling and warm-up are those of Goyal et al. 2017: target = base_lr * batch / reference_batch.
     pub fn new(spec: &ScheduleSpec, batch: usize, epochs: u32, steps_per_epoch: u64) -> Result<Self, ScheduleError> {
@@ -35,13 +30,12 @@ impl Schedule {
         let scale = spec.reference_batch.map_or(1.0, |reference| batch as f64 / reference as f64);
         let target = spec.base_lr * scale;
         let from = match spec.warmup_from {
-            Some(WarmupFrom::Word(Base::Base)) => spec.base_lr,
+            Some(WarmupFrom::Base) => spec.base_lr,
             Some(WarmupFrom::Rate(rate)) => rate,
             None if target > spec.base_lr => spec.base_lr,
             None => 0.0,
         };
         let steps = |epochs: f64| (epochs * steps_per_epoch as f64).round() as u64;
-        let milestones = spec.milestones.iter().flatten().map(|&epoch| steps(epoch)).collect();
         Ok(Schedule {
             batch,
             steps_per_epoch,
@@ -50,7 +44,6 @@ impl Schedule {
             from,
             warmup_steps: steps(spec.warmup_epochs),
             total_steps: u64::from(epochs) * steps_per_epoch,
-            milestones,
             spec: spec.clone(),
         })
     }
@@ -64,26 +57,8 @@ impl Schedule {
         let since = step.min(self.total_steps) - self.warmup_steps.min(self.total_steps);
         let length = (self.total_steps.saturating_sub(self.warmup_steps)).max(1);
         let part = since as f64 / length as f64;
-        let end = self.spec.end_lr.unwrap_or(0.0) * self.scale;
-        match self.spec.kind {
-            Kind::Constant => self.target,
-            Kind::Step => {
-                let passed = self.milestones.iter().filter(|&&at| step >= at).count();
-                self.target * self.spec.gamma().powi(passed as i32)
-            }
-            Kind::Cosine => end + (self.target - end) * (1.0 + (PI * part).cos()) / 2.0,
-            Kind::Polynomial => {
-                let power = self.spec.power.unwrap_or(1.0);
-                end + (self.target - end) * (1.0 - part).powf(power)
-            }
-            Kind::Exponential => {
-                let period = self.spec.decay_epochs.unwrap_or(1.0) * self.steps_per_epoch as f64;
-                let periods = since as f64 / period.max(1.0);
-                let stairs = self.spec.staircase.unwrap_or(false);
-                let exponent = if stairs { periods.floor() } else { periods };
-                self.target * self.spec.gamma().powf(exponent)
-            }
-        }
+        let (steps_per_epoch, target, scale) = (self.steps_per_epoch, self.target, self.scale);
+        self.spec.kind.settings().rate(AfterWarmup { step, since, part, steps_per_epoch, target, scale })
     }
 
     /// Steps of the whole run.
@@ -103,27 +78,6 @@ impl Schedule {
             let (from, steps) = (rounded(self.from), self.warmup_steps);
             line += &format!(", warm-up from {from} over {} epochs ({steps} steps)", spec.warmup_epochs);
         }
-        let gamma = spec.gamma();
-        let end = rounded(spec.end_lr.unwrap_or(0.0) * self.scale);
-        line + &match spec.kind {
-            Kind::Constant => ", then constant".to_string(),
-            Kind::Step => {
-                let at: Vec<String> = spec.milestones.iter().flatten().map(f64::to_string).collect();
-                format!(", x{gamma} at epochs {}", at.join(", "))
-            }
-            Kind::Cosine => format!(", then cosine to {end}"),
-            Kind::Polynomial => {
-                format!(", then polynomial (power {}) to {end}", spec.power.unwrap_or(1.0))
-            }
-            Kind::Exponential => {
-                let stairs = if spec.staircase.unwrap_or(false) { ", in stairs" } else { "" };
-                format!(", x{gamma} every {} epochs{stairs}", spec.decay_epochs.unwrap_or(1.0))
-            }
-        }
+        line + &spec.kind.settings().describe(self.scale)
     }
-}
-
-/// Six significant digits at most, for the eye: 0.1 * 3 is 0.3 there.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.5e}").parse().unwrap_or(value)
 }

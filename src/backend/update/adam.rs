@@ -1,0 +1,51 @@
+//! Adam with slots a and v: `a += (1 - beta1) (g - a); v = beta2 v + (1 - beta2) g g;
+//! w -= lr correction1 a / (sqrt(v) correction2 + eps)`.
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+
+/// Adam's numbers for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamRule {
+    /// Decay of the mean a.
+    pub beta1: f64,
+    /// Decay of the mean square v.
+    pub beta2: f64,
+    /// Outside the root, > 0.
+    pub eps: f64,
+    /// 1 / (1 - beta1^t) at step t, from 1.
+    pub correction1: f64,
+    /// 1 / sqrt(1 - beta2^t).
+    pub correction2: f64,
+    /// AdamW: the decay shrinks the parameter by `lr weight_decay` beforehand instead of entering g.
+    pub decoupled: bool,
+}
+
+impl UpdateRule for AdamRule {
+    fn slots(&self) -> usize {
+        2
+    }
+
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        let decoupled_decay = if self.decoupled { group.weight_decay } else { 0.0 };
+        let keep = T::of(1.0 - group.lr * decoupled_decay);
+        let coupled_decay = if self.decoupled { 0.0 } else { group.weight_decay };
+        let gradient = GroupStep { weight_decay: coupled_decay, ..group }.gradient::<T>();
+        let (rest1, beta2, rest2) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(1.0 - self.beta2));
+        let (step, correction2) = (T::of(group.lr * self.correction1), T::of(self.correction2));
+        let eps = T::of(self.eps);
+        elements.each(move |w, g, [mean, square]: [&mut T; 2]| {
+            let g = gradient.of(w, g);
+            *mean = rest1.mul_add(g - *mean, *mean);
+            *square = beta2.mul_add(*square, rest2 * g * g);
+            let root = square.sqrt().mul_add(correction2, eps);
+            (-step).mul_add(*mean / root, w * keep)
+        })
+    }
+
+    fn kernel(&self) -> Kernel {
+        let Self { beta1, beta2, eps, correction1, correction2, decoupled } = *self;
+        let numbers = vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, correction1, correction2, flag(decoupled)];
+        Kernel { name: "update_adam", numbers }
+    }
+}

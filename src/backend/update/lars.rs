@@ -1,0 +1,65 @@
+//! LARS with momentum m in slot v: `v = m v + lr g; w -= v`, the rate inside the buffer, as You et al. 2017 (arXiv 1708.03888). Each
+//! tensor's lr has a trust ratio as a factor.
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+
+/// LARS's numbers for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LarsRule {
+    /// m.
+    pub momentum: f64,
+    /// Trust coefficient.
+    pub eta: f64,
+    /// NVCaffe's clip: a tensor's own rate is at most the learning rate.
+    pub larc: bool,
+}
+
+impl UpdateRule for LarsRule {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        let (gradient, lr, momentum) = (group.gradient::<T>(), T::of(group.lr), T::of(self.momentum));
+        elements.each(move |w, g, [v]: [&mut T; 1]| {
+            *v = momentum.mul_add(*v, lr * gradient.of(w, g));
+            w - *v
+        })
+    }
+
+    /// `step_rates` in update.cu reads eta and larc.
+    fn kernel(&self) -> Kernel {
+        Kernel { name: "update_lars", numbers: vec![self.momentum, self.eta, flag(self.larc)] }
+    }
+
+    fn adapts(&self) -> bool {
+        true
+    }
+
+    /// `eta |w| / (|g| + weight_decay |w|)`, 1 where a norm is 0. LARC takes the smaller of this and `lr` for the tensor's rate.
+    fn trust(&self, weight: f64, gradient: f64, weight_decay: f64, lr: f64) -> f64 {
+        if weight == 0.0 || gradient == 0.0 {
+            return 1.0;
+        }
+        let lambda = self.eta * weight / (gradient + weight_decay * weight);
+        if self.larc && lr > 0.0 { (lambda / lr).min(1.0) } else { lambda }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_ratios_by_hand() {
+        let lars = |larc| LarsRule { momentum: 0.9, eta: 0.01, larc };
+        let ratio = |weight, gradient, decay, lr| lars(false).trust(weight, gradient, decay, lr);
+        assert_eq!(ratio(4.0, 0.5, 0.0, 3.0), 0.08);
+        assert_eq!(ratio(4.0, 0.5, 0.125, 3.0), 0.04);
+        assert_eq!(ratio(0.0, 0.5, 0.0, 3.0), 1.0);
+        assert_eq!(ratio(4.0, 0.0, 0.1, 3.0), 1.0);
+        let larc = |lr| lars(true).trust(4.0, 0.5, 0.0, lr);
+        assert_eq!([0.16, 0.01, 0.0].map(larc), [0.5, 1.0, 0.08]);
+    }
+}

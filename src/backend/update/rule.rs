@@ -1,0 +1,80 @@
+//! What an update rule is, and the loop that a backend runs it in.
+
+use super::real::Real;
+
+/// What holds for all elements of a parameter group in one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupStep {
+    /// What clipping by norm leaves of the gradient.
+    pub gradient_factor: f64,
+    /// Coefficient of the weight decay.
+    pub weight_decay: f64,
+    /// Learning rate, the group's trust ratio included.
+    pub lr: f64,
+}
+
+impl GroupStep {
+    /// How the gradient of this group is made.
+    pub fn gradient<T: Real>(&self) -> DecayedGradient<T> {
+        DecayedGradient { decay: T::of(self.weight_decay), factor: T::of(self.gradient_factor) }
+    }
+}
+
+/// Adds the weight decay to the gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct DecayedGradient<T> {
+    decay: T,
+    factor: T,
+}
+
+impl<T: Real> DecayedGradient<T> {
+    /// From parameter w and gradient g to `weight_decay w + gradient_factor g`.
+    #[inline(always)]
+    pub fn of(self, w: T, g: T) -> T {
+        self.decay.mul_add(w, self.factor * g)
+    }
+}
+
+/// A backend's loop over the elements of (a part of) a parameter group.
+pub trait ElementLoop<T> {
+    /// Calls `one(parameter, gradient, slots)` for every element. It changes the element's slots and returns its new parameter.
+    /// True if all new parameters are finite.
+    fn each<const S: usize>(self, one: impl Fn(T, T, [&mut T; S]) -> T + Copy) -> bool;
+}
+
+/// The CUDA kernel of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// Its name.
+    pub name: &'static str,
+    /// The rule's numbers for one step, as the kernel reads them from `numbers[2]` on; at most eight.
+    pub numbers: Vec<f64>,
+}
+
+/// An update rule with its numbers for one step.
+pub trait UpdateRule {
+    /// Values that it keeps per parameter, at most three.
+    fn slots(&self) -> usize;
+
+    /// Runs its formula over all elements of a group; true if all new parameters are finite.
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool;
+
+    /// Its CUDA kernel.
+    fn kernel(&self) -> Kernel;
+
+    /// Whether tensors have learning rates of their own, see [`UpdateRule::trust`].
+    fn adapts(&self) -> bool {
+        false
+    }
+
+    /// Factor of a tensor's learning rate, from the Euclidean norms of its parameter and of its gradient, which is clipped and without
+    /// weight decay.
+    fn trust(&self, _weight: f64, _gradient: f64, _weight_decay: f64, _lr: f64) -> f64 {
+        1.0
+    }
+}
+
+/// 1 or 0, as kernels read a flag.
+pub(super) fn flag(on: bool) -> f64 {
+    f64::from(u8::from(on))
+}

@@ -1,0 +1,34 @@
+//! SGD with momentum m in slot b: `b = m b + g; w -= lr (nesterov ? g + m b : b)`. The rate is outside the buffer, as in PyTorch.
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule, flag};
+
+/// SGD's numbers for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SgdRule {
+    /// m.
+    pub momentum: f64,
+    /// Whether the step looks ahead.
+    pub nesterov: bool,
+}
+
+impl UpdateRule for SgdRule {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        let (gradient, lr) = (group.gradient::<T>(), T::of(group.lr));
+        let (momentum, nesterov) = (T::of(self.momentum), self.nesterov);
+        elements.each(move |w, g, [b]: [&mut T; 1]| {
+            let g = gradient.of(w, g);
+            *b = momentum.mul_add(*b, g);
+            let step = if nesterov { momentum.mul_add(*b, g) } else { *b };
+            (-lr).mul_add(step, w)
+        })
+    }
+
+    fn kernel(&self) -> Kernel {
+        Kernel { name: "update_sgd", numbers: vec![self.momentum, flag(self.nesterov)] }
+    }
+}

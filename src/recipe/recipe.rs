@@ -1,0 +1,78 @@
+//! A whole recipe: the keys outside of sections, and the sections.
+
+use loaders::Shuffle;
+
+use super::error::Error;
+use super::sections::{Augment, Checkpoint, Ema, Loader, Log, Reduce};
+use super::sync::Sync;
+use crate::backend::Precision;
+use crate::optim::{OptimizerSpec, ScheduleSpec};
+use crate::schema::{Parsed, Range, TextForm, section};
+
+section! {
+    /// The run as a whole.
+    pub struct Recipe {
+        /// Network, by its name in the catalogue.
+        required model: String;
+        /// Data set: a folder with dataset.json, relative to the current directory.
+        required data: String;
+        /// Passes over the training split.
+        required epochs: u32, in Range::AtLeast(1.0);
+        /// Root of every random draw.
+        default seed: u64 = 1;
+        /// Images a step, over all ranks.
+        required batch: usize, in Range::AtLeast(1.0);
+        /// Logical shares of each batch, at least as many as ranks.
+        absent workers: usize = "the ranks of the first start", in Range::AtLeast(1.0);
+        /// Order of the samples: all mixed, or each worker mixes k shards at a time.
+        default shuffle: Parsed<Shuffle> = Parsed::new("full", Shuffle::Full);
+        /// Number format of the arithmetic; "f16" needs a GPU, "bf16" a GPU or a CPU with AVX512-BF16.
+        default precision: Precision = Precision::F32;
+        /// GPU, f32: products may round their factors to tf32, 11 bits.
+        default tf32: bool = false;
+        /// GPU: only algorithms that give the same bits again; integer codecs imply it.
+        default deterministic: bool = false;
+        /// Share of the target spread evenly over all classes.
+        default label_smoothing: f64 = 0.0, in Range::Fraction;
+        /// How the ranks keep one model.
+        default sync: Sync = Sync::Allreduce;
+        /// Batch normalisation over the whole batch instead of each worker's share; needs workers = ranks.
+        default sync_bn: bool = false;
+        /// The last normalisation of each residual branch starts with scale 0, so that a block starts as the identity.
+        default zero_init_residual: bool = false;
+        /// Split scored after each epoch.
+        absent eval_split: String = "test, else validation";
+        /// Update rule.
+        section optimizer: OptimizerSpec;
+        /// Learning rate.
+        section schedule: ScheduleSpec;
+        /// Moving averages of the weights.
+        section ema: Ema;
+        /// Transforms.
+        section augment: Augment;
+        /// Exchange of gradients.
+        section reduce: Reduce;
+        /// Reading of the data set.
+        section loader: Loader;
+        /// Density of the log.
+        section log: Log;
+        /// Files under checkpoints/.
+        section checkpoint: Checkpoint;
+    }
+}
+
+impl TextForm for Shuffle {
+    const EXPECTED: &'static str = "\"full\" or \"window(k)\"";
+}
+
+impl Recipe {
+    /// How the samples of an epoch are mixed.
+    pub fn mixing(&self) -> Shuffle {
+        self.shuffle.value()
+    }
+
+    /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        toml::to_string(self).map_err(|e| Error::Write { why: e.to_string() })
+    }
+}

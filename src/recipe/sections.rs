@@ -1,0 +1,101 @@
+//! The sections of a recipe, without `[optimizer]` and `[schedule]`, which are in [`crate::optim`].
+
+use loaders::Io;
+
+use super::codec::Codec;
+use super::every::Every;
+use super::options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
+use crate::schema::{KeyType, KeyValue, Parsed, Range, TextForm, section};
+
+section! {
+    /// Moving averages of the weights.
+    pub struct Ema {
+        /// Largest decay of the averages: min(this, (1 + t) / (10 + t)) at step t.
+        absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
+    }
+}
+
+section! {
+    /// Transforms as `name` or `name(arguments)`, applied in order.
+    pub struct Augment {
+        /// Transforms of training images, in order.
+        default train: Vec<String> = Vec::new();
+        /// Transforms of scored and predicted images, in order; they must end in the same size.
+        default eval: Vec<String> = Vec::new();
+    }
+}
+
+section! {
+    /// How gradients are summed over the ranks.
+    pub struct Reduce {
+        /// How gradients travel between ranks.
+        default codec: Codec = Codec::default();
+        /// Size of one allreduce in MB (10^6 bytes) of gradients.
+        default bucket_mb: f64 = 4.0, in Range::Positive;
+        /// GPU: how gradients reach the other ranks, with CUDA-aware MPI, through the host's memory, or with NCCL.
+        default path: TransportSetting = TransportSetting::Auto;
+        /// Reduces while backward still runs; "auto": where a core is spare.
+        default overlap: Overlap = Overlap::Auto;
+        /// Adds what was cut off to the next step's gradient.
+        optional error_feedback: bool = false;
+        /// Smaller tensors are sent as exact.
+        optional min_elements: usize = 432;
+        /// Rounds the last layer's gradients too.
+        optional logits: bool = false;
+        /// Deviations at which a gradient is clipped; 0: never.
+        optional clip: f64 = 2.5, in Range::AtLeast(0.0);
+        /// Parameters that are sent as exact, as patterns, such as "conv1.*".
+        absent exempt: Vec<String> = "[]";
+    }
+}
+
+section! {
+    /// How training images are read.
+    pub struct Loader {
+        /// Loader threads a rank.
+        absent threads: usize = "by the number of cores", in Range::AtLeast(1.0);
+        /// Batches in flight a rank; 0: threads + 2.
+        default slots: usize = 0;
+        /// How records are read; "auto": mmap on local disks, long reads from network file systems.
+        default io: Io = Io::Auto;
+        /// Memory in MB (10^6 bytes) for shards that are read whole.
+        default buffer_mb: f64 = 256.0, in Range::Positive;
+        /// GPU: where all training images are kept as bytes; the device crops and flips them with the same draws.
+        default cache: ImageCache = ImageCache::None;
+        /// Training records that cannot be used end the run, or are left out and counted.
+        default on_corrupt: OnCorrupt = OnCorrupt::Fail;
+    }
+}
+
+section! {
+    /// Density of the log.
+    pub struct Log {
+        /// Steps between step lines in metrics.jsonl.
+        default every: u64 = 1, in Range::AtLeast(1.0);
+    }
+}
+
+section! {
+    /// Files under checkpoints/.
+    pub struct Checkpoint {
+        /// Time, steps or epochs between two checkpoints.
+        default every: Parsed<Every> = Parsed::new("10m", Every::Time(std::time::Duration::from_secs(600)));
+        /// Files kept, the newest; the best is kept beside them.
+        default keep: usize = 3, in Range::AtLeast(1.0);
+    }
+}
+
+impl Checkpoint {
+    /// Time, steps or epochs between two checkpoints.
+    pub fn every(&self) -> Every {
+        self.every.value()
+    }
+}
+
+impl TextForm for Every {
+    const EXPECTED: &'static str = "a time as \"10m\", \"500 steps\" or \"2 epochs\"";
+}
+
+impl KeyValue for Io {
+    const TYPE: KeyType = KeyType::Choice(&["auto", "mmap", "read"]);
+}

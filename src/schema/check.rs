@@ -1,0 +1,108 @@
+//! Checks a section as TOML against its schema: which keys belong to its kind, types, words and ranges.
+
+use loaders::nearest::did_you_mean;
+use toml::{Table, Value};
+
+use super::field::{Field, KeyType, Kind, KindField, Schema};
+use super::key_type::quoted;
+
+/// A key that cannot be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// Name of the key within its section.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a key.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Problem {
+    /// The recipe lacks it.
+    #[error("missing; it is {expected}: {doc}")]
+    Missing {
+        /// What the key takes.
+        expected: String,
+        /// Meaning of the key.
+        doc: &'static str,
+    },
+    /// Its value has the wrong type.
+    #[error("expected {expected}, got {got}")]
+    Type {
+        /// What the key takes.
+        expected: String,
+        /// The value in the recipe.
+        got: String,
+    },
+    /// Its value has the right type and is not allowed: expected, got, what to try.
+    #[error("{0}")]
+    Value(String),
+}
+
+/// Checks every key of a section; keys that the schema does not have are ignored.
+pub fn check_section(schema: &Schema, table: &Table) -> Result<(), Fault> {
+    let of_kind = match &schema.kind {
+        Some(kind) => check_kind(kind, table)?,
+        None => &[],
+    };
+    schema.fields.iter().chain(of_kind).try_for_each(|field| check_field(field, table.get(field.name)))
+}
+
+/// The keys of the kind that the table names; refuses keys that belong to other kinds alone.
+fn check_kind(key: &KindField, table: &Table) -> Result<&'static [Field], Fault> {
+    let value = table.get(key.field.name);
+    check_field(&key.field, value)?;
+    let Some(kind) = key.kinds.iter().find(|kind| Some(kind.name) == value.and_then(Value::as_str)) else {
+        return Ok(&[]);
+    };
+    for field in key.kinds.iter().flat_map(|other| other.fields).filter(|field| table.contains_key(field.name)) {
+        if !kind.fields.iter().any(|own| own.name == field.name) {
+            let has = |kind: &&Kind| kind.fields.iter().any(|own| own.name == field.name);
+            let owners: Vec<&str> = key.kinds.iter().filter(has).map(|kind| kind.name).collect();
+            let why = format!("belongs to kind {}, but kind = \"{}\"", owners.join(" or "), kind.name);
+            return Err(Fault { key: field.name, problem: Problem::Value(why) });
+        }
+    }
+    Ok(kind.fields)
+}
+
+fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
+    let fault = |problem| Err(Fault { key: field.name, problem });
+    let expected = || field.value_type.expected();
+    match value {
+        None if field.required() => fault(Problem::Missing { expected: expected(), doc: field.doc.trim() }),
+        None => Ok(()),
+        Some(value) if !field.value_type.accepts(value) => {
+            fault(Problem::Type { expected: expected(), got: shown(value) })
+        }
+        Some(value) => check_value(field, value).or_else(|why| fault(Problem::Value(why))),
+    }
+}
+
+/// Checks a value that has the type of the key.
+pub fn check_value(field: &Field, value: &Value) -> Result<(), String> {
+    match (&field.value_type, value) {
+        (KeyType::Choice(words), Value::String(word)) if !words.contains(&word.as_str()) => Err(format!(
+            "\"{word}\" is not available in this build, which has {}{}",
+            quoted(words),
+            did_you_mean(word, words)
+        )),
+        (KeyType::Parsed { parse, .. }, Value::String(text)) => parse(text),
+        (_, Value::Integer(number)) => field.range.check(*number as f64),
+        (_, Value::Float(number)) => field.range.check(*number),
+        _ => Ok(()),
+    }
+}
+
+/// A value as it stands in a message: cut short, with its type where the text alone could mislead.
+pub fn shown(value: &Value) -> String {
+    let mut text = value.to_string();
+    if text.chars().count() > 60 {
+        text = text.chars().take(57).collect::<String>() + "...";
+    }
+    match value {
+        Value::String(_) => format!("the string {text}"),
+        Value::Table(_) => "a section".into(),
+        _ => text,
+    }
+}

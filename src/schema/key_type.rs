@@ -1,0 +1,71 @@
+//! What a key takes, in words and as a check.
+
+use super::field::KeyType;
+
+impl KeyType {
+    /// What the key takes, in words, for an error message.
+    pub fn expected(&self) -> String {
+        match self {
+            KeyType::Text => "a string".into(),
+            KeyType::Choice(words) => format!("one of {}", quoted(words)),
+            KeyType::Parsed { expected, .. } => (*expected).into(),
+            KeyType::Count => "an integer >= 0".into(),
+            KeyType::Number => "a finite number".into(),
+            KeyType::Switch => "true or false".into(),
+            KeyType::AutoSwitch => "true, false or \"auto\"".into(),
+            KeyType::WordOrNumber(word) => format!("a finite number or \"{word}\""),
+            KeyType::Texts => "a list of strings, as [\"a\", \"b\"]".into(),
+            KeyType::Numbers => "a list of numbers, as [82, 123]".into(),
+            KeyType::Section(_) => "a section".into(),
+        }
+    }
+
+    /// The strings that are allowed, if they are a closed set or have a notation.
+    pub fn words(&self) -> Option<String> {
+        match self {
+            KeyType::Choice(words) => Some(quoted(words)),
+            KeyType::Parsed { expected, .. } => Some((*expected).into()),
+            _ => None,
+        }
+    }
+
+    /// What the key takes, for a cell of a Markdown table; a range may follow it.
+    pub fn markdown(&self) -> String {
+        match self {
+            KeyType::Text => "string".into(),
+            KeyType::Choice(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
+            KeyType::Parsed { expected, .. } => (*expected).into(),
+            KeyType::Count => "integer".into(),
+            KeyType::Number => "number".into(),
+            KeyType::Switch => "`true`, `false`".into(),
+            KeyType::AutoSwitch => "`true`, `false`, `\"auto\"`".into(),
+            KeyType::WordOrNumber(word) => format!("`\"{word}\"` or a number"),
+            KeyType::Texts => "list of strings".into(),
+            KeyType::Numbers => "list of numbers".into(),
+            KeyType::Section(_) => "section".into(),
+        }
+    }
+
+    /// Whether a TOML value has this type. Any string is accepted for [`KeyType::Choice`] and [`KeyType::Parsed`]: which strings
+    /// are valid is checked afterwards, with an error message of its own.
+    pub fn accepts(&self, value: &toml::Value) -> bool {
+        let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
+        match self {
+            KeyType::Text | KeyType::Choice(_) | KeyType::Parsed { .. } => value.is_str(),
+            KeyType::Count => value.as_integer().is_some_and(|n| n >= 0),
+            KeyType::Number => number(value),
+            KeyType::Switch => value.is_bool(),
+            KeyType::AutoSwitch => value.is_bool() || value.as_str() == Some("auto"),
+            KeyType::WordOrNumber(word) => number(value) || value.as_str() == Some(word),
+            KeyType::Texts => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_str())),
+            KeyType::Numbers => value.as_array().is_some_and(|list| list.iter().all(number)),
+            KeyType::Section(_) => value.is_table(),
+        }
+    }
+}
+
+/// `"a", "b"`.
+pub fn quoted(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    words.join(", ")
+}
