@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("simd", &[]),
     ("bf16", &["simd"]),
     ("coding", &[]),
+    ("cores", &[]),
     ("region", &[]),
     ("backend", &["bf16", "coding", "region", "simd"]),
     ("comm", &["bf16", "coding", "region", "simd"]),
@@ -24,32 +25,28 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn"]),
     ("recipe", &["comm::codec", "optim::schedule", "optim::spec"]),
-    ("cores", &[]),
     ("error", &["backend", "checkpoint", "comm", "nn", "optim", "recipe", "report"]),
-    (
-        "train",
-        &[
-            "backend",
-            "checkpoint",
-            "comm",
-            "cores",
-            "error",
-            "launch",
-            "models",
-            "nn",
-            "optim",
-            "recipe",
-            "report",
-            "eval",
-        ],
-    ),
-    ("eval", &["backend", "checkpoint", "comm", "cores", "error", "launch", "nn", "recipe", "report", "train"]),
-    ("bench", &["backend", "comm", "cores", "error", "launch", "models", "nn", "optim", "recipe", "train"]),
-    ("doctor", &["backend", "bench", "comm", "error", "launch", "train"]),
-    ("launch", &["backend", "bench", "comm", "error", "eval", "train"]),
-    ("cli", &["bench", "cores", "doctor", "error", "eval", "launch", "recipe", "train"]),
+    ("device", &["backend"]),
+    ("train", BELOW_TRAIN),
+    ("eval", ABOVE_TRAIN),
+    ("bench", ABOVE_TRAIN),
+    ("doctor", &["backend", "bench", "comm", "cores", "device", "error", "launch", "train"]),
+    ("launch", &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "recipe", "train"]),
+    ("cli", &["bench", "cores", "device", "doctor", "error", "eval", "launch", "recipe", "train"]),
     ("main", &["cli", "comm"]),
 ];
+
+/// What training may name, and more.
+macro_rules! below_train {
+    ($($more:literal),*) => {
+        &[
+            "backend", "checkpoint", "comm", "cores", "device", "error", "models", "nn", "optim", "recipe", "report" $(, $more)*
+        ]
+    };
+}
+
+const BELOW_TRAIN: &[&str] = below_train!();
+const ABOVE_TRAIN: &[&str] = below_train!("train");
 
 /// For each package, the packages of ours that it may name.
 const PACKAGES: &[(&str, &[&str])] =

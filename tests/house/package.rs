@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::names::Names;
-use crate::syntax::{File, Mention, parse};
+use crate::syntax::{File, Mention, Module, parse};
 
 /// Each package's folder of sources, and its name in paths.
 const FOLDERS: &[(&str, &str)] = &[("src/", "trireme"), ("loaders/src/", "loaders"), ("data-tools/src/", "data_tools")];
@@ -22,7 +22,11 @@ impl Package {
     /// Of files as (path from the root of the repository, text).
     pub fn new(name: &str, mut sources: Vec<(String, String)>) -> Self {
         sources.sort();
-        let files: Vec<File> = sources.iter().map(|(path, text)| parse(path, text)).collect();
+        let mut files: Vec<File> = sources.iter().map(|(path, text)| parse(path, text)).collect();
+        let tests: Vec<Module> = files.iter().flat_map(|file| file.test_modules.clone()).collect();
+        for file in files.iter_mut().filter(|file| tests.iter().any(|test| file.module.starts_with(test))) {
+            file.mentions.iter_mut().for_each(|mention| mention.test = true);
+        }
         Self { name: name.into(), names: Names::new(name, &files), files }
     }
 

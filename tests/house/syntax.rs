@@ -55,6 +55,8 @@ pub struct File {
     pub module: Module,
     /// Modules in braces within it.
     pub inline: Vec<Module>,
+    /// Modules that it declares for tests alone, in files of their own.
+    pub test_modules: Vec<Module>,
     pub items: Vec<Item>,
     pub mentions: Vec<Mention>,
 }
@@ -121,6 +123,7 @@ impl Reader {
         match token.as_str() {
             "#" if self.attribute_is_test() => self.begin_test(),
             "mod" if self.token(2) == "{" => self.open_module(),
+            "mod" if self.token(2) == ";" && self.at < self.test_end => self.declare_test_module(),
             "{" => self.open_braces(),
             "}" => self.close_braces(),
             "use" if self.token(1) != "<" => self.import(),
@@ -136,6 +139,12 @@ impl Reader {
         self.file.inline.push(inner.clone());
         self.home.push(inner);
         self.open.push(true);
+        self.at += 3;
+    }
+
+    fn declare_test_module(&mut self) {
+        let home = self.home[self.home.len() - 1].as_slice();
+        self.file.test_modules.push([home, &[self.token(1).to_string()]].concat());
         self.at += 3;
     }
 
