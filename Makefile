@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu pack-gpu \
+.PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu pack-gpu \
 	bench bench-bf16 bench-loader lint doc clean
 
 CARGO ?= cargo
@@ -94,6 +94,10 @@ test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume ea
 	@$(CARGO) test --locked --test faults --test comm --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
+
+test-digests: build ## OLD=PATH of an earlier build: both train the same short runs, and must end in the same bits (minutes)
+	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }
+	@tests/house/digests.sh '$(OLD)' '$(BIN)'
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))

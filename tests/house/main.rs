@@ -1,4 +1,9 @@
 //! The sources themselves, and the recipes that come with them.
 
 mod layering;
+mod names;
+mod package;
 mod recipes;
+mod sizes;
+mod syntax;
+mod tokens;

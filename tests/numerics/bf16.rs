@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
-use crate::support::images::{Images, THINGS};
+use crate::support::images::THINGS;
 use crate::support::numerics::{Case, Outcome, assert_close, assert_near, by_the_book, cpu, magnitude, noise};
-use crate::support::program::{Folder, PATIENCE, events, run, start, trireme};
+use crate::support::program::{PATIENCE, events, start, trireme};
+use crate::support::setting::Setting;
 use half::bf16;
 use trireme::backend::cpu::Cpu;
 use trireme::backend::op::{Conv, Linear, Op, Shape};
@@ -225,16 +226,8 @@ fn ranks_change_no_bit() {
     if let Err(why) = Cpu::bf16() {
         return eprintln!("left out (1 test): {why}");
     }
-    let folder = Folder::new();
-    let images = Images::new(&folder.path().join("data"), THINGS, 28, 4);
-    let recipe = folder.write("recipe.toml", RECIPE);
-    let train = |ranks: usize| {
-        let out = folder.at(&ranks.to_string());
-        let args = ["train", &recipe, "--data", &images.arg(), "--out", &out, "--threads", "1", "--max-steps", "3"];
-        run(ranks, &args).succeeded();
-        out
-    };
-    let [one, two, four] = [1, 2, 4].map(train);
+    let setting = Setting::new(RECIPE, THINGS, [28, 4]);
+    let [one, two, four] = [1, 2, 4].map(|ranks| setting.trained(&ranks.to_string(), ranks, &["--max-steps", "3"]));
     let start = &events(&one, "start")[0];
     assert!(start["facts"]["device"].as_str().unwrap().contains("products in bf16"), "{start}");
     let tensors = |out: &str| {

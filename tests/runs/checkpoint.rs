@@ -2,37 +2,12 @@
 //! file can do more than make an error.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
+use crate::support::program::{Folder, files};
 use loaders::random::philox4x32;
 use trireme::checkpoint::{Error, LayerKind, LayerWeights, ModelFile, Progress, Scale, StateFile, Sums};
-
-/// A folder of its own, gone in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("trireme-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn count(&self) -> usize {
-        std::fs::read_dir(&self.0).unwrap().count()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
@@ -73,8 +48,8 @@ fn model() -> ModelFile {
 
 #[test]
 fn how_far_a_run_is_comes_back() {
-    let folder = Folder::new("state");
-    let path = folder.file("step-00002814.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("step-00002814.h5");
     // a large network's choices are more than the 64 KB of HDF5's first attributes
     let algorithms = "a card, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
     let scale = Scale { scale: 2f32.powi(-10), good: 1_999, lost: 70_000 };
@@ -94,12 +69,12 @@ fn how_far_a_run_is_comes_back() {
 
 #[test]
 fn what_is_written_comes_back() {
-    let folder = Folder::new("back");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     let mut model = model();
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
-    assert_eq!(folder.count(), 1, "only the model is left");
+    assert_eq!(files(&folder.at("")).len(), 1, "only the model is left");
     // Over an old file, with everything empty that may be.
     model.classes.clear();
     model.preprocess.clear();
@@ -114,8 +89,8 @@ fn what_is_written_comes_back() {
 
 #[test]
 fn every_bit_pattern_comes_back() {
-    let folder = Folder::new("bits");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     let patterns = [0x7fc0_0001u32, 0xff80_0000, 0x8000_0000, 1, 0x7f80_0001];
     let mut model = model();
     model.layers[0].tensors[1] = ("bias".into(), vec![5], patterns.map(f32::from_bits).to_vec());
@@ -127,8 +102,8 @@ fn every_bit_pattern_comes_back() {
 
 #[test]
 fn many_classes_and_long_recipes_fit() {
-    let folder = Folder::new("many");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     let mut model = model();
     // ImageNet-21k: beyond the 64 KB of an attribute in HDF5's earliest format.
     model.classes = (0..21_841).map(|i| format!("class number {i}")).collect();
@@ -140,8 +115,8 @@ fn many_classes_and_long_recipes_fit() {
 
 #[test]
 fn equal_models_make_equal_bytes() {
-    let folder = Folder::new("equal");
-    let (first, second) = (folder.file("a.h5"), folder.file("b.h5"));
+    let folder = Folder::new();
+    let (first, second) = (folder.path().join("a.h5"), folder.path().join("b.h5"));
     model().write(&first).unwrap();
     // HDF5 counts in seconds: a time in the file would show.
     std::thread::sleep(std::time::Duration::from_millis(1_100));
@@ -153,8 +128,8 @@ fn equal_models_make_equal_bytes() {
 
 #[test]
 fn a_file_cut_short_anywhere_is_an_error() {
-    let folder = Folder::new("cut");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     model().write(&path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let ends = (0..64).chain((64..whole.len()).step_by(997)).chain(whole.len() - 40..whole.len());
@@ -168,8 +143,8 @@ fn a_file_cut_short_anywhere_is_an_error() {
 
 #[test]
 fn flipped_bytes_are_an_error() {
-    let folder = Folder::new("flip");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     model().write(&path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     for round in 0..500 {
@@ -185,8 +160,8 @@ fn flipped_bytes_are_an_error() {
 
 #[test]
 fn other_files_are_no_models() {
-    let folder = Folder::new("other");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     let missing = ModelFile::read(&path).unwrap_err();
     assert!(matches!(missing, Error::Io { .. }), "{missing}");
     for bytes in [&b""[..], b"model = \"resnet20\"\n", &[0; 4_096]] {
@@ -195,20 +170,20 @@ fn other_files_are_no_models() {
         assert!(matches!(error, Error::Foreign { .. }), "{error}");
         assert!(error.to_string().contains("model.h5") && error.to_string().contains("trireme train"), "{error}");
     }
-    let folder_as_file = ModelFile::read(&folder.0).unwrap_err();
+    let folder_as_file = ModelFile::read(folder.path()).unwrap_err();
     assert!(matches!(folder_as_file, Error::Io { .. }), "{folder_as_file}");
 }
 
 #[test]
 fn what_cannot_be_read_back_is_not_written() {
-    let folder = Folder::new("refused");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     let refuse = |change: fn(&mut ModelFile), text: &str| {
         let mut model = model();
         change(&mut model);
         let error = model.write(&path).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
-        assert_eq!(folder.count(), 0);
+        assert_eq!(files(&folder.at("")).len(), 0);
     };
     refuse(|m| m.layers[0].name = "a/b".into(), "layer a/b: a name in HDF5");
     refuse(|m| m.layers[1].name = m.layers[0].name.clone(), "layer layer1.0.conv1: two layers");
@@ -226,8 +201,8 @@ fn a_full_disk_leaves_nothing_behind() {
         assert!(text.contains("no space left to write") && text.contains("(2108 bytes and more)"), "{text}");
         return;
     }
-    let folder = Folder::new("full");
-    let path = folder.file("model.h5");
+    let folder = Folder::new();
+    let path = folder.path().join("model.h5");
     std::fs::write(&path, "the last good model").unwrap();
     let this = std::env::current_exe().unwrap();
     // Without the signal that the limit sends the write fails with EFBIG. The unit is 512 or 1,024 bytes.
@@ -240,5 +215,5 @@ fn a_full_disk_leaves_nothing_behind() {
         .unwrap();
     assert!(run.status.success(), "{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert_eq!(std::fs::read(&path).unwrap(), b"the last good model");
-    assert_eq!(folder.count(), 1);
+    assert_eq!(files(&folder.at("")).len(), 1);
 }

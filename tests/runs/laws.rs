@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::support::images::{DIGITS, Images, THINGS};
-use crate::support::program::{Folder, events, files, run};
+use crate::support::images::{DIGITS, THINGS};
+use crate::support::program::{events, files, run};
+use crate::support::setting::Setting;
 use loaders::ImageSpec;
 use serde_json::Value;
 use trireme::checkpoint::ModelFile;
@@ -58,36 +59,11 @@ train = ["pad_crop(4)", "flip", "normalize"]
 eval = ["normalize"]
 "#;
 
-/// A recipe and images of the shape that it takes.
-struct Setting {
-    folder: Folder,
-    recipe: String,
-    data: String,
-}
-
-impl Setting {
-    fn new(recipe: &str, spec: ImageSpec, train: u64, test: u64) -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), spec, train, test).arg();
-        let recipe = folder.write("recipe.toml", recipe);
-        Self { folder, recipe, data }
-    }
-
-    /// Trains with one compute thread a rank and returns OUT.
-    #[track_caller]
-    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> String {
-        let out = self.folder.at(name);
-        let args = ["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
-        run(ranks, &[&args, more].concat()).succeeded();
-        out
-    }
-
-    /// What `trireme eval --json` prints.
-    #[track_caller]
-    fn score(&self, out: &str, ranks: usize) -> String {
-        let args = ["eval", &model_path(out), "--data", &self.data, "--batch", "16", "--threads", "1", "--json"];
-        run(ranks, &args).succeeded().stdout
-    }
+/// What `trireme eval --json` prints.
+#[track_caller]
+fn score(setting: &Setting, out: &str, ranks: usize) -> String {
+    let args = ["eval", &model_path(out), "--data", &setting.data, "--batch", "16", "--threads", "1", "--json"];
+    run(ranks, &args).succeeded().stdout
 }
 
 fn model_path(out: &str) -> String {
@@ -172,10 +148,10 @@ fn assert_one_model(out: &str, steps: u64) {
 /// 60 steps with as many ranks as asked for, each against one rank; the runs' folders.
 #[track_caller]
 fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String> {
-    let one = setting.train("1", 1, &["--max-steps", "60"]);
+    let one = setting.trained("1", 1, &["--max-steps", "60"]);
     let mut outs = vec![one.clone()];
     for &n in ranks {
-        let out = setting.train(&n.to_string(), n, &["--max-steps", "60"]);
+        let out = setting.trained(&n.to_string(), n, &["--max-steps", "60"]);
         assert_same_run(&format!("{n} ranks"), &out, &one, 60);
         assert_eq!(contents(&out), contents(&one), "{n} ranks");
         outs.push(out);
@@ -192,7 +168,7 @@ fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String
 /// 203 images in batches of 8 and 4 workers: the last batch of an epoch has 3, so one worker has none.
 #[test]
 fn ranks_change_nothing_without_batch_norm() {
-    let setting = Setting::new(LENET, DIGITS, 203, 67);
+    let setting = Setting::new(LENET, DIGITS, [203, 67]);
     let outs = assert_ranks_change_nothing(&setting, &[2, 3, 4]);
     let losses: Vec<f64> = events(&outs[0], "step").iter().map(|line| number(&line["loss"])).collect();
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
@@ -202,7 +178,7 @@ fn ranks_change_nothing_without_batch_norm() {
 /// 331 images in batches of 16: the last one of an epoch has 11.
 #[test]
 fn ranks_change_nothing_with_batch_norm_and_random_transforms() {
-    let setting = Setting::new(RESNET, THINGS, 331, 67);
+    let setting = Setting::new(RESNET, THINGS, [331, 67]);
     assert_ranks_change_nothing(&setting, &[2, 3, 4]);
 }
 
@@ -210,11 +186,11 @@ fn ranks_change_nothing_with_batch_norm_and_random_transforms() {
 #[test]
 fn workers_are_shared_unevenly_where_they_must() {
     let recipe = LENET.replace("workers = 4", "workers = 5").replace("batch = 8", "batch = 11");
-    let setting = Setting::new(&recipe, DIGITS, 57, 23);
+    let setting = Setting::new(&recipe, DIGITS, [57, 23]);
     let more = ["--max-steps", "10"];
-    let one = setting.train("1", 1, &more);
+    let one = setting.trained("1", 1, &more);
     for n in [2, 3, 5] {
-        let out = setting.train(&n.to_string(), n, &more);
+        let out = setting.trained(&n.to_string(), n, &more);
         assert_same_run(&format!("{n} ranks"), &out, &one, 10);
         assert_eq!(contents(&out), contents(&one), "{n} ranks");
     }
@@ -226,9 +202,9 @@ fn workers_are_shared_unevenly_where_they_must() {
 fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
     let plain = LENET.replace("momentum = 0.9", "momentum = 0.0").replace("weight_decay = 1e-4", "weight_decay = 0.0");
     let recipe = plain.replace("batch = 8", "batch = 16");
-    let setting = Setting::new(&recipe, DIGITS, 64, 8);
+    let setting = Setting::new(&recipe, DIGITS, [64, 8]);
     let step = |name: &str, ranks, workers: &str, lr: &str| {
-        let out = setting.train(name, ranks, &["--max-steps", "1", "--set", workers, "--set", lr]);
+        let out = setting.trained(name, ranks, &["--max-steps", "1", "--set", workers, "--set", lr]);
         tensors(&out)
     };
     let start = step("start", 1, "workers=1", "schedule.base_lr=0");
@@ -253,11 +229,11 @@ fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
 /// Each number of ranks prints the same bytes, and they are the score that training ended with.
 #[test]
 fn every_number_of_ranks_prints_the_same_score() {
-    let setting = Setting::new(LENET, DIGITS, 120, 131);
-    let out = setting.train("out", 2, &["--max-steps", "12"]);
-    let one = setting.score(&out, 0);
+    let setting = Setting::new(LENET, DIGITS, [120, 131]);
+    let out = setting.trained("out", 2, &["--max-steps", "12"]);
+    let one = score(&setting, &out, 0);
     for ranks in 1..=3 {
-        assert_eq!(setting.score(&out, ranks), one, "{ranks} ranks");
+        assert_eq!(score(&setting, &out, ranks), one, "{ranks} ranks");
     }
     let score: Value = serde_json::from_str(&one).unwrap_or_else(|e| panic!("{e}: {one}"));
     let evals = events(&out, "eval");
@@ -276,8 +252,8 @@ fn every_number_of_ranks_prints_the_same_score() {
 /// The shares of the batch are then fixed for good: later runs on any ranks read them from OUT/recipe.toml and model.h5.
 #[test]
 fn a_recipe_silent_about_workers_takes_the_ranks() {
-    let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, 40, 9);
-    let out = setting.train("3", 3, &["--max-steps", "2"]);
+    let setting = Setting::new(&LENET.replace("workers = 4\n", ""), DIGITS, [40, 9]);
+    let out = setting.trained("3", 3, &["--max-steps", "2"]);
     let resolved = std::fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap();
     assert!(resolved.lines().any(|line| line == "workers = 3"), "{resolved}");
     assert!(model(&out).recipe.lines().any(|line| line == "workers = 3"));
@@ -296,12 +272,11 @@ fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usiz
     let setting = Setting::new(
         &recipe.replace("workers = 4", "workers = 8").replace("batch = 8\n", "batch = 16\n"),
         spec,
-        37,
-        19,
+        [37, 19],
     );
     let more: Vec<&str> = codec.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "8"]).collect();
     let outcome = |n: usize| {
-        let out = setting.train(&n.to_string(), n, &more);
+        let out = setting.trained(&n.to_string(), n, &more);
         let steps = events(&out, "step").into_iter().map(|line| (line["loss"].clone(), line["samples"].clone()));
         let digest = events(&out, "end")[0]["digest"].as_str().map(String::from).expect("a digest");
         (std::fs::read(model_path(&out)).unwrap(), digest, steps.collect::<Vec<_>>())
@@ -337,10 +312,10 @@ fn error_feedback_and_int8_give_the_same_bits_too() {
 /// bf16 keeps no bits; losses stay near those of float, and the log says what the exchange costs.
 #[test]
 fn bf16_stays_near_float() {
-    let setting = Setting::new(LENET, DIGITS, 203, 19);
-    let float = setting.train("float", 2, &["--max-steps", "12"]);
+    let setting = Setting::new(LENET, DIGITS, [203, 19]);
+    let float = setting.trained("float", 2, &["--max-steps", "12"]);
     let codec = ["--max-steps", "12", "--set", "reduce.codec=bf16", "--set", "reduce.error_feedback=true"];
-    let bf16 = setting.train("bf16", 2, &codec);
+    let bf16 = setting.trained("bf16", 2, &codec);
     for (line, other) in events(&bf16, "step").iter().zip(events(&float, "step")) {
         assert_near(&format!("loss of step {}", line["step"]), number(&line["loss"]), number(&other["loss"]), 0.02);
     }
@@ -353,9 +328,9 @@ fn bf16_stays_near_float() {
 /// Counted at the MPI call, at V = 2: a ResNet-20 step takes less than a ninth of float's bytes.
 #[test]
 fn ternary_sends_a_ninth_of_floats_bytes() {
-    let setting = Setting::new(&RESNET.replace("workers = 4", "workers = 2"), THINGS, 64, 8);
+    let setting = Setting::new(&RESNET.replace("workers = 4", "workers = 2"), THINGS, [64, 8]);
     let codec = ["--set", "reduce.codec=ternary", "--set", "reduce.min_elements=432", "--set", "epochs=4"];
-    let out = setting.train("out", 2, &[&codec, ["--max-steps", "12"].as_slice()].concat());
+    let out = setting.trained("out", 2, &[&codec, ["--max-steps", "12"].as_slice()].concat());
     let costs = &events(&out, "exchange")[0];
     let (bytes, float) = (number(&costs["bytes"]), number(&costs["float_bytes"]));
     assert_eq!(costs["codec"], "ternary");

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::support::images::{self, DIGITS, Images};
 use crate::support::program::{Ended, Folder, events, files, run};
+use crate::support::setting::Setting;
 use serde_json::Value;
 
 const RECIPE: &str = r#"
@@ -32,37 +33,23 @@ eval = ["normalize"]
 codec = "exact"
 "#;
 
-struct Setting {
-    folder: Folder,
-    recipe: String,
-    images: Images,
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [211, 30])
 }
 
-impl Setting {
-    fn new() -> Self {
-        let folder = Folder::new();
-        let images = Images::new(&folder.path().join("data"), DIGITS, 211, 30);
-        let recipe = folder.write("recipe.toml", RECIPE);
-        Self { folder, recipe, images }
-    }
+/// OUT, and how the training ended.
+fn train(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> (String, Ended) {
+    (setting.out(name), setting.train(name, ranks, more))
+}
 
-    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> (String, Ended) {
-        let out = self.folder.at(name);
-        let data = self.images.arg();
-        let args = ["train", &self.recipe, "--data", &data, "--out", &out, "--threads", "1"];
-        let ended = run(ranks, &[&args, more].concat());
-        (out, ended)
-    }
-
-    /// Damages the payload of a training record.
-    fn spoil(&self, shard: usize, record: usize) {
-        let path = self.images.shard("train", shard);
-        let index = fs::read_to_string(loaders::shard::index_path(&path)).unwrap();
-        let offset: u64 = index.lines().nth(record).unwrap().split(' ').next().unwrap().parse().unwrap();
-        let mut bytes = fs::read(&path).unwrap();
-        bytes[offset as usize + 100] ^= 1;
-        fs::write(&path, bytes).unwrap();
-    }
+/// Damages the payload of a training record.
+fn spoil(setting: &Setting, shard: usize, record: usize) {
+    let path = setting.images.shard("train", shard);
+    let index = fs::read_to_string(loaders::shard::index_path(&path)).unwrap();
+    let offset: u64 = index.lines().nth(record).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[offset as usize + 100] ^= 1;
+    fs::write(&path, bytes).unwrap();
 }
 
 /// What a run computed: samples and losses of its steps, its scores, and a digest of its parameters.
@@ -76,9 +63,9 @@ fn computed(out: &str) -> Vec<Value> {
 
 #[test]
 fn windows_and_ways_of_reading_leave_the_ranks_alike() {
-    let setting = Setting::new();
+    let setting = setting();
     let window = ["--set", "shuffle=window(2)"];
-    let one = setting.train("one", 1, &window);
+    let one = train(&setting, "one", 1, &window);
     let said = one.1.succeeded().stderr;
     assert!(said.contains("order     window(2): each worker mixes about 35 samples at a time"), "{said}");
     assert!(said.contains("mmap, shards read ahead ("), "{said}");
@@ -89,11 +76,11 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     for (ranks, io) in [(2, "mmap"), (3, "read"), (1, "read")] {
         let way = format!("loader.io={io}");
         let more = [&window[..], &["--set", &way, "--loader-threads", "2"]].concat();
-        let (out, ended) = setting.train(&format!("{ranks}-{io}"), ranks, &more);
+        let (out, ended) = train(&setting, &format!("{ranks}-{io}"), ranks, &more);
         ended.succeeded();
         assert_eq!(computed(&out), expected, "{ranks} ranks, {io}");
     }
-    let (full, ended) = setting.train("full", 2, &[]);
+    let (full, ended) = train(&setting, "full", 2, &[]);
     ended.succeeded();
     assert_ne!(computed(&full), expected, "the windows change nothing");
     let epochs = events(&one.0, "epoch");
@@ -108,28 +95,28 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
 /// of ranks computes the same.
 #[test]
 fn records_left_out_are_counted_and_leave_the_ranks_alike() {
-    let setting = Setting::new();
+    let setting = setting();
     let spoilt = [(0, 3), (1, 0), (1, 1), (3, 52)];
-    spoilt.iter().for_each(|&(shard, record)| setting.spoil(shard, record));
-    let (_, ended) = setting.train("fail", 2, &[]);
+    spoilt.iter().for_each(|&(shard, record)| spoil(&setting, shard, record));
+    let (_, ended) = train(&setting, "fail", 2, &[]);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("checksum of the payload"), "{}", ended.stderr);
 
     let skip = ["--set", "loader.on_corrupt=skip"];
-    let (one, ended) = setting.train("1", 1, &skip);
+    let (one, ended) = train(&setting, "1", 1, &skip);
     let said = ended.succeeded().stderr;
     assert_eq!(said.lines().filter(|line| line.starts_with("left out: ")).count(), 2 * spoilt.len(), "{said}");
     assert!(said.contains("train-00001-of-00004.tfrecord, record 1 at byte"), "{said}");
     assert!(said.contains("4 bad records left out"), "{said}");
     for ranks in [2, 3] {
-        let (out, ended) = setting.train(&ranks.to_string(), ranks, &skip);
+        let (out, ended) = train(&setting, &ranks.to_string(), ranks, &skip);
         ended.succeeded();
         assert_eq!(computed(&out), computed(&one), "{ranks} ranks");
         assert!(events(&out, "epoch").iter().all(|epoch| epoch["loader"]["skipped"] == 4));
     }
     // also in an epoch that was interrupted
-    setting.train("parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
-    let (out, ended) = setting.train("parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
+    train(&setting, "parts", 3, &[&skip[..], &["--max-steps", "14"]].concat()).1.succeeded();
+    let (out, ended) = train(&setting, "parts", 1, &[&skip[..], &["--resume", "auto"]].concat());
     ended.succeeded();
     assert_eq!(events(&out, "epoch").last().unwrap()["loader"]["skipped"], 4);
 }
@@ -165,11 +152,11 @@ fn the_gradient_is_the_mean_over_those_that_are_left() {
 
 #[test]
 fn staging_copies_once_a_node_and_changes_nothing() {
-    let setting = Setting::new();
+    let setting = setting();
     let stage = setting.folder.at("local disk");
-    let (plain, ended) = setting.train("plain", 2, &[]);
+    let (plain, ended) = train(&setting, "plain", 2, &[]);
     ended.succeeded();
-    let (out, ended) = setting.train("staged", 2, &["--stage", &stage]);
+    let (out, ended) = train(&setting, "staged", 2, &["--stage", &stage]);
     let said = ended.succeeded().stderr;
     assert_eq!(said.lines().filter(|line| line.starts_with("staged in ")).count(), 1, "{said}");
     assert_eq!(computed(&out), computed(&plain));
@@ -183,7 +170,7 @@ fn staging_copies_once_a_node_and_changes_nothing() {
     let copy =
         Path::new(&stage).join(copied.iter().find(|name| name.ends_with("train-00002-of-00004.tfrecord")).unwrap());
     fs::write(&copy, b"cut short").unwrap();
-    let (again, ended) = setting.train("again", 0, &["--stage", &stage]);
+    let (again, ended) = train(&setting, "again", 0, &["--stage", &stage]);
     let said = ended.succeeded().stderr;
     assert!(said.contains(": 0.00 GB copied, 0.00 GB were there"), "{said}");
     assert_eq!(computed(&again), computed(&plain));
@@ -200,12 +187,12 @@ fn staging_copies_once_a_node_and_changes_nothing() {
 
 #[test]
 fn a_stage_that_cannot_be_is_one_message() {
-    let setting = Setting::new();
+    let setting = setting();
     let file = setting.folder.write("file", "no folder");
     for ranks in [0, 2] {
-        let (_, ended) = setting.train(&format!("out{ranks}"), ranks, &["--stage", &file]);
+        let (_, ended) = train(&setting, &format!("out{ranks}"), ranks, &["--stage", &file]);
         ended.failed(1, &["cannot create ", "/file/data-"]);
     }
-    let (_, ended) = setting.train("order", 2, &["--set", "shuffle=window(0)"]);
+    let (_, ended) = train(&setting, "order", 2, &["--set", "shuffle=window(0)"]);
     ended.failed(2, &["shuffle", "window(k)"]);
 }

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use crate::support::images::{DIGITS, Images};
-use crate::support::program::{Folder, events, run};
+use crate::support::images::DIGITS;
+use crate::support::program::{events, run};
+use crate::support::setting::Setting;
 use trireme::checkpoint::ModelFile;
 
 const HEAD: &str = r#"
@@ -35,28 +36,19 @@ const SETTINGS: &[(&str, &str)] = &[
     ("0.02", "kind = \"lars\"\neta = 0.02\nlarc = true\nno_adapt = [\"fc2.*\"]"),
 ];
 
-struct Setting {
-    folder: Folder,
-    data: String,
+fn setting() -> Setting {
+    Setting::new(HEAD, DIGITS, [160, 20])
 }
 
-impl Setting {
-    fn new() -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), DIGITS, 160, 20).arg();
-        Self { folder, data }
-    }
-
-    /// Trains with this `[optimizer]` and returns OUT.
-    #[track_caller]
-    fn train(&self, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
-        let text = format!("{HEAD}base_lr = {lr}\n[optimizer]\n{optimizer}\n");
-        let recipe = self.folder.write(&format!("{name}.toml"), &text);
-        let out = self.folder.at(name);
-        let args = ["train", &recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
-        run(ranks, &[&args, more].concat()).succeeded();
-        out
-    }
+/// Trains with this `[optimizer]` and gives the path of OUT.
+#[track_caller]
+fn train(setting: &Setting, name: &str, lr: &str, optimizer: &str, ranks: usize, more: &[&str]) -> String {
+    let text = format!("{HEAD}base_lr = {lr}\n[optimizer]\n{optimizer}\n");
+    let recipe = setting.folder.write(&format!("{name}.toml"), &text);
+    let out = setting.out(name);
+    let args = ["train", &recipe, "--data", &setting.data, "--out", &out, "--threads", "1"];
+    run(ranks, &[&args, more].concat()).succeeded();
+    out
 }
 
 fn losses(out: &str) -> Vec<f64> {
@@ -65,13 +57,13 @@ fn losses(out: &str) -> Vec<f64> {
 
 #[test]
 fn every_optimizer_learns_on_any_number_of_ranks() {
-    let setting = Setting::new();
+    let setting = setting();
     for (i, (lr, optimizer)) in SETTINGS.iter().enumerate() {
-        let one = setting.train(&format!("{i}-one"), lr, optimizer, 1, &[]);
+        let one = train(&setting, &format!("{i}-one"), lr, optimizer, 1, &[]);
         let (first, rest) = losses(&one).split_first().map(|(f, r)| (*f, r.to_vec())).unwrap();
         let last = rest[rest.len() - 10..].iter().sum::<f64>() / 10.0;
         assert!(last < 0.8 * first, "{optimizer}: loss {first} at first, {last} at the end");
-        let two = setting.train(&format!("{i}-two"), lr, optimizer, 2, &["--max-steps", "5"]);
+        let two = train(&setting, &format!("{i}-two"), lr, optimizer, 2, &["--max-steps", "5"]);
         for (step, (one, two)) in losses(&one).iter().zip(losses(&two)).enumerate() {
             assert!((one - two).abs() <= 1e-3 * one, "{optimizer}: step {}: {one} and {two}", step + 1);
         }
@@ -86,13 +78,13 @@ fn every_optimizer_learns_on_any_number_of_ranks() {
 /// Averages of one step, by TensorFlow's rule: 2/11 of the start, 9/11 of what the step made.
 #[test]
 fn eval_and_predict_find_the_averages() {
-    let setting = Setting::new();
+    let setting = setting();
     let (lr, optimizer) = SETTINGS[0];
     let averaged = format!("{optimizer}\n[ema]\ndecay = 0.99");
     let file = |out: &str| ModelFile::read(&Path::new(out).join("model.h5")).unwrap_or_else(|e| panic!("{e}"));
-    let start = file(&setting.train("start", "0", &averaged, 1, &["--max-steps", "1"]));
+    let start = file(&train(&setting, "start", "0", &averaged, 1, &["--max-steps", "1"]));
     assert_eq!(start.ema, start.layers);
-    let out = setting.train("one", lr, &averaged, 2, &["--max-steps", "1"]);
+    let out = train(&setting, "one", lr, &averaged, 2, &["--max-steps", "1"]);
     let after = file(&out);
     let mut moved = 0;
     for ((average, first), last) in after.ema.iter().zip(&start.layers).zip(&after.layers) {
@@ -113,7 +105,7 @@ fn eval_and_predict_find_the_averages() {
     assert_eq!(score(1, &["--ema"]), score(2, &["--ema"]));
     let loss = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap()["loss"].as_f64().unwrap();
     assert_ne!(loss(score(1, &["--ema"])), loss(score(1, &[])));
-    let without = setting.train("without", lr, optimizer, 1, &["--max-steps", "1"]);
+    let without = train(&setting, "without", lr, optimizer, 1, &["--max-steps", "1"]);
     let model = Path::new(&without).join("model.h5").display().to_string();
     let words = ["--ema", "holds no averages", "--set ema.decay=0.999"];
     run(0, &["eval", &model, "--data", &setting.data, "--ema"]).failed(2, &words);

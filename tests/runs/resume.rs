@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::images::{DIGITS, Images, THINGS};
-use crate::support::program::{Ended, Folder, PATIENCE, events, files, run, start};
-use loaders::ImageSpec;
+use crate::support::program::{PATIENCE, events, files, run, start};
+use crate::support::setting::Setting;
 use serde_json::Value;
 use trireme::checkpoint::{ModelFile, StateFile};
 
@@ -41,49 +41,25 @@ const OPTIMIZERS: &[&str] = &[
     "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4",
 ];
 
-struct Setting {
-    folder: Folder,
-    data: String,
-    recipe: String,
+/// Images to train on and to score.
+const SIZES: [u64; 2] = [50, 20];
+
+/// Momentum and error feedback of nobody: the plainest run.
+fn plain() -> Setting {
+    Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES)
 }
 
-impl Setting {
-    fn new(recipe: &str, spec: ImageSpec) -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), spec, 50, 20).arg();
-        let recipe = folder.write("recipe.toml", recipe);
-        Self { folder, data, recipe }
-    }
-
-    /// Momentum and error feedback of nobody: the plainest run.
-    fn plain() -> Self {
-        Self::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS)
-    }
-
-    fn out(&self, name: &str) -> String {
-        self.folder.at(name)
-    }
-
-    #[track_caller]
-    fn train(&self, name: &str, ranks: usize, more: &[&str]) -> Ended {
-        let out = self.out(name);
-        let data = ["--data", &self.data];
-        let data = if more.contains(&"--data") { &[][..] } else { &data };
-        run(ranks, &[&["train", &self.recipe, "--out", &out, "--threads", "1"], data, more].concat())
-    }
-
-    /// The same run in one piece on one rank, and in three on two, one and three ranks, cut in the middle of each epoch.
-    #[track_caller]
-    fn assert_stops_leave_no_trace(&self, what: &str) {
-        self.train("whole", 1, &[]).succeeded();
-        self.train("parts", 2, &["--max-steps", "4"]).succeeded();
-        fs::remove_file(self.out("parts/model.h5")).unwrap();
-        self.train("parts", 1, &["--resume", "auto", "--max-steps", "9", "--set", "log.every=2"]).succeeded();
-        let log = events(&self.out("parts"), "start");
-        assert_eq!((log[1]["step"].as_u64(), log[1]["ranks"].as_u64()), (Some(4), Some(1)), "{what}");
-        self.train("parts", 3, &["--resume", "auto"]).succeeded();
-        assert_same_end(what, &self.out("whole"), &self.out("parts"));
-    }
+/// The same run in one piece on one rank, and in three on two, one and three ranks, cut in the middle of each epoch.
+#[track_caller]
+fn assert_stops_leave_no_trace(setting: &Setting, what: &str) {
+    let whole = setting.trained("whole", 1, &[]);
+    let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    setting.train("parts", 1, &["--resume", "auto", "--max-steps", "9", "--set", "log.every=2"]).succeeded();
+    let log = events(&parts, "start");
+    assert_eq!((log[1]["step"].as_u64(), log[1]["ranks"].as_u64()), (Some(4), Some(1)), "{what}");
+    setting.train("parts", 3, &["--resume", "auto"]).succeeded();
+    assert_same_end(what, &whole, &parts);
 }
 
 /// The same model to the byte, and the same numbers in the log.
@@ -121,8 +97,8 @@ fn checkpoint(out: &str, step: u64) -> PathBuf {
 #[test]
 fn every_optimizer_goes_on_to_the_same_bits() {
     for optimizer in OPTIMIZERS {
-        let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{optimizer}\n"), DIGITS);
-        setting.assert_stops_leave_no_trace(optimizer);
+        let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{optimizer}\n"), DIGITS, SIZES);
+        assert_stops_leave_no_trace(&setting, optimizer);
     }
 }
 
@@ -131,8 +107,8 @@ fn every_optimizer_goes_on_to_the_same_bits() {
 fn residuals_and_statistics_go_on_to_the_same_bits() {
     let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("\"exact\"", "\"ternary\"\nerror_feedback = true");
     let recipe = recipe.replace("train = [", "train = [\"pad_crop(4)\", \"flip\", ");
-    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n[ema]\ndecay = 0.9\n", OPTIMIZERS[0]), THINGS);
-    setting.assert_stops_leave_no_trace("ternary, error feedback");
+    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n[ema]\ndecay = 0.9\n", OPTIMIZERS[0]), THINGS, SIZES);
+    assert_stops_leave_no_trace(&setting, "ternary, error feedback");
     let state = StateFile::read(&checkpoint(&setting.out("parts"), 12)).unwrap();
     let moved = state.residuals.iter().flatten().flat_map(|t| &t.2).filter(|r| **r != 0.0).count();
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
@@ -142,7 +118,7 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
 #[test]
 fn ranks_that_train_apart_go_on_together() {
     let recipe = RECIPE.replace("\"exact\"", "\"float\"").replace("workers = 3", "workers = 2");
-    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", "kind = \"sgd\"\nmomentum = 0.9"), DIGITS);
+    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", "kind = \"sgd\"\nmomentum = 0.9"), DIGITS, SIZES);
     for sync in ["sync=local(2)", "sync=easgd(2, 0.3)"] {
         let out = setting.out(sync);
         let every = ["--set", sync, "--set", "checkpoint.every=1 steps"];
@@ -159,7 +135,7 @@ fn ranks_that_train_apart_go_on_together() {
 /// A run that is over goes on to nothing, and one that asks for a step that is past is told so.
 #[test]
 fn the_end_is_the_end() {
-    let setting = Setting::plain();
+    let setting = plain();
     setting.train("out", 0, &[]).succeeded();
     let model = fs::read(setting.out("out/model.h5")).unwrap();
     let again = setting.train("out", 2, &["--resume", "auto"]).succeeded();
@@ -174,7 +150,7 @@ fn the_end_is_the_end() {
 
 #[test]
 fn auto_without_a_checkpoint_starts_at_the_beginning() {
-    let setting = Setting::plain();
+    let setting = plain();
     setting.train("out", 2, &["--resume", "auto", "--max-steps", "2"]).succeeded();
     assert_eq!(events(&setting.out("out"), "start")[0]["step"], 0);
     // as a run leaves it that was killed before its first checkpoint
@@ -187,7 +163,7 @@ fn auto_without_a_checkpoint_starts_at_the_beginning() {
 
 #[test]
 fn steps_keep_and_the_best() {
-    let setting = Setting::plain();
+    let setting = plain();
     let more = ["--set", "checkpoint.every=2 steps", "--set", "checkpoint.keep=2"];
     setting.train("out", 0, &more).succeeded();
     let out = setting.out("out");
@@ -236,7 +212,7 @@ fn flip(path: &Path) {
 
 #[test]
 fn broken_checkpoints_are_passed_over_by_name() {
-    let setting = Setting::plain();
+    let setting = plain();
     // each end leaves one
     for steps in ["3", "4", "5"] {
         setting.train("out", 0, &["--resume", "auto", "--max-steps", steps]).succeeded();
@@ -271,7 +247,7 @@ fn broken_checkpoints_are_passed_over_by_name() {
 
 #[test]
 fn a_run_that_would_compute_something_else_is_refused() {
-    let setting = Setting::plain();
+    let setting = plain();
     setting.train("out", 2, &["--max-steps", "3"]).succeeded();
     let resume = |ranks: usize, more: &[&str], parts: &[&str]| {
         setting.train("out", ranks, &[&["--resume", "auto"], more].concat()).failed(2, parts);
@@ -298,7 +274,7 @@ fn a_run_that_would_compute_something_else_is_refused() {
 
 #[test]
 fn a_named_checkpoint() {
-    let setting = Setting::plain();
+    let setting = plain();
     setting.train("out", 0, &["--set", "checkpoint.every=3 steps"]).succeeded();
     let out = setting.out("out");
     // one that is due while another is being written comes later
@@ -326,7 +302,7 @@ fn a_named_checkpoint() {
 /// A limit on file sizes stands in for a full disk: checkpoints (39.3 MB) do not fit, the model (13.1 MB) does.
 #[test]
 fn a_checkpoint_that_does_not_fit_is_said_and_the_run_goes_on() {
-    let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS);
+    let setting = Setting::new(&format!("{RECIPE}[optimizer]\n{}\n", OPTIMIZERS[2]), DIGITS, SIZES);
     let mut command = std::process::Command::new("sh");
     // 30,000 units of 512 or 1,024 bytes
     command.args(["-c", "trap '' XFSZ; ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_trireme")]);

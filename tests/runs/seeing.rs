@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::images::{Images, THINGS};
-use crate::support::program::{Folder, events, run};
+use crate::support::images::THINGS;
+use crate::support::program::{events, run};
+use crate::support::setting::Setting;
 use serde_json::Value;
 
 const RECIPE: &str = r#"
@@ -28,21 +29,19 @@ eval = ["normalize"]
 bucket_mb = 0.2
 "#;
 
-fn train(folder: &Folder, name: &str, more: &[&str]) -> (String, String) {
-    let data = folder.at("data");
-    if !std::path::Path::new(&data).exists() {
-        Images::new(data.as_ref(), THINGS, 80, 20);
-    }
-    let recipe = folder.write("recipe.toml", RECIPE);
-    let out = folder.at(name);
-    let args = ["train", &recipe, "--data", &data, "--out", &out, "--threads", "1"];
-    (out.clone(), run(2, &[&args, more].concat()).succeeded().stderr)
+fn setting() -> Setting {
+    Setting::new(RECIPE, THINGS, [80, 20])
+}
+
+/// OUT, and what a training on two ranks printed.
+fn train(setting: &Setting, name: &str, more: &[&str]) -> (String, String) {
+    (setting.out(name), setting.train(name, 2, more).succeeded().stderr)
 }
 
 #[test]
 fn every_step_tells_least_median_and_most_of_the_ranks() {
-    let folder = Folder::new();
-    let (out, stderr) = train(&folder, "out", &[]);
+    let setting = setting();
+    let (out, stderr) = train(&setting, "out", &[]);
     let steps = events(&out, "step");
     assert_eq!(steps.len(), 10);
     for line in &steps {
@@ -66,12 +65,15 @@ fn spans<'a>(trace: &'a Value, kind: &str, rank: u64) -> Vec<&'a Value> {
 
 #[test]
 fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
-    let folder = Folder::new();
+    let setting = setting();
     for (overlap, lane) in [("false", 0), ("true", 1)] {
-        let file = folder.at(&format!("trace-{overlap}.json"));
+        let file = setting.out(&format!("trace-{overlap}.json"));
         let sets = ["--set", &format!("reduce.overlap={overlap}"), "--set", "reduce.codec=exact"];
-        let (_, stderr) =
-            train(&folder, &format!("out-{overlap}"), &[&["--trace", &file, "--trace-steps", "3"], &sets[..]].concat());
+        let (_, stderr) = train(
+            &setting,
+            &format!("out-{overlap}"),
+            &[&["--trace", &file, "--trace-steps", "3"], &sets[..]].concat(),
+        );
         assert!(stderr.contains("trace: "), "{stderr}");
         let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(trace["displayTimeUnit"], "ms");

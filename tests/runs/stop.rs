@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::support::images::{DIGITS, Images};
-use crate::support::program::{Folder, PATIENCE, Running, events, files, is_alive, signal, start, trireme};
+use crate::support::images::DIGITS;
+use crate::support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
+use crate::support::setting::Setting;
 use trireme::checkpoint::StateFile;
 
 /// Five steps an epoch; a few seconds in all.
@@ -33,40 +34,13 @@ base_lr = 0.0001
 codec = "exact"
 "#;
 
-struct Setting {
-    folder: Folder,
-    data: String,
-    recipe: String,
-}
-
-impl Setting {
-    fn new(train: u64, test: u64) -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), DIGITS, train, test).arg();
-        let recipe = folder.write("recipe.toml", RECIPE);
-        Self { folder, data, recipe }
-    }
-
-    fn out(&self, name: &str) -> String {
-        self.folder.at(name)
-    }
-
-    fn start(&self, name: &str, ranks: usize, more: &[&str], environment: &[(&str, String)]) -> Running {
-        let out = self.out(name);
-        let args = ["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
-        let mut command = trireme(ranks, &[&args, more].concat());
-        command.envs(environment.iter().map(|(k, v)| (k, v)));
-        start(command)
-    }
-
-    /// Starts it and waits for its third line.
-    #[track_caller]
-    fn under_way(&self, name: &str, ranks: usize, more: &[&str]) -> Running {
-        let mut running = self.start(name, ranks, more, &[]);
-        let log = Path::new(&self.out(name)).join("metrics.jsonl");
-        running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
-        running
-    }
+/// Starts a training and waits for its third line.
+#[track_caller]
+fn under_way(setting: &Setting, name: &str, ranks: usize, more: &[&str]) -> Running {
+    let mut running = setting.start(name, ranks, more);
+    let log = Path::new(&setting.out(name)).join("metrics.jsonl");
+    running.until("step", || fs::read_to_string(&log).unwrap_or_default().matches('\n').count() >= 3);
+    running
 }
 
 /// The step of the newest checkpoint, which is whole, and of the last line of the log.
@@ -83,13 +57,13 @@ fn stopped_at(out: &str) -> u64 {
 
 #[test]
 fn usr1_to_mpirun_and_on_to_the_same_bits() {
-    let setting = Setting::new(50, 20);
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let more = ["--max-steps", "400"];
-    setting.start("whole", 1, &more, &[]).wait(PATIENCE).succeeded();
+    setting.start("whole", 1, &more).wait(PATIENCE).succeeded();
     let out = setting.out("parts");
     for (ranks, name) in [(2, libc::SIGUSR1), (0, libc::SIGTERM), (1, libc::SIGUSR1)] {
         let before = events(&out, "step").len();
-        let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat(), &[]);
+        let mut running = setting.start("parts", ranks, &[&more[..], &["--resume", "auto"]].concat());
         running.until("step", || events_so_far(&out) > before + 5);
         signal(running.id() as i32, name);
         let ended =
@@ -97,7 +71,7 @@ fn usr1_to_mpirun_and_on_to_the_same_bits() {
         let step = stopped_at(&out);
         assert!(step > before as u64 && step < 400, "{step}\n{}", ended.stderr);
     }
-    setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat(), &[]).wait(PATIENCE).succeeded();
+    setting.start("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).wait(PATIENCE).succeeded();
     let model = |name| fs::read(setting.out(name)).unwrap();
     assert!(model("whole/model.h5") == model("parts/model.h5"));
     let losses = |name| {
@@ -120,8 +94,8 @@ fn blocked(status: &Path) -> u64 {
 /// oneDNN's kernels lend out the stack pointer: a handler that interrupts them writes its frame over other data.
 #[test]
 fn threads_that_compute_leave_signals_to_others() {
-    let setting = Setting::new(50, 20);
-    let running = setting.under_way("out", 0, &["--set", "epochs=100000"]);
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let running = under_way(&setting, "out", 0, &["--set", "epochs=100000"]);
     let ours = [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1].iter().fold(0u64, |mask, signal| mask | 1 << (signal - 1));
     let process = Path::new("/proc").join(running.id().to_string());
     assert_eq!(blocked(&process.join("status")) & ours, ours, "the main thread computes");
@@ -139,25 +113,25 @@ fn events_so_far(out: &str) -> usize {
 /// Open MPI's mpirun leaves its ranks about a second: time enough for this network.
 #[test]
 fn term_to_mpirun_leaves_a_checkpoint() {
-    let setting = Setting::new(50, 20);
-    let running = setting.under_way("out", 2, &[]);
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let running = under_way(&setting, "out", 2, &[]);
     let begin = Instant::now();
     signal(running.id() as i32, libc::SIGTERM);
     let ended = running.wait(Duration::from_secs(15));
     assert!(!ended.status.success(), "{}", ended.stderr);
     eprintln!("mpirun ended {:?} after TERM with {}", begin.elapsed(), ended.status);
     assert!(stopped_at(&setting.out("out")) >= 2);
-    setting.start("out", 1, &["--resume", "auto", "--max-steps", "300"], &[]).wait(PATIENCE).succeeded();
+    setting.start("out", 1, &["--resume", "auto", "--max-steps", "300"]).wait(PATIENCE).succeeded();
 }
 
 /// A signal while a long split is scored: the score is dropped, and made again by the run that goes on.
 #[test]
 fn a_signal_during_the_evaluation() {
-    let setting = Setting::new(50, 10_000);
+    let setting = Setting::new(RECIPE, DIGITS, [50, 10_000]);
     for ranks in [0, 2] {
         let name = format!("out{ranks}");
         let out = setting.out(&name);
-        let mut running = setting.start(&name, ranks, &[], &[]);
+        let mut running = setting.start(&name, ranks, &[]);
         let log = Path::new(&out).join("metrics.jsonl");
         running.until("epoch", || fs::read_to_string(&log).unwrap_or_default().contains("\"epoch\","));
         signal(running.id() as i32, libc::SIGUSR1);
@@ -165,7 +139,7 @@ fn a_signal_during_the_evaluation() {
         assert!(events(&out, "eval").is_empty());
         assert_eq!(stopped_at(&out), 5);
     }
-    let ended = setting.start("out0", 2, &["--resume", "auto", "--max-steps", "5"], &[]).wait(PATIENCE);
+    let ended = setting.start("out0", 2, &["--resume", "auto", "--max-steps", "5"]).wait(PATIENCE);
     ended.succeeded();
     let evals = events(&setting.out("out0"), "eval");
     assert_eq!((evals.len(), evals[0]["count"].as_u64()), (1, Some(10_000)));
@@ -175,9 +149,9 @@ fn a_signal_during_the_evaluation() {
 /// In the middle of a step of some seconds, which the first SIGINT would let come to its end.
 #[test]
 fn a_second_interrupt_leaves_at_once() {
-    let setting = Setting::new(6_000, 20);
+    let setting = Setting::new(RECIPE, DIGITS, [6_000, 20]);
     let out = setting.out("out");
-    let mut running = setting.start("out", 0, &["--set", "model=lenet", "--set", "batch=6000"], &[]);
+    let mut running = setting.start("out", 0, &["--set", "model=lenet", "--set", "batch=6000"]);
     running.until("start", || Path::new(&out).join("metrics.jsonl").exists());
     std::thread::sleep(Duration::from_millis(300));
     signal(running.id() as i32, libc::SIGINT);
@@ -194,7 +168,7 @@ fn a_second_interrupt_leaves_at_once() {
 /// here each run finds its limit by itself, and soon after it, however busy the machine is.
 #[test]
 fn limits_of_time_end_runs_in_time() {
-    let setting = Setting::new(50, 20);
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     for (ranks, limit, slurm, reason) in [
         (0, "4s", None, "the end of --time-limit is near"),
@@ -205,7 +179,9 @@ fn limits_of_time_end_runs_in_time() {
         let environment: Vec<_> =
             slurm.iter().map(|seconds| ("SLURM_JOB_END_TIME", (now() + seconds).to_string())).collect();
         let more = ["--set", "epochs=100000", "--time-limit", limit];
-        let ended = setting.start(&name, ranks, &more, &environment).wait(PATIENCE);
+        let mut command = setting.command(&name, ranks, &more);
+        command.args(["--threads", "1"]).envs(environment);
+        let ended = start(command).wait(PATIENCE);
         let took = ended.took;
         ended.failed(75, &["stopped after step", reason]);
         assert!(took < Duration::from_secs(6 + 15), "{took:?}");
@@ -215,7 +191,7 @@ fn limits_of_time_end_runs_in_time() {
 
 #[test]
 fn a_time_limit_that_is_no_time() {
-    let setting = Setting::new(50, 20);
-    let ended = setting.start("out", 0, &["--time-limit", "soon"], &[]).wait(PATIENCE);
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let ended = setting.start("out", 0, &["--time-limit", "soon"]).wait(PATIENCE);
     ended.failed(2, &["expected a time as \"1h30m\"", "got \"soon\""]);
 }

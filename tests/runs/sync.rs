@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use crate::support::images::{DIGITS, Images, THINGS};
-use crate::support::program::{Ended, Folder, events, files, run};
-use loaders::ImageSpec;
+use crate::support::images::{DIGITS, THINGS};
+use crate::support::program::{Ended, events, files, run};
+use crate::support::setting::Setting;
 use serde_json::Value;
 use trireme::checkpoint::ModelFile;
 
@@ -30,27 +30,10 @@ train = ["normalize"]
 eval = ["normalize"]
 "#;
 
-struct Setting {
-    folder: Folder,
-    recipe: String,
-    data: String,
-}
-
-impl Setting {
-    fn new(recipe: &str, spec: ImageSpec, train: u64) -> Self {
-        let folder = Folder::new();
-        let data = Images::new(&folder.path().join("data"), spec, train, 61).arg();
-        let recipe = folder.write("recipe.toml", recipe);
-        Self { folder, recipe, data }
-    }
-
-    fn train(&self, name: &str, ranks: usize, sets: &[&str]) -> (String, Ended) {
-        let out = self.folder.at(name);
-        let mut args = vec!["train", &self.recipe, "--data", &self.data, "--out", &out, "--threads", "1"];
-        sets.iter().for_each(|set| args.extend(["--set", set]));
-        let ended = run(ranks, &args);
-        (out, ended)
-    }
+/// OUT, and how the training with these keys ended.
+fn train(setting: &Setting, name: &str, ranks: usize, sets: &[&str]) -> (String, Ended) {
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    (setting.out(name), setting.train(name, ranks, &sets))
 }
 
 fn parameters(out: &str) -> Vec<f32> {
@@ -66,9 +49,9 @@ fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
 /// allreduce of gradients; meeting never before the end is not.
 #[test]
 fn local_1_is_allreduce_to_rounding() {
-    let setting = Setting::new(RECIPE, DIGITS, 180);
+    let setting = Setting::new(RECIPE, DIGITS, [180, 61]);
     let out = |sync: &str, name: &str| {
-        let (out, ended) = setting.train(name, 2, &[&format!("sync={sync}"), "epochs=1"]);
+        let (out, ended) = train(&setting, name, 2, &[&format!("sync={sync}"), "epochs=1"]);
         ended.succeeded();
         out
     };
@@ -85,9 +68,9 @@ fn local_1_is_allreduce_to_rounding() {
 /// 203 images and three ranks: the last batch has 11, so shares differ; periods that no epoch divides.
 #[test]
 fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
-    let setting = Setting::new(RECIPE, DIGITS, 203);
+    let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
     for (name, sync) in [("local", "local(4)"), ("easgd", "easgd(3, 0.3)")] {
-        let (out, ended) = setting.train(name, 3, &[&format!("sync={sync}")]);
+        let (out, ended) = train(&setting, name, 3, &[&format!("sync={sync}")]);
         let ended = ended.succeeded();
         assert!(ended.stderr.contains("another number of ranks computes another model"), "{}", ended.stderr);
         let steps = numbers(&out, "step", "step");
@@ -107,7 +90,7 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
             assert_eq!(score[key], last[key], "{sync}: {key}");
         }
         // a second run is the same one
-        let (again, ended) = setting.train(&format!("{name}-again"), 3, &[&format!("sync={sync}")]);
+        let (again, ended) = train(&setting, &format!("{name}-again"), 3, &[&format!("sync={sync}")]);
         ended.succeeded();
         let apart = parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 1e-6, "{sync}: {apart} apart");
@@ -118,8 +101,8 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
 #[test]
 fn batch_norm_and_an_empty_share() {
     let recipe = RECIPE.replace("lenet", "resnet20").replace("epochs = 3", "epochs = 1");
-    let setting = Setting::new(&recipe, THINGS, 38);
-    let (out, ended) = setting.train("bn", 3, &["sync=local(2)"]);
+    let setting = Setting::new(&recipe, THINGS, [38, 61]);
+    let (out, ended) = train(&setting, "bn", 3, &["sync=local(2)"]);
     ended.succeeded();
     assert_eq!(numbers(&out, "step", "step"), [1.0, 2.0, 3.0, 4.0]);
     assert!(parameters(&out).iter().all(|v| v.is_finite()));
@@ -129,14 +112,14 @@ fn batch_norm_and_an_empty_share() {
 /// One rank's numbers run away between meetings: all end at the next one, and one of them says so.
 #[test]
 fn a_rank_that_diverges_ends_all() {
-    let setting = Setting::new(RECIPE, DIGITS, 203);
-    let (_, ended) = setting.train("nan", 2, &["sync=local(5)", "schedule.base_lr=1e30"]);
+    let setting = Setting::new(RECIPE, DIGITS, [203, 61]);
+    let (_, ended) = train(&setting, "nan", 2, &["sync=local(5)", "schedule.base_lr=1e30"]);
     ended.failed(1, &["the loss of step", "is not finite"]);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let setting = Setting::new(RECIPE, DIGITS, 40);
+    let setting = Setting::new(RECIPE, DIGITS, [40, 61]);
     for (sets, parts) in [
         (vec!["sync=local(0)"], vec!["sync=local(0)", "steps >= 1, got 0"]),
         (vec!["sync=gossip"], vec!["sync=gossip", "\"easgd(tau, alpha)\""]),
@@ -145,6 +128,6 @@ fn what_makes_no_sense_is_refused() {
         (vec!["sync=local(2)", "reduce.codec=exact"], vec!["reduce.codec", "drop one"]),
         (vec!["sync=easgd(2, 0.6)"], vec!["sync", "at most 1 / ranks = 0.5"]),
     ] {
-        setting.train("refused", 2, &sets).1.failed(2, &parts);
+        train(&setting, "refused", 2, &sets).1.failed(2, &parts);
     }
 }

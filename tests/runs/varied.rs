@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use crate::support::images::{self, Images, THINGS};
-use crate::support::program::{Folder, events, run};
+use crate::support::program::{events, run};
+use crate::support::setting::Setting;
 use loaders::ImageSpec;
 use trireme::checkpoint::ModelFile;
 
@@ -30,14 +31,13 @@ eval = ["resize(36)", "center_crop(32)", "normalize"]
 
 #[test]
 fn training_scoring_and_predicting() {
-    let folder = Folder::new();
-    let images = Images::edited(&folder.path().join("data"), THINGS, 48, 20, |id, record| {
+    let sized = |id: u64, record: &mut images::Record| {
         let (height, width) = (33 + id as u32 % 40, 80 - id as u32 % 29);
         *record = images::record(1, id, ImageSpec::new(height, width, 3));
-    });
-    let (data, recipe, out) = (images.arg(), folder.write("recipe.toml", RECIPE), folder.at("out"));
-    let train = |ranks, out: &str| run(ranks, &["train", &recipe, "--data", &data, "--out", out, "--threads", "1"]);
-    train(2, &out).succeeded();
+    };
+    let setting = Setting::with(RECIPE, |dir| Images::edited(dir, THINGS, 48, 20, sized));
+    let data = &setting.data;
+    let out = setting.trained("out", 2, &[]);
     let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().unwrap()).collect();
     assert!(losses.len() == 6 && losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
 
@@ -49,7 +49,7 @@ fn training_scoring_and_predicting() {
     // Scores of one rank and of two, and the one in the model, are those of the same 20 images.
     let score = |ranks| {
         let ended =
-            run(ranks, &["eval", &path, "--data", &data, "--split", "test", "--batch", "8", "--json"]).succeeded();
+            run(ranks, &["eval", &path, "--data", data, "--split", "test", "--batch", "8", "--json"]).succeeded();
         let line: serde_json::Value = serde_json::from_str(ended.stdout.trim()).unwrap();
         (line["top1"].as_f64().unwrap(), line["count"].as_u64().unwrap())
     };
@@ -72,8 +72,7 @@ fn training_scoring_and_predicting() {
 
     // A list that wants one size names an image that has another.
     let fixed = "augment.train=[\"random_crop(32)\", \"normalize\"]";
-    let other = folder.at("other");
-    let ended = run(0, &["train", &recipe, "--data", &data, "--out", &other, "--threads", "1", "--set", fixed]);
-    ended
+    setting
+        .train("other", 0, &["--set", fixed])
         .failed(1, &["augment.train", "various sizes", "begin the list with random_resized_crop(size)", "record 1 at"]);
 }
