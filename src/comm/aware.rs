@@ -1,9 +1,9 @@
-//! Whether the MPI library takes memory of a GPU, as far as it says so itself. That is a flag of its build or of its start, and
-//! has been known to be wrong: what counts is a sum that came out right.
+//! Whether the MPI library takes memory of a GPU, by its own word. That is a flag of its build or of its start, and has been wrong
+//! before: only a right sum proves it.
 
 use super::{launcher, sys};
 
-/// What the library says, and by which word.
+/// The library's own word, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Whether it takes device memory; `None` where it says nothing.
@@ -12,7 +12,7 @@ pub struct Claim {
     pub by: String,
 }
 
-/// Variables that ask a library for it: name, the value that does.
+/// Variables that switch it on in a library: name and value.
 const VARIABLES: [(&str, &str); 4] =
     [("MPICH_GPU_SUPPORT_ENABLED", "1"), ("MPIR_CVAR_ENABLE_GPU", "1"), ("MV2_USE_CUDA", "1"), ("MVP_USE_CUDA", "1")];
 

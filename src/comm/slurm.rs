@@ -3,7 +3,8 @@
 //! With the wrong PMI, `srun -n 4` starts four programs that each believe to be rank 0 of 1, without any message: four
 //! trainings instead of one, writing to the same folder.
 
-use super::{Verdict, launcher};
+use super::launcher;
+use super::verdict::Verdict;
 
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
@@ -24,7 +25,7 @@ pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     }
 }
 
-/// What will keep MPI from seeing the other tasks of an srun step; task 0 tells it before MPI starts, since Open MPI then ends
+/// What will keep MPI from seeing the other tasks of an srun step. Task 0 prints it before MPI starts, since Open MPI may then end
 /// the process with a text that blames its own build. `library` is MPI's name and version.
 pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option<String> {
     let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1)?;

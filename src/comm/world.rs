@@ -5,8 +5,9 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use super::error::Error;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
-use super::{Error, ThreadLevel};
+use super::thread_level::ThreadLevel;
 use crate::region::Region;
 
 /// Who and where this rank is.
@@ -47,7 +48,7 @@ pub struct Traffic {
 }
 
 impl World {
-    /// Initialises MPI on this thread and looks around.
+    /// Initialises MPI on this thread and finds out who this rank is.
     pub(super) fn open() -> Result<(Self, WorldInfo), Error> {
         let thread_level = sys::initialize()?;
         let library = library_line(&sys::library_version());
@@ -201,7 +202,7 @@ impl World {
         let lengths = self.communicator.gather_one(bytes.len() as u64)?;
         let mut longest = [bytes.len() as u64];
         self.communicator.allreduce(&mut longest, Op::Max)?;
-        // A round takes at most `share` bytes of each rank, so that no offset on rank 0 passes the limit.
+        // a round takes at most `share` bytes of each rank, so that no offset on rank 0 passes the limit.
         let share = (self.limit.get() / size).max(1);
         let mut all: Vec<Vec<u8>> = lengths.iter().map(|&l| Vec::with_capacity(l as usize)).collect();
         let mut arrived = Vec::new();
