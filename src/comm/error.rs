@@ -51,20 +51,6 @@ pub enum Error {
         /// The value that arrived.
         got: String,
     },
-    /// A gradient that has no sum.
-    #[error(
-        "the gradient of parameter {parameter} holds {what}, which no whole number can stand for (reduce.codec = \
-         \"{codec}\"). Try a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme \
-         data stats`"
-    )]
-    NotFinite {
-        /// Its name.
-        parameter: String,
-        /// `NaN` or `infinity`.
-        what: &'static str,
-        /// The codec under way.
-        codec: &'static str,
-    },
     /// A value between ranks that cannot be written or read.
     #[error("{what}: a value between ranks cannot be read: {why}. Do all ranks run the same build of trireme?")]
     Value {
