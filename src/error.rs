@@ -56,6 +56,22 @@ pub enum Error {
         /// What to try.
         cure: String,
     },
+    /// A data set that cannot be trained on.
+    #[error("data set {data}: {what}")]
+    DataSet {
+        /// Its folder.
+        data: String,
+        /// What is wrong, and what to try.
+        what: String,
+    },
+    /// The loader's batches are not those of the step; a fault of this program.
+    #[error("expected a batch of {expected}, got {got}")]
+    Batch {
+        /// Epoch, step and worker.
+        expected: String,
+        /// The same of the batch that came.
+        got: String,
+    },
     /// No room for the files of a run.
     #[error(
         "{}: {free} free on its file system, no space left for what the run writes ({sizes}); free some (`df -h`, `quota`), or \

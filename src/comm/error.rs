@@ -70,7 +70,7 @@ pub enum Error {
     /// The root of a broadcast is no rank.
     #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
     Root {
-        /// The root asked for.
+        /// The requested root.
         root: usize,
         /// Number of ranks.
         size: usize,

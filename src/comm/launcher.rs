@@ -22,7 +22,7 @@ pub fn variable(name: &str) -> Option<String> {
     remember_environment().get(name).cloned()
 }
 
-/// A way to start ranks: how it is recognised, and what it says of rank and size.
+/// A way to start ranks: how it is recognised, and its variables for rank and size.
 struct Launcher {
     name: &'static str,
     /// Variables that are all set by it.
@@ -33,7 +33,7 @@ struct Launcher {
     slurm: bool,
 }
 
-/// Most telling first: mpirun inside a Slurm job also sees Slurm's variables.
+/// The most specific first: mpirun inside a Slurm job also sees Slurm's variables.
 const LAUNCHERS: [Launcher; 9] = [
     Launcher {
         name: "Open MPI's mpirun",

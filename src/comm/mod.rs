@@ -5,7 +5,7 @@
 //!
 //! - `sys`: the raw calls, each checked; [`mod@world`]: the typed collectives on top; `values`: values of any type, rarely;
 //! - [`mod@codec`]: how gradients become numbers that travel, and back;
-//! - [`mod@aware`]: what the MPI library says of GPU memory;
+//! - [`mod@aware`]: whether the MPI library claims to take GPU memory;
 //! - [`mod@known_answer`]: a probe of this MPI at the start; [`mod@launcher`], [`mod@slurm`], `check_launch`: how the ranks were
 //!   started, and whether MPI agrees with it;
 //! - [`mod@die`]: how every failure ends.

@@ -1,4 +1,4 @@
-//! Does MPI see as many ranks as Slurm started tasks?
+//! Whether MPI sees as many ranks as Slurm started tasks.
 //!
 //! With the wrong PMI, `srun -n 4` starts four programs that each believe to be rank 0 of 1, without any message: four
 //! trainings instead of one, writing to the same folder.
@@ -9,7 +9,7 @@ use super::verdict::Verdict;
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
 /// Fatal only if MPI sees one rank inside an srun step of several tasks and no mpirun has set its variables; any other
-/// mismatch is a warning. Outside of Slurm there is nothing to say.
+/// mismatch is a warning. Outside of Slurm it is always [`Verdict::Ok`].
 pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     if lookup("SLURM_JOB_ID").is_none() {
         return Verdict::Ok;

@@ -34,7 +34,7 @@ pub fn is_starting() -> bool {
     PHASE.load(Ordering::SeqCst) == Phase::Starting as u8
 }
 
-/// Notes what MPI says of this rank.
+/// Notes this rank's number and the number of ranks.
 pub fn set_rank(rank: usize, size: usize) {
     RANK.store(rank, Ordering::SeqCst);
     SIZE.store(size, Ordering::SeqCst);

@@ -31,7 +31,7 @@ impl Comm {
         decode(what, &all)
     }
 
-    /// Whether all ranks say yes. Collective.
+    /// Whether `yes` is true on all ranks. Collective.
     pub fn all(&self, what: &'static str, yes: bool) -> Result<bool, Error> {
         Ok(self.gather_all(what, &yes)?.into_iter().all(|yes| yes))
     }

@@ -90,12 +90,11 @@ impl MicroBatches {
             Some(batch) => Some(batch),
             None => loader.next()?,
         };
-        let batch = batch.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
+        let place = |epoch, step, worker| format!("epoch {epoch}, step {step}, worker {worker}");
+        let other = |got: String| Error::Batch { expected: place(epoch, step, worker), got };
+        let batch = batch.ok_or_else(|| other("none".into()))?;
         if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
-            let got = format!("epoch {}, step {}, worker {}", batch.epoch(), batch.step(), batch.worker());
-            return Err(Error::Failed(format!(
-                "expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}"
-            )));
+            return Err(other(place(batch.epoch(), batch.step(), batch.worker())));
         }
         observers.trace.part("data", "data wait", Lane::Compute, start, start.elapsed());
         observers.notices.records(batch.skipped(), &session.world);

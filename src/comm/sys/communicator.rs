@@ -91,9 +91,9 @@ impl Communicator {
     /// most `i32::MAX`.
     pub(in crate::comm) fn allreduce_region(&self, region: &mut Region<'_>, part: Range<usize>) -> Result<(), Error> {
         let (count, address) = (count(part.len()), region.address() + 4 * part.start);
-        // SAFETY: the region is `len` f32 elements that nobody else touches meanwhile (its maker's promise), and `part` lies in
-        // it. MPI is told of a device address only after it said or proved that it takes such (the caller's matter: a library
-        // that does not would read host memory of that address and end the process by a signal).
+        // SAFETY: the region is `len` f32 elements that nobody else touches meanwhile (the contract of `Region`), and `part` lies in
+        // it. The caller passes a device address only to a library that claims or has proved to take such: another would
+        // read host memory of that address and end the process by a signal.
         let code = unsafe {
             let into = std::ptr::with_exposed_provenance_mut(address);
             ffi::MPI_Allreduce(trireme_mpi_in_place(), into, count, f32::datatype(), Op::Sum.raw(), self.raw)
@@ -140,7 +140,7 @@ impl Communicator {
         into.clear();
         into.resize(total, 0);
         let kind = u8::datatype();
-        // an empty slice's address is made up, and may be the very one that means MPI_IN_PLACE
+        // the address of an empty slice is arbitrary, and may be that of MPI_IN_PLACE
         static SOMEWHERE: [u8; 1] = [0];
         let mine = if mine.is_empty() { &SOMEWHERE[..0] } else { mine };
         // SAFETY: rank 0 has room for the sum of all counts, at the offsets given; both arrays have one entry a rank

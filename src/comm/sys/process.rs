@@ -1,4 +1,4 @@
-//! Start and end of MPI and of this process, and what MPI says of both.
+//! Start and end of MPI and of this process, names of the library and the node.
 
 use std::ffi::c_int;
 

@@ -18,7 +18,7 @@ pub(in crate::comm) enum Op {
     Own(OwnOp),
 }
 
-/// A reduction that MPI was taught, freed by [`OwnOp::free`].
+/// A reduction registered with MPI, freed by [`OwnOp::free`].
 #[derive(Debug, Clone, Copy)]
 pub(in crate::comm) struct OwnOp {
     raw: ffi::MPI_Op,

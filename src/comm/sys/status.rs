@@ -25,7 +25,7 @@ pub(super) fn check(call: &'static str, code: c_int) -> Result<(), Error> {
 
 /// Reads a string from an MPI call that fills a buffer of `capacity` bytes; the error is the call's code.
 pub(super) fn read_text(capacity: usize, call: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Result<String, c_int> {
-    // One byte more than asked for: some libraries count the closing NUL, some do not.
+    // one byte more than the capacity: some libraries count the closing NUL, some do not
     let mut buffer = vec![0u8; capacity + 1];
     let mut length: c_int = 0;
     let code = call(buffer.as_mut_ptr().cast(), &mut length);

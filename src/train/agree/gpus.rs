@@ -119,7 +119,7 @@ pub fn shared(ranks: &[Visible]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn say(lines: &[&str]) -> Option<String> {
+    fn warning(lines: &[&str]) -> Option<String> {
         let visible = |line: &&str| {
             let mut words = line.split(' ').map(String::from);
             Visible { host: words.next().unwrap(), gpus: words.collect() }
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn two_ranks_on_one_gpu_are_an_error_unless_they_may() {
         let gpu = |name: &str, uuid: &str| Gpu { host: "n1".into(), name: name.into(), uuid: uuid.into() };
-        let apart = [gpu("H200", "a"), gpu("H200", "b")];
-        assert_eq!(judge(&apart, false).unwrap(), CheckedGpus::default());
+        let separate = [gpu("H200", "a"), gpu("H200", "b")];
+        assert_eq!(judge(&separate, false).unwrap(), CheckedGpus::default());
         let shared = [gpu("H200", "a"), gpu("H200", "b"), gpu("H200", "b")];
         let text = judge(&shared, false).unwrap_err().to_string();
         assert!(text.contains("ranks 1 and 2 on n1") && text.contains("--share-gpu"), "{text}");
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn ranks_that_must_share_are_named() {
-        assert_eq!(say(&["a", "a"]), None);
-        assert_eq!(say(&["a 0", "a 1", "b 0", "b 1"]), None);
-        assert_eq!(say(&["a 0 1", "a 0 1"]), None);
-        let text = say(&["a 0", "a 1", "b 0", "b 0"]).unwrap();
+        assert_eq!(warning(&["a", "a"]), None);
+        assert_eq!(warning(&["a 0", "a 1", "b 0", "b 1"]), None);
+        assert_eq!(warning(&["a 0 1", "a 0 1"]), None);
+        let text = warning(&["a 0", "a 1", "b 0", "b 0"]).unwrap();
         assert!(text.contains("2 ranks on b share 1 GPU(s)") && text.contains("--gpus-per-task=1"), "{text}");
-        assert!(say(&["a 0 1", "a 0 1", "a 0 1"]).is_some_and(|text| text.contains("3 ranks on a share 2 GPU(s)")));
+        assert!(warning(&["a 0 1", "a 0 1", "a 0 1"]).is_some_and(|text| text.contains("3 ranks on a share 2 GPU(s)")));
     }
 }

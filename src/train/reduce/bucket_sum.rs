@@ -22,8 +22,8 @@ pub struct SumStep {
     pub compare: bool,
 }
 
-/// Sums one bucket of gradients over all workers of all ranks, step after step. [`start`](#method.start) begins a sum,
-/// [`Pending::finish`] ends it; an implementation says what happens between.
+/// Sums one bucket of gradients over all workers of all ranks, step after step. Its `start` begins a sum, [`Pending::finish`]
+/// ends it; an implementation does what happens between.
 pub trait BucketSum<B: Backend>: Send {
     /// Starts copying the gradients to where they are summed, on the thread that computes.
     fn prepare(&mut self, _gradients: &mut [B::Buf]) -> Result<(), backend::Error> {

@@ -184,8 +184,8 @@ impl<B: Backend> GradientSum<B> {
         Ok(sum)
     }
 
-    /// What error feedback carries over to the next step: on rank 0 one vector a rank, its workers one after another, each all
-    /// buckets. Nothing without error feedback. Collective.
+    /// What error feedback carries over to the next step: on rank 0 one vector a rank, with all buckets of its first worker, then of
+    /// the next. Empty without error feedback. Collective.
     pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         if !self.feedback {
             return Ok(Vec::new());

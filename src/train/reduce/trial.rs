@@ -22,11 +22,11 @@ const STEP: SumStep = SumStep { key: Key { seed: 0, step: 0 }, worker: 0, scaled
 pub struct Found<B: Backend> {
     /// The transport.
     pub transport: Transport<B>,
-    /// What speaks for it.
+    /// Why it can be used.
     pub why: String,
 }
 
-/// What is tried, on what.
+/// The ranks, the device and the buckets of a trial.
 pub struct Trial<'a, B: Backend> {
     /// All ranks.
     pub session: &'a Session,
@@ -37,7 +37,7 @@ pub struct Trial<'a, B: Backend> {
 }
 
 impl<B: Backend> Trial<'_, B> {
-    /// Whether all ranks say yes.
+    /// Whether it is true on all ranks.
     pub fn all(&self, yes: bool) -> Result<bool, Error> {
         Ok(self.session.comm.all("agreement on a transport", yes)?)
     }
@@ -78,7 +78,7 @@ impl<B: Backend> Trial<'_, B> {
         Ok(bucket)
     }
 
-    /// Sums as large as each bucket; the inner error says which was wrong.
+    /// Sums of the buckets' sizes; the inner error names the first wrong one.
     pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
         let mut sizes = self.buckets.to_vec();
         sizes.sort_unstable();

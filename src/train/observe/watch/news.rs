@@ -1,4 +1,4 @@
-//! What ranks tell each other while MPI may be stuck, and when it was heard.
+//! The ranks' states as they share them while MPI may be stuck.
 
 use std::time::Instant;
 

@@ -153,7 +153,7 @@ fn watch(shared: &Shared) {
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);
         if let Some(old) = warned.take_if(|old| waits.as_ref().is_none_or(|(what, _)| *what != old.what)) {
-            say(&format!("it goes on: {} after {:.0} s", old.what, old.last.as_secs_f64()));
+            print(&format!("it goes on: {} after {:.0} s", old.what, old.last.as_secs_f64()));
         }
         let waited = waits.as_ref().map_or(0.0, |waits| waits.1);
         let waited = Duration::try_from_secs_f64(waited).unwrap_or_default().min(awake.elapsed());
@@ -165,7 +165,7 @@ fn watch(shared: &Shared) {
         let due = warned.as_ref().map(|old| old.last * 2).or(warn);
         if let (Some(verdict), Some((what, _))) = (due.as_ref().and_then(judge), waits) {
             let end = abort.map(|limit| format!("; the run ends after {:.0} s", limit.as_secs_f64()));
-            say(&format!("warning: {verdict}{}", end.unwrap_or_default()));
+            print(&format!("warning: {verdict}{}", end.unwrap_or_default()));
             warned = Some(Warned { what, last: waited });
         }
     }
@@ -193,6 +193,6 @@ struct Warned {
 }
 
 /// Prints a line on stderr, in one write.
-fn say(text: &str) {
+fn print(text: &str) {
     eprintln!("{}{text}", comm::rank_prefix());
 }
