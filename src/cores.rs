@@ -2,22 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// The cores that one rank may run on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
     /// Its node.
     pub host: String,
     /// Logical CPUs.
     pub cpus: Vec<usize>,
-}
-
-impl Mask {
-    /// From `host cpu cpu ...`.
-    pub fn parse(line: &str) -> Self {
-        let mut words = line.split(' ');
-        let host = words.next().unwrap_or("").to_string();
-        Self { host, cpus: words.filter_map(|w| w.parse().ok()).collect() }
-    }
 }
 
 /// A rank's share of its node.
@@ -153,8 +146,14 @@ pub fn unused(masks: &[Mask], host: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// Of `host cpu cpu ...`.
+    fn mask(line: &str) -> Mask {
+        let mut words = line.split(' ');
+        Mask { host: words.next().unwrap().into(), cpus: words.map(|word| word.parse().unwrap()).collect() }
+    }
+
     fn masks(lines: &[&str]) -> Vec<Mask> {
-        lines.iter().map(|l| Mask::parse(l)).collect()
+        lines.iter().map(|line| mask(line)).collect()
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub fn examine() -> Result<Option<Report>, Error> {
     session.cores()?;
     findings.append(&mut session.notes);
     let gpus = gpus::visible(&session.world.host);
-    let gpus = session.comm.run("exchange of GPUs", move |world| world.gather(gpus.line().as_bytes()))?;
-    findings.extend(gpus.and_then(|lines| gpus::shared(&lines)));
+    let gpus = session.comm.gather("exchange of GPUs", &gpus)?;
+    findings.extend(gpus.and_then(|gpus| gpus::shared(&gpus)));
     let _ = writeln!(text, "mpi        {}, {}", session.world.library, session.world.thread_level);
     let rows = preflight::table(&session, &device, "program")?;
     session.comm.finish()?;

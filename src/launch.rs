@@ -16,7 +16,7 @@ use crate::eval::scoring::{self, Predict, Scored};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
-use crate::train::reduce::path;
+use crate::train::reduce::choose;
 use crate::train::start;
 
 /// The processors of this machine.
@@ -190,7 +190,7 @@ fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, 
     let backend = session.agree(CudaDevice.open(&settings).map_err(Error::from))?;
     let checked = gpus::check(session, CudaDevice.gpu(&backend).as_ref(), share_gpu)?;
     checked.notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));
-    path::try_aware(session, &backend)
+    choose::try_aware(session, &backend)
 }
 
 /// Trains as requested; `started` is when the process began. A dry run gives the text to print on rank 0.

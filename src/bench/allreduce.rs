@@ -1,11 +1,13 @@
-//! The sum over all ranks by the ways that gradients take, with any codec, against plain MPI_Allreduce of f32 of the same MPI, in turn.
+//! The sum of gradients over all ranks, with any codec, by the caller and by the MPI thread, against plain MPI_Allreduce of f32 of the same MPI, in turn.
 
 use std::time::{Duration, Instant};
 
-use crate::comm::codec::{self, Bucket, Costs, Key, Reducer, Settings, Share, Tensor};
-use crate::comm::{Comm, Error as CommError, World};
+use crate::comm::codec::{self, Bucket, Key, Settings, Share, Tensor};
+use crate::comm::{Comm, World};
 use crate::error::Error;
 use crate::train::agree::session::Session;
+use crate::train::reduce::costs::Costs;
+use crate::train::reduce::host::HostSum;
 use loaders::Draws;
 
 /// One size's times; each is the median over the repeats unless it says otherwise.
@@ -102,7 +104,7 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
 /// Gradients, cut into buckets as in training, and whole.
 struct Buckets {
     rank: usize,
-    parts: Vec<(Vec<f32>, Reducer)>,
+    parts: Vec<(Vec<f32>, HostSum)>,
     /// What the parts hold before each sum.
     fresh: Vec<f32>,
     whole: Vec<f32>,
@@ -121,7 +123,7 @@ impl Buckets {
             let len = values.len();
             let tensor = Tensor { name: "bench".into(), parameter: 0, range: 0..len, elems: len, exempt: false };
             let bucket = Bucket { len, tensors: vec![tensor] };
-            (values.to_vec(), Reducer::new(entry, bucket, settings, rank..rank + 1))
+            (values.to_vec(), HostSum::new(entry, bucket, settings, rank..rank + 1))
         };
         let parts = fresh.chunks((bucket / 4).max(1)).map(part).collect();
         Self { rank, parts, whole: fresh.clone(), fresh, costs: Costs::default() }
@@ -137,42 +139,43 @@ impl Buckets {
         }
     }
 
-    fn own(&mut self, comm: &Comm) -> Result<Duration, CommError> {
+    fn own(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.refresh();
         self.costs = Costs::default();
         comm.run("barrier of the bench", World::barrier)?;
         let start = Instant::now();
-        for (part, reducer) in &mut self.parts {
+        for (part, sum) in &mut self.parts {
             let mut share = [Share { worker: self.rank, gradients: part }];
-            self.costs += comm.run("sum of the bench", |world| reducer.reduce(world, &mut share, KEY, false))?;
+            self.costs += comm.run("sum of the bench", |world| Ok(sum.reduce(world, &mut share, KEY, false)))??;
         }
         Ok(start.elapsed())
     }
 
-    fn queued(&mut self, comm: &Comm) -> Result<Duration, CommError> {
+    fn queued(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.refresh();
         comm.run("barrier of the bench", World::barrier)?;
         let (start, worker) = (Instant::now(), self.rank);
-        let hand_over = |(mut part, mut reducer): (Vec<f32>, Reducer)| {
+        let hand_over = |(mut part, mut sum): (Vec<f32>, HostSum)| {
             comm.start("sum of the bench", move |world| {
-                reducer.reduce(world, &mut [Share { worker, gradients: &mut part }], KEY, false)?;
-                Ok((part, reducer))
+                let done = sum.reduce(world, &mut [Share { worker, gradients: &mut part }], KEY, false);
+                Ok(done.map(|_| (part, sum)))
             })
         };
         let pending: Vec<_> = self.parts.drain(..).map(hand_over).collect();
         for part in pending {
-            self.parts.push(part.wait()?);
+            self.parts.push(part.wait()??);
         }
         Ok(start.elapsed())
     }
 
-    fn plain(&mut self, comm: &Comm) -> Result<Duration, CommError> {
+    fn plain(&mut self, comm: &Comm) -> Result<Duration, Error> {
         self.whole.copy_from_slice(&self.fresh);
-        comm.run("plain sum of the bench", |world| {
+        let took = comm.run("plain sum of the bench", |world| {
             world.barrier()?;
             let start = Instant::now();
             world.sum_f32(&mut self.whole)?;
             Ok(start.elapsed())
-        })
+        })?;
+        Ok(took)
     }
 }

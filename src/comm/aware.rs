@@ -1,18 +1,18 @@
-//! Whether the MPI library takes memory of a GPU, as far as it says so itself. That is a flag of its build or of its start, and
-//! has been known to be wrong: what counts is a sum that came out right.
+//! Whether the MPI library takes memory of a GPU, by its own word. That is a flag of its build or of its start, and has been wrong
+//! before: only a right sum proves it.
 
 use super::{launcher, sys};
 
-/// What the library says, and by which word.
+/// The library's own word, and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Whether it takes device memory; `None` where it says nothing.
+    /// Whether it takes device memory; `None` where it gives no answer.
     pub yes: Option<bool>,
-    /// The function or variable that says so, or what is missing.
+    /// The function or variable that answers, or what is missing.
     pub by: String,
 }
 
-/// Variables that ask a library for it: name, the value that does.
+/// Variables that switch it on in a library: name and value.
 const VARIABLES: [(&str, &str); 4] =
     [("MPICH_GPU_SUPPORT_ENABLED", "1"), ("MPIR_CVAR_ENABLE_GPU", "1"), ("MV2_USE_CUDA", "1"), ("MVP_USE_CUDA", "1")];
 
@@ -42,26 +42,26 @@ fn judge(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, variable: impl Fn(&st
 mod tests {
     use super::*;
 
-    fn said(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, pairs: &[(&str, &str)]) -> Claim {
+    fn claimed(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, pairs: &[(&str, &str)]) -> Claim {
         let variable = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
         judge(cuda, gpu, gtl, variable)
     }
 
     #[test]
     fn functions_come_before_variables() {
-        assert_eq!(said(None, None, false, &[]).yes, None);
-        assert_eq!(said(Some(false), None, false, &[("MV2_USE_CUDA", "1")]).yes, Some(false));
-        assert_eq!(said(Some(true), None, false, &[]).by, "MPIX_Query_cuda_support answers 1");
-        assert_eq!(said(Some(false), Some(true), false, &[]).by, "MPIX_GPU_query_support answers 1");
-        assert_eq!(said(None, None, false, &[("MVP_USE_CUDA", "1")]).yes, Some(true));
-        assert_eq!(said(None, None, false, &[("MVP_USE_CUDA", "0")]).yes, None);
+        assert_eq!(claimed(None, None, false, &[]).yes, None);
+        assert_eq!(claimed(Some(false), None, false, &[("MV2_USE_CUDA", "1")]).yes, Some(false));
+        assert_eq!(claimed(Some(true), None, false, &[]).by, "MPIX_Query_cuda_support answers 1");
+        assert_eq!(claimed(Some(false), Some(true), false, &[]).by, "MPIX_GPU_query_support answers 1");
+        assert_eq!(claimed(None, None, false, &[("MVP_USE_CUDA", "1")]).yes, Some(true));
+        assert_eq!(claimed(None, None, false, &[("MVP_USE_CUDA", "0")]).yes, None);
     }
 
     #[test]
     fn cray_needs_its_transport_layer() {
-        let asked = [("MPICH_GPU_SUPPORT_ENABLED", "1")];
-        let without = said(Some(true), None, false, &asked);
+        let enabled = [("MPICH_GPU_SUPPORT_ENABLED", "1")];
+        let without = claimed(Some(true), None, false, &enabled);
         assert!(without.yes == Some(false) && without.by.contains("libmpi_gtl_cuda"), "{without:?}");
-        assert_eq!(said(None, None, true, &asked).yes, Some(true));
+        assert_eq!(claimed(None, None, true, &enabled).yes, Some(true));
     }
 }

@@ -5,46 +5,17 @@
 
 use std::any::Any;
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{launcher, sys, thread};
-
-/// How far MPI is in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Phase {
-    /// Initialisation is under way on the MPI thread.
-    Starting = 1,
-    /// Initialisation is over, well or badly.
-    Running = 2,
-    /// Finalised, or never started.
-    Ended = 3,
-}
-
-static PHASE: AtomicU8 = AtomicU8::new(0);
-static RANK: AtomicUsize = AtomicUsize::new(0);
-/// Zero while MPI has not told.
-static SIZE: AtomicUsize = AtomicUsize::new(0);
+use super::{launcher, state, sys};
 
 /// How long an initialisation under way may hold up the end, and how long MPI_Abort may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) fn enter(phase: Phase) {
-    PHASE.store(phase as u8, Ordering::SeqCst);
-}
-
-pub(super) fn set_rank(rank: usize, size: usize) {
-    RANK.store(rank, Ordering::SeqCst);
-    SIZE.store(size, Ordering::SeqCst);
-}
-
-/// `rank R: ` when there are several ranks, else nothing. Before MPI has told, the launcher's variables are asked.
+/// `rank R: ` when there are several ranks, else nothing. Before MPI is initialised the launcher's variables count.
 pub fn rank_prefix() -> String {
-    let (rank, size) = match SIZE.load(Ordering::SeqCst) {
-        0 => launcher::rank_and_size().unwrap_or((0, 1)),
-        size => (RANK.load(Ordering::SeqCst), size),
-    };
+    let (rank, size) = state::rank_and_size().or_else(launcher::rank_and_size).unwrap_or((0, 1));
     if size > 1 { format!("rank {rank}: ") } else { String::new() }
 }
 
@@ -58,7 +29,7 @@ pub fn die(code: i32, message: &str) -> ! {
         static HERE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
     if HERE.replace(true) {
-        // A failure while failing, on the same thread: nobody else would end this process.
+        // a failure while failing, on the same thread: nobody else would end this process
         sys::exit_now(code);
     }
     if DYING.swap(true, Ordering::SeqCst) {
@@ -66,7 +37,7 @@ pub fn die(code: i32, message: &str) -> ! {
             std::thread::park();
         }
     }
-    // A lock on stderr or the MPI library may hold this thread up; the process ends all the same.
+    // a lock on stderr or the MPI library may hold this thread up; the process ends all the same
     let _ = std::thread::Builder::new().name("end".into()).spawn(move || {
         std::thread::sleep(2 * PATIENCE);
         sys::exit_now(code)
@@ -78,26 +49,25 @@ pub fn die(code: i32, message: &str) -> ! {
 /// Writes the message in one piece, so that the messages of several ranks do not mix.
 fn print(message: &str) {
     let mut stderr = std::io::stderr();
-    // On a terminal the line may hold a progress bar.
+    // on a terminal the line may hold a progress bar
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
     let text = format!("{clear}{}{}\n", rank_prefix(), message.trim_end());
-    // With stderr closed there is nobody to tell; the exit code still says it.
+    // with stderr closed only the exit code remains
     let _ = stderr.write_all(text.as_bytes());
 }
 
 fn end(code: i32) -> ! {
     let patience = Instant::now() + PATIENCE;
     loop {
-        if SIZE.load(Ordering::SeqCst) == 1 {
-            // Nobody else to end, and MPI_Abort would bury the message under its own.
+        if state::rank_and_size().is_some_and(|(_, size)| size == 1) {
+            // nobody else to end, and MPI_Abort would bury the message under its own.
             sys::exit_now(code);
         }
         if sys::is_alive() {
             sys::abort(code);
             sys::exit_now(code);
         }
-        let starting = PHASE.load(Ordering::SeqCst) == Phase::Starting as u8;
-        if !starting || thread::on_mpi_thread() || Instant::now() > patience {
+        if !state::is_starting() || state::on_mpi_thread() || Instant::now() > patience {
             sys::exit_now(code);
         }
         std::thread::sleep(Duration::from_millis(2));

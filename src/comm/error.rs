@@ -1,5 +1,7 @@
 //! What can go wrong in communication.
 
+use super::thread_level::ThreadLevel;
+
 /// An error of MPI, of its set-up, or of the thread that owns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -9,7 +11,7 @@ pub enum Error {
          more; else check the network between the nodes"
     )]
     Call {
-        /// The operation under way, as [`Comm::start`](super::Comm::start) was told.
+        /// The operation under way, by the name given to [`Comm::start`](super::Comm::start).
         operation: &'static str,
         /// The MPI function.
         call: &'static str,
@@ -25,7 +27,7 @@ pub enum Error {
     )]
     ThreadLevel {
         /// The level granted.
-        granted: super::ThreadLevel,
+        granted: ThreadLevel,
         /// The library's name and version.
         library: String,
     },
@@ -49,19 +51,13 @@ pub enum Error {
         /// The value that arrived.
         got: String,
     },
-    /// A gradient that has no sum.
-    #[error(
-        "the gradient of parameter {parameter} holds {what}, which no whole number can stand for (reduce.codec = \
-         \"{codec}\"). Try a smaller schedule.base_lr, a longer schedule.warmup_epochs, or check the data with `trireme \
-         data stats`"
-    )]
-    NotFinite {
-        /// Its name.
-        parameter: String,
-        /// `NaN` or `infinity`.
+    /// A value between ranks that cannot be written or read.
+    #[error("{what}: a value between ranks cannot be read: {why}. Do all ranks run the same build of trireme?")]
+    Value {
+        /// The operation's name.
         what: &'static str,
-        /// The codec under way.
-        codec: &'static str,
+        /// What is wrong with it.
+        why: String,
     },
     /// A peer announced more bytes than this machine can hold.
     #[error("broadcast of {bytes} bytes from rank {root}: not enough memory here to receive them")]
@@ -74,7 +70,7 @@ pub enum Error {
     /// The root of a broadcast is no rank.
     #[error("broadcast from rank {root}, but there are only ranks 0 to {}", .size - 1)]
     Root {
-        /// The root asked for.
+        /// The requested root.
         root: usize,
         /// Number of ranks.
         size: usize,
@@ -97,14 +93,4 @@ pub enum Error {
         /// The operation's name.
         what: &'static str,
     },
-}
-
-impl Error {
-    /// Puts in the name of the operation that the failed call was part of.
-    pub(super) fn during(self, operation: &'static str) -> Self {
-        match self {
-            Self::Call { call, class, text, .. } => Self::Call { operation, call, class, text },
-            other => other,
-        }
-    }
 }

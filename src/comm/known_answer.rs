@@ -1,10 +1,11 @@
-//! A reduction whose answer is known, done at the start with the very calls that training uses.
+//! Reductions whose answers are known, at the start of a run, by the same calls that training uses.
 //!
 //! MPI libraries have returned wrong sums for some sizes, transports or memory kinds; better found here than in a loss.
 
 use std::fmt::Display;
 
-use super::{Error, World};
+use super::error::Error;
+use super::world::World;
 
 /// Lengths tried: MPI libraries change their algorithm with the size of the message.
 const LENGTHS: [usize; 3] = [1, 1_021, 70_001];

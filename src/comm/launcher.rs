@@ -1,11 +1,11 @@
-//! How the ranks were started, as the environment tells before MPI is up.
+//! How the ranks were started, by the environment, which is known before MPI is initialised.
 //!
 //! Reads a copy of the environment made at [`Comm::launch`](super::Comm::launch), since MPI libraries write to it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use super::Verdict;
+use super::verdict::Verdict;
 
 static ENVIRONMENT: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
@@ -22,7 +22,7 @@ pub fn variable(name: &str) -> Option<String> {
     remember_environment().get(name).cloned()
 }
 
-/// A way to start ranks: how it is recognised, and what it says of rank and size.
+/// A way to start ranks: how it is recognised, and its variables for rank and size.
 struct Launcher {
     name: &'static str,
     /// Variables that are all set by it.
@@ -33,7 +33,7 @@ struct Launcher {
     slurm: bool,
 }
 
-/// Most telling first: mpirun inside a Slurm job also sees Slurm's variables.
+/// The most specific first: mpirun inside a Slurm job also sees Slurm's variables.
 const LAUNCHERS: [Launcher; 9] = [
     Launcher {
         name: "Open MPI's mpirun",
@@ -90,11 +90,11 @@ pub(super) fn has_mpirun(lookup: &impl Fn(&str) -> Option<String>) -> bool {
     recognise(lookup).is_some_and(|launcher| !launcher.slurm)
 }
 
-/// Rank and number of ranks as the launcher announced them.
+/// Rank and number of ranks by the launcher's variables.
 pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let launcher = recognise(&variable)?;
     let number = |name| variable(name)?.parse().ok();
-    // One that tells no size started several, or there would be no need of it.
+    // a launcher that gives no size has started several ranks, or nobody would use it
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
 }
 

@@ -1,14 +1,15 @@
-//! Does MPI see as many ranks as Slurm started tasks?
+//! Whether MPI sees as many ranks as Slurm started tasks.
 //!
 //! With the wrong PMI, `srun -n 4` starts four programs that each believe to be rank 0 of 1, without any message: four
 //! trainings instead of one, writing to the same folder.
 
-use super::{Verdict, launcher};
+use super::launcher;
+use super::verdict::Verdict;
 
 /// Compares the number of ranks with Slurm's variables, which `lookup` reads.
 ///
 /// Fatal only if MPI sees one rank inside an srun step of several tasks and no mpirun has set its variables; any other
-/// mismatch is a warning. Outside of Slurm there is nothing to say.
+/// mismatch is a warning. Outside of Slurm it is always [`Verdict::Ok`].
 pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     if lookup("SLURM_JOB_ID").is_none() {
         return Verdict::Ok;
@@ -24,7 +25,7 @@ pub fn check(lookup: impl Fn(&str) -> Option<String>, size: usize) -> Verdict {
     }
 }
 
-/// What will keep MPI from seeing the other tasks of an srun step; task 0 tells it before MPI starts, since Open MPI then ends
+/// What will keep MPI from seeing the other tasks of an srun step. Task 0 prints it before MPI starts, since Open MPI may then end
 /// the process with a text that blames its own build. `library` is MPI's name and version.
 pub fn foresee(lookup: impl Fn(&str) -> Option<String>, library: &str) -> Option<String> {
     let tasks = step_tasks(&lookup).filter(|&tasks| tasks > 1)?;

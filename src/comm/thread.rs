@@ -4,7 +4,6 @@
 //! by the caller itself, which has the data in its cache and needs nobody to wake up. MPI_THREAD_SERIALIZED suffices: every
 //! operation draws a ticket, and tickets are served one by one. While idle the owner neither spins nor polls MPI.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,8 +11,11 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
-use super::die::{self, Phase};
-use super::{Error, World, WorldInfo, die::die, known_answer, launcher, slurm, sys};
+use super::die::{self, die};
+use super::error::Error;
+use super::state::{self, Phase, on_mpi_thread};
+use super::world::{World, WorldInfo};
+use super::{known_answer, launcher, operation, slurm, sys};
 
 /// Handle to MPI and to the thread that owns it. Clones are handles to the same.
 ///
@@ -76,17 +78,6 @@ const START: &str = "start of MPI";
 /// The operation after the last.
 const FINISH: &str = "end of MPI";
 
-thread_local! {
-    static OWNS_MPI: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread is in the middle of an operation.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the caller is the MPI thread.
-pub(super) fn on_mpi_thread() -> bool {
-    OWNS_MPI.get()
-}
-
 impl Comm {
     /// Spawns the thread that owns MPI and returns at once; MPI initialises there in the background (0.2 to 0.4 s).
     ///
@@ -102,14 +93,14 @@ impl Comm {
             return comm;
         }
         launcher::remember_environment();
-        die::enter(Phase::Starting);
+        state::enter(Phase::Starting);
         let owner = Arc::clone(&shared);
         let spawned = std::thread::Builder::new().name("mpi".into()).spawn(move || {
-            OWNS_MPI.set(true);
+            state::own_mpi();
             ends_all_on_panic(&owner, || own_mpi(&work, &owner));
         });
         if let Err(error) = spawned {
-            die::enter(Phase::Ended);
+            state::enter(Phase::Ended);
             shared.opened(Err(Error::Spawn(error.to_string())));
         }
         comm
@@ -140,12 +131,12 @@ impl Comm {
         let (sender, answer) = bounded(1);
         let shared = Arc::clone(&self.shared);
         let job: Job = Box::new(move |world| {
-            let result = world.and_then(f).map_err(|error| error.during(what));
+            let result = world.and_then(f);
             shared.ended();
-            // Nobody waits any more if the receiver is gone.
+            // nobody waits any more if the receiver is gone
             let _ = sender.send(result);
         });
-        // Refused work is dropped and with it the sender, which `wait` reports.
+        // refused work is dropped, and with it the sender, which `wait` reports
         self.shared.draw(|ticket| self.queue.send(Work::Run(ticket, what, job)).is_ok());
         Pending { what, answer }
     }
@@ -157,13 +148,13 @@ impl Comm {
     /// # Errors
     /// What `f` returned, or [`Error::Finished`] if it came after the end of MPI.
     pub fn run<R>(&self, what: &'static str, f: impl FnOnce(&World) -> Result<R, Error>) -> Result<R, Error> {
-        if on_mpi_thread() || INSIDE.get() {
+        if on_mpi_thread() || operation::current().is_some() {
             return Err(Error::Inside { what });
         }
         let Some(ticket) = self.shared.draw(|_| true) else { return Err(Error::Finished { what }) };
         ends_all_on_panic(&self.shared, || {
             self.shared.serve(ticket, what, |world| {
-                let result = world.and_then(f).map_err(|error| error.during(what));
+                let result = world.and_then(f);
                 self.shared.ended();
                 result
             })
@@ -196,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// Draws the next ticket, unless MPI's end has been asked for or `accept` refuses it.
+    /// Draws the next ticket, unless the end of MPI is queued or `accept` refuses it.
     fn draw(&self, accept: impl FnOnce(u64) -> bool) -> Option<u64> {
         let mut tickets = lock(&self.tickets);
         let ticket = tickets.issued;
@@ -215,7 +206,7 @@ impl Shared {
         }
     }
 
-    /// Waits until this ticket's turn has come.
+    /// Waits for this ticket's turn.
     fn turn(&self, ticket: u64) {
         let waiting = |tickets: &mut Tickets| tickets.done < ticket;
         drop(self.served.wait_while(lock(&self.tickets), waiting).unwrap_or_else(PoisonError::into_inner));
@@ -231,12 +222,10 @@ impl Shared {
     fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
         self.turn(ticket);
         self.begun(name);
-        INSIDE.set(true);
-        let result = {
+        let result = operation::within(name, || {
             let world = lock(&self.world);
             f(world.as_ref().ok_or_else(|| self.absent(name)))
-        };
-        INSIDE.set(false);
+        });
         self.next();
         result
     }
@@ -253,7 +242,7 @@ impl Shared {
             *lock(&self.world) = Some(world);
             info
         });
-        // It is set once: by the thread, or where there is none.
+        // set once: by the thread, or where there is none
         let _ = self.info.set(info);
         self.next();
     }
@@ -268,7 +257,7 @@ impl Shared {
         *progress = Progress { number: progress.number + 1, name, since: Instant::now(), running: true };
     }
 
-    /// Notes the end of the operation under way, before anybody learns of its result.
+    /// Notes the end of the operation under way, before its result is known.
     fn ended(&self) {
         let mut progress = self.progress();
         progress.running = false;
@@ -283,7 +272,7 @@ impl<R> Pending<R> {
     /// What the operation returned, or [`Error::Finished`] if it came after the end of MPI.
     pub fn wait(self) -> Result<R, Error> {
         let what = self.what;
-        if on_mpi_thread() || INSIDE.get() {
+        if on_mpi_thread() || operation::current().is_some() {
             return Err(Error::Inside { what });
         }
         self.answer.recv().unwrap_or(Err(Error::Finished { what }))
@@ -312,14 +301,15 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
     if let Some(text) = slurm::foresee(launcher::variable, &sys::library_version()) {
         eprintln!("warning: {text}");
     }
-    let opened = World::open().and_then(|(world, info)| {
-        die::set_rank(info.rank, info.size);
+    let opened = operation::within(START, || {
+        let (world, info) = World::open()?;
+        state::set_rank(info.rank, info.size);
         known_answer::check(&world)?;
         Ok((world, info))
     });
-    // The phase comes before the answer: who has seen the world may die at once.
-    die::enter(Phase::Running);
-    shared.opened(opened.map_err(|error| error.during(START)));
+    // the phase comes before the answer: whoever has seen the world may die at once
+    state::enter(Phase::Running);
+    shared.opened(opened);
     while let Ok(next) = work.recv() {
         match next {
             Work::Run(ticket, name, job) => shared.serve(ticket, name, job),
@@ -327,10 +317,10 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
                 shared.turn(ticket);
                 shared.begun(FINISH);
                 let world = lock(&shared.world).take().ok_or_else(|| shared.absent(FINISH));
-                let closed = world.and_then(World::close).map_err(|error| error.during(FINISH));
-                die::enter(Phase::Ended);
+                let closed = operation::within(FINISH, || world.and_then(World::close));
+                state::enter(Phase::Ended);
                 shared.next();
-                // Nobody waits any more if the receiver is gone.
+                // nobody waits any more if the receiver is gone
                 let _ = answer.send(closed);
                 return;
             }

@@ -5,8 +5,9 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use super::error::Error;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
-use super::{Error, ThreadLevel};
+use super::thread_level::ThreadLevel;
 use crate::region::Region;
 
 /// Who and where this rank is.
@@ -47,7 +48,7 @@ pub struct Traffic {
 }
 
 impl World {
-    /// Initialises MPI on this thread and looks around.
+    /// Initialises MPI on this thread and finds out who this rank is.
     pub(super) fn open() -> Result<(Self, WorldInfo), Error> {
         let thread_level = sys::initialize()?;
         let library = library_line(&sys::library_version());
@@ -72,7 +73,7 @@ impl World {
     }
 
     /// The ranks below `count` as a world of their own, and all others as another; collective, and so is [`World::free`], which
-    /// must come before MPI's end. To be used inside operations only, as the whole world.
+    /// must come before MPI's end. For use inside operations only, like the whole world.
     pub fn split(&self, count: usize) -> Result<World, Error> {
         let communicator = self.communicator.split(count)?;
         let limit = Cell::new(self.limit.get());
@@ -115,8 +116,8 @@ impl World {
         self.reduce(values, Op::Sum)
     }
 
-    /// Replaces what lies in a device's memory by its sum over all ranks, where the MPI library takes such memory: elsewhere this
-    /// ends the process by a signal. The order of the additions is MPI's.
+    /// Replaces values in device memory by their sum over all ranks, where the MPI library takes such memory: another library ends
+    /// the process by a signal. The order of the additions is MPI's.
     pub fn sum_region(&self, region: &mut Region<'_>) -> Result<(), Error> {
         let (start, before, len) = (Instant::now(), self.traffic.get(), region.len());
         for first in (0..len).step_by(self.limit.get()) {
@@ -163,8 +164,8 @@ impl World {
         self.reduce(values, Op::Max)
     }
 
-    /// Replaces `values` by their largest over all ranks. What becomes of a NaN is up to the MPI library: send flags
-    /// where that matters.
+    /// Replaces `values` by their largest over all ranks. The result for a NaN depends on the MPI library: send flags where that
+    /// matters.
     pub fn max_f64(&self, values: &mut [f64]) -> Result<(), Error> {
         self.reduce(values, Op::Max)
     }
@@ -201,7 +202,7 @@ impl World {
         let lengths = self.communicator.gather_one(bytes.len() as u64)?;
         let mut longest = [bytes.len() as u64];
         self.communicator.allreduce(&mut longest, Op::Max)?;
-        // A round takes at most `share` bytes of each rank, so that no offset on rank 0 passes the limit.
+        // a round takes at most `share` bytes of each rank, so that no offset on rank 0 passes the limit.
         let share = (self.limit.get() / size).max(1);
         let mut all: Vec<Vec<u8>> = lengths.iter().map(|&l| Vec::with_capacity(l as usize)).collect();
         let mut arrived = Vec::new();
@@ -244,7 +245,7 @@ impl World {
     }
 }
 
-/// The name and version out of what an MPI library says of itself, which may run over many lines.
+/// The name and version in an MPI library's description of itself, which may have many lines.
 fn library_line(version: &str) -> String {
     let line = version.lines().next().unwrap_or_default();
     let line = line.split(',').next().unwrap_or_default();

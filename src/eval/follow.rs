@@ -29,7 +29,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// Exit code of a second interrupt, as shells have it for the first.
 const INTERRUPTED: i32 = 130;
 
-/// What all ranks do next, as rank 0 decides.
+/// What all ranks do next, by rank 0's choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Next {
     Wait,
@@ -112,7 +112,7 @@ fn listen() -> Result<Arc<AtomicBool>, Error> {
         // in this order: the first finds the flag down, then raises it
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-            .map_err(|e| Error::Failed(format!("cannot listen to signals: {e}")))?;
+            .map_err(Error::Signals)?;
     }
     Ok(flag)
 }
@@ -124,24 +124,18 @@ fn nap(interrupted: &AtomicBool) {
     }
 }
 
-/// Rank 0 looks, all learn. One rank's interrupt is everyone's.
+/// Rank 0 looks, and all ranks get its choice. An interrupt of one rank ends all.
 fn next(session: &Session, request: &Request, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
         true => look(&request.file, once, log),
         false => Ok(Next::Wait),
     };
     let next = session.agree(local)?;
-    let mut bytes = serde_json::to_vec(&next).map_err(|e| Error::Failed(format!("a file's name: {e}")))?;
-    let mut stops = [u64::from(stop.load(Ordering::Relaxed))];
-    let (bytes, stopped) = session.comm.run("choice of the next file", |world| {
-        world.sum_u64(&mut stops)?;
-        world.broadcast(&mut bytes, 0)?;
-        Ok((bytes, stops[0] > 0))
-    })?;
-    if stopped {
+    let stops = session.comm.gather_all("interrupts of the ranks", &stop.load(Ordering::Relaxed))?;
+    if stops.contains(&true) {
         return Ok(Next::Over);
     }
-    serde_json::from_slice(&bytes).map_err(|e| Error::Failed(format!("rank 0's choice of a file: {e}")))
+    Ok(session.comm.broadcast("choice of the next file", Some(&next))?)
 }
 
 /// The oldest file that is not scored yet, with `once` the newest of all.
@@ -232,7 +226,7 @@ impl Log {
             loss: score.loss,
             count: score.count,
         };
-        let refuse = |e: std::io::Error| Error::Failed(format!("cannot write {}: {e}", path.display()));
+        let refuse = |source| Error::File { action: "write", path: path.into(), source };
         let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');

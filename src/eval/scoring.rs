@@ -16,7 +16,6 @@ use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::agree::staging;
 use crate::train::evaluate::{Evaluation, Score};
-use crate::train::observe::diagnose;
 use crate::train::observe::stop::Stop;
 use crate::train::plan::source::network;
 use crate::train::save::model;
@@ -215,7 +214,7 @@ fn score_opened<D: Device>(
     )?;
     let threads = request.threads.unwrap_or(device.threads(cores.own));
     evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
-    let here = |error, card: Option<&Gpu>| diagnose::located(device, error, &session.world.host, card);
+    let here = |error, card: Option<&Gpu>| gpus::located(device, error, &session.world.host, card);
     let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..SEAT });
     let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
     let card = device.gpu(&backend);

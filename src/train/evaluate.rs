@@ -8,7 +8,7 @@ use crate::nn::{Batch, Graph};
 use crate::train::agree::session::Session;
 use crate::train::device_input::Feed;
 use crate::train::observe::stop::Stop;
-use crate::train::observe::watch::Doing;
+use crate::train::observe::watch::Activity;
 use loaders::{EvalOrder, Options, Pipeline, Split};
 
 /// Hits among the first one and five classes, images, and ranks that were told to stop.
@@ -62,14 +62,14 @@ impl Evaluation {
         // Each batch's loss has a place of its own and all are added in the batches' order: the sum has the same bits
         // whichever rank had which batch. The counts are whole numbers, exact in any order.
         let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
-        session.watch.doing(Doing::Scoring { batch: 0 });
+        session.watch.set_activity(Activity::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
-            session.watch.doing(Doing::Scoring { batch: batch.step() });
+            session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let one = Batch { images: feed.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);
             values[COUNTS + batch.step() as usize] = loss;
-            if stop.asked() {
+            if stop.requested() {
                 values[COUNTS - 1] = 1.0;
                 break;
             }

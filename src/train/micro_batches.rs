@@ -9,11 +9,11 @@ use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, Turn};
 use crate::train::agree::session::Session;
 use crate::train::device_input::Feed;
-use crate::train::observe::notices::Skips;
+use crate::train::observe::notices::Notices;
 use crate::train::observe::trace::{Lane, Trace};
-use crate::train::observe::watch::Doing;
-use crate::train::reduce::exchange::Exchange;
-use crate::train::reduce::metrics::StepSums;
+use crate::train::observe::watch::Activity;
+use crate::train::reduce::gradients::GradientSum;
+use crate::train::reduce::metrics::StepMetrics;
 use crate::train::run::Run;
 use loaders::Loader;
 
@@ -28,7 +28,7 @@ pub struct MicroBatches {
 /// Who is told of each pass.
 pub struct Observers<'a> {
     /// Skipped records.
-    pub notices: &'a mut Skips,
+    pub notices: &'a mut Notices,
     /// Waits for data.
     pub trace: &'a Trace,
     /// This rank, and its watchdog.
@@ -48,8 +48,8 @@ impl MicroBatches {
         run: &mut Run<B>,
         loader: &mut Loader,
         at: &Progress,
-        reduction: &mut Exchange<B>,
-        metrics: &mut StepSums,
+        reduction: &mut GradientSum<B>,
+        metrics: &mut StepMetrics,
         observers: &mut Observers<'_>,
     ) -> Result<(), Error> {
         let loss = Loss { smoothing: self.smoothing, scale: 1.0 / run.samples(at.step_of_epoch) as f32 };
@@ -58,7 +58,7 @@ impl MicroBatches {
             let batch = self.take(loader, at, worker, observers)?;
             // plans only if records were skipped: all planned sizes are ready
             run.graph.prepare(batch.len())?;
-            observers.session.watch.doing(Doing::Computing { step: at.step + 1 });
+            observers.session.watch.set_activity(Activity::Computing { step: at.step + 1 });
             let one =
                 Batch { images: self.input.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: at.epoch };
             let turn = Turn { worker, last: worker + 1 == mine.end };
@@ -85,20 +85,19 @@ impl MicroBatches {
     ) -> Result<loaders::Batch, Error> {
         let start = Instant::now();
         let (epoch, step, session) = (at.epoch, at.step_of_epoch, observers.session);
-        session.watch.doing(Doing::Data { step: at.step + 1, worker });
+        session.watch.set_activity(Activity::Data { step: at.step + 1, worker });
         let batch = match self.next.take() {
             Some(batch) => Some(batch),
             None => loader.next()?,
         };
-        let batch = batch.ok_or_else(|| Error::Failed(format!("no batch for step {step} of epoch {epoch}")))?;
+        let place = |epoch, step, worker| format!("epoch {epoch}, step {step}, worker {worker}");
+        let other = |got: String| Error::Batch { expected: place(epoch, step, worker), got };
+        let batch = batch.ok_or_else(|| other("none".into()))?;
         if (batch.epoch(), batch.step(), batch.worker()) != (epoch, step, worker) {
-            let got = format!("epoch {}, step {}, worker {}", batch.epoch(), batch.step(), batch.worker());
-            return Err(Error::Failed(format!(
-                "expected a batch of epoch {epoch}, step {step}, worker {worker}, got {got}"
-            )));
+            return Err(other(place(batch.epoch(), batch.step(), batch.worker())));
         }
         observers.trace.part("data", "data wait", Lane::Compute, start, start.elapsed());
-        observers.notices.note(batch.skipped(), (session.world.rank, session.world.size));
+        observers.notices.records(batch.skipped(), &session.world);
         Ok(batch)
     }
 

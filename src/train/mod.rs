@@ -29,12 +29,12 @@ use agree::session::Session;
 use device_input::Feed;
 use evaluate::Score;
 use loaders::{Loader, LoaderStats};
-use observe::loading;
+use observe::loading::{self, EpochLoading};
 use observe::stop::Stop;
 use observe::trace::{Lane, Trace};
-use observe::watch::Doing;
+use observe::watch::Activity;
 use plan::request::TrainRequest;
-use reduce::exchange::ExchangePlan;
+use reduce::transport::TransportPlan;
 use run::Run;
 use save::saver::Saver;
 use save::{digest, output};
@@ -77,10 +77,10 @@ pub fn train<B: Backend>(
     context: RunContext<'_>,
     run: Run<B>,
     at: Progress,
-    exchange: ExchangePlan<B>,
+    transport: TransportPlan<B>,
     report: Reporter,
 ) -> Result<(), Error> {
-    let mut training = Training::new(context, run, at, exchange, report)?;
+    let mut training = Training::new(context, run, at, transport, report)?;
     while training.continues() {
         training.epoch()?;
         if training.at.step == training.last {
@@ -95,7 +95,7 @@ impl<'a, B: Backend> Training<'a, B> {
         context: RunContext<'a>,
         mut run: Run<B>,
         at: Progress,
-        exchange: ExchangePlan<B>,
+        transport: TransportPlan<B>,
         mut report: Reporter,
     ) -> Result<Self, Error> {
         let RunContext { session, request, stop, .. } = context;
@@ -103,10 +103,10 @@ impl<'a, B: Backend> Training<'a, B> {
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
         let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
         let trace = match request.trace {
-            Some(_) => Trace::start(session, request.trace_steps)?,
+            Some(_) => Trace::start(&session.comm, request.trace_steps)?,
             None => Trace::default(),
         };
-        let stepper = Stepper::new(session, &mut run, input, exchange, &trace)?;
+        let stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         let saver = Saver::new(session, stop, request, &run)?;
         let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
         let (begun, trained) = (at.clone(), Duration::ZERO);
@@ -172,8 +172,9 @@ impl<'a, B: Backend> Training<'a, B> {
         let (at, d) = (&self.at, &self.run.division);
         // counted from the epoch's sums, which a checkpoint keeps
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
-        let stats = self.loader.stats() - loaded;
-        let (loader, advice) = loading::gather(self.context.session, stats, skipped, time, self.run.options.threads)?;
+        let (session, threads) = (self.context.session, self.run.options.threads);
+        let loading = EpochLoading { stats: self.loader.stats() - loaded, skipped, time, threads };
+        let (loader, advice) = loading::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
         self.report.event(epoch_event(at, lr, images, time, loader))?;
         self.report.note(&advice);
@@ -195,12 +196,12 @@ impl<'a, B: Backend> Training<'a, B> {
     /// The last checkpoint, the model, the trace, and the last event.
     fn finish(mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
-        session.watch.doing(Doing::Writing { step: self.at.step });
+        session.watch.set_activity(Activity::Writing { step: self.at.step });
         self.saver.finish(&mut self.run, &mut self.stepper, &self.at, &mut self.report)?;
         let model = output::model_path(&request.out);
         output::model(session, &mut self.run, &self.at, &model)?;
         if let Some(path) = &request.trace {
-            self.trace.write(session, path, &mut self.report)?;
+            self.trace.write(&session.comm, &session.world, path, &mut self.report)?;
         }
         let images = self.at.samples - self.begun.samples;
         let img_per_s = images as f64 / self.trained.as_secs_f64().max(f64::MIN_POSITIVE);

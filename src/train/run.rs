@@ -8,7 +8,7 @@ use crate::recipe::Recipe;
 use crate::train::evaluate::Evaluation;
 use crate::train::plan::division::Division;
 use crate::train::plan::source::Source;
-use crate::train::reduce::reduction::Reduction;
+use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
 use loaders::order::{TrainOrder, worker_positions};
 use loaders::{Footprint, Options, Split};
@@ -26,7 +26,7 @@ pub struct Run<B: Backend> {
     /// The network.
     pub graph: Graph<B>,
     /// How its gradients travel.
-    pub reduction: Reduction<B>,
+    pub reduction: ReducePlan<B>,
     /// Its optimizer.
     pub optimizer: Optimizer<B>,
     /// Moving averages of its weights.

@@ -14,15 +14,14 @@ use crate::report::{Reporter, Start};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::describe;
-use crate::train::observe::diagnose;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Watch;
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::source::Source;
-use crate::train::reduce::exchange::ExchangePlan;
-use crate::train::reduce::path::{self, Ask, Chosen};
+use crate::train::reduce::choose::{self, Choice, TransportRequest};
+use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::run::Run;
 use crate::train::save::folder;
 use crate::train::save::resume::{self, Head, Resume};
@@ -109,7 +108,7 @@ fn open_device<D: Device>(
         deterministic: recipe.deterministic || integer,
     };
     let backend = device.open(&settings)?;
-    path::check(recipe.reduce.path, recipe.reduce.codec.name, backend.queues())?;
+    transport::check(recipe.reduce.path, recipe.reduce.codec.name, backend.queues())?;
     if let Some(resume) = resume {
         resume.adopt(&backend);
     }
@@ -151,7 +150,7 @@ fn plan_together<D: Device>(
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
     let place = Place { rank, ranks, loader_threads: resources.loader };
     let host = session.world.host.clone();
-    let here = |error| diagnose::located(device, error, &host, None);
+    let here = |error| gpus::located(device, error, &host, None);
     let opened = open_device(device, &source.recipe, resources, session.world.node_rank, resume.as_ref());
     let backend = session.agree(opened.map_err(here))?;
     let planned = |backend| build(source, backend, place).map_err(here);
@@ -186,7 +185,7 @@ fn begin<D: Device>(
         None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
     };
     let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queues());
-    let Chosen { way, why } = choose_transport(session, &run, request, gpus.shared)?;
+    let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;
     let start = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
@@ -194,8 +193,8 @@ fn begin<D: Device>(
     let facts = start.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
     let context = RunContext { session, request, stop, started };
-    train::train(context, run, at, ExchangePlan { overlap, way }, report)
-        .map_err(|error| diagnose::located(device, error, &session.world.host, gpu.as_ref()))?;
+    train::train(context, run, at, TransportPlan { overlap, transport }, report)
+        .map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
     Ok(None)
 }
 
@@ -248,8 +247,8 @@ fn choose_transport<B: Backend>(
     run: &Run<B>,
     request: &TrainRequest,
     shared: bool,
-) -> Result<Chosen<B>, Error> {
-    let ask = Ask {
+) -> Result<Choice<B>, Error> {
+    let wanted = TransportRequest {
         path: run.recipe.reduce.path,
         codec: run.reduction.entry.name,
         allreduce: run.strategy.sums_gradients(),
@@ -258,5 +257,5 @@ fn choose_transport<B: Backend>(
         buckets: &run.graph.layout().chunks,
         coded: run.reduction.on_device(),
     };
-    path::choose(session, run.graph.backend(), &ask)
+    choose::choose(session, run.graph.backend(), &wanted)
 }

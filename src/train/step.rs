@@ -13,13 +13,14 @@ use crate::train::agree::session::Session;
 use crate::train::device_input::Feed;
 use crate::train::micro_batches::{MicroBatches, Observers};
 use crate::train::observe::diagnose::{self, not_finite};
-use crate::train::observe::notices::Skips;
+use crate::train::observe::notices::Notices;
 use crate::train::observe::record::StepRecord;
-use crate::train::observe::timing::{EpochTiming, Pace};
+use crate::train::observe::timing::{EpochTiming, RankTiming};
 use crate::train::observe::trace::{Lane, Trace};
-use crate::train::reduce::exchange::{Exchange, ExchangePlan};
-use crate::train::reduce::metrics::{Flags, StepSums, SumsLayout};
+use crate::train::reduce::gradients::GradientSum;
+use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::sync_bn::{AllRanks, Waited};
+use crate::train::reduce::transport::TransportPlan;
 use crate::train::run::Run;
 use crate::train::strategy::ranks::MpiRanks;
 use loaders::Loader;
@@ -28,27 +29,27 @@ use loaders::Loader;
 pub struct Stepper<'a, B: Backend> {
     session: &'a Session,
     batches: MicroBatches,
-    reduction: Exchange<B>,
-    layout: SumsLayout,
+    reduction: GradientSum<B>,
+    layout: MetricsLayout,
     /// The recipe's, for the message of a loss that is not finite.
     precision: Precision,
     /// This rank's times of the step before.
-    before: Pace,
+    before: RankTiming,
     timing: EpochTiming,
     trace: Trace,
     /// Time in the sums of batch normalisation over all ranks.
     sync_bn: Waited,
     /// Steps since the last synchronisation.
     pending: Vec<PendingStep>,
-    agreed: Flags,
-    notices: Skips,
+    agreed: Requests,
+    notices: Notices,
     /// After the last step.
     scale: Option<LossScale>,
 }
 
 /// A step whose record is not out yet.
 struct PendingStep {
-    metrics: StepSums,
+    metrics: StepMetrics,
     /// This rank's part of the loss.
     own_loss: f64,
     /// Timings are added when the metrics have been summed over all ranks.
@@ -61,7 +62,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         session: &'a Session,
         run: &mut Run<B>,
         input: Feed,
-        plan: ExchangePlan<B>,
+        plan: TransportPlan<B>,
         trace: &Trace,
     ) -> Result<Self, Error> {
         let (sync_bn, ranks) = (Waited::default(), session.world.size);
@@ -69,10 +70,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
             run.graph.normalise_across(Box::new(AllRanks::new(session.comm.clone(), sync_bn.clone())));
         }
         run.graph.follow(trace.follows_steps());
-        let layout = SumsLayout::new(&run.graph, ranks, run.reduction.summed_numbers());
+        let layout = MetricsLayout::new(&run.graph, ranks, run.reduction.metrics_gather());
         let together = if run.strategy.sums_gradients() { ranks } else { 1 };
         let mine = run.division.mine.clone();
-        let mut reduction = Exchange::new(session.comm.clone(), together, plan, mine, &mut run.reduction);
+        let mut reduction = GradientSum::new(session.comm.clone(), together, plan, mine, &mut run.reduction);
         reduction.follow(trace);
         Ok(Self {
             session,
@@ -80,13 +81,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
             reduction,
             layout,
             precision: run.recipe.precision,
-            before: Pace::default(),
+            before: RankTiming::default(),
             timing: EpochTiming::default(),
             trace: trace.clone(),
             sync_bn,
             pending: Vec::new(),
-            agreed: Flags::default(),
-            notices: Skips::default(),
+            agreed: Requests::default(),
+            notices: Notices::default(),
             scale: run.graph.backend().loss_scale()?,
         })
     }
@@ -97,10 +98,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
         run: &mut Run<B>,
         loader: &mut Loader,
         at: &mut Progress,
-        requests: Flags,
+        requests: Requests,
     ) -> Result<Vec<StepRecord>, Error> {
         let start = Instant::now();
-        self.agreed = Flags::default();
+        self.agreed = Requests::default();
         let metrics = self.forward_backward(run, loader, at, requests)?;
         let mut step = self.reduce(run, at, metrics)?;
         run.rescale_for_skipped(at.step_of_epoch, step.record.loss.count)?;
@@ -124,8 +125,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         run: &mut Run<B>,
         loader: &mut Loader,
         at: &Progress,
-        requests: Flags,
-    ) -> Result<StepSums, Error> {
+        requests: Requests,
+    ) -> Result<StepMetrics, Error> {
         let waited = loader.stats().wait;
         let mut metrics = self.layout.zero();
         self.reduction.begin(at.step);
@@ -133,8 +134,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.batches.run(run, loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
         self.check_loss_scale(run, at.step)?;
         let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
-        metrics.set_pace(self.session.world.rank, Pace { data, ..self.before });
-        metrics.set_flags(requests);
+        metrics.set_timing(self.session.world.rank, RankTiming { data, ..self.before });
+        metrics.set_requests(requests);
         Ok(metrics)
     }
 
@@ -145,14 +146,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
             self.notices.step(done, &now);
         }
         self.scale = Some(now);
-        diagnose::underflow(self.session, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
+        diagnose::underflow(&self.session.world, &now, !run.strategy.sums_gradients()).map_or(Ok(()), Err)
     }
 
     /// Sums gradients and metrics over the ranks that step together, as means: each loss was scaled by 1 / images beforehand.
-    fn reduce(&mut self, run: &mut Run<B>, at: &Progress, metrics: StepSums) -> Result<PendingStep, Error> {
+    fn reduce(&mut self, run: &mut Run<B>, at: &Progress, metrics: StepMetrics) -> Result<PendingStep, Error> {
         let own_loss = metrics.own_loss();
-        let sums = self.reduction.finish(&mut run.graph, metrics.into_shares())?;
-        let metrics = StepSums::from_values(self.layout, sums);
+        let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
         self.before.comm = (self.reduction.take_wait() + self.sync_bn.take()).as_secs_f64() * 1e3;
         let record = StepRecord {
             epoch: at.epoch,
@@ -215,13 +215,13 @@ impl<'a, B: Backend> Stepper<'a, B> {
         for PendingStep { metrics, own_loss, record } in pending {
             // all ranks have the same sums, so all stop here together
             if !metrics.loss().is_finite() {
-                return Err(not_finite(self.session, self.precision, record.step - 1, record.lr, own_loss));
+                return Err(not_finite(&self.session.comm, self.precision, record.step - 1, record.lr, own_loss));
             }
-            self.agreed = self.agreed.or(metrics.flags());
+            self.agreed = self.agreed.or(metrics.requests());
             let record = StepRecord {
                 loss: metrics.loss_sums(),
                 samples: metrics.samples(),
-                timings: metrics.paces(),
+                timings: metrics.timings().to_vec(),
                 ..record
             };
             self.timing.add(&record.timings);
@@ -233,12 +233,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
 
     /// Sums the metrics of steps that each rank did by itself.
     fn sum_over_ranks(&self, pending: &mut [PendingStep]) -> Result<(), Error> {
-        let own: Vec<Vec<f64>> = pending.iter().map(|step| step.metrics.clone().into_shares().concat()).collect();
+        let own: Vec<Vec<f64>> = pending.iter().map(|step| step.metrics.to_vectors().concat()).collect();
         let Some(each) = own.first().map(Vec::len) else { return Ok(()) };
         let mut all = own.concat();
         self.session.comm.run("sum of losses", |world| world.sum_f64(&mut all))?;
         for (step, sums) in pending.iter_mut().zip(all.chunks(each)) {
-            step.metrics = StepSums::from_values(self.layout, sums.to_vec());
+            step.metrics = StepMetrics::from_values(self.layout, sums);
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 
     /// What any rank requested with the last step that is known of all.
-    pub fn agreed(&self) -> Flags {
+    pub fn agreed(&self) -> Requests {
         self.agreed
     }
 

@@ -3,8 +3,10 @@
 use std::ops::Sub;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Time of all loader threads together, by what they did; the first three are estimated from every 16th image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     /// Finding, reading and checking records.
     pub read: Duration,
@@ -17,7 +19,7 @@ pub struct Stages {
 }
 
 /// What a loader has delivered so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderStats {
     /// How long the consumer waited for batches.
     pub wait: Duration,

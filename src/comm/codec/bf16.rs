@@ -4,11 +4,13 @@
 
 use std::ops::Range;
 
+use super::bucket::{Bucket, Key, Share};
+use super::entry::{Codec, Entry, Settings};
 use super::feedback::{self, Feedback};
-use super::{Bucket, Codec, Entry, Key, Settings, Share};
 use crate::bf16::{narrow_all, round, widen, widen_all};
 use crate::coding::{Coding, Form};
-use crate::comm::{Error, World};
+use crate::comm::error::Error;
+use crate::comm::world::World;
 use crate::simd::simd;
 
 /// In the catalogue.

@@ -4,8 +4,12 @@
 
 use std::ops::Range;
 
-use super::{Bucket, Codec, Entry, Key, Share, Tensor, head_room, whole};
-use crate::comm::{Error, World};
+use super::bucket::{Bucket, Key, Share, Tensor};
+use super::entry::{Codec, Entry};
+use super::integers;
+use super::lanes::head_room;
+use crate::comm::error::Error;
+use crate::comm::world::World;
 use crate::simd::simd;
 
 /// In the catalogue.
@@ -17,7 +21,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Exact::new(bucket, settings.workers, |_| true)),
-    coding: |bucket, settings| Some(whole(bucket, settings, None)),
+    coding: |bucket, settings| Some(integers::describe(bucket, settings, None)),
 };
 
 /// Leaves 14 bits to each gradient.

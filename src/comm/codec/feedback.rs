@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::Share;
+use super::bucket::Share;
 use crate::simd::simd;
 
 simd! {

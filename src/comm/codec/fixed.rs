@@ -1,9 +1,9 @@
 //! Sums of f64 that do not depend on their order, for the small numbers of a step: each place has a scale of its own, shared
 //! by all workers, and travels as a 64-bit integer.
 
-use crate::comm::{Error, World};
-
-use super::head_room;
+use super::lanes::head_room;
+use crate::comm::error::Error;
+use crate::comm::world::World;
 
 /// f64's exponent field of infinity and NaN.
 const NOT_FINITE: u32 = 0x7ff;

@@ -1,7 +1,9 @@
 //! The codec `float`: f32 as they are. The order of additions is MPI's, so that sums agree to rounding only.
 
-use super::{Codec, Entry, Share};
-use crate::comm::{Error, World};
+use super::bucket::Share;
+use super::entry::{Codec, Entry};
+use crate::comm::error::Error;
+use crate::comm::world::World;
 
 /// In the catalogue.
 pub const ENTRY: Entry = Entry {

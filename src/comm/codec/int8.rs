@@ -1,13 +1,16 @@
-//! The codec `int8`: each worker's gradient g becomes a whole number from -127 to 127, g / s * 127 rounded up or down at random
+//! The codec `int8`: each worker's gradient g becomes an integer from -127 to 127, g / s * 127 rounded up or down at random
 //! so that its mean is right; s is the largest |g| of the tensor over all workers. Codes plus 127 travel in lanes of 8 + h bits,
 //! V <= 2^h.
 
+use super::bucket::{Bucket, Key, Share};
+use super::entry::{CODED, Codec, Entry, Settings};
 use super::exact::{Exact, largest};
+use super::integers;
 use super::lanes::Lanes;
 use super::packed::Packed;
 use super::philox::Stream;
-use super::{Bucket, CODED, Codec, Entry, Key, Settings, Share, whole};
-use crate::comm::{Error, World};
+use crate::comm::error::Error;
+use crate::comm::world::World;
 use crate::simd::simd;
 
 /// In the catalogue.
@@ -19,7 +22,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Int8::new(bucket, settings)),
-    coding: |bucket, settings| Some(whole(bucket, settings, Some((MOST as u32, 0.0)))),
+    coding: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.
@@ -36,7 +39,7 @@ simd! {
             let below = size.floor();
             let draw = (*word >> 8) as i32 as f32;
             let up = u32::from(draw < (size - below) * (1 << 24) as f32);
-            // whole numbers below 2^23 lie in the low bits once 2^23 is added
+            // integers below 2^23 lie in the low bits once 2^23 is added
             let magnitude = ((below + (1 << 23) as f32).to_bits() & 0xff) + up;
             let negative = g.to_bits() >> 31;
             *word = (MOST as u32).wrapping_add((magnitude ^ negative.wrapping_neg()).wrapping_add(negative));

@@ -24,6 +24,11 @@ impl Lanes {
     }
 }
 
+/// h: the bits by which a sum over so many workers grows.
+pub fn head_room(workers: usize) -> u32 {
+    usize::BITS - workers.saturating_sub(1).leading_zeros()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,7 +39,7 @@ mod tests {
         for v in 1..5_000u64 {
             let ternary = Lanes::holding(2 * v);
             assert_eq!(ternary.bits, (2 * v + 1).next_power_of_two().trailing_zeros(), "V = {v}");
-            let room = super::super::head_room(v as usize);
+            let room = head_room(v as usize);
             assert!(Lanes::holding(254 * v).bits <= 8 + room, "V = {v}");
         }
         let per_word = [1, 2, 3, 4, 7, 8, 15, 16].map(|v| Lanes::holding(2 * v).per_word);

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
+use super::bucket::{Bucket, Tensor};
 use super::lanes::Lanes;
 use super::philox::Stream;
-use super::{Bucket, Tensor};
 use crate::simd::simd;
 
 /// Words of a block; a multiple of what one set of random counters serves, whatever the lanes.
@@ -113,7 +113,7 @@ impl Packed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Key;
+    use super::super::bucket::Key;
     use super::*;
 
     #[test]

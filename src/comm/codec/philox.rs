@@ -4,7 +4,7 @@
 
 use loaders::random::{CODEC_OP, ROUNDS, key, philox_round};
 
-use super::Key;
+use super::bucket::Key;
 use crate::simd::simd;
 
 /// Elements that one set of counters serves.

@@ -1,7 +1,7 @@
 //! The codec `ternary` (TernGrad, Wen et al. 2017, arXiv 1705.07878, as its authors' code has it): each worker's gradient becomes
 //! s times -1, 0 or +1, where |code| is 1 with probability min(|g| / s, 1). Per tensor, s is the largest over all workers of
 //! c sigma, sigma the deviation of the worker's gradient from its mean; with c = 0 it is the largest |g|. So what lies beyond s
-//! is clipped to it, and the rest has the right mean. The order of sigma's sums is [`Moments`]', whoever makes them.
+//! is clipped to it, and the rest has the right mean. The order of sigma's sums is that of [`Moments`], on every device.
 //!
 //! Workers' gradients arrive divided by the samples of the whole step. To ternarise V times each and average the V would be the
 //! same: V cancels in g / s and in s / V. A code plus 1 travels in a lane that holds 2 V.
@@ -11,14 +11,17 @@
 
 use std::ops::Range;
 
+use super::bucket::{Bucket, Key, Share, Tensor};
+use super::entry::{Codec, Entry, Settings};
 use super::exact::{Exact, largest};
 use super::feedback::{self, Feedback};
+use super::integers;
 use super::lanes::Lanes;
 use super::packed::Packed;
 use super::philox::Stream;
-use super::{Bucket, Codec, Entry, Key, Settings, Share, Tensor, whole};
 use crate::coding::Moments;
-use crate::comm::{Error, World};
+use crate::comm::error::Error;
+use crate::comm::world::World;
 use crate::simd::simd;
 
 /// In the catalogue.
@@ -30,7 +33,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: true,
     make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
-    coding: |bucket, settings| Some(whole(bucket, settings, Some((1, settings.clip)))),
+    coding: |bucket, settings| Some(integers::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.
@@ -40,7 +43,7 @@ const MOST_WORKERS: usize = (1 << 15) - 1;
 const SIDE_BY_SIDE: usize = 16;
 
 simd! {
-    /// Those of one block, in the order that [`Moments`] tells.
+    /// Moments of one block, in the order of [`Moments`].
     pub(super) fn moments(block: &[f32]) -> Moments {
         let (mut sums, mut squares) = ([0f64; Moments::LANES], [0f64; Moments::LANES]);
         let (groups, rest) = block.as_chunks::<{ Moments::LANES }>();

@@ -1,5 +1,6 @@
-//! Every codec on one process: workers of several ranks are played by reducers that add what they would send by hand.
+//! Every codec on one process: workers of several ranks are played by codecs whose codes are added by hand.
 
+use super::lanes::head_room;
 use super::*;
 
 const SEED: u64 = 20;
@@ -144,7 +145,7 @@ fn what_lies_beyond_the_scale_is_clipped_to_it() {
     assert_eq!(unclipped[17], 40.0);
 }
 
-/// Sigma's sums are made as [`Moments`](crate::coding::Moments) says, whatever instructions make them.
+/// Sigma's sums are in the order of [`Moments`](crate::coding::Moments), whatever instructions compute them.
 #[test]
 fn moments_are_summed_in_the_order_that_is_told() {
     for len in [1, 15, 31, 32, 33, 63, 64, 65, 200] {

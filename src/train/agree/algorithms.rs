@@ -1,5 +1,5 @@
-//! One choice of algorithms for all ranks, and for all starts of a run: rank 0's, or its checkpoint's. Where devices or libraries differ
-//! they cannot be one; then it is said whose bits no longer hold.
+//! One choice of algorithms for all ranks, and for all starts of a run: rank 0's, or its checkpoint's. Where devices or libraries differ,
+//! a note names the ranks that cannot follow it.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,13 @@ use crate::backend::{Algorithms, Backend};
 use crate::error::Error;
 use crate::train::agree::session::Session;
 
+/// Name of the broadcast of rank 0's choice.
+const CHOICE: &str = "choice of algorithms";
+/// Name of the gathering of reasons why ranks cannot follow it.
+const REFUSALS: &str = "ranks with other algorithms";
+
 /// Plans on all ranks: rank 0 first where devices choose among algorithms, since the others take its choices. `device` finds the device
-/// in what was planned. Gives what is to be said on rank 0 of ranks that could not. Collective.
+/// in what was planned. Returns notes, on rank 0, on the ranks that could not. Collective.
 pub fn plan<B: Backend, T>(
     session: &Session,
     backend: B,
@@ -21,35 +26,24 @@ pub fn plan<B: Backend, T>(
     let own = |planned: &T| device(planned).algorithms().unwrap_or_default();
     if session.is_root() {
         let planned = session.agree(plan(backend))?;
-        share(session, own(&planned).to_string())?;
+        session.comm.broadcast(CHOICE, Some(&own(&planned).to_string()))?;
         session.agree(Ok(()))?;
-        let reasons = gather(session, String::new())?;
-        return Ok((planned, reasons));
+        let reasons = session.comm.gather(REFUSALS, &None)?;
+        return Ok((planned, notes(reasons.unwrap_or_default())));
     }
     session.agree(Ok(()))?;
-    let given = Algorithms::parse(&share(session, String::new())?);
+    let given = Algorithms::parse(&session.comm.broadcast::<String>(CHOICE, None)?);
     backend.adopt(&given);
     let planned = session.agree(plan(backend))?;
-    gather(session, refused(&given, &own(&planned)).unwrap_or_default())?;
+    session.comm.gather(REFUSALS, &refused(&given, &own(&planned)))?;
     Ok((planned, Vec::new()))
 }
 
-/// Rank 0's text, on all ranks.
-fn share(session: &Session, text: String) -> Result<String, Error> {
-    let mut bytes = text.into_bytes();
-    let bytes = session.comm.run("choice of algorithms", move |world| {
-        world.broadcast(&mut bytes, 0)?;
-        Ok(bytes)
-    })?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// On rank 0, a note for each reason and the ranks that have it.
-fn gather(session: &Session, reason: String) -> Result<Vec<String>, Error> {
-    let all = session.comm.run("who has other algorithms", move |world| world.gather(reason.as_bytes()))?;
+/// A note for each reason, with the ranks that have it.
+fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     let mut ranks: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (rank, reason) in all.iter().flatten().enumerate().filter(|(_, reason)| !reason.is_empty()) {
-        ranks.entry(String::from_utf8_lossy(reason).into_owned()).or_default().push(rank.to_string());
+    for (rank, reason) in reasons.into_iter().enumerate() {
+        reason.into_iter().for_each(|reason| ranks.entry(reason).or_default().push(rank.to_string()));
     }
     let note = |(reason, ranks): (String, Vec<String>)| {
         format!(
@@ -57,10 +51,10 @@ fn gather(session: &Session, reason: String) -> Result<Vec<String>, Error> {
             ranks.join(", ")
         )
     };
-    Ok(ranks.into_iter().map(note).collect())
+    ranks.into_iter().map(note).collect()
 }
 
-/// Why a device that was given algorithms has others now, if it has: what is to be said of those given.
+/// Why a device that was given algorithms uses others, if it does.
 fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
     if given.on != own.on {
         return Some(format!("are for {}, not for {}", given.on, own.on));
@@ -69,7 +63,7 @@ fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
     Some(format!("include {count} that cannot run, such as that of {first}"))
 }
 
-/// What is to be said when a run goes on that was computed by the algorithms of `text`, empty if it had none to choose.
+/// A note where a run goes on by other algorithms than those of `text`, which is empty if there was no choice.
 pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     if text.is_empty() {
         return None;
@@ -83,7 +77,7 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     ))
 }
 
-/// A fact for the log: how many there are, and whose they are; none where there are none to choose. `text` as in [`changed`].
+/// A fact for the log: the number of algorithms, and who chose them; none where there is no choice. `text` as in [`changed`].
 pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<(String, String)> {
     let own = backend.algorithms()?;
     let given = Algorithms::parse(text);
@@ -97,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_devices_and_other_choices_are_told_apart() {
+    fn other_devices_and_other_choices_have_reasons_of_their_own() {
         let of = |text: &str| Algorithms::parse(text);
         let given = of("A100, cuDNN 9.1\n3\tconv1\n4\tconv2\n");
         assert_eq!(refused(&given, &given), None);

@@ -1,8 +1,10 @@
-//! Before the first step: one table of what the ranks are, where, and on what, and whether the output folder has room. What is wrong with the
-//! launch or the cores comes beside it, as the session's notes; the digests and MPI's known answers have been compared when this is called.
+//! Before the first step: one table of the ranks, their hosts, cores and devices, and whether the output folder has room. Warnings about
+//! the launch or the cores are among the session's notes; digests and MPI's known answers have been compared before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 
 use crate::comm::launcher;
 use crate::cores::affinity;
@@ -14,7 +16,7 @@ use loaders::filesystem::FileSystem;
 const HOSTS: usize = 16;
 
 /// One rank's part of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seat {
     rank: usize,
     host: String,
@@ -22,30 +24,11 @@ struct Seat {
     cpus: Vec<usize>,
 }
 
-impl Seat {
-    fn line(&self) -> String {
-        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
-        [self.host.as_str(), &self.device, &cpus.join(" ")].join("\t")
-    }
-
-    fn parse(rank: usize, line: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(line);
-        let mut parts = text.split('\t');
-        let mut next = || parts.next().unwrap_or_default();
-        let (host, device, cpus) = (next().into(), next().into(), next());
-        Self { rank, host, device, cpus: cpus.split(' ').filter_map(|cpu| cpu.parse().ok()).collect() }
-    }
-}
-
-/// The table, on rank 0; nothing on the others. `device` is this rank's, `equal` what has been compared between the ranks. Collective.
+/// The table, on rank 0; nothing on the others. `device` is this rank's; `equal` names what is equal on all ranks. Collective.
 pub fn table(session: &Session, device: &str, equal: &str) -> Result<Vec<String>, Error> {
     let world = &session.world;
-    let host = world.host.replace('\t', " ");
-    let seat = Seat { rank: world.rank, host, device: device.replace('\t', " "), cpus: affinity() };
-    let line = seat.line();
-    let lines = session.comm.run("gathering of the ranks' places", |world| world.gather(line.as_bytes()))?;
-    let Some(lines) = lines else { return Ok(Vec::new()) };
-    let seats: Vec<Seat> = lines.iter().enumerate().map(|(rank, line)| Seat::parse(rank, line)).collect();
+    let seat = Seat { rank: world.rank, host: world.host.clone(), device: device.into(), cpus: affinity() };
+    let Some(seats) = session.comm.gather("gathering of the ranks' places", &seat)? else { return Ok(Vec::new()) };
     let size = world.size;
     let started = launcher::launcher().map_or("no launcher".into(), |name| format!("started by {name}"));
     let equal = if size > 1 { format!("; equal on all: {equal}") } else { String::new() };
@@ -125,12 +108,12 @@ pub struct Need {
 }
 
 impl Need {
-    /// Without one checkpoint and the model there is no point in starting.
+    /// One checkpoint and the model: with less room the run must not start.
     fn least(&self) -> u64 {
         self.checkpoint + self.model
     }
 
-    /// While a checkpoint is written, those that are kept stand beside it.
+    /// All kept checkpoints, the one being written, and the model.
     fn most(&self) -> u64 {
         (self.keep + 1) * self.checkpoint + self.model
     }
@@ -143,28 +126,28 @@ impl Need {
 pub fn room(out: &Path, need: Need) -> Result<(String, Option<String>), Error> {
     let there = out.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
-    let disk = FileSystem::of(there)
-        .map_err(|e| Error::Failed(format!("cannot ask for the free space of {}: {e}", there.display())))?;
+    let disk = FileSystem::of(there).map_err(|source| Error::File {
+        action: "find the free space of",
+        path: there.into(),
+        source,
+    })?;
     if disk.size == 0 {
-        // where nothing can be stored at all, making the folder says so
+        // where nothing can be stored, creating the folder fails with the reason
         return Ok(("room       none".into(), None));
     }
     judge(out, &disk.name, disk.free, need)
 }
 
 fn judge(out: &Path, disk: &str, free: u64, need: Need) -> Result<(String, Option<String>), Error> {
-    let (out, mb) = (out.display(), |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6));
+    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     let sizes = format!("a checkpoint takes {}, model.h5 {}", mb(need.checkpoint), mb(need.model));
     if free < need.least() {
-        return Err(Error::Failed(format!(
-            "{out}: {} free on its file system, no space left for what the run writes ({sizes}); free some (`df -h`, `quota`), or choose \
-             another place with --out",
-            mb(free)
-        )));
+        return Err(Error::NoSpace { out: out.into(), free: mb(free), sizes });
     }
     let tight = (free < need.most()).then(|| {
         format!(
-            "warning: {out} has {} free, and with checkpoint.keep = {} the run's files come to {}: free some, or --set checkpoint.keep=1",
+            "warning: {} has {} free, and with checkpoint.keep = {} the run's files come to {}: free some, or --set checkpoint.keep=1",
+            out.display(),
             mb(free),
             need.keep,
             mb(need.most())
@@ -196,12 +179,6 @@ mod tests {
         let many: Vec<Seat> = (0..40).map(|rank| seat(rank, &format!("n{rank}"), &[0])).collect();
         assert_eq!(hosts(&many).len(), HOSTS + 1);
         assert!(hosts(&many)[HOSTS].contains("24 more hosts"));
-    }
-
-    #[test]
-    fn places_come_back_as_they_were() {
-        let place = Seat { rank: 3, host: "n1".into(), device: "cpu (AVX2, 4 threads)".into(), cpus: vec![0, 5] };
-        assert_eq!(Seat::parse(3, place.line().as_bytes()), place);
     }
 
     #[test]

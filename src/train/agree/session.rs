@@ -1,6 +1,6 @@
 //! The ranks of a run and what they must agree on before the first step.
 
-use std::collections::BTreeSet;
+use serde::{Deserialize, Serialize};
 
 use crate::comm::{self, Comm, Verdict, WorldInfo};
 use crate::cores;
@@ -14,7 +14,7 @@ pub struct Session {
     pub comm: Comm,
     /// Who this rank is.
     pub world: WorldInfo,
-    /// Things to say on rank 0 before the run starts.
+    /// Lines for rank 0's terminal before the run starts.
     pub notes: Vec<String>,
     /// This rank's watchdog, if it has one.
     pub watch: Watch,
@@ -34,12 +34,12 @@ impl Session {
         match comm::check_launch(world.size) {
             Verdict::Ok => {}
             Verdict::Warning(text) => notes.push(format!("warning: {text}")),
-            Verdict::Fatal(text) => return Err(Error::Failed(text)),
+            Verdict::Fatal(text) => return Err(Error::Launch(text)),
         }
         Ok(Self { comm, world, notes, watch })
     }
 
-    /// Whether this rank speaks and writes.
+    /// Whether this is rank 0, which alone prints and writes files.
     pub fn is_root(&self) -> bool {
         self.world.rank == 0
     }
@@ -48,31 +48,20 @@ impl Session {
     /// [`Error::Elsewhere`], so that one message is printed and every rank ends.
     pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
         if self.world.size == 1 || matches!(local, Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
-            // nobody else, or an error on which all have agreed before
+            // no other rank, or an error on which all have agreed before
             return local;
         }
-        let report = match &local {
-            Ok(_) => vec![FINE],
-            Err(e) => [&[e.code()], e.to_string().as_bytes()].concat(),
-        };
-        let verdict = self.comm.run("agreement before the start", move |world| {
-            let mut verdict = world.gather(&report)?.map_or_else(Vec::new, |all| first_failure(&all));
-            world.broadcast(&mut verdict, 0)?;
-            Ok(verdict)
-        })?;
-        match (verdict.split_first(), local) {
-            (None, Ok(value)) => Ok(value),
-            (None, Err(error)) => Err(error),
-            (Some((&code, text)), _) if self.is_root() => {
-                let text = String::from_utf8_lossy(text).into_owned();
-                Err(Error::Agreed { code, text })
-            }
-            (Some((&code, _)), _) => Err(Error::Elsewhere { code }),
+        let own = local.as_ref().err().map(|e| Failure { code: e.code(), text: e.to_string() });
+        let all = self.comm.gather_all("agreement before the start", &own)?;
+        match (first_failure(all), local) {
+            (None, local) => local,
+            (Some(Failure { code, text }), _) if self.is_root() => Err(Error::Agreed { code, text }),
+            (Some(Failure { code, .. }), _) => Err(Error::Elsewhere { code }),
         }
     }
 
-    /// Ends MPI where all ranks know how the run went, a failure included; another failure is left to the caller. What is to be
-    /// said is said before the end: once a rank has left with a failure, launchers kill the others.
+    /// Ends MPI where all ranks know how the run went, a failure included; another failure is left to the caller. Messages are printed
+    /// before the end: once a rank has left with a failure, launchers kill the others.
     pub fn conclude<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let result = match result {
             Err(Error::Agreed { code, text }) => {
@@ -110,28 +99,14 @@ impl Session {
         if self.world.size == 1 {
             return Ok(());
         }
-        let own = text.as_bytes().to_vec();
-        let mut root = own.clone();
-        let root = self.comm.run("comparison with rank 0", move |world| {
-            world.broadcast(&mut root, 0)?;
-            Ok(root)
-        })?;
-        let local = if root == own { Ok(()) } else { Err(Error::Failed(difference(what, &root, text, cure))) };
-        self.agree(local)
+        let root = self.comm.broadcast("comparison with rank 0", self.is_root().then_some(&text.to_string()))?;
+        self.agree(if root == text { Ok(()) } else { Err(difference(what, &root, text, cure)) })
     }
 
     /// How many cores this rank may use; notes ranks that are bound to one core together.
     pub fn cores(&mut self) -> Result<cores::Cores, Error> {
-        let own = cores::affinity();
-        let mut line = self.world.host.clone();
-        own.iter().for_each(|cpu| line.push_str(&format!(" {cpu}")));
-        let lines = self.comm.run("exchange of core masks", move |world| {
-            let mut all = world.gather(line.as_bytes())?.map_or_else(Vec::new, |l| l.join(&b'\n'));
-            world.broadcast(&mut all, 0)?;
-            Ok(all)
-        })?;
-        let text = String::from_utf8_lossy(&lines);
-        let masks: Vec<cores::Mask> = text.lines().map(cores::Mask::parse).collect();
+        let own = cores::Mask { host: self.world.host.clone(), cpus: cores::affinity() };
+        let masks = self.comm.gather_all("exchange of core masks", &own)?;
         let cores = cores::share(&masks, self.world.rank);
         self.notes.extend(cores::bound_by_openmp(comm::launcher::variable));
         self.notes.extend(cores::warning(&masks).or_else(|| cores::unused(&masks, &self.world.host)));
@@ -139,24 +114,30 @@ impl Session {
     }
 }
 
-/// What a rank reports that has not failed; exit codes of failures are not 0.
-const FINE: u8 = 0;
+/// How a rank has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Failure {
+    /// The exit code.
+    code: u8,
+    text: String,
+}
 
-/// The first failing rank's code and message, empty if there is none; names the rank unless all say the same.
-fn first_failure(reports: &[Vec<u8>]) -> Vec<u8> {
-    let Some(rank) = reports.iter().position(|r| *r != [FINE]) else { return Vec::new() };
-    let distinct: BTreeSet<_> = reports.iter().collect();
-    let first = &reports[rank];
-    if distinct.len() == 1 {
-        return first.clone();
-    }
-    [&first[..1], format!("rank {rank}: ").as_bytes(), &first[1..]].concat()
+/// The first failing rank's failure, if there is one; names the rank unless all fail alike.
+fn first_failure(all: Vec<Option<Failure>>) -> Option<Failure> {
+    let rank = all.iter().position(Option::is_some)?;
+    let alike = all.iter().all(|other| *other == all[rank]);
+    let first = all.into_iter().nth(rank)??;
+    Some(if alike { first } else { Failure { text: format!("rank {rank}: {}", first.text), ..first } })
 }
 
 /// Names the first line in which two texts differ.
-fn difference(what: &str, root: &[u8], own: &str, cure: &str) -> String {
-    let root = String::from_utf8_lossy(root);
+fn difference(what: &str, root: &str, own: &str, cure: &str) -> Error {
     let lines = root.lines().zip(own.lines()).find(|(a, b)| a != b);
     let (expected, got) = lines.unwrap_or(("more or fewer lines", "fewer or more lines"));
-    format!("{what} differs from rank 0's: expected \"{expected}\", got \"{got}\"; {cure}")
+    Error::Mismatch {
+        what: format!("{what} differs from rank 0's"),
+        expected: format!("\"{expected}\""),
+        got: format!("\"{got}\""),
+        cure: cure.into(),
+    }
 }

@@ -1,4 +1,4 @@
-//! The data set's copy on each node's own disk: one rank of a node copies, the others wait, all learn how it went.
+//! The data set's copy on each node's own disk: one rank of a node copies, the others wait, and all learn of failures.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::train::agree::session::Session;
 use loaders::{Dataset, stage};
 
-/// Copies these splits of `data` below `under` on the rank that is its node's first, and gives the copy's folder; `splits` is
-/// asked with the names that there are. Without a `session` this is the only rank.
+/// Copies splits of `data` below `under`, on each node's first rank, and returns the copy's folder. `splits` picks among the names of
+/// the data set's splits. Without a `session` this is the only rank.
 pub fn stage(
     session: Option<&Session>,
     data: &Path,

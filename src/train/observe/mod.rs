@@ -1,4 +1,5 @@
-//! What watches a run and reports on it: timing, trace, notices, watchdog, diagnosis, requests to stop. Nothing here changes what is computed.
+//! Observers of a run: timing, trace, notices, watchdog, diagnosis, requests to stop. Nothing here changes what is computed, or imports
+//! anything else of training.
 
 pub mod diagnose;
 pub mod loading;

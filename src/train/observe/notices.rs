@@ -1,25 +1,26 @@
-//! Says what training has left out: records (`loader.on_corrupt = "skip"`) and, under f16, steps; the first few by name, the rest as
-//! numbers.
+//! Lines about what training has left out: records (`loader.on_corrupt = "skip"`) and, under f16, steps. The first few are named, the rest
+//! counted.
 
 use crate::backend::LossScale;
+use crate::comm::WorldInfo;
 use loaders::Error;
 
-/// Lines that one rank may fill in a run with each.
+/// Lines of each kind that one rank may print in a run.
 const LINES: usize = 10;
 
-/// What a rank has to say of what was left out.
+/// One rank's lines about what was left out.
 #[derive(Debug, Default)]
-pub struct Skips {
+pub struct Notices {
     lines: Vec<String>,
     records: usize,
     steps: usize,
 }
 
-impl Skips {
-    /// Takes the faults of a batch, found by this rank of so many.
-    pub fn note(&mut self, faults: &[Error], (rank, ranks): (usize, usize)) {
+impl Notices {
+    /// Takes the faults of a batch, found by this rank.
+    pub fn records(&mut self, faults: &[Error], world: &WorldInfo) {
         for fault in faults.iter().take(LINES.saturating_sub(self.records)) {
-            let who = if ranks > 1 { format!("rank {rank}: ") } else { String::new() };
+            let who = if world.size > 1 { format!("rank {}: ", world.rank) } else { String::new() };
             self.lines.push(format!("{who}left out: {fault}"));
             self.records += 1;
             if self.records == LINES {
@@ -30,7 +31,7 @@ impl Skips {
         }
     }
 
-    /// Takes the scale of the losses after a step that was left out because it was too large for it.
+    /// Takes the scale of the losses after a step that was left out because the scale was too large for it.
     pub fn step(&mut self, step: u64, scale: &LossScale) {
         self.steps += 1;
         if self.steps <= LINES {
@@ -55,21 +56,27 @@ impl Skips {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::ThreadLevel;
+
+    fn world(rank: usize, size: usize) -> WorldInfo {
+        let (host, library) = (String::new(), String::new());
+        WorldInfo { rank, size, node_rank: rank, node_size: size, host, thread_level: ThreadLevel::Multiple, library }
+    }
 
     #[test]
     fn the_first_are_named_and_the_rest_counted() {
-        let mut skips = Skips::default();
+        let mut notices = Notices::default();
         let fault = || Error::NoSample { split: "train".into(), id: 3, len: 2 };
-        skips.note(&[fault()], (1, 4));
-        assert!(skips.take()[0].starts_with("rank 1: left out: split `train` has 2 samples"));
-        (0..30).for_each(|_| skips.note(&[fault(), fault()], (0, 1)));
-        let lines = skips.take();
+        notices.records(&[fault()], &world(1, 4));
+        assert!(notices.take()[0].starts_with("rank 1: left out: split `train` has 2 samples"));
+        (0..30).for_each(|_| notices.records(&[fault(), fault()], &world(0, 1)));
+        let lines = notices.take();
         assert_eq!(lines.len(), LINES);
         assert!(lines[LINES - 1].starts_with("further records"), "{lines:?}");
-        skips.note(&[fault()], (0, 1));
-        assert!(skips.take().is_empty());
-        (1..=20).for_each(|step| skips.step(step, &LossScale { scale: 0.5, ..LossScale::default() }));
-        let lines = skips.take();
+        notices.records(&[fault()], &world(0, 1));
+        assert!(notices.take().is_empty());
+        (1..=20).for_each(|step| notices.step(step, &LossScale { scale: 0.5, ..LossScale::default() }));
+        let lines = notices.take();
         assert!(lines[0].starts_with("step 1 left out: ") && lines[0].ends_with("is 0.5 now"), "{lines:?}");
         assert!(lines.len() == LINES && lines[LINES - 1].contains("lost_steps"), "{lines:?}");
     }

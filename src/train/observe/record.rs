@@ -1,6 +1,6 @@
 //! What is known of a step once it is over, for whoever observes a run: log, timing, notices.
 
-use super::timing::{Pace, spread};
+use super::timing::{RankTiming, spread};
 use crate::backend::{LossScale, LossSums};
 use crate::report::Step;
 
@@ -24,13 +24,13 @@ pub struct StepRecord {
     /// The scale of the losses, where the device scales them.
     pub scale: Option<LossScale>,
     /// Times of each rank.
-    pub timings: Vec<Pace>,
+    pub timings: Vec<RankTiming>,
 }
 
 impl StepRecord {
     /// The event of metrics.jsonl.
     pub fn event(&self) -> Step {
-        let ranks = |of: fn(&Pace) -> f64| spread(self.timings.iter().map(of));
+        let ranks = |of: fn(&RankTiming) -> f64| spread(self.timings.iter().map(of));
         let (data_wait_ranks, comm_wait_ranks) = (ranks(|t| t.data), ranks(|t| t.comm));
         let count = self.loss.count.max(1) as f64;
         Step {

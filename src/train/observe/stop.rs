@@ -1,8 +1,8 @@
-//! Why a run should end before its end: a signal, a limit of time. Each rank looks at its own; what one asks, all learn with the
-//! sums of the next step.
+//! Requests to end a run early: a signal, a limit of time. Each rank looks at its own; all ranks learn of a request with the metrics of
+//! the next step.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 only set a flag; a second SIGINT ends the process at once with exit code 130. Slurm's own end of
-//! the job counts as a limit of time where the environment tells it.
+//! SIGTERM, SIGINT and SIGUSR1 only set a flag; a second SIGINT ends the process at once with exit code 130. The end of a
+//! Slurm job counts as a limit of time where the environment has it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const INTERRUPTED: i32 = 130;
 /// Steps that must still fit before a limit.
 const STEPS: u32 = 3;
 
-/// Beside what is measured: the end of MPI, the launcher.
+/// For the end of MPI and of the launcher.
 const SPARE: Duration = Duration::from_secs(1);
 
 /// A point in time by which the run must be over.
@@ -33,7 +33,7 @@ struct Limit {
     name: String,
 }
 
-/// What this rank knows of stopping.
+/// This rank's reasons to stop.
 #[derive(Debug, Default)]
 pub struct Stop {
     /// Number of the last signal, 0 for none.
@@ -49,9 +49,9 @@ impl Stop {
     /// Listens to signals from now on; `limit` counts from `started`.
     pub fn listen(limit: Option<Duration>, started: Instant) -> Result<Self, Error> {
         let stop = Self { limit: nearest(limit, started, slurm_end()), ..Self::default() };
-        let refuse = |e: std::io::Error| Error::Failed(format!("cannot listen to signals: {e}"));
+        let refuse = Error::Signals;
         let interrupted = Arc::new(AtomicBool::new(false));
-        // in this order: the first SIGINT finds the flag down, then raises it
+        // in this order: the first SIGINT finds the flag unset, then sets it
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&interrupted)).map_err(refuse)?;
         flag::register(SIGINT, interrupted).map_err(refuse)?;
         for signal in [SIGINT, SIGTERM, SIGUSR1] {
@@ -60,33 +60,33 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether this rank asks all to stop.
-    pub fn asked(&self) -> bool {
+    /// Whether this rank requests the end of the run.
+    pub fn requested(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0 || self.is_late()
     }
 
-    /// Why, for people; another rank's reason is not known here.
+    /// The reason, for people; another rank's is not known here.
     pub fn reason(&self) -> String {
         match (self.signal.load(Ordering::Relaxed) as i32, &self.limit) {
             (SIGTERM, _) => "SIGTERM".into(),
             (SIGINT, _) => "SIGINT".into(),
             (SIGUSR1, _) => "SIGUSR1".into(),
-            (_, Some(limit)) if self.is_late_in(APART) => format!("{} is near", limit.name),
+            (_, Some(limit)) if self.is_late_in(TOLERANCE) => format!("{} is near", limit.name),
             _ => "another rank was told to".into(),
         }
     }
 
-    /// Takes note of a step's length.
+    /// Notes a step's length.
     pub fn note_step(&self, took: Duration) {
         self.step.set(self.step.get().max(took));
     }
 
-    /// Takes note of how long a checkpoint takes, measured or expected.
+    /// Notes how long a checkpoint takes, measured or expected.
     pub fn note_checkpoint(&self, took: Duration) {
         self.checkpoint.set(took);
     }
 
-    /// What must still fit before the limit: twice the last checkpoint, some steps.
+    /// Time that must still be left before the limit: twice the last checkpoint, some steps.
     fn margin(&self) -> Duration {
         2 * self.checkpoint.get() + STEPS * self.step.get() + SPARE
     }
@@ -100,8 +100,8 @@ impl Stop {
     }
 }
 
-/// By how much ranks may differ in when a limit is near: each counts from its own start, and its steps are its own.
-const APART: Duration = Duration::from_secs(2);
+/// How much ranks may differ in when a limit is near: each counts from its own start and measures its own steps.
+const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// How long until Slurm ends the job.
 fn slurm_end() -> Option<Duration> {
@@ -134,14 +134,14 @@ mod tests {
     fn steps_and_checkpoints_must_fit_before_the_limit() {
         let limit = nearest(Some(Duration::from_secs(20)), Instant::now(), None);
         let stop = Stop { limit, ..Stop::default() };
-        assert!(!stop.asked());
+        assert!(!stop.requested());
         stop.note_step(Duration::from_secs(4));
         stop.note_step(Duration::from_secs(1));
-        assert!(!stop.asked());
+        assert!(!stop.requested());
         stop.note_checkpoint(Duration::from_secs(4));
-        assert!(stop.asked());
+        assert!(stop.requested());
         assert_eq!(stop.reason(), "the end of --time-limit is near");
         stop.note_checkpoint(Duration::from_secs(1));
-        assert!(!stop.asked());
+        assert!(!stop.requested());
     }
 }

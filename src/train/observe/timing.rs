@@ -1,8 +1,8 @@
-//! Which rank holds the others up, and with what.
+//! Which rank the others wait for, and why.
 
 /// One rank's milliseconds, of a step or summed over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
+pub struct RankTiming {
     /// Waiting for its loader.
     pub data: f64,
     /// Waiting for the other ranks.
@@ -11,8 +11,8 @@ pub struct Pace {
     pub step: f64,
 }
 
-impl Pace {
-    /// What the rank did by itself, its loader included.
+impl RankTiming {
+    /// Without the wait for other ranks; its loader included.
     fn own(&self) -> f64 {
         (self.step - self.comm).max(0.0)
     }
@@ -32,34 +32,35 @@ pub fn spread(values: impl Iterator<Item = f64>) -> [f64; 3] {
 #[derive(Clone, Debug, Default)]
 pub struct EpochTiming {
     steps: u64,
-    ranks: Vec<Pace>,
+    ranks: Vec<RankTiming>,
 }
 
 impl EpochTiming {
     /// Adds a step.
-    pub fn add(&mut self, ranks: &[Pace]) {
+    pub fn add(&mut self, ranks: &[RankTiming]) {
         self.steps += 1;
-        self.ranks.resize(ranks.len(), Pace::default());
-        for (sum, pace) in self.ranks.iter_mut().zip(ranks) {
-            *sum = Pace { data: sum.data + pace.data, comm: sum.comm + pace.comm, step: sum.step + pace.step };
+        self.ranks.resize(ranks.len(), RankTiming::default());
+        for (sum, timing) in self.ranks.iter_mut().zip(ranks) {
+            *sum =
+                RankTiming { data: sum.data + timing.data, comm: sum.comm + timing.comm, step: sum.step + timing.step };
         }
     }
 
-    /// Names the rank with the longest steps of its own, and what they went into; nothing for one rank.
+    /// Names the rank with the longest steps of its own, and why; nothing for one rank.
     pub fn slowest(&self) -> Option<String> {
         if self.ranks.len() < 2 || self.steps == 0 {
             return None;
         }
         let a_step = |sum: f64| sum / self.steps as f64;
-        let (slow, pace) = self.ranks.iter().enumerate().max_by(|a, b| a.1.own().total_cmp(&b.1.own()))?;
+        let (slow, timing) = self.ranks.iter().enumerate().max_by(|a, b| a.1.own().total_cmp(&b.1.own()))?;
         let [_, median, _] = spread(self.ranks.iter().map(|r| a_step(r.own())));
         let [_, data, _] = spread(self.ranks.iter().map(|r| a_step(r.data)));
-        let (own, loader) = (a_step(pace.own()), a_step(pace.data));
+        let (own, loader) = (a_step(timing.own()), a_step(timing.data));
         let reason = if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "compute" };
         let others = spread(self.ranks.iter().map(|r| a_step(r.comm)))[2];
         Some(format!(
-            "slowest rank: {slow}, {own:.1} ms a step of its own (median of all {median:.1}), {loader:.1} of them for its loader; it lags by \
-             {reason}, and others wait up to {others:.1} ms a step"
+            "slowest rank: {slow}, {own:.1} ms a step of its own (median of all {median:.1}), {loader:.1} of them for its loader; it \
+             lags by {reason}, and others wait up to {others:.1} ms a step"
         ))
     }
 }
@@ -68,15 +69,15 @@ impl EpochTiming {
 mod tests {
     use super::*;
 
-    fn pace(data: f64, comm: f64, step: f64) -> Pace {
-        Pace { data, comm, step }
+    fn timing(data: f64, comm: f64, step: f64) -> RankTiming {
+        RankTiming { data, comm, step }
     }
 
     #[test]
     fn the_slowest_rank_is_the_one_that_waits_least() {
         let mut epoch = EpochTiming::default();
         for _ in 0..2 {
-            epoch.add(&[pace(1.0, 30.0, 100.0), pace(1.0, 5.0, 100.0), pace(1.0, 29.0, 100.0)]);
+            epoch.add(&[timing(1.0, 30.0, 100.0), timing(1.0, 5.0, 100.0), timing(1.0, 29.0, 100.0)]);
         }
         let text = epoch.slowest().unwrap();
         assert!(
@@ -89,10 +90,10 @@ mod tests {
     #[test]
     fn a_slow_loader_is_named() {
         let mut epoch = EpochTiming::default();
-        epoch.add(&[pace(1.0, 30.0, 100.0), pace(25.0, 5.0, 100.0)]);
+        epoch.add(&[timing(1.0, 30.0, 100.0), timing(25.0, 5.0, 100.0)]);
         assert!(epoch.slowest().unwrap().contains("25.0 of them for its loader; it lags by its loader"));
         let mut alone = EpochTiming::default();
-        alone.add(&[pace(1.0, 0.0, 9.0)]);
+        alone.add(&[timing(1.0, 0.0, 9.0)]);
         assert_eq!(alone.slowest(), None);
     }
 

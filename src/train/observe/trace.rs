@@ -1,7 +1,7 @@
 //! `--trace`: what every rank did when, as one file of Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 //!
-//! Format: "Trace Event Format", complete events (`ph: X`): `ts` and `dur` in microseconds, `pid` the rank, `tid` the thread. Clocks start at
-//! a barrier. Memory is bounded: layers, data and exchange are recorded in the first steps only, and never more than [`MOST`] spans.
+//! Format: "Trace Event Format", complete events (`ph: X`): `ts` and `dur` in microseconds, `pid` the rank, `tid` the thread. Clocks
+//! start at a barrier. Memory is bounded: layers, data and sums are recorded in the first steps only, and at most [`MOST`] spans.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::comm::World;
+use crate::comm::{Comm, World, WorldInfo};
 use crate::error::Error;
 use crate::report::Reporter;
-use crate::train::agree::session::Session;
 
 /// Spans of one rank at most: some 20 MB of text.
 const MOST: usize = 200_000;
@@ -32,7 +31,7 @@ pub struct Trace(Option<Arc<Mutex<Recorder>>>);
 
 struct Recorder {
     zero: Instant,
-    /// Steps to be followed, and steps done.
+    /// Steps recorded in all their parts, and steps done.
     steps: u64,
     done: u64,
     spans: Vec<Span>,
@@ -49,8 +48,8 @@ struct Span {
 
 impl Trace {
     /// Records from now on, the first `steps` steps in all their parts; collective, so that all ranks' clocks start together.
-    pub fn start(session: &Session, steps: u64) -> Result<Self, Error> {
-        session.comm.run("barrier before the trace", World::barrier)?;
+    pub fn start(comm: &Comm, steps: u64) -> Result<Self, Error> {
+        comm.run("barrier before the trace", World::barrier)?;
         let recorder = Recorder { zero: Instant::now(), steps, done: 0, spans: Vec::new(), dropped: 0 };
         Ok(Self(Some(Arc::new(Mutex::new(recorder)))))
     }
@@ -59,7 +58,7 @@ impl Trace {
         self.0.as_ref().map(|r| r.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the parts of steps are still recorded.
+    /// Whether parts of steps are still recorded.
     pub fn follows_steps(&self) -> bool {
         self.recorder().is_some_and(|r| r.done < r.steps)
     }
@@ -69,14 +68,14 @@ impl Trace {
         self.recorder().iter_mut().for_each(|r| r.done = steps);
     }
 
-    /// Takes down a part of a step, if they are still recorded.
+    /// Records a part of a step, if parts are still recorded.
     pub fn part(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
         if self.follows_steps() {
             self.span(kind, name, lane, start, took);
         }
     }
 
-    /// Takes down anything.
+    /// Records a span.
     pub fn span(&self, kind: &'static str, name: impl Into<String>, lane: Lane, start: Instant, took: Duration) {
         let Some(mut recorder) = self.recorder() else { return };
         if recorder.spans.len() == MOST {
@@ -88,13 +87,11 @@ impl Trace {
     }
 
     /// Gathers all ranks' spans and has rank 0 write them to `path`; collective.
-    pub fn write(&self, session: &Session, path: &Path, report: &mut Reporter) -> Result<(), Error> {
+    pub fn write(&self, comm: &Comm, world: &WorldInfo, path: &Path, report: &mut Reporter) -> Result<(), Error> {
         let Some(recorder) = self.recorder() else { return Ok(()) };
-        let mine = events(session.world.rank, &session.world.host, &recorder.spans);
-        let all = session.comm.run("gathering of the trace", |world| world.gather(mine.as_bytes()))?;
-        if let Some(all) = all {
-            let parts: Vec<_> = all.iter().map(|part| String::from_utf8_lossy(part)).collect();
-            let text = format!("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", parts.join(",\n"));
+        let own = events(world.rank, &world.host, &recorder.spans);
+        if let Some(all) = comm.gather("gathering of the trace", &own)? {
+            let text = format!("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", all.join(",\n"));
             crate::checkpoint::write_text(path, &text)?;
             let dropped = match recorder.dropped {
                 0 => String::new(),

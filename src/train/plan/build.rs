@@ -8,7 +8,7 @@ use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
 use crate::recipe::{OnCorrupt, Recipe, Sync};
 use crate::train::evaluate::Evaluation;
-use crate::train::reduce::reduction::Reduction;
+use crate::train::reduce::plan::ReducePlan;
 use crate::train::run::Run;
 use crate::train::strategy::Strategy;
 use crate::train::strategy::allreduce::Allreduce;
@@ -42,7 +42,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     for size in division.sizes() {
         graph.prepare(size)?;
     }
-    let reduction = Reduction::new(&recipe, &graph, &division, place.ranks)?;
+    let reduction = ReducePlan::new(&recipe, &graph, division.workers, &division.mine, place.ranks)?;
     graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
     let options = loader_options(&recipe, &division, place.loader_threads);
     let evaluation = evaluation(&source, &division, options);

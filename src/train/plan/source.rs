@@ -48,7 +48,7 @@ impl Source {
             Shuffle::Window(_) => dataset.split_lazily("train")?,
         });
         if train.is_empty() {
-            return Err(Error::Failed(format!("data set {}: its train split has no images", recipe.data)));
+            return Err(Error::DataSet { data: recipe.data, what: "its train split has no images".into() });
         }
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
@@ -64,11 +64,11 @@ impl Source {
             && split.images()? != images
         {
             let (name, other) = (split.name(), split.images()?);
-            return Err(Error::Failed(format!(
-                "data set {}: images of split train are {images}, those of {name} {other}; they must have one size, or \
-                 augment.eval must begin with resize(size) and center_crop(size)",
-                recipe.data
-            )));
+            let what = format!(
+                "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
+                 resize(size) and center_crop(size)"
+            );
+            return Err(Error::DataSet { data: recipe.data, what });
         }
         if augment.output() != preprocess.output() {
             return Err(Error::Usage(format!(

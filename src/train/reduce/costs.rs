@@ -1,9 +1,54 @@
-//! What the exchange of gradients costs, over the first steps of a run, beside what float costs on the same ranks and links.
+//! What the sum of gradients costs, over the first steps of a run, beside what float costs on the same ranks and links.
 
-use std::time::Duration;
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
 
-use crate::comm::codec::Costs;
 use crate::report;
+
+/// What one sum, or those of a step, have cost this rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Handed to MPI_Allreduce.
+    pub bytes: u64,
+    /// What plain f32 would have handed over.
+    pub float_bytes: u64,
+    /// From gradients to what travels.
+    pub encode: Duration,
+    /// Inside MPI.
+    pub wire: Duration,
+    /// Back to gradients.
+    pub decode: Duration,
+    /// Inside MPI for the same buckets as f32, where that was tried.
+    pub float_wire: Duration,
+}
+
+impl AddAssign for Costs {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.float_bytes += other.float_bytes;
+        self.encode += other.encode;
+        self.wire += other.wire;
+        self.decode += other.decode;
+        self.float_wire += other.float_wire;
+    }
+}
+
+/// One sum's costs, and when it began, once the gradients were there.
+#[derive(Debug, Clone, Copy)]
+pub struct Timed {
+    /// When it began.
+    pub start: Instant,
+    /// What it has cost.
+    pub costs: Costs,
+}
+
+impl Timed {
+    /// So many f32 that were summed where they lie, since `start`.
+    pub fn in_place(start: Instant, elements: usize) -> Self {
+        let bytes = 4 * elements as u64;
+        Self { start, costs: Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() } }
+    }
+}
 
 /// Steps that are measured, by the number of steps done before: the very first are slower than all others.
 pub const MEASURED: std::ops::Range<u64> = 3..11;
@@ -16,7 +61,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Takes in one step; at the end of the last measured one gives the means of all.
+    /// Adds one step; after the last measured step, returns the means of all.
     pub fn add(&mut self, done: u64, costs: Costs, codec: &str) -> Option<report::Exchange> {
         if !MEASURED.contains(&done) || costs.float_bytes == 0 {
             return None;

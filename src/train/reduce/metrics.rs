@@ -1,156 +1,203 @@
-//! What a step sums over all ranks beside the gradients: loss and hits, batch-norm statistics, and each rank's waiting times.
-//! All of it travels as one small allreduce: of f64, or, beside a codec of whole numbers, of 64-bit integers, for which the
-//! workers' sums are kept apart until then.
+//! The metrics of a step, summed over all ranks beside the gradients: loss and hits, batch-norm statistics, requests and each rank's
+//! timing. They travel as one small allreduce of f64 or, beside an integer codec, of 64-bit integers, for which the workers' metrics stay
+//! separate until then.
 
+use crate::backend::op::Op;
 use crate::backend::{Backend, LossSums};
 use crate::nn::{Gather, Graph};
+use crate::train::observe::timing::RankTiming;
 use loaders::random::philox4x32;
 
-use crate::train::observe::timing::Pace;
-
-/// Loss, top-1, top-5, count, digest of the samples; ranks that ask to stop, and for a checkpoint.
-const SCALARS: usize = 7;
-/// Where the last two stand.
-const FLAGS: usize = 5;
-
-/// What a rank asks for at the end of a step, and what all ranks then do: what any of them asked for.
+/// What a rank requests at the end of a step, and, once summed, what any rank has requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct Requests {
     /// End the run early.
     pub stop: bool,
     /// Take a checkpoint.
     pub save: bool,
 }
 
-impl Flags {
+impl Requests {
     /// What either requests.
     pub fn or(self, other: Self) -> Self {
         Self { stop: self.stop | other.stop, save: self.save | other.save }
     }
 }
 
-/// Layout of the vector that is summed.
+/// Lengths of the parts of a step's metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct SumsLayout {
+pub struct MetricsLayout {
     /// Running statistics, two per channel.
     statistics: usize,
     /// Batch normalisations.
     norms: usize,
-    /// Ranks; each has three places of its own, for its pace.
     ranks: usize,
-    /// Whether workers' sums are added on their rank or kept apart.
+    /// Whether workers' metrics are added on their rank or stay separate.
     gather: Gather,
 }
 
-/// One step's sums, first of this rank, after the exchange of all.
-#[derive(Clone, Debug)]
-pub struct StepSums {
-    layout: SumsLayout,
-    /// The sums, or this rank's own numbers and then one vector a worker.
-    shares: Vec<Vec<f64>>,
+/// One vector of metrics: of one worker, of this rank, or summed over all.
+#[derive(Clone, Debug, PartialEq)]
+struct Metrics {
+    loss: f64,
+    top1: f64,
+    top5: f64,
+    count: f64,
+    /// Digest of which sample went to which place of which worker.
+    samples: f64,
+    /// Ranks that request the end of the run.
+    stop: f64,
+    /// Ranks that request a checkpoint.
+    save: f64,
+    /// Pooled batch statistics, laid out as the running ones.
+    statistics: Vec<f64>,
+    /// Elements behind the statistics of each batch normalisation.
+    norms: Vec<f64>,
+    /// One a rank, which alone writes it.
+    timings: Vec<RankTiming>,
 }
 
-impl SumsLayout {
+impl Metrics {
+    /// Numbers before the statistics.
+    const SCALARS: usize = 7;
+
+    fn zero(layout: &MetricsLayout) -> Self {
+        let slots = Self::SCALARS + layout.statistics + layout.norms + 3 * layout.ranks;
+        Self::from_slots(layout, &vec![0.0; slots])
+    }
+
+    /// The numbers that travel, in the order of the fields.
+    fn to_slots(&self) -> Vec<f64> {
+        let mut slots = vec![self.loss, self.top1, self.top5, self.count, self.samples, self.stop, self.save];
+        slots.extend(self.statistics.iter().chain(&self.norms));
+        slots.extend(self.timings.iter().flat_map(|t| [t.data, t.comm, t.step]));
+        slots
+    }
+
+    fn from_slots(layout: &MetricsLayout, slots: &[f64]) -> Self {
+        let (scalars, rest) = slots.split_at(Self::SCALARS);
+        let (statistics, rest) = rest.split_at(layout.statistics);
+        let (norms, timings) = rest.split_at(layout.norms);
+        let timing = |t: &[f64]| RankTiming { data: t[0], comm: t[1], step: t[2] };
+        Self {
+            loss: scalars[0],
+            top1: scalars[1],
+            top5: scalars[2],
+            count: scalars[3],
+            samples: scalars[4],
+            stop: scalars[5],
+            save: scalars[6],
+            statistics: statistics.to_vec(),
+            norms: norms.to_vec(),
+            timings: timings.chunks_exact(3).map(timing).collect(),
+        }
+    }
+}
+
+/// The metrics of one step: first this rank's, then summed over all.
+#[derive(Clone, Debug)]
+pub struct StepMetrics {
+    layout: MetricsLayout,
+    /// This rank's own metrics, with its workers' or before them; or the sums.
+    first: Metrics,
+    /// One a worker, where they stay separate.
+    workers: Vec<Metrics>,
+}
+
+impl MetricsLayout {
     /// For this graph on so many ranks.
     pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize, gather: Gather) -> Self {
         Self { statistics: graph.running().len(), norms: graph.norms().len(), ranks, gather }
     }
 
     /// All zero.
-    pub fn zero(&self) -> StepSums {
-        StepSums { layout: *self, shares: vec![self.share()] }
-    }
-
-    fn share(&self) -> Vec<f64> {
-        vec![0.0; SCALARS + self.statistics + self.norms + 3 * self.ranks]
+    pub fn zero(&self) -> StepMetrics {
+        StepMetrics { layout: *self, first: Metrics::zero(self), workers: Vec::new() }
     }
 }
 
-impl StepSums {
-    /// Sums back from the exchange.
-    pub fn from_values(layout: SumsLayout, values: Vec<f64>) -> Self {
-        Self { layout, shares: vec![values] }
+impl StepMetrics {
+    /// The sums out of the numbers that have travelled.
+    pub fn from_values(layout: MetricsLayout, values: &[f64]) -> Self {
+        Self { layout, first: Metrics::from_slots(&layout, values), workers: Vec::new() }
     }
 
-    /// The vectors to be summed.
-    pub fn into_shares(self) -> Vec<Vec<f64>> {
-        self.shares
+    /// The vectors to be summed: one, or this rank's and one a worker.
+    pub fn to_vectors(&self) -> Vec<Vec<f64>> {
+        std::iter::once(&self.first).chain(&self.workers).map(Metrics::to_slots).collect()
     }
 
-    fn values(&self) -> &[f64] {
-        &self.shares[0]
+    /// The lengths of its parts.
+    pub fn layout(&self) -> MetricsLayout {
+        self.layout
     }
 
-    /// Adds one worker's share: its loss sums, the batch statistics of its last pass, and which samples it had.
+    /// Adds one worker's metrics: its loss sums, the batch statistics of its last pass, and which samples it had.
     pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, worker: usize, ids: &[u64]) {
         let places = ids.iter().enumerate();
         // 32 bits each: their sum is exact in f64 for any batch below 2^21
         let hash =
             |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
         let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
-        let scalars = [sums.loss, sums.top1 as f64, sums.top5 as f64, sums.count as f64, digest as f64];
         if self.layout.gather == Gather::Apart {
-            self.shares.push(self.layout.share());
+            self.workers.push(Metrics::zero(&self.layout));
         }
-        let Some(values) = self.shares.last_mut() else { return };
-        values.iter_mut().zip(scalars).for_each(|(v, s)| *v += s);
+        let metrics = self.workers.last_mut().unwrap_or(&mut self.first);
+        metrics.loss += sums.loss;
+        metrics.top1 += sums.top1 as f64;
+        metrics.top5 += sums.top5 as f64;
+        metrics.count += sums.count as f64;
+        metrics.samples += digest as f64;
         if sums.count > 0 {
-            let (statistics, rest) = values[SCALARS..].split_at_mut(self.layout.statistics);
-            graph.pool_statistics(statistics, &mut rest[..self.layout.norms]);
+            graph.pool_statistics(&mut metrics.statistics, &mut metrics.norms);
         }
     }
 
-    /// Notes this rank's pace: the wait for its loader in this step, all else of the step before.
-    pub fn set_pace(&mut self, rank: usize, pace: Pace) {
-        let at = self.pace_at() + 3 * rank;
-        self.shares[0][at..at + 3].copy_from_slice(&[pace.data, pace.comm, pace.step]);
+    /// Notes this rank's timing: the wait for its loader in this step, all else of the step before.
+    pub fn set_timing(&mut self, rank: usize, timing: RankTiming) {
+        self.first.timings[rank] = timing;
     }
 
-    /// The ranks' paces.
-    pub fn paces(&self) -> Vec<Pace> {
-        let of = |v: &[f64]| Pace { data: v[0], comm: v[1], step: v[2] };
-        self.values()[self.pace_at()..].chunks_exact(3).map(of).collect()
+    /// The ranks' timings.
+    pub fn timings(&self) -> &[RankTiming] {
+        &self.first.timings
     }
 
-    fn pace_at(&self) -> usize {
-        SCALARS + self.layout.statistics + self.layout.norms
+    /// Notes what this rank requests.
+    pub fn set_requests(&mut self, requests: Requests) {
+        let number = |request: bool| f64::from(u8::from(request));
+        (self.first.stop, self.first.save) = (number(requests.stop), number(requests.save));
     }
 
-    /// Notes what this rank asks for.
-    pub fn set_flags(&mut self, flags: Flags) {
-        let numbers = [flags.stop, flags.save].map(|flag| f64::from(u8::from(flag)));
-        self.shares[0][FLAGS..FLAGS + 2].copy_from_slice(&numbers);
+    /// What any rank has requested.
+    pub fn requests(&self) -> Requests {
+        Requests { stop: self.first.stop > 0.0, save: self.first.save > 0.0 }
     }
 
-    /// What any rank has asked for.
-    pub fn flags(&self) -> Flags {
-        Flags { stop: self.values()[FLAGS] > 0.0, save: self.values()[FLAGS + 1] > 0.0 }
-    }
-
-    /// Sum of the losses.
+    /// Sum of the losses over all ranks.
     pub fn loss(&self) -> f64 {
-        self.values()[0]
+        self.first.loss
     }
 
-    /// Sum of this rank's own losses, before the exchange.
+    /// Sum of this rank's own losses, before the sum over all ranks.
     pub fn own_loss(&self) -> f64 {
-        self.shares.iter().map(|share| share[0]).sum()
+        std::iter::once(&self.first).chain(&self.workers).map(|metrics| metrics.loss).sum()
     }
 
-    /// Makes the loss not finite, which tells all ranks that a parameter is.
+    /// Makes the loss NaN, by which all ranks learn of a parameter that is not finite.
     pub fn spoil(&mut self) {
-        self.shares[0][0] = f64::NAN;
+        self.first.loss = f64::NAN;
     }
 
-    /// Loss and hits as counts.
+    /// Loss, hits and images.
     pub fn loss_sums(&self) -> LossSums {
-        let count = |i: usize| self.values()[i] as u64;
-        LossSums { loss: self.values()[0], top1: count(1), top5: count(2), count: count(3) }
+        let Metrics { loss, top1, top5, count, .. } = self.first;
+        LossSums { loss, top1: top1 as u64, top5: top5 as u64, count: count as u64 }
     }
 
     /// Digest of which sample went to which place of which worker.
     pub fn samples(&self) -> u64 {
-        self.values()[4] as u64
+        self.first.samples as u64
     }
 
     /// Moves the running statistics towards the pooled ones of this step. With d = worker mean - running mean r:
@@ -159,9 +206,9 @@ impl StepSums {
     pub fn update_running<B: Backend>(&self, graph: &mut Graph<B>) {
         let norms = graph.norms().to_vec();
         let momentum: Vec<f64> = norms.iter().map(|n| momentum(graph, n.node)).collect();
-        let (statistics, rest) = self.values()[SCALARS..].split_at(self.layout.statistics);
+        let Metrics { statistics, norms: counts, .. } = &self.first;
         let running = graph.running_mut();
-        for ((place, &n), m) in norms.iter().zip(rest).zip(momentum).filter(|((_, n), _)| **n > 0.0) {
+        for ((place, &n), m) in norms.iter().zip(counts).zip(momentum).filter(|((_, n), _)| **n > 0.0) {
             let (c, at) = (place.channels, place.offset);
             let unbias = if n > 1.0 { n / (n - 1.0) } else { 1.0 };
             for i in at..at + c {
@@ -177,7 +224,22 @@ impl StepSums {
 
 fn momentum<B: Backend>(graph: &Graph<B>, node: usize) -> f64 {
     match &graph.net().nodes[node].op {
-        crate::backend::op::Op::Norm(n) => f64::from(n.momentum),
+        Op::Norm(n) => f64::from(n.momentum),
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_back_as_they_were_and_every_field_has_its_own() {
+        let layout = MetricsLayout { statistics: 4, norms: 1, ranks: 2, gather: Gather::Summed };
+        let slots: Vec<f64> = (0..Metrics::SCALARS + 4 + 1 + 6).map(|i| i as f64).collect();
+        let metrics = Metrics::from_slots(&layout, &slots);
+        assert_eq!(metrics.to_slots(), slots);
+        assert_eq!((metrics.loss, metrics.save, metrics.norms[0], metrics.timings[1].step), (0.0, 6.0, 11.0, 17.0));
+        assert_eq!(Metrics::zero(&layout).to_slots(), vec![0.0; slots.len()]);
     }
 }

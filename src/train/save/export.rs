@@ -48,11 +48,7 @@ impl<B: Backend> Plain<B> {
                 tensors.push(("running_var".into(), vec![place.channels], var.to_vec()));
             }
             if let Some((field, ..)) = tensors.iter().find(|t| t.2.iter().any(|v| !v.is_finite())) {
-                let name = format!("{}.{field}", layer.name);
-                return Err(Error::Failed(format!(
-                    "parameter {name} holds NaN or infinity, no model is written; the last good one stands. Try a smaller \
-                     schedule.base_lr or a longer warm-up"
-                )));
+                return Err(Error::NotFiniteParameter { name: format!("{}.{field}", layer.name) });
             }
             layers.push(LayerWeights { name: layer.name.clone(), kind: layer.kind, tensors });
         }

@@ -47,8 +47,10 @@ pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(),
 }
 
 fn mismatch(file: &ModelFile, name: &str, expected: &str, got: &str) -> Error {
-    Error::Failed(format!(
-        "model file of network {}: {name}: expected {expected}, got {got}; the file is of another version of this network",
-        file.network
-    ))
+    Error::Mismatch {
+        what: format!("model file of network {}: {name}", file.network),
+        expected: expected.into(),
+        got: got.into(),
+        cure: "the file is of another version of this network".into(),
+    }
 }

@@ -13,11 +13,11 @@ use crate::recipe::Recipe;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::source::Source;
-use crate::train::reduce::coded::all;
+use crate::train::reduce::bytes::{from_bytes, to_bytes};
+use crate::train::reduce::device::elements;
 use crate::train::run::Run;
 use crate::train::save::model;
 use crate::train::save::saver;
-use crate::train::save::snapshot::{from_bytes, to_bytes};
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     if !request.resume || !folder.exists() {
         return Ok(None);
     }
-    let unreadable = |e| Error::Failed(format!("cannot list {}: {e}", folder.display()));
+    let unreadable = |source| Error::File { action: "list", path: folder.clone(), source };
     let mut notes = Vec::new();
     for (_, path) in saver::list(&folder).map_err(unreadable)? {
         match StateFile::read(&path) {
@@ -87,19 +87,14 @@ fn is_broken(error: &checkpoint::Error) -> bool {
     )
 }
 
-/// Tells all ranks what rank 0 has found. Collective.
+/// Gives all ranks what rank 0 has found. Collective.
 pub fn share(session: &Session, request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let found = session.agree(if session.is_root() { find(request) } else { Ok(None) })?;
     if session.world.size == 1 {
         return Ok(found);
     }
-    let odd = |e: serde_json::Error| Error::Failed(format!("the head of a checkpoint: {e}"));
-    let mut text = serde_json::to_vec(&found.as_ref().map(|found| &found.head)).map_err(odd)?;
-    let text = session.comm.run("head of the checkpoint", move |world| {
-        world.broadcast(&mut text, 0)?;
-        Ok(text)
-    })?;
-    let head: Option<Head> = serde_json::from_slice(&text).map_err(odd)?;
+    let head = found.as_ref().map(|found| found.head.clone());
+    let head = session.comm.broadcast("head of the checkpoint", session.is_root().then_some(&head))?;
     let state = found.and_then(|found| found.state);
     Ok(head.map(|head| Resume { head, state }))
 }
@@ -179,9 +174,8 @@ impl Resume {
 /// Fills rank 0's own memory, all but the residuals, which it only checks.
 fn fill<B: Backend>(run: &mut Run<B>, state: &StateFile, file: &str) -> Result<(), Error> {
     let other = |what: &str, expected: String, got: String| {
-        Error::Failed(format!(
-            "{file}: {what}: expected {expected}, got {got}; it is of another version of this network"
-        ))
+        let cure = "it is of another version of this network".into();
+        Error::Mismatch { what: format!("{file}: {what}"), expected, got, cure }
     };
     model::restore(&mut run.graph, &state.model)?;
     if let Some(ema) = &mut run.ema {
@@ -253,12 +247,15 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
     for worker in 0..run.division.workers {
         let mut arena = Arena::new(run.graph.backend(), &layout.chunks)?;
         let packed = residuals.get(worker).map_or(Ok(()), |tensors| pack(&run.graph, tensors, &mut arena));
-        let odd = |(expected, got)| Error::Failed(format!("residuals/{worker}: expected {expected}, got {got}"));
+        let odd = |(expected, got)| {
+            let cure = "the checkpoint is of another version of this network".into();
+            Error::Mismatch { what: format!("residuals/{worker}"), expected, got, cure }
+        };
         session.agree(packed.map_err(odd))?;
         spread(session, &mut arena)?;
         let own = run.division.mine.contains(&worker);
-        for (coded, chunk) in run.reduction.codecs.iter_mut().zip(&arena.chunks).filter(|_| own) {
-            coded.set_residual(worker, &all(chunk)?)?;
+        for (sum, chunk) in run.reduction.sums.iter_mut().zip(&arena.chunks).filter(|_| own) {
+            sum.set_residual(worker, &elements(chunk)?)?;
         }
     }
     Ok(())
@@ -268,7 +265,7 @@ fn restore_residuals<B: Backend>(session: &Session, run: &mut Run<B>, residuals:
 pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress)?;
     let folder = out.join("checkpoints");
-    let aside = |e: std::io::Error| Error::Failed(format!("cannot tidy up {}: {e}", folder.display()));
+    let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
     // what a killed run left half-written
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
@@ -291,7 +288,7 @@ fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::Failed(format!("cannot read {}: {e}", path.display()))),
+        Err(source) => return Err(Error::File { action: "read", path: path.into(), source }),
     };
     let text = String::from_utf8_lossy(&text);
     let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress)).collect();

@@ -10,9 +10,9 @@ use crate::recipe::Every;
 use crate::report::{self, Reporter};
 use crate::train::agree::session::Session;
 use crate::train::observe::stop::Stop;
-use crate::train::observe::watch::Doing;
+use crate::train::observe::watch::Activity;
 use crate::train::plan::request::TrainRequest;
-use crate::train::reduce::metrics::Flags;
+use crate::train::reduce::metrics::Requests;
 use crate::train::run::Run;
 use crate::train::save::output;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
@@ -86,8 +86,8 @@ impl<'a, B: Backend> Saver<'a, B> {
     }
 
     /// What this rank requests after the step that comes now.
-    pub fn requests(&mut self, at: &Progress) -> Flags {
-        Flags { stop: self.stop.asked(), save: self.wants(at.step + 1) }
+    pub fn requests(&mut self, at: &Progress) -> Requests {
+        Requests { stop: self.stop.requested(), save: self.wants(at.step + 1) }
     }
 
     fn wants(&mut self, step: u64) -> bool {
@@ -195,7 +195,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         report: &mut Reporter,
     ) -> Result<(), Error> {
         let begin = Instant::now();
-        self.session.watch.doing(Doing::Writing { step: at.step });
+        self.session.watch.set_activity(Activity::Writing { step: at.step });
         (self.due, self.taken) = (false, Some(at.step));
         let residuals = stepper.gather_residuals()?;
         // only a file that must be there can find another under way
@@ -255,9 +255,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             }
             // nothing that the run would still write could stay
             Err(error) if !self.folder.exists() => {
-                return Err(Error::Failed(format!(
-                    "{error}; the output folder was removed, with the log and all checkpoints: start again, best with another --out"
-                )));
+                return Err(Error::OutputGone { source: Box::new(error) });
             }
             Err(error) => {
                 report.event(report::Checkpoint { error: Some(error.to_string()), ..event })?;

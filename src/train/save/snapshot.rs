@@ -11,8 +11,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::backend::{self, Arena, Backend, Buffer};
 use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use crate::error::Error;
+use crate::train::reduce::bytes::from_bytes;
 use crate::train::run::Run;
 use crate::train::save::export::Plain;
+
+/// What the thread does, for messages.
+const TASK: &str = "writes checkpoints";
 
 /// Threads that copy at most: beyond, memory is no faster.
 const COPIERS: usize = 4;
@@ -171,8 +175,7 @@ impl<B: Backend> Writer<B> {
             }
         };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
-        let thread =
-            thread.map_err(|e| Error::Failed(format!("cannot start the thread that writes checkpoints: {e}")))?;
+        let thread = thread.map_err(|source| Error::Thread { task: TASK, source })?;
         Ok(Self { jobs: Some(jobs), written, thread: Some(thread), fresh, idle: None, under_way: false })
     }
 
@@ -220,7 +223,7 @@ impl<B: Backend> Drop for Writer<B> {
 }
 
 fn gone() -> Error {
-    Error::Failed("the thread that writes checkpoints is gone".into())
+    Error::ThreadGone { task: TASK }
 }
 
 fn write<B: Backend>(job: &Job<B>, plain: &Plain<B>, chunks: &[usize]) -> Result<u64, Error> {
@@ -251,15 +254,4 @@ fn residuals<B: Backend>(plain: &Plain<B>, chunks: &[usize], ranks: &[Vec<u8>]) 
         workers.push(plain.tensors_of(&flat)?);
     }
     Ok(workers)
-}
-
-/// Values as bytes, for the way to another rank.
-pub fn to_bytes(values: &[f32], bytes: &mut Vec<u8>) {
-    bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-}
-
-/// Back again.
-pub fn from_bytes(bytes: &[u8], values: &mut [f32]) {
-    let (words, _) = bytes.as_chunks::<4>();
-    values.iter_mut().zip(words).for_each(|(value, word)| *value = f32::from_le_bytes(*word));
 }

@@ -1,14 +1,14 @@
-//! The ranks' signs of life: OUT/.ranks/RANK, one line of JSON each, written again in place every few seconds.
+//! The ranks' news as files: OUT/.ranks/RANK, one line of JSON each, written again in place every few seconds.
 //!
-//! A file a rank, since network file systems lose writes of several nodes to one file; of a fixed length, so that a reader never meets half
-//! a line; opened and closed each time, since that is when NFS passes news on. Nothing here can end a run: what cannot be written or read
-//! is no news.
+//! One file a rank, since network file systems lose writes of several nodes to one file; of a fixed length, so that a reader never sees
+//! half a line; opened and closed each time, since NFS passes changes on then. Nothing here can end a run: what cannot be written or read
+//! is ignored.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::verdict::News;
+use super::news::News;
 
 /// Bytes of a file.
 const LENGTH: usize = 512;
@@ -75,12 +75,12 @@ mod tests {
         let (zero, one) = (Beacon::new(&out, 0, 2), Beacon::new(&out, 1, 2));
         assert!(zero.read(1).is_none());
         let long =
-            News { beat: 7, name: "sum of losses and statistics".into(), doing: "x".repeat(80), ..News::default() };
+            News { beat: 7, name: "sum of losses and statistics".into(), activity: "x".repeat(80), ..News::default() };
         one.write(long.clone());
         // a shorter line replaces a longer one without a rest
-        one.write(News { beat: 8, doing: "computes step 3".into(), ..long });
+        one.write(News { beat: 8, activity: "computes step 3".into(), ..long });
         let read = zero.read(1).unwrap();
-        assert_eq!((read.beat, read.doing.as_str()), (8, "computes step 3"));
+        assert_eq!((read.beat, read.activity.as_str()), (8, "computes step 3"));
         assert_eq!(fs::metadata(out.join(".ranks/1")).unwrap().len(), LENGTH as u64);
         // what is cut short is no news
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();

@@ -1,97 +1,25 @@
-//! From the ranks' news to a sentence: who keeps whom waiting. No threads, no files, and no clock but for how long ago a rank was heard.
+//! From the ranks' news to a sentence: which ranks keep others waiting. No threads, no files; the clock only for how long a rank has been
+//! silent.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use super::news::{News, Peer};
 
-/// What a rank says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct News {
-    /// Counts the signs of life.
-    pub beat: u64,
-    /// The node.
-    pub host: String,
-    /// The process.
-    pub pid: u32,
-    /// Number of the operation of MPI that it took up last; equal on all ranks that keep step.
-    pub operation: u64,
-    /// The operation's name.
-    pub name: String,
-    /// Whether it is still in it.
-    pub inside: bool,
-    /// Seconds since it went in, or came out.
-    pub operation_s: f64,
-    /// What it does beside.
-    pub doing: String,
-    /// Seconds since it turned to that.
-    pub doing_s: f64,
-    /// Whether that is waiting for its loader.
-    pub loading: bool,
-    /// Whether that is writing files, which may take its time.
-    pub writing: bool,
-}
-
-impl News {
-    /// What this rank waits for, and for how many seconds; nothing while it works. `alone`: without other ranks.
-    pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
-        match self.inside && !alone {
-            true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
-            false => self.loading.then(|| (self.doing.clone(), self.still())),
-        }
-    }
-
-    /// Seconds since it last turned to anything.
-    fn still(&self) -> f64 {
-        if self.inside { self.operation_s } else { self.doing_s.min(self.operation_s) }
-    }
-
-    /// The last that it is known to have done.
-    fn last(&self) -> String {
-        let still = self.still();
-        match self.inside {
-            true => format!("is in \"{}\" (operation {}) for {still:.0} s", self.name, self.operation),
-            false => format!("{} for {still:.0} s", self.doing),
-        }
-    }
-}
-
-/// Another rank, as seen from this one.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    news: Option<News>,
-    /// When it last gave a sign of life, or when the first was looked for.
-    heard: Instant,
-}
-
-impl Peer {
-    /// One of whom nothing is known.
-    pub fn unheard(now: Instant) -> Self {
-        Self { news: None, heard: now }
-    }
-
-    /// Takes news; only a new beat is a sign of life.
-    pub fn hear(&mut self, news: News, now: Instant) {
-        if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
-            *self = Self { news: Some(news), heard: now };
-        }
-    }
-}
-
-/// How long files may take to be written: file systems that hang come back after minutes.
+/// How long writing files may take: file systems that hang recover after minutes.
 const FILES: Duration = Duration::from_secs(600);
 
-/// How many times longer than anything else the start may take, when data sets are copied to the nodes.
+/// How many times longer the start may take, when data sets are copied to the nodes.
 const START: u32 = 10;
 
 /// Ranks named in a sentence at most.
 const NAMED: usize = 8;
 
-/// What there is to say where `me` has waited for `limit`, alone.
+/// The sentence where `me` has waited for `limit`, alone.
 pub fn alone(me: &News) -> String {
     format!("this rank {}", me.last())
 }
 
-/// The same where nothing is known of the other ranks yet.
+/// The same where no other rank has sent news yet.
 pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;
     let long = waited >= (limit * START).as_secs_f64();
@@ -157,6 +85,8 @@ pub fn among(me: &News, rank: usize, peers: &[Peer], limit: Duration) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
@@ -166,8 +96,8 @@ mod tests {
         News { operation, name, inside: true, operation_s: 70.0, host: "n1".into(), pid: 12, ..News::default() }
     }
 
-    fn busy(operation: u64, doing: &str, doing_s: f64) -> News {
-        News { inside: false, doing: doing.into(), doing_s, ..inside(operation) }
+    fn busy(operation: u64, activity: &str, activity_s: f64) -> News {
+        News { inside: false, activity: activity.into(), activity_s, ..inside(operation) }
     }
 
     fn peers(news: &[Option<News>], silent: u64) -> Vec<Peer> {
@@ -213,7 +143,7 @@ mod tests {
         for news in [busy(4, "scores batch 17", 2.0), busy(4, "computes step 3", 59.0), left, writing.clone()] {
             assert_eq!(among(&inside(5), 0, &peers(&[None, Some(news.clone())], 1), LIMIT), None, "{news:?}");
         }
-        let forever = News { doing_s: 700.0, operation_s: 700.0, ..writing };
+        let forever = News { activity_s: 700.0, operation_s: 700.0, ..writing };
         assert!(among(&inside(5), 0, &peers(&[None, Some(forever)], 1), LIMIT).is_some());
         // a run that begins is given longer
         assert_eq!(unknown(&inside(5), LIMIT), None);

@@ -1,0 +1,78 @@
+//! The ranks' states as they share them while MPI may be stuck.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// One rank's state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct News {
+    /// Counts the messages.
+    pub beat: u64,
+    /// The node.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the operation of MPI that it took up last; equal on all ranks that keep step.
+    pub operation: u64,
+    /// The operation's name.
+    pub name: String,
+    /// Whether it is still in it.
+    pub inside: bool,
+    /// Seconds since it went in, or came out.
+    pub operation_s: f64,
+    /// What it does beside communication.
+    pub activity: String,
+    /// Seconds since that began.
+    pub activity_s: f64,
+    /// Whether that is waiting for its loader.
+    pub loading: bool,
+    /// Whether that is writing files, which may take long.
+    pub writing: bool,
+}
+
+impl News {
+    /// What this rank waits for, and for how many seconds; none while it works. `alone`: without other ranks.
+    pub fn waits(&self, alone: bool) -> Option<(String, f64)> {
+        match self.inside && !alone {
+            true => Some((format!("\"{}\" (operation {})", self.name, self.operation), self.operation_s)),
+            false => self.loading.then(|| (self.activity.clone(), self.still())),
+        }
+    }
+
+    /// Seconds since it last began anything.
+    pub(super) fn still(&self) -> f64 {
+        if self.inside { self.operation_s } else { self.activity_s.min(self.operation_s) }
+    }
+
+    /// The last thing that it is known to have done.
+    pub(super) fn last(&self) -> String {
+        let still = self.still();
+        match self.inside {
+            true => format!("is in \"{}\" (operation {}) for {still:.0} s", self.name, self.operation),
+            false => format!("{} for {still:.0} s", self.activity),
+        }
+    }
+}
+
+/// Another rank, as seen from this one.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(super) news: Option<News>,
+    /// When its last message came, or when the first was looked for.
+    pub(super) heard: Instant,
+}
+
+impl Peer {
+    /// A rank without any message yet.
+    pub fn unheard(now: Instant) -> Self {
+        Self { news: None, heard: now }
+    }
+
+    /// Takes news; only a new beat counts as a sign of life.
+    pub fn hear(&mut self, news: News, now: Instant) {
+        if self.news.as_ref().is_none_or(|old| old.beat != news.beat) {
+            *self = Self { news: Some(news), heard: now };
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The sum of one bucket over the ranks: the trait that every transport and codec implements, and a sum under way.
+
+use crate::backend::{self, Backend};
+use crate::comm::codec::Key;
+use crate::comm::{self, Comm, World};
+use crate::train::reduce::costs::Timed;
+use crate::train::reduce::error::Error;
+
+/// Name of the operation.
+const GRADIENTS: &str = "sum of gradients";
+
+/// What a sum must know of the step.
+#[derive(Clone, Copy, Debug)]
+pub struct SumStep {
+    /// Keys the codec's draws.
+    pub key: Key,
+    /// The worker of the first buffer.
+    pub worker: usize,
+    /// Whether a gradient that is not finite leaves NaN behind, for the device to leave the step out; else it is an error.
+    pub scaled: bool,
+    /// Whether the sum of as many f32 is timed, too.
+    pub compare: bool,
+}
+
+/// Sums one bucket of gradients over all workers of all ranks, step after step. Its `start` begins a sum, [`Pending::finish`]
+/// ends it; an implementation does what happens between.
+pub trait BucketSum<B: Backend>: Send {
+    /// Starts copying the gradients to where they are summed, on the thread that computes.
+    fn prepare(&mut self, _gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
+        Ok(())
+    }
+
+    /// Leaves the sum in the last buffer; the buffers are one a worker of this rank, or one with their sum. Collective, inside an
+    /// operation of [`Comm`].
+    fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error>;
+
+    /// Whether the device makes codes, so that only these come to the host.
+    fn codes_on_device(&self) -> bool {
+        false
+    }
+
+    /// What this worker carries over to the next step under error feedback, in the gradients' own layout; none for workers of other
+    /// ranks.
+    fn residual(&mut self, _worker: usize) -> Result<Option<Vec<f32>>, backend::Error> {
+        Ok(None)
+    }
+
+    /// Goes on with such a residual, if the worker is one of this rank's.
+    fn set_residual(&mut self, _worker: usize, _values: &[f32]) -> Result<(), backend::Error> {
+        Ok(())
+    }
+
+    /// Bytes of memory, residuals included.
+    fn memory(&self) -> usize {
+        0
+    }
+}
+
+impl<B: Backend> dyn BucketSum<B> {
+    /// Starts the sum of these gradients. With `overlap` it runs on the MPI thread, beside the caller; else it waits for
+    /// [`Pending::finish`], whose thread has the gradients in its cache.
+    pub fn start(
+        mut self: Box<Self>,
+        comm: &Comm,
+        mut gradients: Vec<B::Buf>,
+        step: SumStep,
+        overlap: bool,
+    ) -> Result<Pending<B>, Error> {
+        self.prepare(&mut gradients)?;
+        let work = Work { sum: self, gradients, step };
+        Ok(match overlap {
+            true => Pending::Queued(comm.start(GRADIENTS, move |world| Ok(work.run(world)))),
+            false => Pending::Held(work),
+        })
+    }
+}
+
+/// A bucket with all that its sum needs, for whichever thread.
+pub struct Work<B: Backend> {
+    sum: Box<dyn BucketSum<B>>,
+    gradients: Vec<B::Buf>,
+    step: SumStep,
+}
+
+impl<B: Backend> Work<B> {
+    fn run(mut self, world: &World) -> Result<Summed<B>, Error> {
+        let timed = self.sum.sum(world, &mut self.gradients, &self.step)?;
+        Ok(Summed { gradients: self.gradients, sum: self.sum, timed })
+    }
+}
+
+/// A sum under way.
+pub enum Pending<B: Backend> {
+    /// On the MPI thread.
+    Queued(comm::Pending<Result<Summed<B>, Error>>),
+    /// To be done by the thread that finishes it.
+    Held(Work<B>),
+}
+
+/// A sum that is done.
+pub struct Summed<B: Backend> {
+    /// The buffers; the last has the sum.
+    pub gradients: Vec<B::Buf>,
+    /// For the next step.
+    pub sum: Box<dyn BucketSum<B>>,
+    /// What it has cost.
+    pub timed: Timed,
+}
+
+impl<B: Backend> Pending<B> {
+    /// Waits for the sum, or does it.
+    pub fn finish(self, comm: &Comm) -> Result<Summed<B>, Error> {
+        match self {
+            Pending::Queued(pending) => pending.wait()?,
+            Pending::Held(work) => comm.run(GRADIENTS, |world| Ok(work.run(world)))?,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A bucket's sum by a codec on the device that has the gradients: only codes come to the host, where MPI adds them.
+
+use std::time::Instant;
+
+use crate::backend::{self, Backend, Buffer, Coder, Draw};
+use crate::comm::codec::{Bucket, Entry, Key};
+use crate::comm::{self, World};
+use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
+use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::error::Error;
+use crate::train::reduce::protocol::{Phases, Protocol};
+
+/// A bucket and its codec on the device, with the codec's memory from step to step.
+pub struct DeviceSum<B: Backend> {
+    protocol: Protocol,
+    codec: Box<dyn Coder<B>>,
+}
+
+impl<B: Backend> DeviceSum<B> {
+    /// For this bucket; `codec` is the device's for the same entry.
+    pub fn new(entry: &Entry, bucket: Bucket, codec: Box<dyn Coder<B>>) -> Self {
+        Self { protocol: Protocol::new(entry, bucket), codec }
+    }
+
+    /// Writes NaN to all parameters.
+    fn spoil(&self, gradients: &mut [B::Buf]) -> Result<(), backend::Error> {
+        let Some(last) = gradients.last_mut() else { return Ok(()) };
+        let values = last.staged()?;
+        values.fill(0.0);
+        self.protocol.spoil(values);
+        last.unstage()
+    }
+}
+
+impl<B: Backend> BucketSum<B> for DeviceSum<B> {
+    fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
+        self.codec.begin(gradients)?;
+        let start = Instant::now();
+        let mut phases = OnDevice { codec: self.codec.as_mut(), gradients };
+        let costs = match self.protocol.run(world, &mut phases, step.key, step.compare) {
+            // all ranks have seen the same scales, so all leave the step out
+            Err(Error::NotFinite { .. }) if step.scaled => {
+                self.spoil(gradients)?;
+                Costs::default()
+            }
+            other => other?,
+        };
+        Ok(Timed { start, costs })
+    }
+
+    fn codes_on_device(&self) -> bool {
+        true
+    }
+
+    fn residual(&mut self, worker: usize) -> Result<Option<Vec<f32>>, backend::Error> {
+        self.codec.residual(worker).map(|residual| elements(residual)).transpose()
+    }
+
+    fn set_residual(&mut self, worker: usize, values: &[f32]) -> Result<(), backend::Error> {
+        self.codec.residual(worker).map_or(Ok(()), |residual| residual.write(0, values))
+    }
+
+    fn memory(&self) -> usize {
+        self.codec.memory()
+    }
+}
+
+/// A buffer's elements, on the host.
+pub fn elements<B: Buffer>(buffer: &B) -> Result<Vec<f32>, backend::Error> {
+    let mut values = vec![0.0; buffer.len()];
+    buffer.read(0, &mut values)?;
+    Ok(values)
+}
+
+struct OnDevice<'a, B: Backend> {
+    codec: &'a mut dyn Coder<B>,
+    gradients: &'a mut [B::Buf],
+}
+
+impl<B: Backend> Phases for OnDevice<'_, B> {
+    fn scales(&mut self, _: &Bucket, scales: &mut Vec<u32>) -> Result<(), backend::Error> {
+        self.codec.measure(self.gradients, scales)
+    }
+
+    fn encode(&mut self, _: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error> {
+        self.codec.encode(self.gradients, scales, Draw { seed: key.seed, step: key.step })
+    }
+
+    fn send(&mut self, world: &World) -> Result<(), comm::Error> {
+        let codes = self.codec.codes();
+        if !codes.words.is_empty() {
+            world.sum_u64(codes.words)?;
+        }
+        if !codes.integers.is_empty() {
+            world.sum_i32(codes.integers)?;
+        }
+        if !codes.halves.is_empty() {
+            world.sum_bf16(codes.halves)?;
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, _: &Bucket, _: &[u32]) -> Result<(), backend::Error> {
+        self.gradients.last_mut().map_or(Ok(()), |last| self.codec.decode(last))
+    }
+}

@@ -1,0 +1,214 @@
+//! The sums of a step over all ranks: gradients, bucket by bucket as backward finishes them, and the metrics beside them.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use crate::backend::Backend;
+use crate::comm::codec::{FLOAT, Key, fixed};
+use crate::comm::{self, Comm};
+use crate::error::Error;
+use crate::nn::{Gather, Graph};
+use crate::report;
+use crate::train::observe::diagnose;
+use crate::train::observe::trace::{Lane, Trace};
+use crate::train::reduce::bucket_sum::{BucketSum, Pending, SumStep, Summed};
+use crate::train::reduce::bytes::to_bytes;
+use crate::train::reduce::costs::{Costs, MEASURED, Measured};
+use crate::train::reduce::error;
+use crate::train::reduce::metrics::StepMetrics;
+use crate::train::reduce::plan::ReducePlan;
+use crate::train::reduce::transport::TransportPlan;
+
+/// Name of the operation.
+const METRICS: &str = "sum of losses and statistics";
+
+/// The sums of gradients and metrics, step after step.
+pub struct GradientSum<B: Backend> {
+    comm: Comm,
+    ranks: usize,
+    /// This rank's workers.
+    mine: Range<usize>,
+    /// V.
+    workers: usize,
+    /// The codec's name.
+    codec: &'static str,
+    integer: bool,
+    /// Whether codecs carry over what they cut off.
+    feedback: bool,
+    gather: Gather,
+    seed: u64,
+    /// Whether a bucket that is not finite stays so, for the device to leave the step out.
+    scaled: bool,
+    /// Whether buckets leave while backward goes on; else all leave at its end, where no core is left for MPI.
+    overlap: bool,
+    /// One a bucket; those under way are not here.
+    sums: Vec<Option<Box<dyn BucketSum<B>>>>,
+    /// Optimizer steps done before.
+    step: u64,
+    /// This rank's part of the loss.
+    loss: f64,
+    /// Buckets that are complete on this rank.
+    local: Vec<(usize, Vec<B::Buf>)>,
+    pending: Vec<(usize, Pending<B>)>,
+    waited: Duration,
+    costs: Costs,
+    measured: Measured,
+    trace: Trace,
+}
+
+impl<B: Backend> GradientSum<B> {
+    /// Over all `ranks` of `comm`, as planned, for the rank with these workers.
+    pub fn new(
+        comm: Comm,
+        ranks: usize,
+        TransportPlan { overlap, transport }: TransportPlan<B>,
+        mine: Range<usize>,
+        plan: &mut ReducePlan<B>,
+    ) -> Self {
+        Self {
+            comm,
+            ranks,
+            mine,
+            workers: plan.settings.workers,
+            codec: plan.entry.name,
+            integer: plan.entry.integer,
+            feedback: plan.settings.error_feedback,
+            gather: plan.gather(),
+            seed: plan.seed,
+            scaled: plan.scaled,
+            overlap,
+            sums: transport.carry(std::mem::take(&mut plan.sums)).into_iter().map(Some).collect(),
+            step: 0,
+            loss: 0.0,
+            local: Vec::new(),
+            pending: Vec::new(),
+            waited: Duration::ZERO,
+            costs: Costs::default(),
+            measured: Measured::default(),
+            trace: Trace::default(),
+        }
+    }
+
+    /// Records each bucket's sum.
+    pub fn follow(&mut self, trace: &Trace) {
+        self.trace = trace.clone();
+    }
+
+    /// Begins the step after `done` others.
+    pub fn begin(&mut self, done: u64) {
+        self.step = done;
+        self.costs = Costs::default();
+    }
+
+    /// Whether buckets go through the codec: float has nothing to do on one rank.
+    fn travels(&self) -> bool {
+        self.ranks > 1 || self.gather == Gather::Apart
+    }
+
+    /// Takes a finished bucket of gradients.
+    pub fn ready(&mut self, bucket: usize, gradients: Vec<B::Buf>) -> Result<(), Error> {
+        if !self.travels() {
+            self.local.push((bucket, gradients));
+            return Ok(());
+        }
+        let twice = || Error::Failed(format!("gradient bucket {bucket} was handed over twice in one step"));
+        let sum = self.sums[bucket].take().ok_or_else(twice)?;
+        let step = SumStep {
+            key: Key { seed: self.seed, step: self.step },
+            worker: self.mine.end - gradients.len(),
+            scaled: self.scaled,
+            compare: self.codec != FLOAT.name && self.ranks > 1 && MEASURED.contains(&self.step),
+        };
+        self.pending.push((bucket, sum.start(&self.comm, gradients, step, self.overlap)?));
+        Ok(())
+    }
+
+    /// Finishes all sums, and that of the metrics; gives the gradients back to the graph.
+    pub fn finish(&mut self, graph: &mut Graph<B>, metrics: &StepMetrics) -> Result<StepMetrics, Error> {
+        let start = Instant::now();
+        self.loss = metrics.own_loss();
+        self.local.drain(..).for_each(|(bucket, gradients)| graph.put(bucket, gradients));
+        for (bucket, pending) in std::mem::take(&mut self.pending) {
+            let lane = if matches!(pending, Pending::Queued(_)) { Lane::Mpi } else { Lane::Compute };
+            let wait = Instant::now();
+            let summed = pending.finish(&self.comm);
+            if lane == Lane::Mpi {
+                self.trace.part("wait", format!("wait for chunk {bucket}"), Lane::Compute, wait, wait.elapsed());
+            }
+            self.summed(graph, bucket, summed, lane)?;
+        }
+        let wait = Instant::now();
+        let sums = self.sum(metrics.to_vectors())?;
+        self.trace.part("wait", METRICS, Lane::Compute, wait, wait.elapsed());
+        self.waited += start.elapsed();
+        Ok(StepMetrics::from_values(metrics.layout(), &sums))
+    }
+
+    /// Takes a bucket back.
+    fn summed(
+        &mut self,
+        graph: &mut Graph<B>,
+        bucket: usize,
+        summed: Result<Summed<B>, error::Error>,
+        lane: Lane,
+    ) -> Result<(), Error> {
+        let Summed { gradients, sum, timed } = match summed {
+            Err(error @ error::Error::NotFinite { .. }) => {
+                return Err(diagnose::in_codec(&self.comm, &error, self.loss));
+            }
+            other => other?,
+        };
+        let (mut at, costs) = (timed.start, timed.costs);
+        for (kind, took) in [("encode", costs.encode), ("wire", costs.wire), ("decode", costs.decode)] {
+            self.trace.part(kind, format!("{kind} chunk {bucket}"), lane, at, took);
+            at += took;
+        }
+        graph.put(bucket, gradients);
+        self.sums[bucket] = Some(sum);
+        self.costs += costs;
+        Ok(())
+    }
+
+    /// The sums over all ranks. Beside an integer codec they must not depend on their order either; each rank's own vector counts
+    /// as one more worker.
+    fn sum(&self, vectors: Vec<Vec<f64>>) -> Result<Vec<f64>, comm::Error> {
+        if self.integer {
+            return self.comm.run(METRICS, |world| fixed::sum(world, &vectors, 2 * self.workers));
+        }
+        let mut vectors = vectors.into_iter();
+        let mut sum = vectors.next().unwrap_or_default();
+        vectors.for_each(|vector| sum.iter_mut().zip(vector).for_each(|(s, x)| *s += x));
+        if self.ranks > 1 {
+            self.comm.run(METRICS, |world| world.sum_f64(&mut sum))?;
+        }
+        Ok(sum)
+    }
+
+    /// What error feedback carries over to the next step: on rank 0 one vector a rank, with all buckets of its first worker, then of
+    /// the next. Empty without error feedback. Collective.
+    pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        if !self.feedback {
+            return Ok(Vec::new());
+        }
+        let mut own = Vec::new();
+        for worker in self.mine.clone() {
+            for sum in self.sums.iter_mut().flatten() {
+                sum.residual(worker)?.iter().for_each(|values| to_bytes(values, &mut own));
+            }
+        }
+        if self.ranks == 1 {
+            return Ok(vec![own]);
+        }
+        Ok(self.comm.run("gathering of residuals", move |world| world.gather(&own))?.unwrap_or_default())
+    }
+
+    /// How long this rank has waited for the others since the last call.
+    pub fn take_wait(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
+    }
+
+    /// After the last of the measured steps: what the sum of gradients costs this rank.
+    pub fn take_report(&mut self) -> Option<report::Exchange> {
+        self.measured.add(self.step, std::mem::take(&mut self.costs), self.codec)
+    }
+}

@@ -1,0 +1,131 @@
+//! The plan of a run's sums of gradients: its codec, and the buckets with the recipe's settings of each tensor. Made before the first
+//! step, with all memory that the sums need; [`gradients`](super::gradients) carries it out.
+
+use std::ops::Range;
+
+use crate::backend::op::Op;
+use crate::backend::{Backend, Precision};
+use crate::comm::codec::{Bucket, Entry, Settings, Tensor};
+use crate::error::Error;
+use crate::nn::{Gather, Graph};
+use crate::recipe::{Recipe, Reduce, TransportSetting, matches};
+use crate::train::reduce::bucket_sum::BucketSum;
+use crate::train::reduce::device::DeviceSum;
+use crate::train::reduce::host::HostSum;
+
+/// The planned sums of one rank.
+pub struct ReducePlan<B: Backend> {
+    /// The codec.
+    pub entry: &'static Entry,
+    /// Its settings.
+    pub settings: Settings,
+    /// The run's seed, which keys the codec's draws.
+    pub seed: u64,
+    /// Whether the device scales the losses, and leaves out steps whose gradients are not finite.
+    pub scaled: bool,
+    /// One for each chunk of the gradient arena; empty once [`GradientSum`](super::gradients::GradientSum) has taken them.
+    pub sums: Vec<Box<dyn BucketSum<B>>>,
+    /// Parameters that go as `exact` where the codec rounds.
+    exempt: Exempt,
+}
+
+impl<B: Backend> ReducePlan<B> {
+    /// For the chunks of `graph`, V `workers`, of which these are this rank's, and so many ranks.
+    pub fn new(
+        recipe: &Recipe,
+        graph: &Graph<B>,
+        workers: usize,
+        mine: &Range<usize>,
+        ranks: usize,
+    ) -> Result<Self, Error> {
+        let reduce = &recipe.reduce;
+        let entry = reduce.codec.entry();
+        let settings = Settings { workers, clip: reduce.clip() as f32, error_feedback: reduce.error_feedback() };
+        let buckets = buckets(graph, reduce, entry)?;
+        let exempt = buckets.iter().flat_map(|b| &b.tensors).filter(|t| t.exempt);
+        let exempt = exempt
+            .fold(Exempt::default(), |sum, t| Exempt { tensors: sum.tensors + 1, elements: sum.elements + t.elems });
+        let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
+        let device = Some(graph.backend())
+            .filter(|backend| backend.queues() && travels && reduce.path != TransportSetting::Staged);
+        let sums = buckets.into_iter().map(|bucket| bucket_sum(entry, bucket, &settings, mine.clone(), device));
+        let (sums, scaled) = (sums.collect::<Result<_, _>>()?, recipe.precision == Precision::F16);
+        Ok(Self { entry, settings, seed: recipe.seed, scaled, sums, exempt })
+    }
+
+    /// Whether workers' gradients are added on their rank or stay separate.
+    pub fn gather(&self) -> Gather {
+        if self.entry.keeps_workers_apart(&self.settings) { Gather::Apart } else { Gather::Summed }
+    }
+
+    /// Whether the device makes codes.
+    pub fn on_device(&self) -> bool {
+        self.sums.iter().any(|sum| sum.codes_on_device())
+    }
+
+    /// Whether workers' metrics are added on their rank or stay separate.
+    pub fn metrics_gather(&self) -> Gather {
+        if self.entry.integer { Gather::Apart } else { Gather::Summed }
+    }
+
+    /// Bytes of memory of all sums, residuals included.
+    pub fn memory(&self) -> usize {
+        self.sums.iter().map(|sum| sum.memory()).sum()
+    }
+
+    /// The codec and its settings, for the log.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{}: {}", self.entry.name, self.entry.about);
+        let Exempt { tensors, elements } = self.exempt;
+        if tensors > 0 {
+            text += &format!("; {tensors} tensors of {elements} elements go as exact");
+        }
+        if self.settings.error_feedback {
+            text += "; with error feedback";
+        }
+        text
+    }
+}
+
+/// Tensors that a codec does not round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Exempt {
+    tensors: usize,
+    elements: usize,
+}
+
+/// The sum of a bucket: with codes by `device`, where it can make them, else by the host.
+fn bucket_sum<B: Backend>(
+    entry: &Entry,
+    bucket: Bucket,
+    settings: &Settings,
+    mine: Range<usize>,
+    device: Option<&B>,
+) -> Result<Box<dyn BucketSum<B>>, Error> {
+    if let Some((device, spec)) = device.zip((entry.coding)(&bucket, settings))
+        && let Some(codec) = device.coder(&spec, mine.clone())?
+    {
+        return Ok(Box::new(DeviceSum::new(entry, bucket, codec)));
+    }
+    Ok(Box::new(HostSum::new(entry, bucket, settings, mine)))
+}
+
+/// The chunks of the gradient arena with their tensors.
+fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Result<Vec<Bucket>, Error> {
+    let layout = graph.layout();
+    let last = graph.net().nodes.iter().rposition(|node| matches!(node.op, Op::Linear(_)));
+    let mut buckets: Vec<Bucket> = layout.chunks.iter().map(|&len| Bucket { len, tensors: Vec::new() }).collect();
+    for (index, p) in layout.params.iter().enumerate() {
+        let elems = p.spec.elems();
+        let spared = elems < reduce.min_elements()
+            || (Some(p.node) == last && !reduce.logits())
+            || reduce.exempt.iter().flatten().any(|pattern| matches(pattern, &p.name));
+        let parameter = u16::try_from(index)
+            .map_err(|_| Error::Usage(format!("{}: a network may have 65,536 parameters at most", p.name)))?;
+        let exempt = spared && entry.keys.contains(&"exempt");
+        let tensor = Tensor { name: p.name.clone(), parameter, range: p.slot.range(), elems, exempt };
+        buckets[p.slot.chunk].tensors.push(tensor);
+    }
+    buckets.iter_mut().for_each(|bucket| bucket.tensors.sort_by_key(|t| t.range.start));
+    Ok(buckets)
+}

@@ -1,0 +1,125 @@
+//! Trials of a transport on the buckets of a run: sums of known answer, and times.
+
+use std::slice::from_mut;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::backend::{self, Backend, Buffer};
+use crate::comm::codec::Key;
+use crate::comm::{World, known_answer};
+use crate::error::Error;
+use crate::train::agree::session::Session;
+use crate::train::reduce::bucket_sum::SumStep;
+use crate::train::reduce::transport::Transport;
+
+/// Rounds of a timing; the fastest counts.
+const ROUNDS: usize = 3;
+
+/// A trial's step; f32 as they are need nothing of it.
+const STEP: SumStep = SumStep { key: Key { seed: 0, step: 0 }, worker: 0, scaled: false, compare: false };
+
+/// A transport that works, the same on all ranks.
+pub struct Found<B: Backend> {
+    /// The transport.
+    pub transport: Transport<B>,
+    /// Why it can be used.
+    pub why: String,
+}
+
+/// The ranks, the device and the buckets of a trial.
+pub struct Trial<'a, B: Backend> {
+    /// All ranks.
+    pub session: &'a Session,
+    /// This rank's device.
+    pub backend: &'a B,
+    /// Elements of each bucket.
+    pub buckets: &'a [usize],
+}
+
+impl<B: Backend> Trial<'_, B> {
+    /// Whether it is true on all ranks.
+    pub fn all(&self, yes: bool) -> Result<bool, Error> {
+        Ok(self.session.comm.all("agreement on a transport", yes)?)
+    }
+
+    /// Whether the devices can sum with NCCL; the reason why not.
+    pub fn nccl(&self, shared: bool) -> Result<Result<Found<B>, String>, Error> {
+        if shared {
+            return Ok(Err("ranks share a GPU, and NCCL takes one rank a GPU only".into()));
+        }
+        let (comm, world) = (&self.session.comm, &self.session.world);
+        let made = self.session.is_root().then(|| match B::collective_id() {
+            Ok(Some(id)) => Ok(id),
+            Ok(None) => Err("not for this kind of device".to_string()),
+            Err(error) => Err(error.to_string()),
+        });
+        let id: Vec<u8> = match comm.broadcast("id of the NCCL group", made.as_ref())? {
+            Ok(id) => id,
+            Err(why) => return Ok(Err(why)),
+        };
+        let joined = self.backend.collective(&id, world.rank, world.size);
+        let why = joined.as_ref().err().map(ToString::to_string);
+        if !self.all(why.is_none())? {
+            return Ok(Err(why.unwrap_or("another rank cannot join".into())));
+        }
+        let group = joined?;
+        let why = format!("{}, its sums are right", group.describe());
+        let transport = Transport::Nccl(Arc::new(Mutex::new(group)));
+        Ok(self.known_answer(&transport)?.map(|()| Found { transport, why }))
+    }
+
+    /// A bucket with this rank's part of a sum whose answer is known.
+    fn bucket(&self, elems: usize) -> Result<B::Buf, backend::Error> {
+        let rank = self.session.world.rank;
+        let values: Vec<f32> = (0..elems).map(|i| known_answer::value(rank, i) as f32).collect();
+        let mut bucket = self.backend.alloc(elems)?;
+        bucket.write(0, &values)?;
+        self.backend.mark(&mut bucket)?;
+        Ok(bucket)
+    }
+
+    /// Sums of the buckets' sizes; the inner error names the first wrong one.
+    pub fn known_answer(&self, transport: &Transport<B>) -> Result<Result<(), String>, Error> {
+        let mut sizes = self.buckets.to_vec();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut wrong = None;
+        for elems in sizes {
+            wrong = wrong.or(self.wrong_sum(transport, elems)?);
+        }
+        let right = self.all(wrong.is_none())?;
+        Ok(if right { Ok(()) } else { Err(wrong.unwrap_or("wrong sums on another rank".into())) })
+    }
+
+    /// What is wrong with a sum of so many elements, if anything is.
+    fn wrong_sum(&self, transport: &Transport<B>, elems: usize) -> Result<Option<String>, Error> {
+        let mut bucket = self.session.agree(self.bucket(elems).map_err(Error::from))?;
+        let mut sum = transport.float_sum(elems);
+        self.session.comm.run("sum of device memory", |world| Ok(sum.sum(world, from_mut(&mut bucket), &STEP)))??;
+        let mut got = vec![0.0; elems];
+        bucket.read(0, &mut got)?;
+        let expected = |i| known_answer::sum(self.session.world.size, i);
+        let off = (0..elems).find(|&i| got[i] != expected(i) as f32);
+        Ok(off.map(|i| format!("element {i} of a sum of {elems} should be {}, got {}", expected(i), got[i])))
+    }
+
+    /// Seconds of the sums of all buckets, one after another.
+    pub fn time(&self, transport: &Transport<B>) -> Result<f64, Error> {
+        let comm = &self.session.comm;
+        let mut buckets = self.buckets.iter().map(|&n| self.bucket(n)).collect::<Result<Vec<_>, _>>()?;
+        let mut sums: Vec<_> = self.buckets.iter().map(|&n| transport.float_sum(n)).collect();
+        let mut best = Duration::MAX;
+        for _ in 0..ROUNDS {
+            comm.run("barrier of a timing", World::barrier)?;
+            let start = Instant::now();
+            for (bucket, sum) in buckets.iter_mut().zip(&mut sums) {
+                sum.prepare(from_mut(bucket))?;
+                comm.run("timing of a sum", |world| Ok(sum.sum(world, from_mut(bucket), &STEP)))??;
+            }
+            let mut end = [0.0];
+            buckets.last().map_or(Ok(()), |bucket| bucket.read(0, &mut end))?;
+            best = best.min(start.elapsed());
+        }
+        Ok(best.as_secs_f64())
+    }
+}
