@@ -7,7 +7,7 @@ use std::path::Path;
 use trireme::comm::codec;
 use trireme::models;
 use trireme::optim::schedule::Schedule;
-use trireme::recipe::{Known, Recipe};
+use trireme::recipe::{Known, Recipe, keys};
 
 /// The transforms that recipes may name; that each of them exists is tested below by building the pipelines.
 const TRANSFORMS: &[&str] = &[
