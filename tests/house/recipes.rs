@@ -196,7 +196,8 @@ fn the_pages_name_files_that_exist() {
     let folders = ["src/", "loaders/", "data-tools/", "tests/", "recipes/", "docs/", "build/"];
     let docs = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")).unwrap();
     let docs = docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_string_lossy()));
-    let pages = ["README.md", "CHANGELOG.md"].map(String::from).into_iter().chain(docs.filter(|name| name.ends_with(".md")));
+    let pages =
+        ["README.md", "CHANGELOG.md"].map(String::from).into_iter().chain(docs.filter(|name| name.ends_with(".md")));
     let mut seen = 0;
     for name in pages {
         let page = page(&name);
