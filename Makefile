@@ -25,7 +25,7 @@ PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmak
 SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev shellcheck
 MPICH_PACKAGES := mpich libmpich-dev
 
-# Open MPI refuses root unless told twice; MPICH ignores the variables.
+# Open MPI refuses root unless both are set; MPICH ignores the variables.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 
@@ -129,10 +129,10 @@ test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler,
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK=1 \
 		$(CARGO) test --locked --quiet --lib backend::cuda::compile -- --nocapture
 
-test-gpu: build ## on a machine with a GPU: operations, networks and laws on the card
+test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
 	@tests/gpu/test.sh
 
-bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same card, one table (under ten minutes)
+bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same GPU, one table (under ten minutes)
 	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))
 
 pack-gpu: build ## target/trireme-gpu.tar.xz: binary, tests and an MPI, for a machine with a GPU and nothing else

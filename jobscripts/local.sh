@@ -7,7 +7,7 @@
 #
 # TERM, and the first Ctrl-C, become USR1 for the ranks: they write a checkpoint and end with code 75; the same command goes on from
 # there (`--resume auto`). Open MPI's mpirun itself would leave them about one second after TERM. A second Ctrl-C ends at once.
-# -r N: starts again, N times at most, after a stop (code 75) that neither TERM nor Ctrl-C asked for, as --time-limit does.
+# -r N: starts again, N times at most, after a stop (code 75) that neither TERM nor Ctrl-C caused, such as --time-limit.
 # From the environment: MPIRUN [mpirun], MPIRUN_FLAGS [what lets trireme divide the cores itself]; the program as env.sh names it.
 set -euo pipefail
 
@@ -33,12 +33,12 @@ case $version in
 esac
 read -ra flags <<<"${MPIRUN_FLAGS-$flags}"
 
-launcher='' interrupted='' stop='' asked=0
+launcher='' interrupted='' stop='' signals=0
 stop() {
     interrupted=yes
-    [ "$1" = USR1 ] || { stop=yes; asked=$((asked + 1)); }
+    [ "$1" = USR1 ] || { stop=yes; signals=$((signals + 1)); }
     local signal=USR1
-    [ "$asked" -lt 2 ] || signal=TERM
+    [ "$signals" -lt 2 ] || signal=TERM
     [ -z "$launcher" ] || kill -s "$signal" "$launcher" || true
 }
 for signal in TERM INT USR1; do

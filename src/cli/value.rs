@@ -11,7 +11,7 @@ use crate::recipe::every::duration as duration_of;
 /// Where to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Device {
-    /// A GPU if this build and this machine have one, else the CPU
+    /// An NVIDIA GPU if this machine has one with its driver and libraries, else the CPU
     Auto,
     /// The CPU
     Cpu,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed of trireme beside PyTorch's, on the same card in the same minutes; one table last. Under ten minutes: what is left when
+"""Speed of trireme beside PyTorch's, on the same GPU in the same minutes; one table last. Under ten minutes: what is left when
 nine are over is left out, and the table says so.
 
   bench.py [--trireme BINARY] [--data CIFAR10] [--seconds S] [--device cuda|cpu] [--tiny] [--json FILE]
@@ -150,7 +150,7 @@ def loader(bench, work, table):
 
 
 def staged(bench, work, table):
-    """How much of a step of two ranks on one card waits for sums through the host: resnet50 has 102 MB of gradients."""
+    """How much of a step of two ranks on one GPU waits for sums through the host: resnet50 has 102 MB of gradients."""
     size, images, batch, steps = (32, 16, 8, 3) if bench.a.tiny else (224, 512, 128, 24)
     network = "resnet20" if bench.a.tiny else "resnet50"
     noise_photos(work / "photos", images, size)
@@ -174,7 +174,7 @@ train = ["random_crop({size})", "normalize"]
 eval = ["normalize"]
 """)
     path = [] if bench.a.device == "cpu" else ["--set", "reduce.path=staged", "--set", "precision=bf16"]
-    done = bench.train("two ranks on the card, sums through the host", recipe, work / "raw", work / "staged", ["--max-steps", steps, *path], 2)
+    done = bench.train("two ranks on the GPU, sums through the host", recipe, work / "raw", work / "staged", ["--max-steps", steps, *path], 2)
     if done:
         step, wait = median([s["step_ms"] for s in done[0]]), median([s["comm_wait_ms"] for s in done[0]])
         bench.log.append(f"two ranks, {network}, {batch} images a step, gradients through the host: step {step:.1f} ms, "
@@ -247,7 +247,7 @@ def main():
     if not shutil.which(str(a.trireme)):
         sys.exit(f"{a.trireme}: no such program; run `make build`, or give --trireme")
     bench, rows = Bench(a), TINY if a.tiny else ROWS
-    peaks = bench.json("the card's floors", [sys.executable, HERE / "peer.py", "floors", "--device", a.device, "--seconds", 1], 60)
+    peaks = bench.json("the GPU's floors", [sys.executable, HERE / "peer.py", "floors", "--device", a.device, "--seconds", 1], 60)
     table = networks(bench, rows, peaks)
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         work = pathlib.Path(folder)

@@ -105,7 +105,7 @@ class Recipe:
 
 
 def accuracy(a):
-    """Seconds since `a.began` until the test images are classified as asked, None if they never are; the best score."""
+    """Seconds since `a.began` until the test images are classified as required, None if they never are; the best score."""
     recipe = Recipe(pathlib.Path(a.data), a.device, a.epochs, a.milestones)
     best = 0
     for _ in range(a.epochs):

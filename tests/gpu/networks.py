@@ -83,7 +83,7 @@ NETWORKS = {
 
 
 def work(network, image):
-    """FLOPs of a training step of one image, and the bytes that must cross the card's memory at 16 bits a value: each layer reads
+    """FLOPs of a training step of one image, and the bytes that must cross the GPU's memory at 16 bits a value: each layer reads
     its input and writes its output forward; backward, convolutions and linear layers read input, output's gradient twice and write
     the input's gradient; batch normalisation reads its input twice each way."""
     flops = traffic = 0

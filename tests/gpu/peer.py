@@ -1,5 +1,5 @@
 """One measurement of `bench.py`, in a process of its own: PyTorch's training step on synthetic images that lie on the device
-(channels_last, AMP bf16, SGD with momentum), the card's floors, or a training to an accuracy. One JSON line.
+(channels_last, AMP bf16, SGD with momentum), the GPU's floors, or a training to an accuracy. One JSON line.
 
   peer.py NETWORK eager|compile --device cuda|cpu --batch N --seconds S
   peer.py floors --device cuda|cpu

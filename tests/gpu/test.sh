@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests on this machine's GPU, those that the emulated one runs in `make test` and those that are too large for it: every operation
-# against the reference in f32, bf16 and f16, gradients, ten golden losses, the laws with ranks that share the card, resuming, memory
+# against the reference in f32, bf16 and f16, gradients, ten golden losses, the laws with ranks that share the GPU, resuming, memory
 # that stays flat over 2,000 steps, and compute-sanitizer on a small net where it is installed. From a checkout by cargo; from what
 # pack.sh made by its own binaries.
 set -euo pipefail
@@ -33,8 +33,8 @@ while read -ra words <&3; do
     fi
 done 3<tests/gpu/targets
 
-# A run of 2,000 steps and more: the card's memory after the 50th step is that after the 2,050th, of whoever else uses the card too.
-# MiB in use on the first card that this process may use.
+# A run of 2,000 steps and more: the GPU's memory after the 50th step is that after the 2,050th, of whoever else uses the GPU too.
+# MiB in use on the first GPU that this process may use.
 memory() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --id="${CUDA_VISIBLE_DEVICES:-0}" | head -n 1; }
 # Steps that a run has done.
 steps() { grep -c '"event":"step"' "$work/out/metrics.jsonl" 2>/dev/null || true; }
