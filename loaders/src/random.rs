@@ -1,5 +1,5 @@
-//! The one source of randomness: Philox4x32-10, a counter-based generator. A draw is a pure function
-//! of what it is for, so no thread, rank or call order can change it.
+//! The one source of randomness: Philox4x32-10, a counter-based generator. A draw is a pure function of its purpose (seed, sample, epoch,
+//! op), so no thread, rank or call order can change it.
 //!
 //! Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (SC'11).
 

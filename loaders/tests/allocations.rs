@@ -10,7 +10,7 @@ use loaders::example::{self, Example, Format};
 use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
 use turbojpeg::{Image, PixelFormat, Subsamp};
 
-/// Counts what all threads ask for.
+/// Counts the allocations of all threads.
 struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -44,7 +44,7 @@ fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
     let options = Options { threads: 2, slots: SLOTS, nice: 0, ..Options::default() };
     let order = TrainOrder::new(1, 500, 32, 2, 0..2, (0, 0), 30);
     let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), options).unwrap();
-    // Two epochs for each thread to meet the largest batch; and each slot, which no other stands in for while all are held.
+    // Two epochs, in which each thread meets the largest batch; all slots are held at once first, so that each of them is used.
     drop((0..SLOTS).map(|_| loader.next().unwrap().unwrap()).collect::<Vec<_>>());
     while loader.next().unwrap().unwrap().epoch() < 2 {}
     let before = CALLS.load(Ordering::Relaxed);

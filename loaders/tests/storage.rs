@@ -1,5 +1,5 @@
-//! Ways of reading change how long it takes, never what comes: mappings, whole shards, single records; and what happens when
-//! files are not what they were.
+//! The way of reading (mappings, whole shards, single records) changes how long it takes, never the batches; and what happens when
+//! files have changed.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn every_way_gives_the_same_batches() {
     for shuffle in [Shuffle::Full, Shuffle::Window(1), Shuffle::Window(3)] {
         let expected = content(start(&data, data.shared(), shuffle, Options::default()));
         assert_eq!(expected.len(), 2 * 2 * 13);
-        // a buffer of nothing: records are read one by one, in windows, too
+        // without a buffer, records are read one by one, in windows, too
         for (io, buffer) in [(Io::Mmap, 0), (Io::Read, 256 << 20), (Io::Read, 0)] {
             for threads in [1, 3] {
                 let options = Options { io, buffer, threads, ..Options::default() };

@@ -1,4 +1,4 @@
-//! What a loader is to fill next.
+//! Jobs: the batches that a loader fills, one after another.
 
 /// One batch to fill: the samples of one worker (or one evaluation batch).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

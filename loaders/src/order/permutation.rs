@@ -14,7 +14,7 @@ pub struct Permutation {
     /// Distinguishes the permutations of one epoch; 0 is that of a whole split.
     domain: u32,
     n: u64,
-    /// Bits of the high and the low half; they differ by one where the sum is odd.
+    /// Bits of the high and the low half; they differ by one if the sum is odd.
     high_bits: u32,
     low_bits: u32,
 }

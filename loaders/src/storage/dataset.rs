@@ -26,7 +26,7 @@ impl Dataset {
     /// Opens and maps all shards of a split and checks sizes, indexes and counts against the manifest.
     pub fn split(&self, name: &str) -> Result<Split, Error> {
         let split = self.split_lazily(name)?;
-        (0..split.shards().len()).try_for_each(|place| split.shard(place).map(|_| ()))?;
+        (0..split.shards().len()).try_for_each(|number| split.shard(number).map(drop))?;
         Ok(split)
     }
 

@@ -1,6 +1,6 @@
 //! Mean and variance of floats, in f64 and in one fixed order of summation.
 
-/// Lanes that are summed apart, so that the additions need not wait for each other.
+/// Values that are summed in parallel, so that additions need not wait for each other.
 const LANES: usize = 8;
 
 /// The mean; 0 for no values.

@@ -18,7 +18,7 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Paints RGB pixels; says whether it did, or each row is to be painted by tables.
+    /// Writes RGB pixels as floats and returns true; or returns false, if the caller must write each row by tables.
     pub fn paint_rgb(self, pixels: Pixels<'_>, scales: &[Scale], values: &mut [f32]) -> bool {
         let Area { height, width, above, ahead, rows } = self;
         let scale = |channel: usize| &scales[channel % scales.len()];
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::random::Draws;
 
-    /// Views of all widths, padded or not, mirrored or not, cut out of wider rows: what the tables say, with AVX2 as without.
+    /// Over all widths, with and without padding, mirrored or not, cut out of wider rows: the values of the tables.
     #[test]
     fn planes_hold_what_the_tables_say() {
         for case in 0..500 {

@@ -44,7 +44,7 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl RandomResizedCrop {
-    /// Draws a part of an image. Uniform numbers are f32 and their products f64, as where it comes from.
+    /// Draws a part of an image. Uniform numbers are f32 and their products f64, as in torchvision.
     fn draw(&self, height: u32, width: u32, draws: &mut Draws) -> Rectangle {
         let (h, w) = (f64::from(height), f64::from(width));
         let (narrowest, widest) = ((self.aspect.0 as f32).ln(), (self.aspect.1 as f32).ln());
