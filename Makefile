@@ -127,7 +127,7 @@ setup-cuda-check: ## NVIDIA's compiler of GPU kernels (90 MB, from PyPI) into ta
 
 test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, for sm_80, sm_90 and as PTX: registers, spills
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK=1 \
-		$(CARGO) test --locked --quiet --lib backend::cuda::compile -- --nocapture
+		$(CARGO) test --locked --quiet --lib backend::cuda::kernels -- --nocapture
 
 test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
 	@tests/gpu/test.sh

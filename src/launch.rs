@@ -71,14 +71,14 @@ impl Device for CudaDevice {
         let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
         let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
         // a launcher that binds a rank to its own GPU shows it no other; else each rank takes the GPU of its number
-        let gpus = cuda::cards()?.max(1);
+        let gpus = cuda::gpu_count()?.max(1);
         Cuda::open(node_rank % gpus, settings)
     }
 
     fn gpu(&self, backend: &Cuda) -> Option<Gpu> {
-        let card = backend.card();
-        let uuid: String = card.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(Gpu { host: String::new(), name: card.name.clone(), uuid: format!("GPU-{uuid}") })
+        let properties = backend.gpu();
+        let uuid: String = properties.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Gpu { host: String::new(), name: properties.name.clone(), uuid: format!("GPU-{uuid}") })
     }
 }
 
@@ -92,7 +92,7 @@ enum Found {
 /// The requested kind of device, if it is available. Looks for libraries and counts GPUs; opens none.
 fn choose(wanted: DeviceChoice) -> Found {
     let cpu = |note| Found::Cpu(CpuDevice { note });
-    let usable = || cuda::library::require_all().and_then(|()| cuda::cards());
+    let usable = || cuda::library::require_all().and_then(|()| cuda::gpu_count());
     match wanted {
         DeviceChoice::Cpu => cpu(None),
         DeviceChoice::Cuda => match usable() {
@@ -103,7 +103,7 @@ fn choose(wanted: DeviceChoice) -> Found {
             Ok(_) => Found::Cuda(CudaDevice),
             Err(error) => Found::Refused(Error::Failed(format!("--device cuda: {error}; or use --device cpu"))),
         },
-        DeviceChoice::Auto => match (cuda::cards(), usable()) {
+        DeviceChoice::Auto => match (cuda::gpu_count(), usable()) {
             (Ok(1..), Ok(_)) => Found::Cuda(CudaDevice),
             (Ok(1..), Err(error)) => cpu(Some(format!("note: this machine has a GPU, which is left alone: {error}"))),
             _ => cpu(None),
@@ -163,7 +163,7 @@ pub fn cpu_report() -> Result<CpuReport, Error> {
 pub fn cuda_lines() -> Vec<String> {
     let mut lines: Vec<String> =
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
-    lines.push(match cuda::cards() {
+    lines.push(match cuda::gpu_count() {
         Ok(count) => format!("{count} GPU(s) for this process{}", visible()),
         Err(_) => "no GPU: --device cuda is refused".into(),
     });

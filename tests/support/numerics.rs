@@ -28,7 +28,7 @@ pub fn cpu(threads: usize) -> Cpu {
 
 /// The CUDA backend on the first card, else on the stand-in for one; says so where neither is there.
 pub fn cuda(precision: Precision) -> Option<Cuda> {
-    if !cuda::cards().is_ok_and(|n| n > 0) && !emulator::load(1) {
+    if !cuda::gpu_count().is_ok_and(|n| n > 0) && !emulator::load(1) {
         return None;
     }
     // bits that come out again, and no clock

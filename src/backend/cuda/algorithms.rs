@@ -1,5 +1,4 @@
-//! The algorithms that this backend's libraries run operations by: those that are in use, and those that another rank or an earlier
-//! start would have it use.
+//! The algorithms by which NVIDIA's libraries run operations: those in use, and those that another rank or an earlier start wants used.
 
 use std::cell::RefCell;
 
@@ -12,13 +11,13 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// None yet, on this card with these libraries.
+    /// None yet, on this GPU with these libraries.
     pub fn new(on: String) -> Self {
         let none = Algorithms { on, ..Algorithms::default() };
         Self { wanted: RefCell::new(none.clone()), used: RefCell::new(none) }
     }
 
-    /// Has these used, if they are of such a card with such libraries.
+    /// Wants these used, if they are of such a GPU with such libraries.
     pub fn adopt(&self, wanted: &Algorithms) {
         if wanted.on == self.used.borrow().on {
             *self.wanted.borrow_mut() = wanted.clone();
@@ -30,8 +29,8 @@ impl Chosen {
         self.used.borrow().clone()
     }
 
-    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice; one for all numbers of images, and
-    /// one more for a number `n` for which that does not run. `made` makes an algorithm ready, if it runs.
+    /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice. All numbers of images share one; a
+    /// number `n` for which that does not run has one of its own. `made` prepares an algorithm, if it runs.
     pub fn get<T, E>(
         &self,
         of: &str,
@@ -63,29 +62,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_is_used_where_it_runs() {
+    fn a_wanted_algorithm_is_used_where_it_runs() {
         let get = |chosen: &Chosen, of: &str, n: usize, runs: &[&str]| {
             let made = |name: &str| runs.contains(&name).then(|| name.to_string());
             chosen.get(of, n, made, || Ok::<_, ()>(("own".into(), "own".into()))).unwrap()
         };
         let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
-        let chosen = Chosen::new("card".into());
-        chosen.adopt(&wanted("another card"));
+        let chosen = Chosen::new("gpu".into());
+        chosen.adopt(&wanted("another gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "own");
-        let chosen = Chosen::new("card".into());
-        chosen.adopt(&wanted("card"));
+        let chosen = Chosen::new("gpu".into());
+        chosen.adopt(&wanted("gpu"));
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
         assert_eq!(get(&chosen, "a", 5, &["fifth"]), "fifth");
         // where it does not run: there and only there
         assert_eq!(get(&chosen, "a", 3, &[]), "own");
         assert_eq!(get(&chosen, "a", 3, &["own"]), "own");
         assert_eq!(get(&chosen, "a", 9, &["first"]), "first");
-        assert_eq!(wanted("card").differs(&chosen.used()), None);
+        assert_eq!(wanted("gpu").differs(&chosen.used()), None);
         // never: another is used from then on
         assert_eq!(get(&chosen, "b", 9, &[]), "own");
         assert_eq!(get(&chosen, "b", 3, &["own"]), "own");
-        assert_eq!(wanted("card").differs(&chosen.used()), Some(("b", 1)));
-        let all = "card\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
+        assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));
+        let all = "gpu\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
         assert_eq!(chosen.used().to_string(), all);
     }
 }

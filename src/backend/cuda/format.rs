@@ -1,8 +1,6 @@
-//! How parameters lie in the arena: always f32, weights in the order in which the card reads them.
+//! How parameters lie in the arena: always f32, weights in the order in which the GPU reads them.
 
-use super::Cuda;
-use crate::backend::Arena;
-use crate::backend::{Error, Slot};
+use crate::backend::Error;
 
 /// One parameter's order.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,15 +64,6 @@ impl Format {
         }
         let (expected, got) = (format!("{} elements", self.elems()), format!("{plain} and {own}"));
         Err(Error::Size { op: "a parameter".into(), expected, got })
-    }
-}
-
-impl Arena<Cuda> {
-    /// Where a slot lies on the card.
-    pub fn at(&self, slot: Slot) -> Result<u64, Error> {
-        let chunk = &self.chunks[slot.chunk];
-        chunk.check(slot.offset, slot.len)?;
-        chunk.at(slot.offset)
     }
 }
 

@@ -1,25 +1,28 @@
 //! The CUDA backend: convolutions are cuDNN's, matrix products cuBLASLt's, everything else kernels of our own, compiled by NVRTC for
-//! the card that is found. Images lie channels last. Everything is enqueued on one stream; the host waits only for a pass's sums.
+//! the GPU that is found. Images lie channels last. Everything is enqueued on one stream; the host waits only for a pass's sums.
 //!
-//! NVIDIA's libraries are looked up when a card is asked for, so one binary runs with and without them.
+//! NVIDIA's libraries are loaded when a GPU is requested, so one binary runs with and without them.
 
 mod algorithms;
 mod cublaslt;
 mod cudnn;
+mod device;
 mod driver;
 mod format;
 mod kernels;
+mod layout;
 mod nccl;
 mod ops;
 mod pass;
 mod record;
 mod settings;
 mod shared;
+mod step;
 
 use std::ops::Range;
-use std::rc::Rc;
 
-pub use driver::context::{Card, cards};
+pub use device::Cuda;
+pub use driver::context::{Gpu, gpu_count};
 pub use driver::library;
 pub use driver::memory::CudaBuf;
 pub use format::Format;
@@ -30,84 +33,24 @@ use super::{
     Algorithms, Arena, Backend, Buffer, Coder, Coding, Collective, CrossEntropy, Error, Input, LossScale, LossSums,
     Norms, ParamGroup, Planned, Request, Start, TensorDesc, Update,
 };
-use driver::context::Context;
-use kernels::module::Arg::{At, U64};
-use ops::{codec, conv, dropout, elementwise, input, linear, loss, lrn, norm, norms, pool, shortcut, update};
-use shared::Shared;
-
-/// One card. Use it from the thread that opened it; its buffers may go elsewhere.
-pub struct Cuda {
-    shared: Rc<Shared>,
-    feed: input::Feed,
-    records: record::Records,
-}
-
-impl Cuda {
-    /// The card of this number among those that CUDA_VISIBLE_DEVICES leaves. Fails, and says what to do, where a library, the driver
-    /// or the card is missing or too old.
-    pub fn open(ordinal: usize, settings: Settings) -> Result<Self, Error> {
-        library::require_all()?;
-        let context = Context::open(ordinal)?;
-        let shared = Rc::new(Shared::new(&context, settings)?);
-        Ok(Self { shared, feed: input::Feed::default(), records: record::Records::default() })
-    }
-
-    /// What the card is.
-    pub fn card(&self) -> &Card {
-        &self.shared.context().card
-    }
-}
-
-/// n images whose channels lie side by side.
-fn channels_last(n: usize, shape: Shape) -> TensorDesc {
-    TensorDesc { n, shape, block: shape.c.max(1) }
-}
-
-/// Bytes of a buffer.
-fn bytes(buffer: &CudaBuf) -> usize {
-    4 * buffer.len()
-}
-
-/// Whether memory order is (n, h, w, c).
-fn is_channels_last(desc: &TensorDesc) -> bool {
-    desc.block == desc.shape.c || desc.shape.plane() == 1 || desc.shape.c == 1
-}
-
-/// The inputs' layouts as the operation must see them: those of vectors as vectors.
-fn layouts(r: &Request<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
-    let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
-    let by_channel = matches!(r.op, Op::Conv(_) | Op::Norm(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_));
-    if !r.x.iter().all(is_channels_last) {
-        return Err(unfit("on a card it reads images whose channels lie side by side, not planes"));
-    }
-    let flattened = r.x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s && d.shape.plane() > 1 && d.shape.c > 1);
-    if flattened
-        && !matches!(r.op, Op::Linear(_) | Op::Relu | Op::Tanh | Op::Dropout(_))
-        && (by_channel || r.x.len() > 1)
-    {
-        return Err(unfit(
-            "it reads a flattened image, whose memory order is not that of a vector; put a linear layer between",
-        ));
-    }
-    // a flattened image stays an image for the linear layer behind it, and for what only passes it on
-    let seen = |(d, s): (&TensorDesc, &Shape)| if flattened { *d } else { channels_last(d.n, *s) };
-    Ok(r.x.iter().zip(r.shapes).map(seen).collect())
-}
+use kernels::elementwise::{CastWeights, SumOfTwo};
+use layout::{channels_last, layouts};
+use ops::{codec, conv, dropout, elementwise, linear, loss, lrn, norm, norms, pool, shortcut, update};
 
 impl Backend for Cuda {
     type Buf = CudaBuf;
     type Format = Format;
 
     fn describe(&self) -> String {
-        let (card, settings) = (self.card(), &self.shared.settings);
-        let (major, minor) = card.capability;
+        let (gpu, settings) = (self.gpu(), &self.shared.settings);
+        let (major, minor) = gpu.capability;
         let tf32 = if settings.precision == Precision::F32 && settings.allow_tf32 { " with tf32" } else { "" };
         let same = if settings.deterministic { ", deterministic" } else { "" };
         format!(
             "cuda ({}, compute capability {major}.{minor}, {} multiprocessors, {:.0} GB, cuDNN {}, {}{tf32}{same})",
-            card.name,
-            card.multiprocessors,
-            card.memory as f64 / 1e9,
+            gpu.name,
+            gpu.multiprocessors,
+            gpu.memory as f64 / 1e9,
             library::cudnn_version(),
             settings.precision
         )
@@ -167,10 +110,10 @@ impl Backend for Cuda {
             Op::Lrn(op) => Box::new(lrn::Plan::new(shared, op, r)?),
             Op::Shortcut(op) => Box::new(shortcut::Plan::new(shared, op, r)?),
             Op::Dropout(p) => Box::new(dropout::Plan::new(shared, *p, r)),
-            Op::Relu => Box::new(elementwise::Plan::new(shared, elementwise::Kind::Relu, r)),
-            Op::Tanh => Box::new(elementwise::Plan::new(shared, elementwise::Kind::Tanh, r)),
-            Op::Add => Box::new(elementwise::Plan::new(shared, elementwise::Kind::Add, r)),
-            Op::Flatten => Box::new(elementwise::Plan::new(shared, elementwise::Kind::Copy, r)),
+            Op::Relu => Box::new(elementwise::Plan::new(shared, elementwise::Function::Relu, r)),
+            Op::Tanh => Box::new(elementwise::Plan::new(shared, elementwise::Function::Tanh, r)),
+            Op::Add => Box::new(elementwise::Plan::new(shared, elementwise::Function::Add, r)),
+            Op::Flatten => Box::new(elementwise::Plan::new(shared, elementwise::Function::Copy, r)),
         })
     }
 
@@ -191,19 +134,17 @@ impl Backend for Cuda {
             return Ok(());
         }
         let shared = &self.shared;
-        let to = shared.holds(to, values.len())?;
+        let (to, to_words) = (shared.holds(to, values.len())?, to.slice());
         let mut host = shared.pinned(values.len(), "values")?;
         host.as_mut_slice().copy_from_slice(values);
         shared.start()?;
         if shared.settings.precision == Precision::F32 {
-            host.send(values.len(), to, shared.stream())?;
+            host.send(to_words.range(0, values.len())?, shared.stream())?;
             return shared.settle();
         }
-        let wide = shared.alloc(values.len(), "values")?;
-        host.send(values.len(), wide.address(), shared.stream())?;
-        let args = [At(wide.address()), At(to), U64(values.len() as u64)];
-        // SAFETY: both hold as many elements (checked).
-        unsafe { shared.launch("cast_weights", shared.grid(values.len()), &args)? };
+        let from = shared.alloc(values.len(), "values")?;
+        host.send(from.slice(), shared.stream())?;
+        shared.launch(&CastWeights { from: from.slice(), to, n: values.len() as u64 })?;
         shared.settle()
     }
 
@@ -224,11 +165,11 @@ impl Backend for Cuda {
             if !start.training {
                 blocks.running.write(start.running, stream)?;
             }
-            blocks.asked = start.loss.is_some();
+            blocks.labelled = start.loss.is_some();
             blocks.rows = 0;
             if let Some(ask) = &start.loss {
                 blocks.labels.write(ask.labels, stream)?;
-                blocks.ask.write(&[ask.smoothing, ask.scale], stream)?;
+                blocks.factors.write(&[ask.smoothing, ask.scale], stream)?;
                 blocks.rows = ask.labels.len() as u64;
             }
         }
@@ -293,10 +234,9 @@ impl Backend for Cuda {
 
     fn add_tensors(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
         let shared = &self.shared;
-        let n = 4 / shared.activation_bytes() * to.len().min(from.len());
-        let (a, b) = (At(to.address()), At(from.address()));
-        // SAFETY: both hold n activations.
-        unsafe { shared.launch("sum_of_two", shared.grid(n.div_ceil(4)), &[a, b, a, U64(n as u64)]) }
+        let precision = shared.settings.precision;
+        let (a, b) = (to.activations(precision), from.activations(precision));
+        shared.launch(&SumOfTwo { a, b, y: a, n: a.len().min(b.len()) as u64 })
     }
 
     fn scale(&self, to: &mut CudaBuf, factor: f32) -> Result<(), Error> {

@@ -1,16 +1,16 @@
-//! NCCL: sums over all ranks that the cards make among themselves. Its few functions are looked up here, since the library's usual
-//! name, libnccl.so.2, is none that cudarc tries; nothing of it is needed unless it is asked for.
+//! NCCL: sums over all ranks, from GPU to GPU. Its six functions are looked up here: cudarc's own module does not try libnccl.so.2, the
+//! only name that NVIDIA's packages install, and the library is not needed before it is requested.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-use super::Cuda;
-use super::driver::library::words;
+use super::device::Cuda;
+use super::driver::lookup::words;
 use super::driver::memory::CudaBuf;
 use super::driver::stream::Stream;
 use crate::backend::{Buffer, Collective, Error};
 
-/// Bytes of the id by which ranks meet.
+/// Bytes of the id of a communicator.
 const ID: usize = 128;
 
 /// `ncclUniqueId`.
@@ -31,7 +31,7 @@ const NAMES: [&CStr; 2] = [c"libnccl.so.2", c"libnccl.so"];
 /// Where NVIDIA's packages and toolkits put it, beyond what the loader knows.
 const FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/local/cuda/lib64", "/opt/nvidia/nccl/lib"];
 
-/// The functions that are used.
+/// The functions that are used, with the types that they have had since NCCL 2.0.
 struct Library {
     version: unsafe extern "C" fn(*mut c_int) -> c_int,
     error: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -61,32 +61,29 @@ fn open() -> Option<Library> {
     // SAFETY: the names are C strings; NCCL's constructors do no harm.
     let load = |name: CString| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     let library = names.map(load).find(|library| !library.is_null())?;
-    let find = |name: &CStr| {
-        // SAFETY: the library is open, and stays so.
-        let function = unsafe { libc::dlsym(library, name.as_ptr()) };
-        (!function.is_null()).then_some(function)
-    };
-    // SAFETY: the functions have had these types since NCCL 2.0.
+    // SAFETY: the library is open and stays so, and the fields have the functions' types.
     unsafe {
         Some(Library {
-            version: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(find(
-                c"ncclGetVersion",
-            )?),
-            error: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> *const c_char>(find(
-                c"ncclGetErrorString",
-            )?),
-            id: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut UniqueId) -> c_int>(find(
-                c"ncclGetUniqueId",
-            )?),
-            join: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> c_int>(
-                find(c"ncclCommInitRank")?,
-            ),
-            allreduce: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Handle, *mut c_void) -> c_int,
-            >(find(c"ncclAllReduce")?),
-            abort: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Handle) -> c_int>(find(c"ncclCommAbort")?),
+            version: find(library, c"ncclGetVersion")?,
+            error: find(library, c"ncclGetErrorString")?,
+            id: find(library, c"ncclGetUniqueId")?,
+            join: find(library, c"ncclCommInitRank")?,
+            allreduce: find(library, c"ncclAllReduce")?,
+            abort: find(library, c"ncclCommAbort")?,
         })
+    }
+}
+
+/// A function of an open library.
+///
+/// # Safety
+/// `F` is the type of a pointer to the function, and the library stays open.
+unsafe fn find<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the library is open, the name a C string; the rest as the caller promises.
+    unsafe {
+        let function = libc::dlsym(library, name.as_ptr());
+        (!function.is_null()).then(|| std::mem::transmute_copy(&function))
     }
 }
 
@@ -101,16 +98,16 @@ impl Library {
     }
 }
 
-/// An id for a new meeting of ranks.
+/// An id for a new communicator.
 pub fn new_id() -> Result<Vec<u8>, Error> {
     let library = library()?;
     let mut id = UniqueId([0; ID]);
     // SAFETY: the pointer is valid for the call.
-    library.check(unsafe { (library.id)(&mut id) }, "ncclGetUniqueId", "the ranks' meeting")?;
+    library.check(unsafe { (library.id)(&mut id) }, "ncclGetUniqueId", "the communicator of all ranks")?;
     Ok(id.0.to_vec())
 }
 
-/// One rank of a meeting.
+/// This rank of a communicator.
 pub struct Ring {
     library: &'static Library,
     handle: Handle,
@@ -134,7 +131,7 @@ impl Ring {
         context.bind()?;
         // SAFETY: the pointer is valid for the call; freed in `drop`.
         let status = unsafe { (library.join)(&mut handle, ranks as c_int, UniqueId(id), rank as c_int) };
-        library.check(status, "ncclCommInitRank", "the ranks' meeting")?;
+        library.check(status, "ncclCommInitRank", "the communicator of all ranks")?;
         Ok(Self { library, handle, stream })
     }
 }
@@ -154,7 +151,7 @@ impl Collective<Cuda> for Ring {
 
     fn describe(&self) -> String {
         let mut version = 0;
-        // SAFETY: the pointer is valid for the call; a version that is not told is 0.
+        // SAFETY: the pointer is valid for the call; where it fails the version stays 0.
         unsafe { (self.library.version)(&mut version) };
         // from 2.9 on the parts have two digits more
         let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };
@@ -165,7 +162,7 @@ impl Collective<Cuda> for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.stream.wait().is_ok() {
-            // SAFETY: joined by `join`, and nothing of it is under way.
+            // SAFETY: joined by `join`, and no work of it is left.
             unsafe { (self.library.abort)(self.handle) };
         }
     }

@@ -1,5 +1,5 @@
-//! What a pass reads beside its tensors, and what it leaves for the host: labels, sample ids, epoch, running statistics, the scale of
-//! the loss; loss and hits. All of it lies where a recorded pass finds it again.
+//! What a pass reads beside its tensors (labels, sample ids, epoch, running statistics, the scale of the loss), and what it leaves for the
+//! host (loss and hits). Addresses stay the same, so that a recorded pass finds them again.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub struct PassBlocks {
     pub ids: Inlet<u64>,
     pub epoch: Inlet<u32>,
     /// Smoothing, and the factor of the gradient.
-    pub ask: Inlet<f32>,
-    /// Whether `labels` and `ask` are those of the pass under way.
-    pub asked: bool,
+    pub factors: Inlet<f32>,
+    /// Whether `labels` and `factors` are those of the pass under way.
+    pub labelled: bool,
     pub running: Inlet<f32>,
     /// Loss, rows that hit with their best score, with one of five; rows whose label is no class.
     pub sums: Pinned<f64>,
@@ -38,7 +38,7 @@ pub struct PassBlocks {
     pub scale: CudaBuf,
     /// See `scale_settle` in kernels/arena.cu.
     pub scale_state: CudaBuf,
-    /// What of it the host sees, after the last settling.
+    /// The host's copy of it, after the last settling.
     pub scale_seen: Pinned<f32>,
 }
 
@@ -48,8 +48,8 @@ impl PassBlocks {
             labels: Inlet::new(queues, 64, "labels")?,
             ids: Inlet::new(queues, 64, "sample ids")?,
             epoch: Inlet::new(queues, 4, "the epoch")?,
-            ask: Inlet::new(queues, 4, "the loss's numbers")?,
-            asked: false,
+            factors: Inlet::new(queues, 4, "the loss's numbers")?,
+            labelled: false,
             running: Inlet::new(queues, 64, "running statistics")?,
             sums: Pinned::new(queues.context(), 4, "sums")?,
             rows: 0,
@@ -72,7 +72,7 @@ impl PassBlocks {
         LossScale { scale: seen[0], good: seen[1] as u32, bad: seen[2] as u32, lost: seen[3] as u32 }
     }
 
-    /// Goes on with such a scale; waits for the card before and after.
+    /// Continues with this scale; waits for the GPU before and after.
     pub fn set_scale(&mut self, to: LossScale) -> Result<(), Error> {
         let LossScale { scale, good, bad, lost } = to;
         self.scale.write(0, &[scale, 1.0 / scale])?;
@@ -82,14 +82,14 @@ impl PassBlocks {
         Ok(())
     }
 
-    /// Makes room for passes over so many rows; tells whether anything moved.
+    /// Makes room for passes over so many rows; returns whether any address changed.
     pub fn fit_rows(&mut self, queues: &Arc<Queues>, rows: usize) -> Result<bool, Error> {
         let mut moved = false;
         if self.labels.room() < rows || self.hits.len() < rows {
             self.labels = Inlet::new(queues, rows, "labels")?;
             self.losses = CudaBuf::zeroed(queues, 2 * rows, "losses")?;
             self.hits = CudaBuf::zeroed(queues, rows, "hits")?;
-            self.asked = false;
+            self.labelled = false;
             moved = true;
         }
         if self.ids.room() < rows {
@@ -99,7 +99,7 @@ impl PassBlocks {
         Ok(moved)
     }
 
-    /// Makes room for so many running statistics; tells whether anything moved.
+    /// Makes room for so many running statistics; returns whether any address changed.
     pub fn fit_running(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
         if self.running.room() >= len {
             return Ok(false);

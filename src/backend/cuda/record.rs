@@ -1,5 +1,5 @@
-//! Passes that are recorded once and replayed: CUDA graphs. The first time a pass is enqueued as it is, since libraries set themselves
-//! up at their first call; the second time it is recorded; from then on it is one call.
+//! Passes that are recorded once and replayed: CUDA graphs. The first time a pass is enqueued directly, since libraries set themselves up
+//! at their first call; the second time it is recorded; from then on it is one call.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,12 +10,12 @@ use super::driver::status::driver;
 use super::shared::Shared;
 use crate::backend::Error;
 
-/// What is known of each pass.
+/// The state of each pass, by its key.
 #[derive(Default)]
 pub struct Records(RefCell<HashMap<u64, Record>>);
 
 enum Record {
-    /// Enqueued once; the count of moved memories then.
+    /// Enqueued once; `Shared::moved` at that time.
     Seen(u64),
     /// Recorded.
     Ready(Recorded, u64),
@@ -44,7 +44,7 @@ impl Records {
         let moved = shared.moved.get();
         let known = self.0.borrow_mut().remove(&key);
         let next = match known {
-            // memory has moved since: what was recorded would use the old places
+            // memory has moved since: the recording would use the old addresses
             Some(Record::Ready(_, then) | Record::Seen(then)) if then != moved => {
                 work()?;
                 Record::Seen(shared.moved.get())
@@ -80,11 +80,11 @@ impl Records {
 
 fn replay(shared: &Shared, recorded: &Recorded) -> Result<(), Error> {
     shared.start()?;
-    // SAFETY: graph and stream live; the memory that it uses has not moved.
+    // SAFETY: graph and stream live; the memory that it uses has not moved since it was recorded.
     driver(unsafe { sys::cuGraphLaunch(recorded.0, shared.stream().handle()) }, "cuGraphLaunch", "a recorded pass")
 }
 
-/// Records what `work` enqueues; none if the card cannot.
+/// Records what `work` enqueues; none if the driver cannot.
 fn record<E: From<Error>>(shared: &Shared, work: &mut dyn FnMut() -> Result<(), E>) -> Result<Option<Recorded>, E> {
     shared.start()?;
     let stream = shared.stream().handle();

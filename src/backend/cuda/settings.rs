@@ -1,8 +1,15 @@
-//! What a recipe settles for a card.
+//! How a recipe has a GPU compute.
 
 pub use crate::backend::precision::Precision;
 
-/// How a card computes.
+impl Precision {
+    /// Bytes of an activation.
+    pub(super) fn bytes(self) -> usize {
+        if self == Precision::F32 { 4 } else { 2 }
+    }
+}
+
+/// How a GPU computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Type of activations.

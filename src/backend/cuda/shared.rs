@@ -1,25 +1,25 @@
-//! What the operations of one backend share: the card, its queues, the kernels, the libraries' handles, work space, and the blocks
+//! What the operations of one backend share: the GPU, its queues, the kernels, the libraries' handles, work space, and the blocks
 //! in which a pass finds what changes from one to the next.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::sync::Arc;
 
 use super::algorithms::Chosen;
-use super::cublaslt::product as matmul;
+use super::cublaslt;
 use super::cudnn;
 use super::driver::context::Context;
 use super::driver::inlet::Inlet;
 use super::driver::library;
 use super::driver::memory::{CudaBuf, Queues};
 use super::driver::pinned::Pinned;
+use super::driver::slice::{Activation, Plain, Slice};
 use super::driver::stream::Stream;
-use super::kernels::module::{Arg, Kernels, THREADS};
+use super::kernels::kernel::{Geometry, Kernel};
+use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
-use super::settings::{Precision, Settings};
-use crate::backend::Error;
-
-/// Blocks of a grid for each multiprocessor; every kernel loops over what is left.
-const BLOCKS: u32 = 8;
+use super::settings::Settings;
+use super::step::StepLists;
+use crate::backend::{Buffer, Error};
 
 /// See the module.
 pub struct Shared {
@@ -27,12 +27,12 @@ pub struct Shared {
     pub settings: Settings,
     pub chosen: Chosen,
     kernels: Arc<Kernels>,
-    cudnn: OnceCell<cudnn::Handle>,
-    matmul: OnceCell<matmul::Handle>,
+    cudnn: OnceCell<cudnn::handle::Handle>,
+    cublaslt: OnceCell<cublaslt::handle::Handle>,
     /// One after another, operations use the same work space.
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
-    pub lists: super::ops::update::Lists,
+    pub lists: StepLists,
     /// What the computing queue does is being recorded, not done.
     pub recording: Cell<bool>,
     /// Grows whenever memory moves that a recorded pass may know.
@@ -50,13 +50,13 @@ impl Shared {
         Ok(Self {
             queues,
             settings,
-            chosen: Chosen::new(format!("{}, {libraries}", context.card.name)),
+            chosen: Chosen::new(format!("{}, {libraries}", context.gpu.name)),
             kernels,
             cudnn: OnceCell::new(),
-            matmul: OnceCell::new(),
+            cublaslt: OnceCell::new(),
             scratch: RefCell::default(),
             blocks: RefCell::new(blocks),
-            lists: super::ops::update::Lists::default(),
+            lists: StepLists::default(),
             recording: Cell::new(false),
             moved: Cell::new(0),
             busy: Cell::new(false),
@@ -77,19 +77,19 @@ impl Shared {
         self.kernels.clone()
     }
 
-    pub fn cudnn(&self) -> Result<&cudnn::Handle, Error> {
+    pub fn cudnn(&self) -> Result<&cudnn::handle::Handle, Error> {
         if self.cudnn.get().is_none() {
-            let handle = cudnn::Handle::new(self.stream())?;
+            let handle = cudnn::handle::Handle::new(self.stream())?;
             let _ = self.cudnn.set(handle);
         }
         self.cudnn.get().ok_or_else(|| impossible("cuDNN"))
     }
 
-    pub fn matmul(&self) -> Result<&matmul::Handle, Error> {
-        if self.matmul.get().is_none() {
-            let _ = self.matmul.set(matmul::Handle::new()?);
+    pub fn cublaslt(&self) -> Result<&cublaslt::handle::Handle, Error> {
+        if self.cublaslt.get().is_none() {
+            let _ = self.cublaslt.set(cublaslt::handle::Handle::open()?);
         }
-        self.matmul.get().ok_or_else(|| impossible("cuBLASLt"))
+        self.cublaslt.get().ok_or_else(|| impossible("cuBLASLt"))
     }
 
     /// Memory of its own for an operation.
@@ -97,47 +97,42 @@ impl Shared {
         CudaBuf::zeroed(&self.queues, elems, what)
     }
 
-    /// Bytes that the host sees and kernels write.
-    pub fn pinned<T: super::driver::pinned::Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
+    /// Memory of the host that kernels write.
+    pub fn pinned<T: Plain>(&self, len: usize, what: &str) -> Result<Pinned<T>, Error> {
         Pinned::new(self.context(), len, what)
     }
 
     /// A block that the host writes anew before each pass.
-    pub fn inlet<T: super::driver::pinned::Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
+    pub fn inlet<T: Plain>(&self, len: usize, what: &str) -> Result<Inlet<T>, Error> {
         Inlet::new(&self.queues, len, what)
     }
 
-    /// Words that never change, on the card.
-    pub fn constant(&self, words: &[u32], what: &str) -> Result<CudaBuf, Error> {
-        let mut host = self.pinned(words.len(), what)?;
-        host.as_mut_slice().copy_from_slice(words);
-        let card = CudaBuf::unset(&self.queues, words.len(), what)?;
-        host.send(words.len(), card.address(), self.stream())?;
+    /// Values that never change, on the GPU.
+    pub fn constant<T: Plain>(&self, values: &[T], what: &str) -> Result<CudaBuf, Error> {
+        let mut host = self.pinned(values.len(), what)?;
+        host.as_mut_slice().copy_from_slice(values);
+        let device = CudaBuf::unset(&self.queues, size_of_val(values).div_ceil(4), what)?;
+        host.send(device.slice().range(0, values.len())?, self.stream())?;
         self.stream().wait()?;
-        Ok(card)
+        Ok(device)
     }
 
     /// f32 words that this many activations take.
     pub fn words(&self, elems: usize) -> usize {
-        if self.settings.precision == Precision::F32 { elems } else { elems.div_ceil(2) }
+        (elems * self.settings.precision.bytes()).div_ceil(4)
     }
 
-    /// Bytes of an activation.
-    pub fn activation_bytes(&self) -> usize {
-        if self.settings.precision == Precision::F32 { 4 } else { 2 }
-    }
-
-    /// Fails unless a buffer holds this many activations.
-    pub fn holds(&self, buffer: &CudaBuf, elems: usize) -> Result<u64, Error> {
+    /// The activations in a buffer; fails unless it holds this many.
+    pub fn holds<'a>(&self, buffer: &'a CudaBuf, elems: usize) -> Result<Slice<'a, Activation>, Error> {
         buffer.check(0, self.words(elems))?;
-        Ok(buffer.address())
+        Ok(buffer.activations(self.settings.precision))
     }
 
     /// Makes room in the common work space.
     pub fn reserve(&self, bytes: usize, what: &str) -> Result<(), Error> {
         let words = bytes.div_ceil(4);
         let mut scratch = self.scratch.borrow_mut();
-        if crate::backend::Buffer::len(&*scratch) < words {
+        if scratch.len() < words {
             // the old one goes first
             *scratch = CudaBuf::default();
             *scratch = CudaBuf::unset(&self.queues, words, &format!("work space of {what}"))?;
@@ -146,42 +141,25 @@ impl Shared {
         Ok(())
     }
 
-    /// Where the common work space begins; what one operation leaves there means nothing to the next.
-    pub fn scratch(&self) -> u64 {
-        self.scratch.borrow().address()
+    /// The common work space; what one operation leaves there means nothing to the next.
+    pub fn scratch(&self) -> Ref<'_, CudaBuf> {
+        self.scratch.borrow()
     }
 
     /// Bytes of the common work space.
     pub fn scratch_bytes(&self) -> usize {
-        4 * crate::backend::Buffer::len(&*self.scratch.borrow())
+        4 * self.scratch.borrow().len()
     }
 
-    /// A grid for so many threads.
-    pub fn grid(&self, threads: usize) -> (u32, u32) {
-        let most = self.context().card.multiprocessors * BLOCKS;
-        (threads.div_ceil(THREADS as usize).min(most as usize) as u32, 1)
-    }
-
-    /// A grid over a matrix (rows, channels) for the kernels of columns.cuh.
-    pub fn column_grid(&self, rows: usize, channels: usize) -> (u32, u32) {
-        let wide = 16 / self.activation_bytes();
-        let columns = if channels.is_multiple_of(wide) { channels / wide } else { channels };
-        let tile = columns.clamp(1, 32);
-        let (tiles, lines) = (columns.div_ceil(tile), THREADS as usize / tile);
-        let most = (self.context().card.multiprocessors * BLOCKS) as usize;
-        // at least 16 rows a thread where there are so many, else the sums of blocks cost more than the blocks
-        let splits = rows.div_ceil(lines * 16).min(most.div_ceil(tiles)).max(1);
-        (tiles.min(most) as u32, splits as u32)
+    /// What grids on this GPU depend on.
+    pub fn geometry(&self) -> &Geometry {
+        self.kernels.geometry()
     }
 
     /// Enqueues a kernel.
-    ///
-    /// # Safety
-    /// As for [`Kernels::launch`]: the caller has seen that the memory behind each address is large enough.
-    pub unsafe fn launch(&self, name: &str, grid: (u32, u32), args: &[Arg]) -> Result<(), Error> {
+    pub fn launch(&self, kernel: &impl Kernel) -> Result<(), Error> {
         self.start()?;
-        // SAFETY: as the caller promises.
-        unsafe { self.kernels.launch(self.stream(), name, grid, args) }
+        self.kernels.launch(self.stream(), kernel)
     }
 
     /// Comes before anything that is enqueued to compute.
@@ -191,7 +169,7 @@ impl Shared {
         if self.recording.get() { Ok(()) } else { self.queues.catch_up() }
     }
 
-    /// Waits until the card is through with everything.
+    /// Waits until the GPU is through with everything.
     pub fn settle(&self) -> Result<(), Error> {
         if self.busy.replace(false) {
             self.stream().wait()?;

@@ -1,3 +1,6 @@
-//! cuBLASLt: its handle, and products of matrices.
+//! cuBLASLt: its handle and descriptors, and products of matrices.
 
+mod algorithm;
+mod descriptor;
+pub mod handle;
 pub mod product;

@@ -7,10 +7,10 @@ use cudarc::cudnn::sys::{
     cudnnPointwiseMode_t,
 };
 
-use super::super::settings::Precision;
-use super::Device;
 use super::descriptor::Descriptor;
+use super::handle::Device;
 use crate::backend::Error;
+use crate::backend::cuda::settings::Precision;
 
 /// Sizes and attributes.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,8 +7,8 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptorType_t as Kind,
 };
 
-use super::super::driver::status::cudnn;
 use crate::backend::Error;
+use crate::backend::cuda::driver::status::cudnn;
 
 /// One descriptor.
 pub struct Descriptor(sys::cudnnBackendDescriptor_t);
@@ -21,82 +21,55 @@ pub unsafe trait Attribute: Copy {
     const TYPE: Type;
 }
 
-// SAFETY: of all: these are the types that cuDNN's documentation names for each attribute type.
-unsafe impl Attribute for i64 {
-    const TYPE: Type = Type::CUDNN_TYPE_INT64;
-}
-// SAFETY: see above.
-unsafe impl Attribute for f32 {
-    const TYPE: Type = Type::CUDNN_TYPE_FLOAT;
-}
-// SAFETY: see above.
-unsafe impl Attribute for bool {
-    const TYPE: Type = Type::CUDNN_TYPE_BOOLEAN;
-}
-// SAFETY: see above.
-unsafe impl Attribute for u8 {
-    const TYPE: Type = Type::CUDNN_TYPE_CHAR;
-}
-// SAFETY: see above.
-unsafe impl Attribute for sys::cudnnDataType_t {
-    const TYPE: Type = Type::CUDNN_TYPE_DATA_TYPE;
-}
-// SAFETY: see above.
-unsafe impl Attribute for sys::cudnnConvolutionMode_t {
-    const TYPE: Type = Type::CUDNN_TYPE_CONVOLUTION_MODE;
-}
-// SAFETY: see above.
-unsafe impl Attribute for sys::cudnnPointwiseMode_t {
-    const TYPE: Type = Type::CUDNN_TYPE_POINTWISE_MODE;
-}
-// SAFETY: see above.
-unsafe impl Attribute for sys::cudnnBackendHeurMode_t {
-    const TYPE: Type = Type::CUDNN_TYPE_HEUR_MODE;
+/// Types of attributes, by cuDNN's name for each.
+macro_rules! attributes {
+    ($($type:ty = $name:ident),* $(,)?) => {$(
+        // SAFETY: the type that cuDNN's documentation names for the attribute type, or a transparent struct of it.
+        unsafe impl Attribute for $type {
+            const TYPE: Type = Type::$name;
+        }
+    )*};
 }
 
-/// An address on the card.
+attributes! {
+    i64 = CUDNN_TYPE_INT64,
+    f32 = CUDNN_TYPE_FLOAT,
+    bool = CUDNN_TYPE_BOOLEAN,
+    u8 = CUDNN_TYPE_CHAR,
+    sys::cudnnDataType_t = CUDNN_TYPE_DATA_TYPE,
+    sys::cudnnConvolutionMode_t = CUDNN_TYPE_CONVOLUTION_MODE,
+    sys::cudnnPointwiseMode_t = CUDNN_TYPE_POINTWISE_MODE,
+    sys::cudnnBackendHeurMode_t = CUDNN_TYPE_HEUR_MODE,
+    Address = CUDNN_TYPE_VOID_PTR,
+    RawHandle = CUDNN_TYPE_HANDLE,
+    Note = CUDNN_TYPE_NUMERICAL_NOTE,
+    Knob = CUDNN_TYPE_KNOB_TYPE,
+    Raw = CUDNN_TYPE_BACKEND_DESCRIPTOR,
+}
+
+/// An address on the GPU: as wide as a pointer on every machine with CUDA.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Address(pub u64);
-// SAFETY: as wide as a pointer on every machine with CUDA.
-unsafe impl Attribute for Address {
-    const TYPE: Type = Type::CUDNN_TYPE_VOID_PTR;
-}
 
 /// The library's handle.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct RawHandle(pub sys::cudnnHandle_t);
-// SAFETY: see above.
-unsafe impl Attribute for RawHandle {
-    const TYPE: Type = Type::CUDNN_TYPE_HANDLE;
-}
 
-/// Numerical notes of an engine, as numbers: a newer library may have notes that this crate does not know.
+/// A numerical note of an engine, as the number that it is in C: a newer library may have notes that this crate does not know.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Note(pub u32);
-// SAFETY: notes are C enumerations.
-unsafe impl Attribute for Note {
-    const TYPE: Type = Type::CUDNN_TYPE_NUMERICAL_NOTE;
-}
 
-/// A kind of knob, as a number for the same reason.
+/// A type of knobs, likewise.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Knob(pub u32);
-// SAFETY: kinds of knobs are a C enumeration.
-unsafe impl Attribute for Knob {
-    const TYPE: Type = Type::CUDNN_TYPE_KNOB_TYPE;
-}
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Raw(sys::cudnnBackendDescriptor_t);
-// SAFETY: see above.
-unsafe impl Attribute for Raw {
-    const TYPE: Type = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-}
 
 impl Descriptor {
     /// An empty one; the library must be there.
@@ -110,7 +83,7 @@ impl Descriptor {
 
     /// Sets an attribute.
     pub fn set<T: Attribute>(&self, name: Name, values: &[T]) -> Result<(), Error> {
-        // SAFETY: the descriptor lives, and there are as many values of the type as said.
+        // SAFETY: the descriptor lives, and there are `values.len()` values of the type.
         let status = unsafe {
             sys::cudnnBackendSetAttribute(self.0, name, T::TYPE, values.len() as i64, values.as_ptr().cast())
         };
@@ -132,7 +105,7 @@ impl Descriptor {
     /// Reads an attribute into `values`; gives how many there are.
     pub fn get<T: Attribute>(&self, name: Name, values: &mut [T]) -> Result<usize, Error> {
         let mut count = 0;
-        // SAFETY: the descriptor lives, and there is room for as many values of the type as said.
+        // SAFETY: the descriptor lives, and there is room for `values.len()` values of the type.
         let status = unsafe {
             let data: *mut c_void = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
             sys::cudnnBackendGetAttribute(self.0, name, T::TYPE, values.len() as i64, &mut count, data)

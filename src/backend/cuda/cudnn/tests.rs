@@ -1,11 +1,13 @@
-//! cuDNN itself checks every graph that this backend builds, without a card: from version 9.8 on it makes plans for a card that is
+//! cuDNN itself checks every graph that this backend builds, without a GPU: from version 9.8 on it makes plans for a GPU that is
 //! described by its properties.
 
 use std::io::Write;
 
 use super::candidates::{again, candidates};
-use super::*;
-use crate::backend::cuda::driver::library::{self, Library};
+use super::convolution::{Convolution, Direction};
+use super::descriptor::Descriptor;
+use super::handle::Device;
+use crate::backend::cuda::driver::lookup::{self, Library};
 use crate::backend::cuda::settings::{Precision, Settings};
 use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 
@@ -17,19 +19,19 @@ const H100: &str = r#"{"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0,
     "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
     "maxThreadsPerSM": 2048, "totalGlobalMem": 85899345920, "isTccDriver": 0, "supportCoopLaunch": 1, "pciDeviceId": 0}"#;
 
-/// Ways that are looked at.
+/// Algorithms that are looked at.
 const MOST: usize = 12;
 
-/// The card, if cuDNN is there and knows how to do without one; says so if not.
+/// The GPU, if cuDNN is there and knows how to do without one; says so if not.
 fn described() -> Option<Device<'static>> {
-    let found = library::require(Library::Cudnn).and_then(|()| library::require(Library::CublasLt)).and_then(|()| {
+    let found = lookup::require(Library::Cudnn).and_then(|()| lookup::require(Library::CublasLt)).and_then(|()| {
         let properties = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         properties.set(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, H100.as_bytes())?;
-        properties.finalize("a described card")?;
+        properties.finalize("a described GPU")?;
         Ok(Device::Described(properties))
     });
     // past the test harness, which keeps what tests print
-    let skip = |e| writeln!(std::io::stderr(), "SKIPPED (1 test): cuDNN's plans without a card: {e}");
+    let skip = |e| writeln!(std::io::stderr(), "SKIPPED (1 test): cuDNN's plans without a GPU: {e}");
     found.map_err(skip).ok()
 }
 
@@ -67,7 +69,7 @@ fn layers() -> Vec<Convolution> {
 }
 
 #[test]
-fn cudnn_has_a_way_for_every_layer_direction_and_precision() {
+fn cudnn_has_an_algorithm_for_every_layer_direction_and_precision() {
     let Some(device) = described() else { return };
     // ReLU without bias has none in some versions: a kernel of our own does it then
     let directions = [
@@ -80,16 +82,20 @@ fn cudnn_has_a_way_for_every_layer_direction_and_precision() {
     for (i, layer) in layers().into_iter().enumerate() {
         for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
             let layer = Convolution { precision, ..layer.clone() };
-            // the gradient of an image is never asked for
-            let asked = |d: &Direction| *d != Direction::Data || layer.x[0] >= 8;
-            for direction in directions.into_iter().filter(asked) {
+            // the gradient of an image is never needed
+            let needed = |d: &Direction| *d != Direction::Data || layer.x[0] >= 8;
+            for direction in directions.into_iter().filter(needed) {
                 let settings = Settings { precision, deterministic: i % 2 == 1, ..Settings::default() };
-                let ways = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
-                assert!(ways.iter().all(|w| w.workspace <= settings.workspace));
-                for way in ways {
-                    let same = again(&device, &layer, direction, &settings, way.way.clone());
-                    let same = same.unwrap_or_else(|e| panic!("{}: {e}", way.way));
-                    assert_eq!((same.way, same.workspace), (way.way, way.workspace), "made again from its numbers");
+                let all = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
+                assert!(all.iter().all(|w| w.workspace <= settings.workspace));
+                for found in all {
+                    let same = again(&device, &layer, direction, &settings, found.algorithm.clone());
+                    let same = same.unwrap_or_else(|e| panic!("{}: {e}", found.algorithm));
+                    assert_eq!(
+                        (same.algorithm, same.workspace),
+                        (found.algorithm, found.workspace),
+                        "made again from its numbers"
+                    );
                 }
             }
         }
@@ -103,8 +109,8 @@ fn tf32_is_left_out_unless_allowed() {
     let direction = Direction::Forward { bias: false, relu: false };
     let engines = |allow_tf32: bool| {
         let settings = Settings { allow_tf32, ..Settings::default() };
-        let ways = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
-        ways.iter().map(|w| w.way.engine).collect::<Vec<_>>()
+        let all = candidates(&device, &layer, direction, &settings, MOST).unwrap_or_else(|e| panic!("{e}"));
+        all.iter().map(|w| w.algorithm.engine).collect::<Vec<_>>()
     };
     assert_ne!(engines(false)[0], engines(true)[0], "the first proposal for f32 uses tensor cores");
 }

@@ -1,15 +1,16 @@
-//! Small blocks on the card that the host writes anew before each pass or step.
+//! Small blocks on the GPU that the host writes anew before each pass or step.
 
 use std::sync::Arc;
 
+use super::memory::{CudaBuf, Queues};
+use super::pinned::Pinned;
+use super::slice::{Plain, Slice};
+use super::stream::{Event, Stream};
 use crate::backend::Error;
-use crate::backend::cuda::driver::memory::{CudaBuf, Queues};
-use crate::backend::cuda::driver::pinned::{Pinned, Plain};
-use crate::backend::cuda::driver::stream::{Event, Stream};
 
-/// A block on the card that the host writes anew again and again, without waiting for the card.
+/// A block on the GPU that the host writes anew again and again, without waiting for the GPU.
 pub struct Inlet<T> {
-    card: CudaBuf,
+    device: CudaBuf,
     host: Pinned<T>,
     sent: Event,
 }
@@ -19,7 +20,7 @@ impl<T: Plain> Inlet<T> {
     pub fn new(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         let (context, bytes) = (queues.context(), len * size_of::<T>());
         let host = Pinned::new(context, len, what)?;
-        Ok(Self { card: CudaBuf::zeroed(queues, bytes.div_ceil(4).max(4), what)?, host, sent: Event::new(context)? })
+        Ok(Self { device: CudaBuf::zeroed(queues, bytes.div_ceil(4).max(4), what)?, host, sent: Event::new(context)? })
     }
 
     /// Elements that fit.
@@ -27,9 +28,9 @@ impl<T: Plain> Inlet<T> {
         self.host.as_slice().len()
     }
 
-    /// Where the card finds them.
-    pub fn address(&self) -> u64 {
-        self.card.address()
+    /// The elements on the GPU.
+    pub fn slice(&self) -> Slice<'_, T> {
+        self.device.slice()
     }
 
     /// What the host has written last.
@@ -37,16 +38,16 @@ impl<T: Plain> Inlet<T> {
         self.host.as_slice()
     }
 
-    /// Writes the elements that the work enqueued from here on finds.
+    /// Writes the elements for the work that is enqueued afterwards.
     pub fn write(&mut self, values: &[T], stream: &Stream) -> Result<(), Error> {
         if values.len() > self.room() {
             let (expected, got) = (format!("at most {} values", self.room()), values.len().to_string());
-            return Err(Error::Size { op: "a block for the card".into(), expected, got });
+            return Err(Error::Size { op: "a block for the GPU".into(), expected, got });
         }
         // the copy of the values before must be over
         self.sent.wait()?;
         self.host.as_mut_slice()[..values.len()].copy_from_slice(values);
-        self.host.send(values.len(), self.address(), stream)?;
+        self.host.send(self.device.slice().range(0, values.len())?, stream)?;
         self.sent.record(stream, false)
     }
 }

@@ -1,18 +1,20 @@
-//! Memory of the card, with its way to the host and back.
+//! Device memory, and its copies to the host and back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{self, CUresult};
 
-use crate::backend::cuda::driver::context::Context;
-use crate::backend::cuda::driver::pinned::Pinned;
-use crate::backend::cuda::driver::status::driver;
-use crate::backend::cuda::driver::stream::{Event, Stream};
+use super::context::Context;
+use super::pinned::Pinned;
+use super::slice::{Activation, Plain, Slice};
+use super::status::driver;
+use super::stream::{Event, Stream};
+use crate::backend::cuda::settings::Precision;
 use crate::backend::{Buffer, Error};
 use crate::region::Region;
 
-/// The two queues of a backend: one computes, one copies between card and host meanwhile.
+/// The two queues of a backend: one computes, one copies between GPU and host meanwhile.
 pub struct Queues {
     pub compute: Stream,
     pub copies: Stream,
@@ -31,7 +33,7 @@ impl Queues {
         self.compute.context()
     }
 
-    /// What is computed from here on comes after the copies that other threads have enqueued.
+    /// Work that is enqueued to compute from now on comes after the copies that other threads have enqueued.
     pub fn catch_up(&self) -> Result<(), Error> {
         if self.late.swap(false, Ordering::Acquire) {
             self.caught_up.record(&self.copies, false)?;
@@ -41,7 +43,7 @@ impl Queues {
     }
 }
 
-/// Memory of the card, in f32 elements; all zeros at first.
+/// Device memory, in f32 elements.
 #[derive(Default)]
 pub struct CudaBuf {
     address: sys::CUdeviceptr,
@@ -63,7 +65,7 @@ impl CudaBuf {
         Ok(buffer)
     }
 
-    /// Whatever lay there before.
+    /// With undefined contents.
     pub fn unset(queues: &Arc<Queues>, len: usize, what: &str) -> Result<Self, Error> {
         if len == 0 {
             return Ok(Self::default());
@@ -75,9 +77,9 @@ impl CudaBuf {
         let status = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = context.memory()?;
-            let have = format!("{} of {} are free on {}", megabytes(free), megabytes(total), context.card.name);
+            let have = format!("{} of {} are free on {}", megabytes(free), megabytes(total), context.gpu.name);
             let have =
-                format!("{have}; try a smaller batch or more ranks, or see with `nvidia-smi` who else uses this card");
+                format!("{have}; try a smaller batch or more ranks, or see with `nvidia-smi` who else uses this GPU");
             return Err(Error::DeviceMemory { what: what.into(), need: megabytes(bytes), have });
         }
         driver(status, "cuMemAlloc_v2", what)?;
@@ -88,12 +90,12 @@ impl CudaBuf {
     pub fn clear(&self) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         queues.context().bind()?;
-        // SAFETY: the memory is this buffer's and as long as said.
+        // SAFETY: the memory is this buffer's and `len` elements long.
         let status = unsafe { sys::cuMemsetD32Async(self.address, 0, self.len, queues.compute.handle()) };
         driver(status, "cuMemsetD32Async", "a buffer")
     }
 
-    /// Takes over the elements of another buffer, on the computing queue.
+    /// Copies the elements of another buffer, on the computing queue.
     pub fn copy_from(&self, from: &CudaBuf) -> Result<(), Error> {
         let Some(queues) = &self.queues else { return Ok(()) };
         from.check(0, self.len)?;
@@ -104,15 +106,29 @@ impl CudaBuf {
         driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
     }
 
-    /// Where it begins on the card.
+    /// Where it begins, which no other living buffer has: for telling buffers apart.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Where its element `i` lies; checked.
-    pub fn at(&self, i: usize) -> Result<u64, Error> {
-        self.check(i, 0)?;
-        Ok(self.address + 4 * i as u64)
+    /// All of it, as elements of this type.
+    pub fn slice<T: Plain>(&self) -> Slice<'_, T> {
+        Slice::new(self.address, 4 * self.len / size_of::<T>(), size_of::<T>())
+    }
+
+    /// The same, or none where it is empty.
+    pub fn optional<T: Plain>(&self) -> Option<Slice<'_, T>> {
+        (self.len > 0).then(|| self.slice())
+    }
+
+    /// All of it, as activations of this precision.
+    pub fn activations(&self, precision: Precision) -> Slice<'_, Activation> {
+        Slice::new(self.address, 4 * self.len / precision.bytes(), precision.bytes())
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        4 * self.len
     }
 
     /// Fails unless it holds `len` elements from `first` on.
@@ -121,7 +137,7 @@ impl CudaBuf {
             return Ok(());
         }
         let expected = format!("at least {} elements", first.saturating_add(len));
-        Err(Error::Size { op: "a buffer on the card".into(), expected, got: self.len.to_string() })
+        Err(Error::Size { op: "a buffer on the GPU".into(), expected, got: self.len.to_string() })
     }
 
     /// Marks the end of the work that fills it.
@@ -160,7 +176,7 @@ impl CudaBuf {
 
     fn queues(&self) -> Result<&Arc<Queues>, Error> {
         let why = "it was moved elsewhere".into();
-        self.queues.as_ref().ok_or(Error::Unsupported { op: "a buffer on the card".into(), why })
+        self.queues.as_ref().ok_or(Error::Unsupported { op: "a buffer on the GPU".into(), why })
     }
 
     fn own_host(&mut self) -> Result<&mut Pinned<f32>, Error> {
@@ -206,7 +222,7 @@ impl Buffer for CudaBuf {
             }
         }
         if let Some(host) = &mut self.host {
-            host.receive(self.address, 0, self.len, &queues.copies)?;
+            host.receive(Slice::new(self.address, self.len, 4), &queues.copies)?;
         }
         let fetched = match self.fetched.take() {
             Some(event) => event,
@@ -236,7 +252,7 @@ impl Buffer for CudaBuf {
             // what was there before is still being made
             queues.copies.wait_for(filled)?;
         }
-        host.send(self.len, self.address, &queues.copies)?;
+        host.send(self.slice(), &queues.copies)?;
         // the host may write there again once this is over
         let event = match self.fetched.take() {
             Some(event) => event,

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
 
+use super::context::Context;
+use super::slice::{Plain, Slice};
+use super::status::driver;
+use super::stream::Stream;
 use crate::backend::Error;
-use crate::backend::cuda::driver::context::Context;
-use crate::backend::cuda::driver::status::driver;
-use crate::backend::cuda::driver::stream::Stream;
 
-/// Page-locked host memory that the card reads and writes directly.
+/// Page-locked host memory that the GPU reads and writes directly.
 pub struct Pinned<T> {
     data: *mut T,
     len: usize,
-    /// Where the card sees it.
+    /// Where the GPU sees it.
     address: sys::CUdeviceptr,
     context: Arc<Context>,
     own: PhantomData<T>,
@@ -24,16 +25,6 @@ pub struct Pinned<T> {
 // SAFETY: it owns its memory exclusively, like a Box<[T]>.
 unsafe impl<T: Send> Send for Pinned<T> {}
 
-/// Types that are valid whatever their bits are.
-pub trait Plain: Copy + Send + 'static {}
-impl Plain for u8 {}
-impl Plain for u16 {}
-impl Plain for i32 {}
-impl Plain for u32 {}
-impl Plain for u64 {}
-impl Plain for f32 {}
-impl Plain for f64 {}
-
 impl<T: Plain> Pinned<T> {
     /// Zeros.
     pub fn new(context: &Arc<Context>, len: usize, what: &str) -> Result<Self, Error> {
@@ -41,7 +32,7 @@ impl<T: Plain> Pinned<T> {
         let (mut data, mut address): (*mut c_void, _) = (std::ptr::null_mut(), 0);
         let bytes = (len * size_of::<T>()).max(16);
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the context is bound, the pointers valid for the calls, the memory as long as said; freed in `drop`.
+        // SAFETY: the context is bound, the pointers valid for the calls, the memory `bytes` long; freed in `drop`.
         unsafe {
             let status = sys::cuMemHostAlloc(&mut data, bytes, flags);
             if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
@@ -58,40 +49,42 @@ impl<T: Plain> Pinned<T> {
         Ok(own)
     }
 
-    /// Where the card sees it.
-    pub fn address(&self) -> u64 {
-        self.address
+    /// The elements as kernels see them, over the bus.
+    pub fn slice(&self) -> Slice<'_, T> {
+        Slice::new(self.address, self.len, size_of::<T>())
     }
 
-    /// The elements; the card must be through with them.
+    /// The elements; nothing enqueued may still write them.
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `data` is valid for `len` elements of a type that is valid whatever its bits.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 
-    /// The elements for writing; the card must be through with them.
+    /// The elements for writing; nothing enqueued may still write them.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as above, and exclusively borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
     }
 
-    /// Enqueues a copy of `len` elements from the card, to element `first` on.
-    pub fn receive(&mut self, from: u64, first: usize, len: usize, stream: &Stream) -> Result<(), Error> {
-        let to = &mut self.as_mut_slice()[first..first + len];
+    /// Enqueues a copy of these elements of the GPU to the first ones here.
+    pub fn receive(&mut self, from: Slice<'_, T>, stream: &Stream) -> Result<(), Error> {
+        let (address, len) = (from.address(), from.len());
+        let to = &mut self.as_mut_slice()[..len];
         let (to, bytes) = (to.as_mut_ptr().cast(), size_of_val(to));
         self.context.bind()?;
-        // SAFETY: the slice is in bounds, and page-locked memory outlives the copy: the driver waits before it frees.
-        let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, stream.handle()) };
+        // SAFETY: both sides hold so many bytes, and page-locked memory outlives the copy: the driver waits before it frees.
+        let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, bytes, stream.handle()) };
         driver(status, "cuMemcpyDtoHAsync_v2", "a copy to the host")
     }
 
-    /// Enqueues a copy of the first `len` elements to the card.
-    pub fn send(&self, len: usize, to: u64, stream: &Stream) -> Result<(), Error> {
-        let from = &self.as_slice()[..len];
+    /// Enqueues a copy of the first elements to these of the GPU, as many as those are.
+    pub fn send(&self, to: Slice<'_, T>, stream: &Stream) -> Result<(), Error> {
+        let from = &self.as_slice()[..to.len()];
+        let (address, bytes) = (to.address(), size_of_val(from));
         self.context.bind()?;
         // SAFETY: as above.
-        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), size_of_val(from), stream.handle()) };
-        driver(status, "cuMemcpyHtoDAsync_v2", "a copy to the card")
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), bytes, stream.handle()) };
+        driver(status, "cuMemcpyHtoDAsync_v2", "a copy to the GPU")
     }
 }
 

@@ -1,27 +1,32 @@
 //! The return codes of NVIDIA's libraries as errors that name the call, what it was for, and the status in the library's words.
 
+use std::ffi::CStr;
+
 use cudarc::cublaslt::sys::cublasStatus_t;
 use cudarc::cudnn::sys::cudnnStatus_t;
-use cudarc::driver::sys::{CUresult, cuGetErrorName, cuGetErrorString};
+use cudarc::driver::result::{DriverError, ctx};
+use cudarc::driver::sys::CUresult;
 use cudarc::nvrtc::sys::{nvrtcGetErrorString, nvrtcResult};
 
+use super::lookup::{Library, require, words};
 use crate::backend::Error;
-use crate::backend::cuda::driver::library::{self, words};
 
 /// Of the driver.
 pub fn driver(status: CUresult, call: &'static str, op: impl Into<String>) -> Result<(), Error> {
-    if status == CUresult::CUDA_SUCCESS {
-        return Ok(());
-    }
-    let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
-    // SAFETY: both pointers are valid for the calls; the strings are the driver's own and constant.
-    let status_words = unsafe {
-        cuGetErrorName(status, &mut name);
-        cuGetErrorString(status, &mut text);
-        format!("{} ({})", words(name), words(text))
-    };
+    if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(status, call, op)) }
+}
+
+fn owned(text: &CStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// The error of a status that is no success.
+fn failure(status: CUresult, call: &'static str, op: impl Into<String>) -> Error {
+    let error = DriverError(status);
+    let text = |found: Result<&CStr, DriverError>| found.map_or_else(|_| "no name".into(), owned);
+    let status_words = format!("{} ({})", text(error.error_name()), text(error.error_string()));
     use CUresult::*;
-    // a card that falls off the bus under a kernel's feet answers with the last two
+    // a GPU that falls off the bus while a kernel runs answers with the last two
     let gone = [
         CUDA_ERROR_DEVICE_UNAVAILABLE,
         CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -32,17 +37,21 @@ pub fn driver(status: CUresult, call: &'static str, op: impl Into<String>) -> Re
         CUDA_ERROR_UNKNOWN,
     ];
     if gone.contains(&status) {
-        return Err(Error::Lost { call, op: op.into(), status: status_words });
+        return Error::Lost { call, op: op.into(), status: status_words };
     }
-    Err(Error::Foreign { library: "CUDA driver", call, op: op.into(), status: status_words })
+    Error::Foreign { library: "CUDA driver", call, op: op.into(), status: status_words }
 }
 
-/// The card's own failure, where that is why another library's call failed: the driver repeats it at every call from then on.
+/// The GPU's own failure, where that is why another library's call failed: the driver repeats it at every call from then on.
 fn lost(call: &'static str, op: &str) -> Option<Error> {
-    library::require(library::Library::Driver).ok()?;
-    // SAFETY: the driver is there; without a context the call says so.
-    let status = unsafe { cudarc::driver::sys::cuCtxSynchronize() };
-    driver(status, call, op).err().filter(|error| matches!(error, Error::Lost { .. }))
+    require(Library::Driver).ok()?;
+    // without a context the call says so
+    checked(ctx::synchronize(), call, op).err().filter(|error| matches!(error, Error::Lost { .. }))
+}
+
+/// What a call of the driver's gives.
+pub fn checked<T>(result: Result<T, DriverError>, call: &'static str, op: impl Into<String>) -> Result<T, Error> {
+    result.map_err(|DriverError(status)| failure(status, call, op))
 }
 
 /// Of the kernels' compiler.
@@ -61,7 +70,7 @@ pub fn cudnn(status: cudnnStatus_t, call: &'static str, op: &str) -> Result<(), 
         return Ok(());
     }
     let mut text = [0 as std::ffi::c_char; 512];
-    // SAFETY: the buffer is as long as said, and one byte more than is written stays zero.
+    // SAFETY: at most `text.len() - 1` bytes are written, so the last stays zero.
     let last = unsafe {
         cudarc::cudnn::sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
         words(text.as_ptr())

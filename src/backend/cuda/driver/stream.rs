@@ -1,38 +1,32 @@
-//! Queues of work on the card, and the events by which one waits for another.
+//! Queues of work on the GPU, and the events by which one waits for another.
 
 use std::sync::Arc;
 
-use cudarc::driver::sys;
+use cudarc::driver::{result, sys};
 
+use super::context::Context;
+use super::raw::Raw;
+use super::status::{checked, driver};
 use crate::backend::Error;
-use crate::backend::cuda::driver::context::Context;
-use crate::backend::cuda::driver::status::driver;
 
-/// A queue of its own, which nothing else on the card waits for.
+/// A queue of its own, for which nothing else on the GPU waits.
 pub struct Stream {
-    handle: sys::CUstream,
+    handle: Raw<sys::CUstream_st>,
     context: Arc<Context>,
 }
 
-// SAFETY: streams may be used from any thread with their context bound, which every method sees to.
-unsafe impl Send for Stream {}
-// SAFETY: as above; the driver locks.
-unsafe impl Sync for Stream {}
-
 impl Stream {
-    /// An empty one.
+    /// Without work.
     pub fn new(context: &Arc<Context>) -> Result<Self, Error> {
         context.bind()?;
-        let mut handle = std::ptr::null_mut();
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is bound, the pointer valid for the call; destroyed in `drop`.
-        driver(unsafe { sys::cuStreamCreate(&mut handle, flags) }, "cuStreamCreate", "a queue")?;
+        let created = result::stream::create(result::stream::StreamKind::NonBlocking);
+        let handle = Raw(checked(created, "cuStreamCreate", "a stream")?);
         Ok(Self { handle, context: context.clone() })
     }
 
     /// For calls of other libraries.
     pub fn handle(&self) -> sys::CUstream {
-        self.handle
+        self.handle.0
     }
 
     /// Its context.
@@ -40,18 +34,22 @@ impl Stream {
         &self.context
     }
 
-    /// Waits until all that was enqueued is done.
+    /// Waits until all enqueued work is done.
     pub fn wait(&self) -> Result<(), Error> {
         self.context.bind()?;
         // SAFETY: the stream lives as long as `self`.
-        driver(unsafe { sys::cuStreamSynchronize(self.handle) }, "cuStreamSynchronize", "the work before")
+        driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
     }
 
-    /// What is enqueued from here on starts after the event.
+    /// What is enqueued afterwards starts after the event.
     pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
         self.context.bind()?;
         // SAFETY: both live; an event that was never recorded is over.
-        driver(unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) }, "cuStreamWaitEvent", "another queue")
+        driver(
+            unsafe { sys::cuStreamWaitEvent(self.handle.0, event.handle.0, 0) },
+            "cuStreamWaitEvent",
+            "another queue",
+        )
     }
 }
 
@@ -60,52 +58,45 @@ impl Drop for Stream {
         // at the end of the process the driver may be gone already
         if self.context.bind().is_ok() {
             // SAFETY: created by `new`; the driver lets what is enqueued finish.
-            let _ = unsafe { sys::cuStreamDestroy_v2(self.handle) };
+            let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
         }
     }
 }
 
 /// A point in a queue.
 pub struct Event {
-    handle: sys::CUevent,
+    handle: Raw<sys::CUevent_st>,
     context: Arc<Context>,
 }
-
-// SAFETY: events may be used from any thread with their context bound.
-unsafe impl Send for Event {}
-// SAFETY: as above; the driver locks.
-unsafe impl Sync for Event {}
 
 impl Event {
     /// Not recorded yet, which counts as over.
     pub fn new(context: &Arc<Context>) -> Result<Self, Error> {
         context.bind()?;
-        let mut handle = std::ptr::null_mut();
-        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: the context is bound, the pointer valid for the call; destroyed in `drop`.
-        driver(unsafe { sys::cuEventCreate(&mut handle, flags) }, "cuEventCreate", "an event")?;
+        let created = result::event::create(sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING);
+        let handle = Raw(checked(created, "cuEventCreate", "an event")?);
         Ok(Self { handle, context: context.clone() })
     }
 
-    /// Marks what is enqueued on the stream by now. While the stream is recorded (`recording`), the mark becomes a part of what
-    /// is replayed.
+    /// Marks what is enqueued on the stream by now. While the stream is recorded (`recording`), the mark becomes a part of the
+    /// recording.
     pub fn record(&self, stream: &Stream, recording: bool) -> Result<(), Error> {
         self.context.bind()?;
         let external = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
         let flags = if recording { external } else { 0 };
         // SAFETY: both live.
         driver(
-            unsafe { sys::cuEventRecordWithFlags(self.handle, stream.handle, flags) },
+            unsafe { sys::cuEventRecordWithFlags(self.handle.0, stream.handle.0, flags) },
             "cuEventRecordWithFlags",
             "an event",
         )
     }
 
-    /// Waits until the stream has got there.
+    /// Waits until the stream has reached it.
     pub fn wait(&self) -> Result<(), Error> {
         self.context.bind()?;
         // SAFETY: it lives.
-        driver(unsafe { sys::cuEventSynchronize(self.handle) }, "cuEventSynchronize", "an event")
+        driver(unsafe { sys::cuEventSynchronize(self.handle.0) }, "cuEventSynchronize", "an event")
     }
 }
 
@@ -113,7 +104,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
             // SAFETY: created by `new`; the driver keeps what still needs it.
-            let _ = unsafe { sys::cuEventDestroy_v2(self.handle) };
+            let _ = unsafe { sys::cuEventDestroy_v2(self.handle.0) };
         }
     }
 }

@@ -21,8 +21,7 @@ extern "C" __global__ void arena_lerp(float* to, const float* from, const double
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += weight * (from[i] - to[i]);
 }
 
-// A piece of a range; the host cuts ranges into pieces of at most so many elements that a block does at once. `rate` is the place of
-// its factor of the learning rate.
+// A piece of a range, for one block at a time; `rate` is the index of its factor of the learning rate.
 struct Piece {
     u64 from;
     u32 len;
@@ -65,7 +64,7 @@ extern "C" __global__ void scale_found(const float* g, u64 n, u32* state) {
 }
 
 // PyTorch's rule: after a step with Inf or NaN half the scale and no update, after `interval` good ones in a row twice. `seen` is
-// in the host's sight: the scale, the steps since it last grew, how many in a row were left out, and how many in all.
+// memory of the host: the scale, the steps since it last grew, how many in a row were left out, and how many in all.
 extern "C" __global__ void scale_settle(float* scale, u32* state, u32 interval, float* seen) {
     if (thread_index() == 0) {
         bool bad = state[3] != 0;

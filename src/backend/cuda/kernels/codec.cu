@@ -1,4 +1,4 @@
-// The codecs of src/comm/codec on the card: the same bits as there.
+// The codecs of src/comm/codec on the GPU: the same bits as there.
 
 // A part of a tensor: elements of the bucket from `from` on, its codes from `place` on, `first` elements of the tensor before it.
 struct Run {
@@ -25,8 +25,8 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
-// What each run's tensor takes its scale from: the largest |g|, as bits (NaN > infinity > finite), and, unless `moments` is null, sum
-// and sum of squares in the order of src/coding.rs, a lane of a warp for each of its sums. What is fed back is added before.
+// What the scale of each run's tensor is made from: the largest |g|, as bits (NaN > infinity > finite), and, unless `moments` is null, sum
+// and sum of squares in the order of src/coding.rs, a lane of a warp for each of its sums. The residual is added before.
 extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
     u32 lane = threadIdx.x % 32;
     for (u32 p = warp_index(); p < count; p += warp_count()) {
@@ -107,7 +107,7 @@ extern "C" __global__ void codec_lanes(const float* g, const Run* runs, u32 coun
             u32 draws[4] = {worker, (u32)(element / 32 * 8 + element % 8), step, op | run.parameter};
             philox(draws, (u32)seed, (u32)(seed >> 32));
             float most = (float)steps;
-            // rounded before anything is taken off
+            // rounded before the floor is subtracted
             float size = fminf(__fmul_rn(fabsf(v) / scale, most), most), below = floorf(size);
             float draw = (float)(draws[element / 8 % 4] >> 8);
             u32 magnitude = (u32)below + (draw < (size - below) * 16777216.0f ? 1u : 0u);
@@ -145,7 +145,7 @@ extern "C" __global__ void codec_halves(const float* g, u64 n, u16* halves) {
     for (u64 i = thread_index(); i < n; i += thread_count()) halves[i] = (u16)nearest_half(g[i]);
 }
 
-// Rounds what is there and what is fed back; keeps what that takes off, but where a number is not finite.
+// Rounds gradient plus residual; the residual becomes the rounding error, but stays as it is where a number is not finite.
 extern "C" __global__ void codec_halves_split(float* g, u64 n, float* residual) {
     for (u64 i = thread_index(); i < n; i += thread_count()) {
         float v = g[i] + residual[i], rounded = __uint_as_float(nearest_half(v) << 16);

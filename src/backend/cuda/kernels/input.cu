@@ -1,5 +1,5 @@
-// The network's input, (n, h, w, c), from what the host or the card holds. A byte's value comes from a table (c, 256) that the
-// host has made, so it is the host's own to the bit.
+// The network's input, (n, h, w, c), from a batch of the host's or from pictures on the GPU. A byte's value comes from a table (c, 256)
+// that the host has made, so its bits are the host's.
 
 extern "C" __global__ void input_values(const float* images, T* to, u32 rows, u32 channels, u32 plane) {
     u64 count = (u64)rows * plane;

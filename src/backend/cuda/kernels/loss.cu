@@ -1,11 +1,11 @@
 // Softmax cross-entropy in f64, one warp a row.
 
-// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * ask[1] * *loss_scale, with
-// s = ask[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
+// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * factors[1] * *loss_scale, with
+// s = factors[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
 // losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go to cross_entropy_sums. dx may be null.
-extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* ask, const float* loss_scale, u32 rows, u32 classes, double* losses, u32* hits) {
+extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* factors, const float* loss_scale, u32 rows, u32 classes, double* losses, u32* hits) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
-    double smooth = (double)ask[0], factor = (double)ask[1] * (double)*loss_scale;
+    double smooth = (double)factors[0], factor = (double)factors[1] * (double)*loss_scale;
     for (u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
         const T* scores = x + (u64)row * classes;
         u32 label = labels[row];
@@ -41,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
     }
 }
 
-// One block: sums[0] = loss, sums[1] and [2] = rows that hit, sums[3] = rows whose label is no class, in the host's sight. After an update that left a parameter which is
-// not finite the loss is NaN.
+// One block: sums[0] = loss, sums[1] and [2] = rows that hit, sums[3] = rows whose label is no class; `sums` is memory of the host. After an
+// update that left a parameter which is not finite the loss is NaN.
 extern "C" __global__ void __launch_bounds__(256) cross_entropy_sums(const double* losses, const u32* hits, u32 rows, const u32* not_finite, double* sums) {
     __shared__ double room[SUMMERS];
     double loss = 0.0, top1 = 0.0, top5 = 0.0, wrong = 0.0;

@@ -1,4 +1,4 @@
-//! Our kernels on a card, and launches whose arguments are checked against the kernels' own text.
+//! Our kernels on a GPU: the loaded module, and the one place that launches.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -6,154 +6,71 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
+use super::kernel::{Geometry, Kernel, THREADS};
+use super::source;
 use crate::backend::Error;
 use crate::backend::cuda::driver::compile;
 use crate::backend::cuda::driver::context::Context;
+use crate::backend::cuda::driver::raw::Raw;
 use crate::backend::cuda::driver::status::driver;
 use crate::backend::cuda::driver::stream::Stream;
 use crate::backend::cuda::settings::Precision;
 
-/// Threads of a block, in every kernel.
-pub const THREADS: u32 = 256;
-
-/// One argument of a kernel.
-#[derive(Clone, Copy, Debug)]
-pub enum Arg {
-    /// An address on the card; 0 is null.
-    At(u64),
-    /// `int`.
-    I32(i32),
-    /// `u32`.
-    U32(u32),
-    /// `u64`.
-    U64(u64),
-    /// `float`.
-    F32(f32),
-    /// `double`.
-    F64(f64),
-}
-
-impl Arg {
-    fn kind(&self) -> Kind {
-        match self {
-            Arg::At(_) => Kind::Pointer,
-            Arg::I32(_) => Kind::I32,
-            Arg::U32(_) => Kind::U32,
-            Arg::U64(_) => Kind::U64,
-            Arg::F32(_) => Kind::F32,
-            Arg::F64(_) => Kind::F64,
-        }
-    }
-
-    /// Where its value lies.
-    fn value(&mut self) -> *mut c_void {
-        match self {
-            Arg::At(v) | Arg::U64(v) => std::ptr::from_mut(v).cast(),
-            Arg::I32(v) => std::ptr::from_mut(v).cast(),
-            Arg::U32(v) => std::ptr::from_mut(v).cast(),
-            Arg::F32(v) => std::ptr::from_mut(v).cast(),
-            Arg::F64(v) => std::ptr::from_mut(v).cast(),
-        }
-    }
-}
-
-/// What a parameter is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Pointer,
-    I32,
-    U32,
-    U64,
-    F32,
-    F64,
-}
-
-/// Kernels and their parameters, read from the source.
-fn signatures(source: &str) -> HashMap<String, Vec<Kind>> {
-    let kernels = source.split("extern \"C\" __global__ void ").skip(1);
-    let one = |text: &str| {
-        // `__launch_bounds__(256) name(...)`
-        let text =
-            text.strip_prefix("__launch_bounds__").map_or(text, |rest| rest.split_once(") ").map_or("", |p| p.1));
-        let (name, rest) = text.split_once('(')?;
-        let (list, _) = rest.split_once(')')?;
-        let parameters = list.split(',').map(kind).collect::<Option<Vec<_>>>()?;
-        Some((name.to_string(), parameters))
-    };
-    kernels.filter_map(one).collect()
-}
-
-fn kind(parameter: &str) -> Option<Kind> {
-    if parameter.contains('*') {
-        return Some(Kind::Pointer);
-    }
-    match parameter.split_whitespace().next()? {
-        "int" => Some(Kind::I32),
-        "u32" => Some(Kind::U32),
-        "u64" => Some(Kind::U64),
-        "float" => Some(Kind::F32),
-        "double" => Some(Kind::F64),
-        _ => None,
-    }
-}
-
-struct Kernel {
-    function: sys::CUfunction,
-    parameters: Vec<Kind>,
-}
-
 /// The module of all kernels.
 pub struct Kernels {
-    module: sys::CUmodule,
-    kernels: HashMap<String, Kernel>,
+    module: Raw<sys::CUmod_st>,
+    functions: HashMap<String, Raw<sys::CUfunc_st>>,
+    geometry: Geometry,
     context: Arc<Context>,
 }
 
-// SAFETY: a module and its functions may be used from any thread with their context bound.
-unsafe impl Send for Kernels {}
-// SAFETY: as above; nothing changes them after `load`, and the driver locks.
-unsafe impl Sync for Kernels {}
-
 impl Kernels {
-    /// Compiles (or finds) and loads them.
+    /// Compiles them, or finds them compiled, and loads them.
     pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
         context.bind()?;
-        let code = compile::for_card(precision, context.card.capability)?;
+        let code = compile::for_gpu(&source::text(), precision, context.gpu.capability)?;
+        let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };
         let mut module = std::ptr::null_mut();
         // SAFETY: the context is bound; the code is a whole cubin, or PTX that ends in a zero byte as NVRTC makes it.
         let status = unsafe { sys::cuModuleLoadData(&mut module, code.as_ptr().cast()) };
-        driver(status, "cuModuleLoadData", format!("the kernels for {}", context.card.name))?;
-        let mut all = Self { module, kernels: HashMap::new(), context: context.clone() };
-        for (name, parameters) in signatures(&compile::source()) {
+        driver(status, "cuModuleLoadData", format!("the kernels for {}", context.gpu.name))?;
+        let mut all = Self { module: Raw(module), functions: HashMap::new(), geometry, context: context.clone() };
+        for name in source::names(&source::text()) {
             let mut function = std::ptr::null_mut();
             let c_name =
                 CString::new(name.as_str()).map_err(|e| Error::Unsupported { op: name.clone(), why: e.to_string() })?;
             // SAFETY: the module is loaded, the name a C string.
             let status = unsafe { sys::cuModuleGetFunction(&mut function, module, c_name.as_ptr()) };
             driver(status, "cuModuleGetFunction", name.clone())?;
-            all.kernels.insert(name, Kernel { function, parameters });
+            all.functions.insert(name, Raw(function));
         }
         Ok(all)
     }
 
-    /// Enqueues a kernel over a grid (x, y) of blocks of [`THREADS`].
-    ///
-    /// # Safety
-    /// Every address must be null where the kernel allows it, else of memory that holds what the kernel reads and writes until
-    /// the stream is through.
-    pub unsafe fn launch(&self, stream: &Stream, name: &str, grid: (u32, u32), args: &[Arg]) -> Result<(), Error> {
-        let wrong = |why: String| Error::Unsupported { op: format!("kernel {name}"), why };
-        let kernel = self.kernels.get(name).ok_or_else(|| wrong("there is none of this name".into()))?;
-        if !args.iter().map(Arg::kind).eq(kernel.parameters.iter().copied()) {
-            return Err(wrong(format!("it takes {:?}, got {args:?}", kernel.parameters)));
+    /// What grids on this GPU depend on.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Enqueues a kernel over the grid that it declares; a grid without blocks has nothing to do. The stream's context must be bound.
+    pub fn launch(&self, stream: &Stream, kernel: &impl Kernel) -> Result<(), Error> {
+        let (name, grid) = (kernel.name(), kernel.grid(&self.geometry));
+        if grid.x == 0 {
+            return Ok(());
         }
-        let mut args = args.to_vec();
-        let mut pointers: Vec<*mut c_void> = args.iter_mut().map(Arg::value).collect();
-        // SAFETY: as many arguments of such types as the kernel has, which the driver copies; the rest as the caller promises.
+        kernel.check(grid)?;
+        let missing =
+            || Error::Unsupported { op: format!("kernel {name}"), why: "the sources have no such kernel".into() };
+        let function = self.functions.get(name).ok_or_else(missing)?.0;
+        let mut values = kernel.arguments();
+        // scalars of 4 bytes lie in the lower half of their word, which comes first
+        let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        let (x, y) = (grid.x as u32, grid.y as u32);
+        // SAFETY: as many arguments of such types as the kernel has, which the driver copies; their memory is large enough (checked),
+        // and the driver frees it only after the work that is enqueued on it.
         let status = unsafe {
-            let (x, y) = (grid.0.max(1), grid.1.max(1));
             let (none, pointers) = (std::ptr::null_mut(), pointers.as_mut_ptr());
-            sys::cuLaunchKernel(kernel.function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
+            sys::cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
         };
         driver(status, "cuLaunchKernel", name)
     }
@@ -163,24 +80,75 @@ impl Drop for Kernels {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
             // SAFETY: loaded by `load`.
-            let _ = unsafe { sys::cuModuleUnload(self.module) };
+            let _ = unsafe { sys::cuModuleUnload(self.module.0) };
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+    use crate::backend::cuda::driver::compile::Target;
+    use crate::backend::cuda::driver::lookup::{self, Library};
+
+    /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
+    fn nvrtc_is_there() -> bool {
+        let found = lookup::require(Library::Nvrtc);
+        let must = std::env::var_os("TRIREME_CUDA_CHECK").is_some();
+        assert!(!must || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
+        if let Err(e) = &found {
+            // past the test harness, which keeps what tests print
+            let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): the kernels are not compiled: {e}");
+        }
+        found.is_ok()
+    }
 
     #[test]
-    fn every_kernel_of_the_sources_has_a_known_signature() {
-        let source = compile::source();
-        let found = signatures(&source);
-        assert_eq!(found.len(), source.matches("__global__ void").count());
-        use Kind::*;
-        assert_eq!(found["relu_forward"], [Pointer, Pointer, U64]);
-        assert_eq!(found["bias_backward"], [Pointer, Pointer, Pointer, U64, U32, I32]);
-        assert_eq!(found["dropout"], [Pointer, Pointer, U32, U32, U32, U64, Pointer, Pointer, U32, F32]);
-        assert!(!source.contains("extern __shared__"));
+    fn all_kernels_compile_for_every_architecture_and_precision() {
+        if !nvrtc_is_there() {
+            return;
+        }
+        for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
+            for target in [Target::Gpu(8, 0), Target::Gpu(9, 0), Target::Ptx(7, 5)] {
+                let verbose = ["--ptxas-options=-v"];
+                let made =
+                    compile::compile(&source::text(), precision, target, &verbose).unwrap_or_else(|e| panic!("{e}"));
+                assert!(made.code.len() > 10_000, "{precision} for {target:?}: {} bytes", made.code.len());
+                if let Target::Gpu(..) = target {
+                    println!("{precision} for {}: {}", target.architecture(), pressure(&made.log));
+                }
+            }
+        }
+    }
+
+    /// The most registers and the most shared memory that a kernel takes, and which kernels spill, from the assembler's log.
+    fn pressure(log: &str) -> String {
+        let number = |text: &str, unit: &str| {
+            let before = text.split(unit).next()?;
+            before.rsplit(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse::<u32>().ok()
+        };
+        let (mut kernel, mut kernels, mut registers, mut shared) = ("", 0, 0, 0);
+        let mut spills = Vec::new();
+        for line in log.lines() {
+            if let Some((_, name)) = line.split_once("Function properties for ") {
+                (kernel, kernels) = (name.trim(), kernels + 1);
+            }
+            if line.contains("bytes spill stores") {
+                let bytes = number(line, " bytes spill stores").filter(|bytes| *bytes > 0);
+                spills.extend(bytes.map(|bytes| format!("{kernel} {bytes} bytes")));
+            }
+            if line.contains("Used ") {
+                registers = registers.max(number(line, " registers").unwrap_or(0));
+                shared =
+                    shared.max(if line.contains(" bytes smem") { number(line, " bytes smem").unwrap_or(0) } else { 0 });
+            }
+        }
+        assert!(kernels > 0 && registers > 0, "no kernels in the log:\n{log}");
+        // a block has 48 KiB without asking for more
+        assert!(shared <= 48 << 10, "{shared} bytes of shared memory");
+        let spills = if spills.is_empty() { "nothing spills".into() } else { format!("spills: {}", spills.join(", ")) };
+        format!("{kernels} kernels, at most {registers} registers and {shared} bytes of shared memory, {spills}")
     }
 }

@@ -39,7 +39,7 @@ __device__ inline void set_affine(float* affine, u32 channels, u32 c, double mea
     affine[2 * channels + c] = (float)((double)beta - (mean - (double)near) * scale);
 }
 
-// Of the parts that norm_moments left: statistics, here and in the host's sight, and what the forward pass needs of them.
+// From the parts that norm_moments left: statistics, here and in memory of the host (`seen`), and the affine map of the forward pass.
 extern "C" __global__ void norm_statistics(const T* x, const double* partial, u32 splits, u64 rows, u32 channels, const float* gamma, const float* beta, float eps, double* statistics, double* seen, float* affine) {
     for (u32 c = warp_index(); c < channels; c += warp_count()) {
         double n = (double)rows;
@@ -56,7 +56,7 @@ extern "C" __global__ void norm_statistics(const T* x, const double* partial, u3
     }
 }
 
-// The same of statistics that are there: n = 0 means that they are running means and variances, in f32.
+// The same from given statistics: n = 0 means that they are running means and variances, in f32.
 extern "C" __global__ void norm_affine(const double* statistics, const float* running, double n, u32 channels, const float* gamma, const float* beta, float eps, float* affine) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;
@@ -168,7 +168,7 @@ __device__ inline void set_slopes(float* slopes, const float* affine, u32 channe
     slopes[2 * channels + c] = (float)(-scale * s / n - b * (mean - (double)affine[c]));
 }
 
-// Of the parts that norm_backward_sums left: the parameters' gradients, the sums themselves, and the slopes of dx.
+// From the parts that norm_backward_sums left: the parameters' gradients, the sums themselves, and the slopes of dx.
 extern "C" __global__ void norm_gradients(const double* partial, u32 splits, const double* statistics, double n, u32 channels, float eps, const float* affine, float* dgamma, float* dbeta, double* sums, float* slopes) {
     for (u32 c = warp_index(); c < channels; c += warp_count()) {
         double variance = statistics[channels + c] / n + (double)eps, mean = statistics[c];
@@ -185,7 +185,7 @@ extern "C" __global__ void norm_gradients(const double* partial, u32 splits, con
     }
 }
 
-// The slopes of dx from sums that are there.
+// The slopes of dx from given sums.
 extern "C" __global__ void norm_slopes(const double* sums, const double* statistics, double n, u32 channels, float eps, const float* affine, float* slopes) {
     for (u64 i = thread_index(); i < channels; i += thread_count()) {
         u32 c = (u32)i;
@@ -194,7 +194,7 @@ extern "C" __global__ void norm_slopes(const double* sums, const double* statist
     }
 }
 
-// dx from dy (dx may be dy). `mode` has what the gradient in memory still lacks: ReLU's mask, or nothing.
+// dx from dy (dx may be dy). `mode` says what the gradient in memory still lacks: ReLU's mask, or nothing.
 template <int V>
 __device__ inline void apply(const T* x, const T* dy, T* dx, const float* affine, const float* slopes, u64 rows, u32 channels, int mode) {
     Affine<V> affine_of, slope;

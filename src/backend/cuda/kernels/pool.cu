@@ -60,12 +60,12 @@ __device__ inline void pool_images(const T* x, T* y, I* best, const int* rows, c
     });
 }
 
-extern "C" __global__ void pool_forward(const T* x, T* y, void* best, int byte_index, const int* rows, const int* columns, u32 n, u32 h, u32 w, u32 c, u32 out_h, u32 out_w, int kind) {
+extern "C" __global__ void pool_forward(const T* x, T* y, u8* best, int byte_index, const int* rows, const int* columns, u32 n, u32 h, u32 w, u32 c, u32 out_h, u32 out_w, int kind) {
     Images s = {n, h, w, c, out_h, out_w};
     if (c % WIDE == 0 && byte_index) {
-        pool_images<WIDE>(x, y, (u8*)best, rows, columns, s, kind);
+        pool_images<WIDE>(x, y, best, rows, columns, s, kind);
     } else if (byte_index) {
-        pool_images<1>(x, y, (u8*)best, rows, columns, s, kind);
+        pool_images<1>(x, y, best, rows, columns, s, kind);
     } else {
         pool_images<1>(x, y, (u32*)best, rows, columns, s, kind);
     }
@@ -96,12 +96,12 @@ __device__ inline void pool_gradients(const T* dy, T* dx, const I* best, const i
     });
 }
 
-extern "C" __global__ void pool_backward(const T* dy, T* dx, const void* best, int byte_index, const int* rows, const int* columns, const int* over_rows, const int* over_columns, u32 n, u32 h, u32 w, u32 c, u32 out_h, u32 out_w, int kind) {
+extern "C" __global__ void pool_backward(const T* dy, T* dx, const u8* best, int byte_index, const int* rows, const int* columns, const int* over_rows, const int* over_columns, u32 n, u32 h, u32 w, u32 c, u32 out_h, u32 out_w, int kind) {
     Images s = {n, h, w, c, out_h, out_w};
     if (c % WIDE == 0 && byte_index) {
-        pool_gradients<WIDE>(dy, dx, (const u8*)best, rows, columns, over_rows, over_columns, s, kind);
+        pool_gradients<WIDE>(dy, dx, best, rows, columns, over_rows, over_columns, s, kind);
     } else if (byte_index) {
-        pool_gradients<1>(dy, dx, (const u8*)best, rows, columns, over_rows, over_columns, s, kind);
+        pool_gradients<1>(dy, dx, best, rows, columns, over_rows, over_columns, s, kind);
     } else {
         pool_gradients<1>(dy, dx, (const u32*)best, rows, columns, over_rows, over_columns, s, kind);
     }

@@ -2,25 +2,34 @@
 
 use crate::backend::Error;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{At, I32, U32, U64};
+use crate::backend::cuda::driver::slice::{Activation, Slice};
+use crate::backend::cuda::kernels::bias::{BiasBackward, BiasGradient};
 use crate::backend::cuda::shared::Shared;
 
-/// Masks `dy` where `y` is zero (with `relu`) and leaves its sums over the rows in `dbias`. `partial` holds two words for each channel
-/// of each block row of [`Shared::column_grid`].
+/// The output of an operation and its gradient, (rows, channels).
+pub struct Output<'a> {
+    pub y: Slice<'a, Activation>,
+    pub dy: Slice<'a, Activation>,
+    pub rows: usize,
+    pub channels: usize,
+}
+
+/// Room for the parts of the gradient: a sum for each channel of each block row.
+pub fn partial(shared: &Shared, rows: usize, channels: usize, what: &str) -> Result<CudaBuf, Error> {
+    shared.alloc(2 * shared.geometry().columns(rows, channels).y * channels, what)
+}
+
+/// Masks `dy` where `y` is zero (with `relu`) and leaves its sums over the rows in `dbias`.
 pub fn backward(
     shared: &Shared,
-    (y, dy): (u64, u64),
-    partial: &CudaBuf,
-    (rows, channels): (usize, usize),
+    output: Output<'_>,
     relu: bool,
-    dbias: u64,
+    partial: &CudaBuf,
+    dbias: Slice<'_, f32>,
 ) -> Result<(), Error> {
-    let grid = shared.column_grid(rows, channels);
-    partial.check(0, 2 * grid.1 as usize * channels)?;
-    let (at, count) = (At(partial.address()), U32(channels as u32));
-    let args = [At(y), At(dy), at, U64(rows as u64), count, I32(i32::from(relu))];
-    // SAFETY: the caller has seen that y and dy hold (rows, channels); partial is checked above.
-    unsafe { shared.launch("bias_backward", grid, &args)? };
-    // SAFETY: the caller has seen that the bias has a value a channel.
-    unsafe { shared.launch("bias_gradient", shared.grid(32 * channels), &[at, U32(grid.1), At(dbias), count]) }
+    let Output { y, dy, rows, channels } = output;
+    let splits = shared.geometry().columns(rows, channels).y as u32;
+    let (partial, channels, with_relu) = (partial.slice(), channels as u32, i32::from(relu));
+    shared.launch(&BiasBackward { y, dy, partial, rows: rows as u64, channels, with_relu })?;
+    shared.launch(&BiasGradient { partial, splits, dbias, channels })
 }

@@ -2,10 +2,13 @@
 
 use std::rc::Rc;
 
+use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{At, F32, U32, U64};
+use crate::backend::cuda::driver::slice::{Activation, Slice};
+use crate::backend::cuda::format::Format;
+use crate::backend::cuda::kernels::dropout::Dropout;
+use crate::backend::cuda::kernels::elementwise::CopyTensor;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::cuda::{Cuda, Format};
 use crate::backend::reference::dropout::FIRST_INDEX;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
@@ -23,15 +26,11 @@ impl Plan {
     }
 
     /// to = from times 0 or 1 / (1 - p)
-    fn drop(&self, seed: u64, from: u64, to: u64) -> Result<(), Error> {
-        let (shared, shape) = (&self.shared, self.x.shape);
-        let blocks = shared.blocks.borrow();
-        let (epoch, ids) = (At(blocks.epoch.address()), At(blocks.ids.address()));
-        let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| U32(v as u32));
-        let op = U32(u32::from(FIRST_INDEX | self.index));
-        let args = [At(from), At(to), rows, channels, plane, U64(seed), epoch, ids, op, F32(self.p)];
-        // SAFETY: both tensors are as large as planned (checked by the callers); `begin` has brought an id for each row.
-        unsafe { shared.launch("dropout", shared.grid(self.x.elems().div_ceil(4)), &args) }
+    fn drop(&self, seed: u64, from: Slice<'_, Activation>, to: Slice<'_, Activation>) -> Result<(), Error> {
+        let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
+        let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
+        let (epoch, ids, op) = (blocks.epoch.slice(), blocks.ids.slice(), u32::from(FIRST_INDEX | self.index));
+        self.shared.launch(&Dropout { from, to, rows, channels, plane, seed, epoch, ids, op, p: self.p })
     }
 }
 
@@ -62,8 +61,7 @@ impl Planned<Cuda> for Plan {
         if pass.training {
             return self.drop(pass.key.seed, x, y);
         }
-        // SAFETY: both hold as many activations.
-        unsafe { shared.launch("copy_tensor", shared.grid(elems.div_ceil(4)), &[At(x), At(y), U64(elems as u64)]) }
+        shared.launch(&CopyTensor { x, y, n: elems as u64 })
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {

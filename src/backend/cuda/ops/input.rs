@@ -1,15 +1,19 @@
-//! The way of a batch to the card: page-locked memory in two slots, copies on a queue of their own, and a kernel that makes the
-//! network's input of what has arrived.
+//! A batch on its way to the GPU: page-locked memory in two slots, copies on a queue of their own, and a kernel that turns the copy into
+//! the network's input.
 
 use std::cell::RefCell;
 
 use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::pinned::Pinned;
+use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::driver::stream::Event;
-use crate::backend::cuda::kernels::module::Arg::{At, U32, U64};
+use crate::backend::cuda::kernels::input::{InputBytes, InputValues, InputViews};
 use crate::backend::cuda::shared::Shared;
 use crate::backend::{Buffer, Error, Input, TensorDesc, View};
+
+/// Bytes of stored pictures that are copied at once: page-locked memory is scarce.
+const BLOCK: usize = 64 << 20;
 
 /// Where batches arrive.
 #[derive(Default)]
@@ -20,7 +24,7 @@ pub struct Feed {
     kept: RefCell<Option<Kept>>,
 }
 
-/// Pictures that stay on the card.
+/// Pictures that stay on the GPU.
 struct Kept {
     bytes: CudaBuf,
     height: usize,
@@ -31,14 +35,14 @@ struct Kept {
 /// Room for one batch.
 struct Slot {
     host: Pinned<u8>,
-    card: CudaBuf,
+    device: CudaBuf,
     arrived: Event,
     used: Event,
-    /// Where the batch in it lies on the host, and its bytes.
+    /// Address and bytes, on the host, of the batch in it.
     holds: Option<(usize, usize)>,
 }
 
-/// What travels.
+/// The bytes that are copied.
 fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     let raw = |data: *const u8, len: usize| {
         // SAFETY: f32 and `View` (four 32-bit words) have no padding, and live as long as the slice they come from.
@@ -51,8 +55,22 @@ fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     }
 }
 
+/// Fails unless a batch has the bytes of so many rows.
+fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error> {
+    let need = match images {
+        Input::Values(_) => 4 * desc.elems(),
+        Input::Bytes { .. } => desc.elems(),
+        Input::Kept { .. } => desc.n * size_of::<View>(),
+    };
+    if got == need {
+        return Ok(());
+    }
+    let (expected, got) = (format!("{need} bytes for {} rows", desc.n), got.to_string());
+    Err(Error::Size { op: "a batch".into(), expected, got })
+}
+
 impl Feed {
-    /// Starts the way of a batch to the card; gives its slot.
+    /// Starts the copy of a batch to the GPU; gives its slot.
     pub fn send(&self, shared: &Shared, images: &Input<'_>) -> Result<usize, Error> {
         let bytes = bytes(images);
         let place = (bytes.as_ptr() as usize, bytes.len());
@@ -64,7 +82,7 @@ impl Feed {
                 let context = shared.context();
                 Slot {
                     host: shared.pinned(bytes.len(), "a batch")?,
-                    card: CudaBuf::unset(&shared.queues, bytes.len().div_ceil(4), "a batch")?,
+                    device: CudaBuf::unset(&shared.queues, bytes.len().div_ceil(4), "a batch")?,
                     arrived: Event::new(context)?,
                     used: Event::new(context)?,
                     holds: None,
@@ -75,7 +93,7 @@ impl Feed {
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
         shared.queues.copies.wait_for(&slot.used)?;
-        slot.host.send(bytes.len(), slot.card.address(), &shared.queues.copies)?;
+        slot.host.send(slot.device.slice().range(0, bytes.len())?, &shared.queues.copies)?;
         slot.arrived.record(&shared.queues.copies, false)?;
         slot.holds = Some(place);
         slots[i] = Some(slot);
@@ -88,7 +106,7 @@ impl Feed {
         let data = bytes(images);
         let place = Some((data.as_ptr() as usize, data.len()));
         let sent = self.slots.borrow().iter().position(|s| s.as_ref().is_some_and(|s| s.holds == place));
-        // whatever else was sent ahead is not what came next
+        // any other batch that was sent ahead is not the next one
         for slot in self.slots.borrow_mut().iter_mut().flatten() {
             slot.holds = None;
         }
@@ -96,59 +114,57 @@ impl Feed {
             Some(i) => i,
             None => self.send(shared, images)?,
         };
-        let to = At(shared.holds(to, desc.elems())?);
-        let tables = match images {
-            Input::Values(_) => 0,
-            Input::Bytes { tables, .. } | Input::Kept { tables, .. } => self.tables(shared, tables, desc)?,
-        };
+        let to = shared.holds(to, desc.elems())?;
+        if let Input::Bytes { tables, .. } | Input::Kept { tables, .. } = images {
+            self.bring(shared, tables, desc)?;
+        }
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = &mut slots[i] else { return Ok(()) };
         slot.holds = None;
         shared.start()?;
         shared.stream().wait_for(&slot.arrived)?;
-        let (shape, from) = (desc.shape, At(slot.card.address()));
-        let [rows, c, h, w] = [desc.n, shape.c, shape.h, shape.w].map(|v| U32(v as u32));
-        let pixels = desc.n * shape.plane();
-        let need = match images {
-            Input::Values(_) => 4 * desc.elems(),
-            Input::Bytes { .. } => desc.elems(),
-            Input::Kept { .. } => desc.n * size_of::<View>(),
-        };
-        if data.len() != need {
-            let (expected, got) = (format!("{need} bytes for {} rows", desc.n), data.len().to_string());
-            return Err(Error::Size { op: "a batch".into(), expected, got });
-        }
-        // SAFETY: the slot holds as many bytes as the kernel reads (checked), `to` a whole batch; kept pictures are checked below.
-        unsafe {
-            match images {
-                Input::Values(_) => {
-                    let args = [from, to, rows, c, U32(shape.plane() as u32)];
-                    shared.launch("input_values", shared.grid(pixels), &args)?;
-                }
-                Input::Bytes { .. } => {
-                    let args = [from, At(tables), to, U64(desc.elems() as u64), c];
-                    shared.launch("input_bytes", shared.grid(desc.elems()), &args)?;
-                }
-                Input::Kept { views, .. } => {
-                    let kept = self.kept.borrow();
-                    let Some(kept) = kept.as_ref().filter(|k| {
-                        views.iter().all(|v| (v.picture as usize) < k.len / (k.height * k.width * shape.c))
-                    }) else {
-                        let why = "pictures that are not on the card were asked for".into();
-                        return Err(Error::Unsupported { op: "the network's input".into(), why });
-                    };
-                    let [from_h, from_w] = [kept.height, kept.width].map(|v| U32(v as u32));
-                    let pictures = At(kept.bytes.address());
-                    let args = [pictures, from_h, from_w, from, At(tables), to, rows, h, w, c];
-                    shared.launch("input_views", shared.grid(pixels), &args)?;
-                }
-            }
-        }
+        expect(data.len(), images, desc)?;
+        self.expand(shared, images, desc, &slot.device, to)?;
         slot.used.record(shared.stream(), false)
     }
 
-    /// The values of bytes on the card, one table a channel.
-    fn tables(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<u64, Error> {
+    /// Enqueues the kernel: from a batch on the GPU to the network's input.
+    fn expand(
+        &self,
+        shared: &Shared,
+        images: &Input<'_>,
+        desc: &TensorDesc,
+        from: &CudaBuf,
+        to: Slice<'_, Activation>,
+    ) -> Result<(), Error> {
+        let shape = desc.shape;
+        let [rows, channels, h, w, plane] = [desc.n, shape.c, shape.h, shape.w, shape.plane()].map(|v| v as u32);
+        let tables = self.tables.borrow();
+        let tables = tables.as_ref().map(Inlet::slice);
+        match (images, tables) {
+            (Input::Bytes { .. }, Some(tables)) => {
+                shared.launch(&InputBytes { pixels: from.slice(), tables, to, n: desc.elems() as u64, channels })
+            }
+            (Input::Kept { views, .. }, Some(tables)) => {
+                let kept = self.kept.borrow();
+                let used = views.iter().map(|v| v.picture as usize + 1).max().unwrap_or(0);
+                let holds = |k: &&Kept| used <= k.len / (k.height * k.width * shape.c);
+                let Some(kept) = kept.as_ref().filter(holds) else {
+                    let why = "pictures were requested that are not on the GPU".into();
+                    return Err(Error::Unsupported { op: "the network's input".into(), why });
+                };
+                let [from_h, from_w] = [kept.height, kept.width].map(|v| v as u32);
+                let (pictures, views, pictures_used) = (kept.bytes.slice(), from.slice(), used);
+                let all =
+                    InputViews { pictures, from_h, from_w, views, tables, to, rows, h, w, channels, pictures_used };
+                shared.launch(&all)
+            }
+            _ => shared.launch(&InputValues { images: from.slice(), to, rows, channels, plane }),
+        }
+    }
+
+    /// Brings the values of bytes to the GPU, one table a channel.
+    fn bring(&self, shared: &Shared, tables: &[[f32; 256]], desc: &TensorDesc) -> Result<(), Error> {
         let values = tables.as_flattened();
         if tables.len() != desc.shape.c {
             let (expected, got) = (format!("{} tables of bytes' values", desc.shape.c), tables.len().to_string());
@@ -163,21 +179,21 @@ impl Feed {
             shared.start()?;
             inlet.write(values, shared.stream())?;
         }
-        Ok(kept.insert(inlet).address())
+        *kept = Some(inlet);
+        Ok(())
     }
 
-    /// Brings pictures to the card for good, unless they would take more than half of what is free.
+    /// Brings pictures to the GPU for good, unless they would take more than half of what is free.
     pub fn keep(&self, shared: &Shared, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error> {
         let (free, _) = shared.context().memory()?;
         if pictures.len() > free / 2 || height * width == 0 {
             return Ok(false);
         }
         let bytes = CudaBuf::unset(&shared.queues, pictures.len().div_ceil(4), "the data set")?;
-        // in blocks, as page-locked memory is scarce
-        let mut block: Pinned<u8> = shared.pinned(pictures.len().min(64 << 20), "the data set")?;
-        for (i, part) in pictures.chunks(64 << 20).enumerate() {
+        let mut block: Pinned<u8> = shared.pinned(pictures.len().min(BLOCK), "the data set")?;
+        for (i, part) in pictures.chunks(BLOCK).enumerate() {
             block.as_mut_slice()[..part.len()].copy_from_slice(part);
-            block.send(part.len(), bytes.address() + (i as u64) * (64 << 20), shared.stream())?;
+            block.send(bytes.slice().range(i * BLOCK, part.len())?, shared.stream())?;
             shared.stream().wait()?;
         }
         debug_assert!(!bytes.is_empty());

@@ -2,12 +2,14 @@
 
 use std::rc::Rc;
 
-use crate::backend::cuda::Cuda;
-use crate::backend::cuda::cublaslt::product::{After, Factor, Product};
+use super::bias;
+use super::copies::{Copies, Sizes, copied};
+use crate::backend::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
+use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::driver::slice::Slice;
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::module::Arg::{At, U64};
-use crate::backend::cuda::settings::Precision;
+use crate::backend::cuda::kernels::elementwise::ReluBackward;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
@@ -21,56 +23,56 @@ pub struct Plan {
     forward: Product,
     data: Option<Product>,
     filter: Option<Product>,
-    /// Weights and bias in the type of activations, where that is not f32.
-    narrow: Option<[CudaBuf; 2]>,
+    copies: Option<Copies>,
     /// Parts of the bias's gradient.
     partial: CudaBuf,
+}
+
+fn epilogue(op: &Linear) -> Epilogue {
+    match (op.bias, op.relu) {
+        (true, true) => Epilogue::BiasRelu,
+        (true, false) => Epilogue::Bias,
+        (false, true) => Epilogue::Relu,
+        (false, false) => Epilogue::Nothing,
+    }
 }
 
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Linear, r: &Request<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
-        let after = match (op.bias, op.relu) {
-            (true, true) => After::BiasRelu,
-            (true, false) => After::Bias,
-            (false, true) => After::Relu,
-            (false, false) => After::Nothing,
-        };
         let factor = |rows, columns| Factor { rows, columns, transposed: false };
         let settings = &shared.settings;
         let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
         // one algorithm whatever the number of rows, so that every share of a batch is computed alike
-        let product = |factors, wide, after, what: &str| {
-            let of = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{after}", settings.precision);
-            Product::new(shared, factors, wide, after, (&of, n), r.name)
+        let product = |factors, wide, epilogue, what: &str| {
+            let operation = format!("linear {inputs} to {outputs}, {}{tf32}, {what}{epilogue}", settings.precision);
+            Product::new(shared, &Wanted { factors, wide, epilogue, operation, n, name: r.name })
         };
         // y = x w'; dw = dy' x; dx = dy w
         let (x_rows, dy_rows, w) = (factor(n, inputs), factor(n, outputs), factor(outputs, inputs));
         let turned = |f: Factor| Factor { transposed: true, ..f };
-        let forward = product([x_rows, turned(w)], false, after, "forward")?;
-        let filter = || product([turned(dy_rows), x_rows], true, After::Nothing, "gradient of the weights");
-        let data = || product([dy_rows, w], false, After::Nothing, "gradient of the input");
+        let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;
+        let filter = || product([turned(dy_rows), x_rows], true, Epilogue::Nothing, "gradient of the weights");
+        let data = || product([dy_rows, w], false, Epilogue::Nothing, "gradient of the input");
         let filter = r.train.then(filter).transpose()?;
         let data = (r.train && r.wants_dx).then(data).transpose()?;
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-        let half = |elems: usize| shared.alloc(elems.div_ceil(2), r.name);
-        let narrow = match settings.precision {
-            Precision::F32 => None,
-            _ => Some([half(inputs * outputs)?, half(outputs)?]),
+        let copies = Copies::new(shared, Sizes { weights: inputs * outputs, gradient: 0, bias: outputs }, r.name)?;
+        let partial = match r.train && op.bias {
+            true => bias::partial(shared, n, outputs, r.name)?,
+            false => CudaBuf::default(),
         };
-        let splits = shared.column_grid(n, outputs).1 as usize;
-        let partial = shared.alloc(if r.train && op.bias { 2 * splits * outputs } else { 0 }, r.name)?;
         let y = TensorDesc::plain(n, Shape::vector(outputs));
-        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, narrow, partial })
+        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, copies, partial })
     }
 
-    fn cast(&self, from: u64, to: &CudaBuf, elems: usize) -> Result<u64, Error> {
-        let args = [At(from), At(to.address()), U64(elems as u64)];
-        // SAFETY: a parameter's slot and a buffer of as many 16-bit elements, both checked.
-        unsafe { self.shared.launch("cast_weights", self.shared.grid(elems), &args)? };
-        Ok(to.address())
+    /// Enqueues a product.
+    fn run(&self, product: &Product, factors: [Slice<'_, u8>; 3], bias: Option<Slice<'_, u8>>) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.start()?;
+        product.run(shared.cublaslt()?, shared.stream(), factors, bias, shared.scratch().slice())
     }
 }
 
@@ -86,8 +88,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.narrow.iter().flatten().map(crate::backend::cuda::bytes).sum::<usize>()
-            + crate::backend::cuda::bytes(&self.partial)
+        self.copies.as_ref().map_or(0, Copies::bytes) + self.partial.bytes()
     }
 
     fn implementation(&self) -> String {
@@ -95,45 +96,37 @@ impl Planned<Cuda> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let shared = &self.shared;
+        let (shared, copies) = (&self.shared, self.copies.as_ref());
         let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let mut w = pass.params.at(pass.slots[0])?;
-        let mut bias = if self.op.bias { Some(pass.params.at(pass.slots[1])?) } else { None };
-        if let Some([narrow_w, narrow_b]) = &self.narrow {
-            w = self.cast(w, narrow_w, self.x.shape.elems() * self.op.out_features)?;
-            bias = bias.map(|b| self.cast(b, narrow_b, self.op.out_features)).transpose()?;
-        }
-        shared.start()?;
-        // SAFETY: all matrices are as large as planned (checked), the work space was reserved.
-        unsafe { self.forward.run(shared.matmul()?, shared.stream(), [x, w, y], bias, shared.scratch()) }
+        let w = copied(shared, pass.params.at(pass.slots[0])?, copies.map(|c| &c.weights))?;
+        let bias = match self.op.bias {
+            true => Some(copied(shared, pass.params.at(pass.slots[1])?, copies.map(|c| &c.bias))?),
+            false => None,
+        };
+        self.run(&self.forward, [x.bytes(), w, y.bytes()], bias)
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let shared = &self.shared;
+        let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
         if self.op.bias {
-            let dbias = g.dparams.at(pass.slots[1])?;
-            let size = (self.y.n, self.op.out_features);
-            crate::backend::cuda::ops::bias::backward(shared, (y, dy), &self.partial, size, self.op.relu, dbias)?;
-        } else if self.op.relu {
-            // SAFETY: both hold as many activations.
-            unsafe { shared.launch("relu_backward", shared.grid(y_elems), &[At(y), At(dy), U64(y_elems as u64)])? };
+            let output = bias::Output { y, dy, rows: self.y.n, channels: self.op.out_features };
+            bias::backward(shared, output, relu, &self.partial, g.dparams.at(pass.slots[1])?)?;
+        } else if relu {
+            shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
         }
         let dw = g.dparams.at(pass.slots[0])?;
-        shared.start()?;
         if let Some(filter) = &self.filter {
-            // SAFETY: all matrices are as large as planned (checked), the work space was reserved.
-            unsafe { filter.run(shared.matmul()?, shared.stream(), [dy, x, dw], None, shared.scratch())? };
+            self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
         if let (Some(data), Some(dx)) = (&self.data, g.dx) {
-            let w = match &self.narrow {
-                Some([w, _]) => w.address(),
-                None => pass.params.at(pass.slots[0])?,
+            let w = match &self.copies {
+                Some(copies) => copies.weights.slice(),
+                None => pass.params.at(pass.slots[0])?.bytes(),
             };
             let dx = shared.holds(dx, x_elems)?;
-            // SAFETY: as above.
-            unsafe { data.run(shared.matmul()?, shared.stream(), [dy, w, dx], None, shared.scratch())? };
+            self.run(data, [dy.bytes(), w, dx.bytes()], None)?;
         }
         Ok(())
     }

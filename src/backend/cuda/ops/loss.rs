@@ -1,7 +1,7 @@
-//! Softmax cross-entropy, and what the host learns of it once the card is through.
+//! Softmax cross-entropy, and its sums, which the host reads once the GPU has finished.
 
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{At, U32};
+use crate::backend::cuda::kernels::loss::{CrossEntropy as CrossEntropyKernel, CrossEntropySums};
 use crate::backend::cuda::shared::Shared;
 use crate::backend::{CrossEntropy, Error, LossSums, TensorDesc};
 
@@ -18,36 +18,40 @@ pub fn cross_entropy(
         return Err(no_class(classes, &wrong.to_string()));
     }
     let mut blocks = shared.blocks.borrow_mut();
-    if !blocks.asked {
+    if !blocks.labelled {
         if blocks.fit_rows(&shared.queues, rows)? {
             shared.moved.set(shared.moved.get() + 1);
         }
         shared.start()?;
         blocks.labels.write(ask.labels, shared.stream())?;
-        blocks.ask.write(&[ask.smoothing, ask.scale], shared.stream())?;
+        blocks.factors.write(&[ask.smoothing, ask.scale], shared.stream())?;
         blocks.rows = rows as u64;
     }
     blocks.classes = classes;
     let x = shared.holds(x, rows * classes)?;
-    let dx = dx.map(|dx| shared.holds(dx, rows * classes)).transpose()?.unwrap_or(0);
-    let [labels, numbers] = [blocks.labels.address(), blocks.ask.address()].map(At);
-    let [scale, losses, hits, bad] =
-        [&blocks.scale, &blocks.losses, &blocks.hits, &blocks.not_finite].map(|b| At(b.address()));
-    let (count, k) = (U32(rows as u32), U32(classes as u32));
-    // SAFETY: scores and gradient hold (rows, classes) (checked); the blocks have room for as many rows.
-    unsafe {
-        let args = [At(x), At(dx), labels, numbers, scale, count, k, losses, hits];
-        shared.launch("cross_entropy", shared.grid(32 * rows), &args)?;
-        shared.launch("cross_entropy_sums", (1, 1), &[losses, hits, count, bad, At(blocks.sums.address())])
-    }
+    let dx = dx.as_deref().map(|dx| shared.holds(dx, rows * classes)).transpose()?;
+    let (losses, hits, rows) = (blocks.losses.slice(), blocks.hits.slice(), rows as u32);
+    shared.launch(&CrossEntropyKernel {
+        x,
+        dx,
+        labels: blocks.labels.slice(),
+        factors: blocks.factors.slice(),
+        loss_scale: blocks.scale.slice(),
+        rows,
+        classes: classes as u32,
+        losses,
+        hits,
+    })?;
+    let (not_finite, sums) = (blocks.not_finite.slice(), blocks.sums.slice());
+    shared.launch(&CrossEntropySums { losses, hits, rows, not_finite, sums })
 }
 
-/// Waits for the card, and gives the sums of the last loss; zeros if there was none.
+/// Waits for the GPU, and gives the sums of the last loss; zeros if there was none.
 pub fn sums(shared: &Shared) -> Result<LossSums, Error> {
     shared.settle()?;
     let mut blocks = shared.blocks.borrow_mut();
-    // what comes next may bring labels of its own
-    blocks.asked = false;
+    // the next pass may bring labels of its own
+    blocks.labelled = false;
     let count = std::mem::take(&mut blocks.rows);
     if count == 0 {
         return Ok(LossSums::default());

@@ -4,6 +4,7 @@
 pub mod bias;
 pub mod codec;
 pub mod conv;
+pub mod copies;
 pub mod dropout;
 pub mod elementwise;
 pub mod input;
@@ -13,5 +14,6 @@ pub mod lrn;
 pub mod norm;
 pub mod norms;
 pub mod pool;
+pub mod runs;
 pub mod shortcut;
 pub mod update;

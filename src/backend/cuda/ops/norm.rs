@@ -2,12 +2,16 @@
 
 use std::rc::Rc;
 
+use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::pinned::Pinned;
-use crate::backend::cuda::kernels::module::Arg::{At, F32, F64, I32, U32, U64};
+use crate::backend::cuda::driver::slice::{Activation, Slice};
+use crate::backend::cuda::format::Format;
+use crate::backend::cuda::kernels::norm::{
+    NormAffine, NormBackward, NormBackwardSums, NormForward, NormGradients, NormMoments, NormSlopes, NormStatistics,
+};
 use crate::backend::cuda::shared::Shared;
-use crate::backend::cuda::{Cuda, Format};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
 
@@ -25,9 +29,9 @@ pub struct Plan {
     partial: CudaBuf,
     /// Means and sums of squared offsets, f64.
     statistics: CudaBuf,
-    /// The same in the host's sight.
+    /// The same in memory of the host.
     seen: Pinned<f64>,
-    /// Sums of the backward pass, in the host's sight.
+    /// Sums of the backward pass, in memory of the host.
     sums: Pinned<f64>,
     /// Mean, scale, bias, f32.
     affine: CudaBuf,
@@ -45,11 +49,28 @@ struct Whole {
     sums: Inlet<f64>,
 }
 
+impl Whole {
+    fn new(shared: &Shared, channels: usize) -> Result<Self, Error> {
+        let block = || shared.inlet(2 * channels, "statistics of all ranks");
+        Ok(Self { statistics: block()?, sums: block()? })
+    }
+}
+
+/// The tensors of a backward pass, and the kernels' mode.
+struct Tensors<'a> {
+    x: Slice<'a, Activation>,
+    y: Slice<'a, Activation>,
+    dy: Slice<'a, Activation>,
+    /// The second summand of dy.
+    second: Option<Slice<'a, Activation>>,
+    mode: i32,
+}
+
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Norm, r: &Request<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let c = x.shape.c;
-        let splits = shared.column_grid(x.n * x.shape.plane(), c).1 as usize;
+        let splits = shared.geometry().columns(x.n * x.shape.plane(), c).y;
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
@@ -73,24 +94,22 @@ impl Plan {
         RELU * i32::from(self.op.relu) + RESIDUAL * i32::from(self.op.residual)
     }
 
-    fn statistics(&self) -> u64 {
-        self.whole.as_ref().map_or(self.statistics.address(), |w| w.statistics.address())
+    /// Those of this rank's batch, or of the whole batch.
+    fn statistics(&self) -> Slice<'_, f64> {
+        self.whole.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
     }
 
     /// Statistics of the batch, and what the forward pass needs of them.
-    fn measure(&mut self, pass: &Pass<'_, Cuda>, x: u64, gamma: u64, beta: u64) -> Result<(), Error> {
+    fn measure(&mut self, pass: &Pass<'_, Cuda>, x: Slice<'_, Activation>) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
-        let grid = shared.column_grid(self.rows(), c);
-        let (partial, channels, rows) = (At(self.partial.address()), U32(c as u32), U64(self.rows() as u64));
-        let (statistics, seen) = (At(self.statistics.address()), At(self.seen.address()));
-        let affine = At(self.affine.address());
-        let (gamma, beta, eps) = (At(gamma), At(beta), F32(self.op.eps));
-        // SAFETY: x holds (rows, channels) (checked by the caller), all else was allocated for so many channels and splits.
-        unsafe {
-            shared.launch("norm_moments", grid, &[At(x), partial, rows, channels])?;
-            let args = [At(x), partial, U32(grid.1), rows, channels, gamma, beta, eps, statistics, seen, affine];
-            shared.launch("norm_statistics", shared.grid(32 * c), &args)?;
-        }
+        let (rows, channels, partial) = (self.rows() as u64, c as u32, self.partial.slice());
+        let splits = shared.geometry().columns(self.rows(), c).y as u32;
+        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
+        let (eps, affine) = (self.op.eps, self.affine.slice());
+        shared.launch(&NormMoments { x, partial, rows, channels })?;
+        let (statistics, seen) = (self.statistics.slice(), self.seen.slice());
+        let own = NormStatistics { x, partial, splits, rows, channels, gamma, beta, eps, statistics, seen, affine };
+        shared.launch(&own)?;
         self.n = self.rows() as f64;
         let Some(ranks) = pass.across else {
             self.whole = None;
@@ -101,16 +120,62 @@ impl Plan {
         self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
         let whole = match self.whole.take() {
             Some(whole) => whole,
-            None => {
-                let block = || shared.inlet(2 * c, "statistics of all ranks");
-                Whole { statistics: block()?, sums: block()? }
-            }
+            None => Whole::new(&shared, c)?,
         };
         let whole = self.whole.insert(whole);
         whole.statistics.write(self.seen.as_slice(), shared.stream())?;
-        let (all, n) = (At(whole.statistics.address()), F64(self.n));
-        // SAFETY: as above; running statistics are not read.
-        unsafe { shared.launch("norm_affine", shared.grid(c), &[all, At(0), n, channels, gamma, beta, eps, affine]) }
+        let (statistics, n) = (Some(whole.statistics.slice()), self.n);
+        let affine = self.affine.slice();
+        shared.launch(&NormAffine { statistics, running: None, n, channels, gamma, beta, eps, affine })
+    }
+
+    /// The affine map from running statistics, for a pass that does not train.
+    fn use_running(&self, pass: &Pass<'_, Cuda>) -> Result<(), Error> {
+        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
+        let (channels, eps, affine) = (self.x.shape.c as u32, self.op.eps, self.affine.slice());
+        let blocks = self.shared.blocks.borrow();
+        let running = Some(blocks.running.slice().from(pass.running_at)?);
+        self.shared.launch(&NormAffine { statistics: None, running, n: 0.0, channels, gamma, beta, eps, affine })
+    }
+
+    /// Sums of the backward pass, here and in the parameters' gradients, and the slopes of dx.
+    fn sum_gradients(
+        &mut self,
+        pass: &Pass<'_, Cuda>,
+        tensors: &Tensors<'_>,
+        dgamma: Slice<'_, f32>,
+        dbeta: Slice<'_, f32>,
+    ) -> Result<(), Error> {
+        let (shared, c) = (self.shared.clone(), self.x.shape.c);
+        let (rows, channels, eps, n) = (self.rows() as u64, c as u32, self.op.eps, self.n);
+        let splits = shared.geometry().columns(self.rows(), c).y as u32;
+        let (partial, affine, slopes) = (self.partial.slice(), self.affine.slice(), self.slopes.slice());
+        let &Tensors { x, y, dy, second, mode } = tensors;
+        shared.launch(&NormBackwardSums { x, y, second, dy, affine, partial, rows, channels, mode })?;
+        let (statistics, sums) = (self.statistics(), self.sums.slice());
+        shared.launch(&NormGradients {
+            partial,
+            splits,
+            statistics,
+            n,
+            channels,
+            eps,
+            affine,
+            dgamma,
+            dbeta,
+            sums,
+            slopes,
+        })?;
+        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
+        if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
+            shared.settle()?;
+            let (s, sx) = self.sums.as_mut_slice().split_at_mut(c);
+            across::gradients(ranks, c, s, sx)?;
+            whole.sums.write(self.sums.as_slice(), shared.stream())?;
+            let (sums, statistics) = (whole.sums.slice(), whole.statistics.slice());
+            shared.launch(&NormSlopes { sums, statistics, n, channels, eps, affine, slopes })?;
+        }
+        Ok(())
     }
 }
 
@@ -124,7 +189,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        [&self.partial, &self.statistics, &self.affine, &self.slopes].map(crate::backend::cuda::bytes).iter().sum()
+        [&self.partial, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes()).iter().sum()
     }
 
     fn implementation(&self) -> String {
@@ -140,64 +205,36 @@ impl Planned<Cuda> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (elems, c) = (self.x.elems(), self.x.shape.c);
-        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
-        let shared = self.shared.clone();
-        let residual = x.get(1).map(|r| shared.holds(r, elems)).transpose()?.unwrap_or(0);
+        let (elems, shared) = (self.x.elems(), self.shared.clone());
+        let residual = x.get(1).map(|r| shared.holds(r, elems)).transpose()?;
         let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
-        let (channels, affine) = (U32(c as u32), At(self.affine.address()));
         if pass.training {
-            self.measure(pass, x, gamma, beta)?;
+            self.measure(pass, x)?;
         } else {
-            let running = shared.blocks.borrow().running.address() + 4 * pass.running_at as u64;
-            let args = [At(0), At(running), F64(0.0), channels, At(gamma), At(beta), F32(self.op.eps), affine];
-            // SAFETY: `begin` has brought all running statistics; the rest as above.
-            unsafe { shared.launch("norm_affine", shared.grid(c), &args)? };
+            self.use_running(pass)?;
         }
-        let args = [At(x), At(residual), At(y), affine, U64(self.rows() as u64), channels, I32(self.mode())];
-        // SAFETY: all tensors hold (rows, channels), checked above.
-        unsafe { shared.launch("norm_forward", shared.column_grid(self.rows(), c), &args) }
+        let (affine, rows, channels) = (self.affine.slice(), self.rows() as u64, self.x.shape.c as u32);
+        shared.launch(&NormForward { x, residual, y, affine, rows, channels, mode: self.mode() })
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let (shared, elems, c) = (self.shared.clone(), self.x.elems(), self.x.shape.c);
+        let (shared, elems) = (self.shared.clone(), self.x.elems());
         let (x, y, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.y, elems)?, shared.holds(g.dy, elems)?);
         let second = g.dy2.map(|d| shared.holds(d, elems)).transpose()?;
-        let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
         let mode = self.mode() + SECOND * i32::from(second.is_some());
-        let (rows, channels, grid) = (U64(self.rows() as u64), U32(c as u32), shared.column_grid(self.rows(), c));
-        let [partial, affine, slopes] = [&self.partial, &self.affine, &self.slopes].map(|b| At(b.address()));
-        let (statistics, n, eps) = (At(self.statistics()), F64(self.n), F32(self.op.eps));
-        // SAFETY: all tensors hold (rows, channels), checked above; all else was allocated for so many channels and splits.
-        unsafe {
-            let args = [At(x), At(y), At(second.unwrap_or(0)), At(dy), affine, partial, rows, channels, I32(mode)];
-            shared.launch("norm_backward_sums", grid, &args)?;
-            let sums = At(self.sums.address());
-            let (dgamma, dbeta) = (At(dgamma), At(dbeta));
-            let args = [partial, U32(grid.1), statistics, n, channels, eps, affine, dgamma, dbeta, sums, slopes];
-            shared.launch("norm_gradients", shared.grid(32 * c), &args)?;
-        }
-        // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
-        if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
-            shared.settle()?;
-            let (s, sx) = self.sums.as_mut_slice().split_at_mut(c);
-            across::gradients(ranks, c, s, sx)?;
-            whole.sums.write(self.sums.as_slice(), shared.stream())?;
-            let args = [At(whole.sums.address()), statistics, n, channels, eps, affine, slopes];
-            // SAFETY: as above.
-            unsafe { shared.launch("norm_slopes", shared.grid(c), &args)? };
-        }
+        let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
+        self.sum_gradients(pass, &Tensors { x, y, dy, second, mode }, dgamma, dbeta)?;
         // with a residual, dy keeps its own gradient and dx is the other's
         let dx = match (self.op.residual, g.dx) {
             (true, None) => return Ok(()),
             (true, Some(dx)) => shared.holds(dx, elems)?,
             (false, _) => dy,
         };
-        // what the sums' pass has stored is masked already
-        let left = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
-        let args = [At(x), At(dy), At(dx), affine, slopes, rows, channels, I32(left)];
-        // SAFETY: as above.
-        unsafe { shared.launch("norm_backward", grid, &args) }
+        // the pass that summed has stored a masked gradient already
+        let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
+        let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
+        let (rows, channels) = (self.rows() as u64, self.x.shape.c as u32);
+        shared.launch(&NormBackward { x, dy, dx, affine, slopes, rows, channels, mode })
     }
 
     fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {

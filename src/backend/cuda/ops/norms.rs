@@ -1,79 +1,55 @@
-//! What limiting the norm of all gradients and layer-wise rates make of a step, on the card: the host learns of it later, if at all.
+//! Clipping by the norm of all gradients, and layer-wise rates, on the GPU: the host reads the norm later, if at all.
 
-use crate::backend::cuda::Cuda;
+use super::update::numbers;
+use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{At, F64, U32};
-use crate::backend::cuda::kernels::module::THREADS;
-use crate::backend::cuda::ops::update::{PIECE_WORDS, cut, numbers};
+use crate::backend::cuda::driver::slice::Slice;
+use crate::backend::cuda::kernels::arena::{Piece, SquaresOfPieces, SumsOfRanges};
+use crate::backend::cuda::kernels::update::{Normed, StepRates};
 use crate::backend::cuda::shared::Shared;
-use crate::backend::update::rates;
+use crate::backend::cuda::step::{NormChunk, NormLists, cut};
 use crate::backend::{Arena, Error, Norms, Update};
 
-/// What never changes, on the card already, and work space.
-pub struct Lists {
-    chunks: Vec<Chunk>,
-    /// Weight decay of each tensor, and whether it adapts.
-    tensors: CudaBuf,
-    count: usize,
-    /// Sums of squares of the pieces of one chunk, and of all tensors: gradients, then weights; f64.
-    parts: CudaBuf,
-    sums: CudaBuf,
-}
+/// For messages.
+const NAME: &str = "norms of tensors";
 
-struct Chunk {
-    pieces: CudaBuf,
-    count: usize,
-    /// First piece of each tensor, and where the last ends.
-    first: CudaBuf,
-    tensors: usize,
-    /// Elements that it must hold.
-    end: usize,
-}
-
-impl Lists {
+impl NormLists {
     fn new(shared: &Shared, norms: &Norms) -> Result<Self, Error> {
-        let (mut chunks, mut words) = (Vec::new(), Vec::new());
+        let (mut chunks, mut all) = (Vec::new(), Vec::new());
         for tensors in &norms.tensors {
-            let (mut list, mut first) = (Vec::new(), vec![0]);
+            let (mut list, mut first) = (Vec::<Piece>::new(), vec![0u32]);
             for tensor in tensors {
-                cut(&tensor.range, 0.0, 0, &mut list);
-                first.push((list.len() / PIECE_WORDS) as u32);
-                let decay = tensor.weight_decay.to_bits();
-                words.extend([decay as u32, (decay >> 32) as u32, u32::from(tensor.adapts), 0]);
+                list.extend(cut(&tensor.range, 0.0, 0));
+                first.push(list.len() as u32);
+                all.push(Normed { decay: tensor.weight_decay, adapts: u32::from(tensor.adapts), unused: 0 });
             }
-            chunks.push(Chunk {
+            chunks.push(NormChunk {
                 pieces: shared.constant(&list, NAME)?,
-                count: list.len() / PIECE_WORDS,
+                count: list.len(),
                 first: shared.constant(&first, NAME)?,
                 tensors: tensors.len(),
                 end: tensors.iter().map(|t| t.range.end).max().unwrap_or(0),
             });
         }
-        let (count, most) = (words.len() / 4, chunks.iter().map(|chunk| chunk.count).max().unwrap_or(0));
+        let (count, most) = (all.len(), chunks.iter().map(|chunk| chunk.count).max().unwrap_or(0));
         let (parts, sums) = (shared.alloc(2 * most, NAME)?, shared.alloc(4 * count, NAME)?);
-        Ok(Self { chunks, tensors: shared.constant(&words, NAME)?, count, parts, sums })
+        Ok(Self { chunks, tensors: shared.constant(&all, NAME)?, count, parts, sums })
     }
 
-    /// Enqueues the sums of squares of all tensors of an arena, from `to` on.
-    fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, mut to: u64) -> Result<(), Error> {
+    /// Enqueues the sums of squares of all tensors of an arena.
+    fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, sums: Slice<'_, f64>) -> Result<(), Error> {
+        let mut done = 0;
         for (chunk, x) in self.chunks.iter().zip(&arena.chunks) {
-            x.check(0, chunk.end)?;
-            let parts = At(self.parts.address());
-            let pieces = [At(x.address()), At(chunk.pieces.address()), U32(chunk.count as u32), parts];
-            let tensors = [parts, At(chunk.first.address()), U32(chunk.tensors as u32), At(to)];
-            // SAFETY: the chunk holds all pieces (checked), the rest was made for as many pieces and tensors.
-            unsafe {
-                shared.launch("squares_of_pieces", shared.grid(chunk.count * THREADS as usize), &pieces)?;
-                shared.launch("sums_of_ranges", shared.grid(chunk.tensors), &tensors)?;
-            }
-            to += 8 * chunk.tensors as u64;
+            let (count, parts, end) = (chunk.count as u32, self.parts.slice(), chunk.end);
+            let pieces = chunk.pieces.slice();
+            shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count, sums: parts, end })?;
+            let (first, ranges, sums) = (chunk.first.slice(), chunk.tensors as u32, sums.range(done, chunk.tensors)?);
+            shared.launch(&SumsOfRanges { pieces: parts, first, ranges, sums, end: chunk.count })?;
+            done += chunk.tensors;
         }
         Ok(())
     }
 }
-
-/// For messages.
-const NAME: &str = "norms of tensors";
 
 /// See [`crate::backend::Backend::rates`].
 pub fn rates(
@@ -87,19 +63,24 @@ pub fn rates(
     let mut known = shared.lists.norms.borrow_mut();
     let lists = match known.remove(&to.address()) {
         Some(lists) => lists,
-        None => Lists::new(shared, norms)?,
+        None => NormLists::new(shared, norms)?,
     };
-    to.check(0, rates::FIRST + lists.count)?;
-    let of_weights = lists.sums.address() + 8 * lists.count as u64;
-    lists.squares(shared, gradients, lists.sums.address())?;
+    let of_gradients = lists.sums.slice::<f64>().range(0, lists.count)?;
+    let of_weights = lists.sums.slice::<f64>().range(lists.count, lists.count)?;
+    lists.squares(shared, gradients, of_gradients)?;
     if update.rule.adapts() {
         lists.squares(shared, weights, of_weights)?;
     }
-    let limit = F64(norms.limit.unwrap_or(f64::INFINITY));
-    let sums = [At(lists.sums.address()), At(of_weights), At(lists.tensors.address()), U32(lists.count as u32)];
-    let args = [&sums[..], &[At(numbers(shared)?), limit, At(to.address())]].concat();
-    // SAFETY: the rates have room for all tensors (checked), the rest was made for as many.
-    unsafe { shared.launch("step_rates", (1, 1), &args)? };
+    let numbers = numbers(shared)?;
+    shared.launch(&StepRates {
+        gradients: of_gradients,
+        weights: of_weights,
+        tensors: lists.tensors.slice(),
+        count: lists.count as u32,
+        numbers: numbers.slice(),
+        limit: norms.limit.unwrap_or(f64::INFINITY),
+        rates: to.slice(),
+    })?;
     known.insert(to.address(), lists);
     Ok(())
 }

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{At, I32, U32};
+use crate::backend::cuda::format::Format;
+use crate::backend::cuda::kernels::pool::{PoolBackward, PoolForward};
+use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::cuda::{Cuda, Format, channels_last};
 use crate::backend::op::{Op, Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
@@ -59,15 +61,19 @@ impl Plan {
         Ok(Self { shared: shared.clone(), kind: op.kind, x, y, tables, best, byte_index })
     }
 
-    fn sizes(&self) -> [crate::backend::cuda::kernels::module::Arg; 7] {
-        let kind = match self.kind {
+    /// Images, then the sizes of x and y.
+    fn sizes(&self) -> [u32; 6] {
+        let (x, y) = (self.x.shape, self.y.shape);
+        [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| v as u32)
+    }
+
+    /// The kernels' number of the kind.
+    fn kind(&self) -> i32 {
+        match self.kind {
             PoolKind::Max => 0,
             PoolKind::Avg => 1,
             PoolKind::AvgCountPad => 2,
-        };
-        let (x, y) = (self.x.shape, self.y.shape);
-        let [n, h, w, c, oh, ow] = [self.x.n, x.h, x.w, x.c, y.h, y.w].map(|v| U32(v as u32));
-        [n, h, w, c, oh, ow, I32(kind)]
+        }
     }
 }
 
@@ -81,7 +87,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.tables.iter().map(crate::backend::cuda::bytes).sum::<usize>() + crate::backend::cuda::bytes(&self.best)
+        self.tables.iter().map(CudaBuf::bytes).sum::<usize>() + self.best.bytes()
     }
 
     fn implementation(&self) -> String {
@@ -91,23 +97,35 @@ impl Planned<Cuda> for Plan {
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let shared = &self.shared;
         let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let [rows, columns, ..] = self.tables.each_ref().map(|t| At(t.address()));
-        let first = [At(x), At(y), At(self.best.address()), I32(i32::from(self.byte_index)), rows, columns];
-        let args: Vec<_> = first.into_iter().chain(self.sizes()).collect();
-        // SAFETY: both tensors are as large as planned (checked), tables and `best` were made for them.
-        unsafe { shared.launch("pool_forward", shared.grid(self.y.elems()), &args) }
+        let [rows, columns, ..] = self.tables.each_ref().map(CudaBuf::slice);
+        let (best, byte_index, kind) = (self.best.optional(), i32::from(self.byte_index), self.kind());
+        let [n, h, w, c, out_h, out_w] = self.sizes();
+        shared.launch(&PoolForward { x, y, best, byte_index, rows, columns, n, h, w, c, out_h, out_w, kind })
     }
 
     fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let Some(dx) = g.dx else { return Ok(()) };
         let shared = &self.shared;
         let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
-        let [rows, columns, over_rows, over_columns] = self.tables.each_ref().map(|t| At(t.address()));
-        let index = I32(i32::from(self.byte_index));
-        let first = [At(dy), At(dx), At(self.best.address()), index, rows, columns, over_rows, over_columns];
-        let args: Vec<_> = first.into_iter().chain(self.sizes()).collect();
-        // SAFETY: as above.
-        unsafe { shared.launch("pool_backward", shared.grid(self.x.elems()), &args) }
+        let [rows, columns, over_rows, over_columns] = self.tables.each_ref().map(CudaBuf::slice);
+        let [n, h, w, c, out_h, out_w] = self.sizes();
+        shared.launch(&PoolBackward {
+            dy,
+            dx,
+            best: self.best.optional(),
+            byte_index: i32::from(self.byte_index),
+            rows,
+            columns,
+            over_rows,
+            over_columns,
+            n,
+            h,
+            w,
+            c,
+            out_h,
+            out_w,
+            kind: self.kind(),
+        })
     }
 }
 

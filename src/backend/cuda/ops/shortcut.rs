@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{self, At, U32};
+use crate::backend::cuda::format::Format;
+use crate::backend::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward};
+use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::cuda::{Cuda, Format, channels_last};
 use crate::backend::op::{Op, Shortcut};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
@@ -25,9 +27,10 @@ impl Plan {
         Ok(Self { shared: shared.clone(), op: *op, x, y: channels_last(x.n, shape) })
     }
 
-    fn sizes(&self) -> [Arg; 9] {
+    /// Images, then the sizes of x and y, then step and first channel.
+    fn sizes(&self) -> [u32; 9] {
         let (x, y) = (self.x.shape, self.y.shape);
-        [self.x.n, x.h, x.w, x.c, y.h, y.w, y.c, self.op.stride, self.op.before(x)].map(|v| U32(v as u32))
+        [self.x.n, x.h, x.w, x.c, y.h, y.w, y.c, self.op.stride, self.op.before(x)].map(|v| v as u32)
     }
 }
 
@@ -51,17 +54,15 @@ impl Planned<Cuda> for Plan {
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let shared = &self.shared;
         let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let args: Vec<Arg> = [At(x), At(y)].into_iter().chain(self.sizes()).collect();
-        // SAFETY: both tensors are as large as planned (checked).
-        unsafe { shared.launch("shortcut_forward", shared.grid(self.y.elems()), &args) }
+        let [n, h, w, c, out_h, out_w, out_c, stride, before] = self.sizes();
+        shared.launch(&ShortcutForward { x, y, n, h, w, c, out_h, out_w, out_c, stride, before })
     }
 
     fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let Some(dx) = g.dx else { return Ok(()) };
         let shared = &self.shared;
         let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
-        let args: Vec<Arg> = [At(dy), At(dx)].into_iter().chain(self.sizes()).collect();
-        // SAFETY: as above.
-        unsafe { shared.launch("shortcut_backward", shared.grid(self.x.elems()), &args) }
+        let [n, h, w, c, out_h, out_w, out_c, stride, before] = self.sizes();
+        shared.launch(&ShortcutBackward { dy, dx, n, h, w, c, out_h, out_w, out_c, stride, before })
     }
 }

@@ -1,64 +1,28 @@
-//! The optimizer's passes over a chunk, and what goes before and after: limits, averages, the end of loss scaling. A recorded step
-//! replays them, so what changes from step to step lies in a block that is written before. Norms are in `norms`.
+//! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
+//! them, so all that changes from step to step lies in a block that is written before. Norms are in `norms`.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::ops::Range;
+use std::cell::Ref;
 
 use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::module::Arg::{At, F32, U32, U64};
+use crate::backend::cuda::kernels::arena::{
+    ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo,
+};
+use crate::backend::cuda::kernels::update::{NUMBERS, UpdateArguments, UpdateStep};
 use crate::backend::cuda::pass::GROWTH_INTERVAL;
 use crate::backend::cuda::settings::Precision;
 use crate::backend::cuda::shared::Shared;
+use crate::backend::cuda::step::{self, Pieces};
 use crate::backend::update::rates;
 use crate::backend::{Buffer, Error, ParamGroup, Update};
 
-/// Elements that a block takes at once.
-const PIECE: usize = 4096;
-
-/// Words of a piece.
-pub const PIECE_WORDS: usize = 6;
-
-/// Numbers of a step at most, see kernels/update.cu.
-const NUMBERS: usize = 10;
-
-/// Where the averages' weight is among them.
+/// Where the averages' weight is among the numbers of a step.
 const AVERAGE: usize = 1;
 
-/// Lists and numbers that are on the GPU already.
-#[derive(Default)]
-pub struct Lists {
-    /// By the parameters' address.
-    updates: RefCell<HashMap<u64, Pieces>>,
-    numbers: RefCell<Option<Inlet<f64>>>,
-    /// By the address of the rates that they make.
-    pub norms: RefCell<HashMap<u64, crate::backend::cuda::ops::norms::Lists>>,
-}
-
-/// Parameter groups in pieces, as the kernels read them.
-struct Pieces {
-    of: Vec<ParamGroup>,
-    list: CudaBuf,
-    count: usize,
-}
-
-impl Pieces {
-    fn new(shared: &Shared, groups: &[ParamGroup]) -> Result<Self, Error> {
-        let mut list = Vec::new();
-        groups.iter().for_each(|s| cut(&s.range, s.weight_decay, s.rate, &mut list));
-        let count = list.len() / PIECE_WORDS;
-        Ok(Self { of: groups.to_vec(), list: shared.constant(&list, "the optimizer's parameter groups")?, count })
-    }
-}
-
-/// One range cut into pieces.
-pub fn cut(range: &Range<usize>, decay: f32, rate: usize, list: &mut Vec<u32>) {
-    for from in range.clone().step_by(PIECE) {
-        let len = (range.end - from).min(PIECE);
-        let from = from as u64;
-        list.extend([from as u32, (from >> 32) as u32, len as u32, decay.to_bits(), rate as u32, 0]);
-    }
+fn pieces(shared: &Shared, groups: &[ParamGroup]) -> Result<Pieces, Error> {
+    let list: Vec<Piece> = groups.iter().flat_map(|g| step::cut(&g.range, g.weight_decay, g.rate)).collect();
+    let (of, count) = (groups.to_vec(), list.len());
+    Ok(Pieces { of, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
 }
 
 /// Writes the numbers of a step, and the weight of its averages.
@@ -79,10 +43,10 @@ pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Their address on the GPU.
-pub fn numbers(shared: &Shared) -> Result<u64, Error> {
-    let not_begun = || Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() };
-    shared.lists.numbers.borrow().as_ref().map(Inlet::address).ok_or_else(not_begun)
+/// The numbers of the step that was begun.
+pub fn numbers(shared: &Shared) -> Result<Ref<'_, Inlet<f64>>, Error> {
+    let not_begun = |_| Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() };
+    Ref::filter_map(shared.lists.numbers.borrow(), Option::as_ref).map_err(not_begun)
 }
 
 /// One optimizer step over the groups of a chunk; whether all parameters are finite comes with the next sums.
@@ -96,8 +60,7 @@ pub fn update(
     slots: &[&mut CudaBuf],
 ) -> Result<(), Error> {
     let end = groups.iter().map(|s| s.range.end).max().unwrap_or(0);
-    [w, g].into_iter().chain(slots.iter().map(|s| &**s)).try_for_each(|b| b.check(0, end))?;
-    factors.check(0, groups.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1))?;
+    let rates = groups.iter().map(|s| s.rate + 1).max().unwrap_or(0).max(rates::GRADIENT + 1);
     if slots.len() < u.rule.slots() {
         let (expected, got) = (format!("{} slots", u.rule.slots()), slots.len().to_string());
         return Err(Error::Size { op: "an optimizer step".into(), expected, got });
@@ -105,79 +68,72 @@ pub fn update(
     if end == 0 {
         return Ok(());
     }
-    let numbers = At(numbers(shared)?);
     let mut known = shared.lists.updates.borrow_mut();
     let pieces = match known.remove(&w.address()) {
         Some(pieces) if pieces.of == groups => pieces,
         // a recorded step may know the others
         other => {
             shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
-            Pieces::new(shared, groups)?
+            pieces(shared, groups)?
         }
     };
-    let blocks = shared.blocks.borrow();
-    let slot = |i: usize| At(slots.get(i).map_or(0, |s| s.address()));
-    let list = [At(pieces.list.address()), U32(pieces.count as u32), numbers, At(factors.address())];
-    let own = [At(blocks.scale_state.at(1)?), At(w.address()), At(g.address()), slot(0), slot(1), slot(2)];
-    let args = [&list[..], &own, &[At(blocks.not_finite.address())]].concat();
-    let grid = shared.grid(pieces.count * crate::backend::cuda::kernels::module::THREADS as usize);
-    // SAFETY: parameters, gradients and as many slots as the rule has hold all groups, and the factors all rates: checked above.
-    unsafe { shared.launch(u.rule.kernel().name, grid, &args)? };
+    let (blocks, numbers) = (shared.blocks.borrow(), numbers(shared)?);
+    let slot = |i: usize| slots.get(i).map(|s| s.slice());
+    let arguments = UpdateArguments {
+        pieces: pieces.list.slice(),
+        count: pieces.count as u32,
+        numbers: numbers.slice(),
+        rates: factors.slice(),
+        skip: blocks.scale_state.slice().from(1)?,
+        w: w.slice(),
+        g: g.slice(),
+        slot0: slot(0),
+        slot1: slot(1),
+        slot2: slot(2),
+        not_finite: blocks.not_finite.slice(),
+        end,
+        factors: rates,
+    };
+    shared.launch(&UpdateStep { rule: u.rule.kernel().name, arguments })?;
     known.insert(w.address(), pieces);
     Ok(())
 }
 
-/// Under f16: takes the loss's scale out of the gradients, and settles whether they are fit for a step and what the next scale is.
+/// Under f16: divides the gradients by the loss's scale, and decides whether this step is left out and what the next scale is.
 pub fn inspect(shared: &Shared, gradients: &[CudaBuf]) -> Result<(), Error> {
     if shared.settings.precision != Precision::F16 {
         return Ok(());
     }
     let blocks = shared.blocks.borrow();
-    let [scale, state] = [&blocks.scale, &blocks.scale_state].map(|b| At(b.address()));
-    let seen = At(blocks.scale_seen.address());
-    let chunks = || gradients.iter().filter(|g| !g.is_empty());
-    // SAFETY: every chunk is as long as it says; the rest are this backend's own blocks.
-    unsafe {
-        for g in chunks() {
-            shared.launch("scale_found", shared.grid(g.len()), &[At(g.address()), U64(g.len() as u64), state])?;
-        }
-        shared.launch("scale_settle", (1, 1), &[scale, state, U32(GROWTH_INTERVAL), seen])?;
-        for g in chunks() {
-            shared.launch("scale_undo", shared.grid(g.len()), &[At(g.address()), scale, U64(g.len() as u64)])?;
-        }
+    let (scale, state, seen) = (blocks.scale.slice(), blocks.scale_state.slice(), blocks.scale_seen.slice());
+    for g in gradients {
+        shared.launch(&ScaleFound { g: g.slice(), n: g.len() as u64, state })?;
+    }
+    shared.launch(&ScaleSettle { scale, state, interval: GROWTH_INTERVAL, seen })?;
+    for g in gradients {
+        shared.launch(&ScaleUndo { g: g.slice(), scale, n: g.len() as u64 })?;
     }
     Ok(())
 }
 
 /// `to += from`
 pub fn add(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-    let n = to.len().min(from.len());
-    // SAFETY: both hold n elements.
-    unsafe { shared.launch("arena_add", shared.grid(n), &[At(to.address()), At(from.address()), U64(n as u64)]) }
+    let n = to.len().min(from.len()) as u64;
+    shared.launch(&ArenaAdd { to: to.slice(), from: from.slice(), n })
 }
 
 /// `to *= factor`
 pub fn scale(shared: &Shared, to: &CudaBuf, factor: f32) -> Result<(), Error> {
-    // SAFETY: it is as long as it says.
-    unsafe {
-        shared.launch("arena_scale", shared.grid(to.len()), &[At(to.address()), F32(factor), U64(to.len() as u64)])
-    }
+    shared.launch(&ArenaScale { to: to.slice(), factor, n: to.len() as u64 })
 }
 
 /// Into [-limit, limit].
 pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
-    // SAFETY: it is as long as it says.
-    unsafe {
-        shared.launch("arena_clamp", shared.grid(to.len()), &[At(to.address()), F32(limit), U64(to.len() as u64)])
-    }
+    shared.launch(&ArenaClamp { to: to.slice(), limit, n: to.len() as u64 })
 }
 
 /// `to += weight * (from - to)`, by the weight that the step was begun with.
 pub fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-    let n = to.len().min(from.len());
-    let weight = At(numbers(shared)? + 8 * AVERAGE as u64);
-    // SAFETY: both hold n elements.
-    unsafe {
-        shared.launch("arena_lerp", shared.grid(n), &[At(to.address()), At(from.address()), weight, U64(n as u64)])
-    }
+    let (n, numbers) = (to.len().min(from.len()) as u64, numbers(shared)?);
+    shared.launch(&ArenaLerp { to: to.slice(), from: from.slice(), average: numbers.slice().from(AVERAGE)?, n })
 }

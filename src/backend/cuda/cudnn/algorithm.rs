@@ -1,25 +1,23 @@
-//! One of cuDNN's ways to run a graph, by numbers that name it again in another process: an engine and how its knobs are turned.
+//! One of cuDNN's algorithms for a graph, by numbers that name it again in another process: an engine and the values of its knobs.
 
 use std::fmt;
 
 use cudarc::cudnn::sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 
-use super::Device;
-use super::convolution::Graph;
 use super::descriptor::{Descriptor, Knob};
 use crate::backend::Error;
 
-/// More knobs than there are kinds of (46 in cuDNN 9.26): cuDNN does not tell how many an engine has before it is given room for them.
+/// More knobs than there are kinds of (46 in cuDNN 9.26): cuDNN does not say how many an engine has before it is given room for them.
 const KNOBS: usize = 128;
 
 /// An engine's number and its knobs: their kinds and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct ConvAlgorithm {
     pub engine: i64,
-    knobs: Vec<(u32, i64)>,
+    pub knobs: Vec<(u32, i64)>,
 }
 
-impl Way {
+impl ConvAlgorithm {
     /// Of a configuration that a heuristic proposes; with its engine.
     pub fn of(config: &Descriptor) -> Result<Option<(Self, Descriptor)>, Error> {
         let engine =
@@ -52,36 +50,9 @@ impl Way {
         };
         Some(Self { engine, knobs: words.map(knob).collect::<Option<_>>()? })
     }
-
-    /// The configuration of a graph that runs so, with what it refers to; an error where cuDNN has no such way for it.
-    pub fn config(&self, device: &Device<'_>, graph: &Graph) -> Result<(Descriptor, Vec<Descriptor>), Error> {
-        let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
-        engine.refer(Name::CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &[&graph.root])?;
-        engine.set(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &[self.engine])?;
-        if let Device::Described(properties) = device {
-            engine.refer(Name::CUDNN_ATTR_ENGINE_DEVICEPROP, &[properties])?;
-        }
-        engine.finalize("an engine")?;
-        let knob = |&(kind, value): &(u32, i64)| {
-            let choice = Descriptor::new(Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)?;
-            choice.set(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &[Knob(kind)])?;
-            choice.set(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, &[value])?;
-            choice.finalize("a knob of an engine")?;
-            Ok(choice)
-        };
-        let mut parts = self.knobs.iter().map(knob).collect::<Result<Vec<_>, Error>>()?;
-        let config = Descriptor::new(Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)?;
-        config.refer(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &[&engine])?;
-        if !parts.is_empty() {
-            config.refer(Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, &parts.iter().collect::<Vec<_>>())?;
-        }
-        config.finalize("a configuration of an engine")?;
-        parts.push(engine);
-        Ok((config, parts))
-    }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ConvAlgorithm {
     /// The engine, then `kind=value` for each knob, spaces between.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.engine)?;
@@ -94,12 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_survive_as_text() {
-        for way in [Way { engine: 58, knobs: vec![(2, -1), (45, 0)] }, Way { engine: -1, knobs: vec![] }] {
-            assert_eq!(Way::parse(&way.to_string()), Some(way));
+    fn algorithms_survive_as_text() {
+        for algorithm in
+            [ConvAlgorithm { engine: 58, knobs: vec![(2, -1), (45, 0)] }, ConvAlgorithm { engine: -1, knobs: vec![] }]
+        {
+            assert_eq!(ConvAlgorithm::parse(&algorithm.to_string()), Some(algorithm));
         }
         for odd in ["", "x", "3 4", "3 4=", "3  4=1"] {
-            assert_eq!(Way::parse(odd), None, "{odd:?}");
+            assert_eq!(ConvAlgorithm::parse(odd), None, "{odd:?}");
         }
     }
 }

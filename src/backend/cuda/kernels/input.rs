@@ -1,0 +1,46 @@
+//! The kernels of input.cu.
+
+use super::kernel::kernels;
+use crate::backend::cuda::driver::slice::{Activation, plain};
+
+/// A part of a stored picture, as `backend` describes it to the GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct View {
+    pub picture: u32,
+    pub top: i32,
+    pub left: i32,
+    pub mirrored: u32,
+}
+
+plain! { View = "View" }
+
+kernels! {
+    /// Values, (n, c, h, w).
+    input_values: InputValues over threads(rows * plane) {
+        images: [f32; rows * channels * plane],
+        to: [Activation; rows * channels * plane],
+        rows: u32,
+        channels: u32,
+        plane: u32,
+    }
+
+    /// Bytes, (n, h, w, c), by a table for each channel.
+    input_bytes: InputBytes over threads(n) {
+        pixels: [u8; n], tables: [f32; 256 * channels], to: [Activation; n], n: u64, channels: u32,
+    }
+
+    /// Parts of pictures that are on the GPU; the views name the first `pictures_used` of them.
+    input_views: InputViews over threads(rows * h * w) given(pictures_used) {
+        pictures: [u8; pictures_used * from_h * from_w * channels],
+        from_h: u32,
+        from_w: u32,
+        views: [View; rows],
+        tables: [f32; 256 * channels],
+        to: [Activation; rows * h * w * channels],
+        rows: u32,
+        h: u32,
+        w: u32,
+        channels: u32,
+    }
+}

@@ -1,0 +1,262 @@
+//! What a kernel is to the host: its name, its grid, and arguments whose types and lengths are checked.
+
+use crate::backend::Error;
+use crate::backend::cuda::driver::slice::{Element, Slice};
+
+/// Threads of a block, in every kernel. None takes dynamic shared memory.
+pub const THREADS: u32 = 256;
+
+/// Blocks of a grid for each multiprocessor; every kernel loops over what is left.
+const BLOCKS: u32 = 8;
+
+/// Blocks of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    pub x: usize,
+    pub y: usize,
+}
+
+/// What grids depend on beside sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Multiprocessors of the GPU.
+    pub multiprocessors: u32,
+    /// Bytes of an activation.
+    pub activation: usize,
+}
+
+impl Geometry {
+    fn most(&self) -> usize {
+        (self.multiprocessors * BLOCKS) as usize
+    }
+
+    /// One block.
+    pub fn one_block(&self) -> Grid {
+        Grid { x: 1, y: 1 }
+    }
+
+    /// A block for each of so many items.
+    pub fn blocks(&self, items: usize) -> Grid {
+        Grid { x: items.min(self.most()), y: 1 }
+    }
+
+    /// A thread for each of so many items.
+    pub fn threads(&self, items: usize) -> Grid {
+        self.blocks(items.div_ceil(THREADS as usize))
+    }
+
+    /// A grid over a matrix (rows, channels) for the kernels of columns.cuh.
+    pub fn columns(&self, rows: usize, channels: usize) -> Grid {
+        let wide = 16 / self.activation;
+        let columns = if channels.is_multiple_of(wide) { channels / wide } else { channels };
+        let tile = columns.clamp(1, 32);
+        let (tiles, lines) = (columns.div_ceil(tile), THREADS as usize / tile);
+        // at least 16 rows a thread where there are so many, else the sums of blocks cost more than the blocks
+        let splits = rows.div_ceil(lines * 16).min(self.most().div_ceil(tiles)).max(1);
+        Grid { x: tiles.min(self.most()), y: splits }
+    }
+}
+
+/// A kernel with its arguments.
+///
+/// # Safety
+/// `arguments` must be those of the kernel `name`, in its order, and where `check` succeeds, the kernel must touch no element of a
+/// slice beyond those that `check` requires.
+pub unsafe trait Kernel {
+    /// Its name in the sources.
+    fn name(&self) -> &'static str;
+    /// The grid for its sizes.
+    fn grid(&self, geometry: &Geometry) -> Grid;
+    /// Fails where a slice is shorter than the kernel needs.
+    fn check(&self, grid: Grid) -> Result<(), Error>;
+    /// The bits of every argument, in the lower bytes of a word.
+    fn arguments(&self) -> Vec<u64>;
+}
+
+/// A parameter of a kernel, for the test that compares declarations with sources.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    pub name: &'static str,
+    /// The kernels' name of its type, or of what it points to.
+    pub element: &'static str,
+    pub pointer: bool,
+}
+
+/// A kernel and its parameters.
+#[cfg(test)]
+pub type Signature = (&'static str, &'static [Parameter]);
+
+/// A type of arguments.
+pub trait Argument: Copy {
+    /// The kernels' name of its type, or of what it points to; and whether it points.
+    #[cfg_attr(not(test), allow(dead_code))]
+    const ELEMENT: &'static str;
+    #[cfg_attr(not(test), allow(dead_code))]
+    const POINTER: bool;
+
+    /// Its bits.
+    fn bits(self) -> u64;
+
+    /// A size, where it is one; the elements of a slice.
+    fn size(self) -> usize {
+        0
+    }
+
+    /// Fails where it has fewer elements than that; `what` is for the message.
+    fn require(self, _elements: usize, _what: &str) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Scalars: how they become bits, and a size.
+macro_rules! scalar {
+    ($($type:ty: |$value:ident| $bits:expr, $size:expr;)*) => {$(
+        impl Argument for $type {
+            const ELEMENT: &'static str = <$type as Element>::NAME;
+            const POINTER: bool = false;
+
+            fn bits(self) -> u64 {
+                let $value = self;
+                $bits
+            }
+
+            fn size(self) -> usize {
+                let $value = self;
+                $size
+            }
+        }
+    )*};
+}
+
+scalar! {
+    i32: |v| u64::from(v as u32), v.max(0) as usize;
+    u32: |v| u64::from(v), v as usize;
+    u64: |v| v, v as usize;
+    f32: |v| u64::from(v.to_bits()), v as usize;
+    f64: |v| v.to_bits(), v as usize;
+}
+
+impl<T: Element> Argument for Slice<'_, T> {
+    const ELEMENT: &'static str = T::NAME;
+    const POINTER: bool = true;
+
+    fn bits(self) -> u64 {
+        self.address()
+    }
+
+    fn size(self) -> usize {
+        self.len()
+    }
+
+    fn require(self, elements: usize, what: &str) -> Result<(), Error> {
+        Slice::require(&self, elements, what)
+    }
+}
+
+/// None is the null pointer.
+impl<T: Element> Argument for Option<Slice<'_, T>> {
+    const ELEMENT: &'static str = T::NAME;
+    const POINTER: bool = true;
+
+    fn bits(self) -> u64 {
+        self.map_or(0, |slice| slice.address())
+    }
+
+    fn size(self) -> usize {
+        self.map_or(0, |slice| slice.len())
+    }
+
+    fn require(self, elements: usize, what: &str) -> Result<(), Error> {
+        self.map_or(Ok(()), |slice| Slice::require(&slice, elements, what))
+    }
+}
+
+/// The type of a field, or the elements that it needs. `[T; n]` is a slice of at least n elements, `(null or [T; n])` may be absent,
+/// anything else is a scalar.
+macro_rules! parameter {
+    (type $life:lifetime [$type:ty; $len:expr]) => { $crate::backend::cuda::driver::slice::Slice<$life, $type> };
+    (type $life:lifetime (null or [$type:ty; $len:expr])) => {
+        Option<$crate::backend::cuda::driver::slice::Slice<$life, $type>>
+    };
+    (type $life:lifetime $type:ident) => { $type };
+    (need [$type:ty; $len:expr]) => { $len };
+    (need (null or [$type:ty; $len:expr])) => { $len };
+    (need $type:ident) => { 0 };
+}
+pub(super) use parameter;
+
+/// Declares kernels: the symbol in the sources, the struct of its arguments under the names and in the order of the sources' parameters,
+/// and the grid (a method of [`Geometry`], `as grid` where lengths depend on it). Lengths are expressions of the sizes among the
+/// arguments; sizes in `given` are no arguments, but properties of lists whose elements say where a kernel reads and writes.
+macro_rules! kernels {
+    ($(
+        $(#[$doc:meta])*
+        $symbol:ident: $name:ident over $rule:ident($($size:expr),*) $(as $grid:ident)?
+        $(given($($given:ident),*))? {
+            $($field:ident: $kind:tt),* $(,)?
+        }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy)]
+            pub struct $name<'a> {
+                $(pub $field: $crate::backend::cuda::kernels::kernel::parameter!(type 'a $kind),)*
+                $($(pub $given: usize,)*)?
+            }
+
+            // SAFETY: names, types and order are those of the sources (see the test in `module`), and each slice has the elements
+            // that the kernel of this name indexes for these sizes.
+            unsafe impl $crate::backend::cuda::kernels::kernel::Kernel for $name<'_> {
+                fn name(&self) -> &'static str {
+                    stringify!($symbol)
+                }
+
+                #[allow(unused_variables)]
+                fn grid(
+                    &self,
+                    geometry: &$crate::backend::cuda::kernels::kernel::Geometry,
+                ) -> $crate::backend::cuda::kernels::kernel::Grid {
+                    use $crate::backend::cuda::kernels::kernel::Argument;
+                    $(let $field = self.$field.size();)*
+                    geometry.$rule($($size),*)
+                }
+
+                #[allow(unused_variables)]
+                fn check(
+                    &self,
+                    grid: $crate::backend::cuda::kernels::kernel::Grid,
+                ) -> Result<(), $crate::backend::Error> {
+                    use $crate::backend::cuda::kernels::kernel::{Argument, parameter};
+                    $(let $grid = grid;)?
+                    $(let $field = self.$field.size();)*
+                    $($(let $given = self.$given;)*)?
+                    $(
+                        let what = concat!("`", stringify!($field), "` of the kernel ", stringify!($symbol));
+                        Argument::require(self.$field, parameter!(need $kind), what)?;
+                    )*
+                    Ok(())
+                }
+
+                fn arguments(&self) -> Vec<u64> {
+                    vec![$($crate::backend::cuda::kernels::kernel::Argument::bits(self.$field)),*]
+                }
+            }
+        )*
+
+        /// The kernels of this file, for the test that compares them with the sources.
+        #[cfg(test)]
+        pub const SIGNATURES: &[$crate::backend::cuda::kernels::kernel::Signature] = {
+            use $crate::backend::cuda::kernels::kernel::{Argument, Parameter, parameter};
+            &[$((
+                stringify!($symbol),
+                &[$(Parameter {
+                    name: stringify!($field),
+                    element: <parameter!(type 'static $kind) as Argument>::ELEMENT,
+                    pointer: <parameter!(type 'static $kind) as Argument>::POINTER,
+                }),*],
+            )),*]
+        };
+    };
+}
+pub(super) use kernels;
