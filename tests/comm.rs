@@ -99,13 +99,13 @@ fn sums(world: &World) -> Result<(), Error> {
         let mut whole: Vec<i64> = (0..length as i64).map(|i| -(1 << 40) * i * (rank as i64 + 1)).collect();
         world.sum_i64(&mut whole)?;
         assert!(whole.iter().enumerate().all(|(i, &v)| v == -(1 << 40) * i as i64 * ranks_sum as i64));
-        let mut narrow: Vec<i32> = (0..length as i32).map(|i| -1_000 * i * (rank as i32 + 1)).collect();
-        world.sum_i32(&mut narrow)?;
-        assert!(narrow.iter().enumerate().all(|(i, &v)| v == -1_000 * (i * ranks_sum) as i32));
+        let mut short: Vec<i32> = (0..length as i32).map(|i| -1_000 * i * (rank as i32 + 1)).collect();
+        world.sum_i32(&mut short)?;
+        assert!(short.iter().enumerate().all(|(i, &v)| v == -1_000 * (i * ranks_sum) as i32));
         let mut lanes: Vec<u64> = (0..length as u64).map(|i| (1 << 60) + i * (rank as u64 + 1)).collect();
         world.sum_u64(&mut lanes)?;
         assert!(lanes.iter().enumerate().all(|(i, &v)| v == ((size as u64) << 60) + (i * ranks_sum) as u64));
-        // 1.5 and whole numbers below 2^7 as bf16; sums of four ranks are exact
+        // 1.5 and integers below 2^7 as bf16; sums of four ranks are exact
         let bf16 = |x: f32| (x.to_bits() >> 16) as u16;
         let mut halves: Vec<u16> = (0..length).map(|i| bf16((rank + 1) as f32 * [1.5, 3.0, -8.0][i % 3])).collect();
         let before = world.traffic();
@@ -162,7 +162,7 @@ fn progress(comm: &Comm, rank: usize) {
     assert!(!comm.progress().running);
 }
 
-/// What is run waits for what was started before, on every rank alike; else buffers of different lengths would meet.
+/// An operation waits for those that were started before it, on every rank; else buffers of different lengths would be summed.
 fn order(comm: &Comm) {
     for round in 0..200usize {
         let started: Vec<_> = (0..3)

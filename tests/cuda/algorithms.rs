@@ -1,5 +1,5 @@
 //! The algorithms of NVIDIA's libraries: rank 0's choice is that of all ranks and of every start of a run; where it cannot be, that is said.
-//! The emulated card's libraries prefer other algorithms where they are told to, whose results differ in their last bit.
+//! The emulated GPU's libraries prefer other algorithms where a variable says so, whose results differ in their last bit.
 
 use crate::support::gpu;
 use crate::support::program::{Ended, events, on_ranks, start};
@@ -113,7 +113,7 @@ fn what_was_timed_once_is_everyones() {
     let (_, ended) = train(&setting, "out", &[&first, OTHER], &[&timed[..], &["--max-steps", "2"]].concat());
     assert_eq!(notes(&ended), [""; 0]);
     let chosen = algorithms(2);
-    // two layers of each kind, forward and both gradients; that of the images is not asked for
+    // two layers of each kind, forward and both gradients; that of the images is not computed
     let lines = |what: &str| chosen.lines().filter(|line| line.contains(what) && !line.ends_with(" images")).count();
     assert_eq!((lines(", cuDNN "), lines("\tconvolution "), lines("\tlinear ")), (1, 5, 6), "{chosen}");
     let more = [&timed[..], &["--resume", "auto", "--max-steps", "3"]].concat();
@@ -123,14 +123,14 @@ fn what_was_timed_once_is_everyones() {
 }
 
 #[test]
-fn another_card_goes_on_and_says_what_no_longer_holds() {
-    if !gpu::emulated("a run that goes on on another card") {
+fn another_gpu_goes_on_and_says_what_no_longer_holds() {
+    if !gpu::emulated("a run that goes on on another GPU") {
         return;
     }
     let setting = setting();
     train(&setting, "parts", &["TRIREME_EMULATED_DEVICES=2"], &["--max-steps", "2"]);
     let wide = "TRIREME_EMULATED_DEVICES=2";
-    // the second card has another name
+    // the second GPU has another name
     let (_, ended) = train(&setting, "parts", &[wide, wide], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
@@ -180,10 +180,10 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     assert_eq!(state.progress.algorithms, sound, "chosen anew as at first");
 }
 
-/// A processor has no choice: its checkpoints go on on a card, and the card's on a processor, which says so.
+/// A processor has no choice: its checkpoints go on on a GPU, and the GPU's on a processor, which says so.
 #[test]
-fn runs_go_on_from_processor_to_card_and_back() {
-    if !gpu::emulated("runs between processor and card") {
+fn runs_go_on_from_processor_to_gpu_and_back() {
+    if !gpu::emulated("runs between processor and GPU") {
         return;
     }
     let setting = setting();

@@ -1,9 +1,9 @@
-//! The CUDA backend against the reference, on a GPU or on its stand-in: 16-bit activations, passes that are replayed, optimizer
-//! steps, the passes over flat memory, the ways of a batch to the card, loss scaling. Operations in f32 are in `ops.rs` and
+//! The CUDA backend against the reference, on a real or emulated GPU: 16-bit activations, passes that are replayed, optimizer
+//! steps, the passes over flat memory, the transfer of a batch to the GPU, loss scaling. Operations in f32 are in `ops.rs` and
 //! `gradients.rs` with those of all backends.
 
 use crate::support::gpu::alone;
-use crate::support::numerics::{Case, assert_close, by_the_book, cuda, magnitude, noise};
+use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::{HostBuf, Reference};
@@ -14,8 +14,8 @@ use trireme::backend::{
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
 
-/// A buffer on the card with these values.
-fn card(cuda: &Cuda, values: &[f32]) -> CudaBuf {
+/// A buffer on the GPU with these values.
+fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
     let mut buffer = cuda.alloc(values.len()).unwrap();
     buffer.write(0, values).unwrap();
     buffer
@@ -64,10 +64,10 @@ fn operations_in_16_bits_are_near_those_in_32() {
             let exact = |v: &mut Vec<f32>| v.iter_mut().for_each(|v| *v = bf16(v));
             case.x.iter_mut().chain(&mut case.params).chain(&mut case.dy).for_each(exact);
             // a value at ReLU's corner may fall on its other side, with its gradient
-            let corners = by_the_book(&Case { dy: None, ..case.without_relu() }).y;
+            let corners = on_reference(&Case { dy: None, ..case.without_relu() }).y;
             let dy = case.dy.iter_mut().flatten().zip(corners);
             dy.filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
-            let (want, got) = (by_the_book(&case), case.run(&cuda, 0, false));
+            let (want, got) = (on_reference(&case), case.run(&cuda, 0, false));
             let near = |what: &str, got: &[f32], want: &[f32]| {
                 let tolerance = relative * magnitude(want).max(0.1);
                 // NaN is near nothing
@@ -185,13 +185,13 @@ fn optimizer_steps_are_the_references() {
         ParamGroup { range: 5_000..8_999, weight_decay: 0.0, rate: rates::FIRST },
     ];
     let factors = [0.5, 0.0, 1.0, 0.3];
-    let own_factors = card(&cuda, &factors);
+    let own_factors = upload(&cuda, &factors);
     for rule in rules() {
         let update = Update { rule, lr: 0.05 };
         let g = noise(n, 2, 1.0);
         let mut host = [HostBuf(noise(n, 1, 1.0)), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n]), HostBuf(vec![0.0; n])];
-        let mut own: Vec<CudaBuf> = host.iter().map(|b| card(&cuda, &b.0)).collect();
-        let device_g = card(&cuda, &g);
+        let mut own: Vec<CudaBuf> = host.iter().map(|b| upload(&cuda, &b.0)).collect();
+        let device_g = upload(&cuda, &g);
         for _ in 0..3 {
             let [w, slots @ ..] = &mut host;
             let mut slots: Vec<&mut HostBuf> = slots.iter_mut().take(rule.slots()).collect();
@@ -216,7 +216,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let desc = TensorDesc::plain(1, Shape::vector(2));
     let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
     let loss = |cuda: &Cuda| {
-        assert_eq!(cuda.cross_entropy(&desc, ask(), &card(cuda, &[0.0, 0.0]), None).unwrap(), None);
+        assert_eq!(cuda.cross_entropy(&desc, ask(), &upload(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.sums().unwrap().loss
     };
     let group = [ParamGroup { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
@@ -224,12 +224,12 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
         for spoilt in [f32::NAN, f32::INFINITY] {
             let Some(cuda) = cuda(Precision::F32) else { return };
             let step = |gradient: f32| {
-                let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| card(&cuda, &[0.0, 0.0])).collect();
+                let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| upload(&cuda, &[0.0, 0.0])).collect();
                 let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
-                let (update, mut w) = (Update { rule, lr: 1.0 }, card(&cuda, &[1.0, 1.0]));
-                let plain = card(&cuda, &rates::plain(0));
+                let (update, mut w) = (Update { rule, lr: 1.0 }, upload(&cuda, &[1.0, 1.0]));
+                let plain = upload(&cuda, &rates::plain(0));
                 cuda.begin_update(&update, 0.0).unwrap();
-                cuda.update(&update, &group, &plain, &mut w, &card(&cuda, &[0.0, gradient]), &mut slots).unwrap();
+                cuda.update(&update, &group, &plain, &mut w, &upload(&cuda, &[0.0, gradient]), &mut slots).unwrap();
                 loss(&cuda)
             };
             assert!((step(1.0) - std::f64::consts::LN_2).abs() < 1e-12, "{rule:?}");
@@ -243,10 +243,10 @@ fn passes_over_flat_memory_are_the_references() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::F32) else { return };
     let (a, b) = (noise(70_001, 1, 2.0), noise(70_001, 2, 2.0));
-    let other = card(&cuda, &b);
-    let check = |what: &str, on_card: &dyn Fn(&mut CudaBuf), on_host: &dyn Fn(&mut HostBuf)| {
-        let (mut got, mut want) = (card(&cuda, &a), HostBuf(a.clone()));
-        on_card(&mut got);
+    let other = upload(&cuda, &b);
+    let check = |what: &str, on_gpu: &dyn Fn(&mut CudaBuf), on_host: &dyn Fn(&mut HostBuf)| {
+        let (mut got, mut want) = (upload(&cuda, &a), HostBuf(a.clone()));
+        on_gpu(&mut got);
         on_host(&mut want);
         assert_close(what, &values(&got), &want.0, 5e-7);
     };
@@ -255,12 +255,12 @@ fn passes_over_flat_memory_are_the_references() {
     check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
     check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
     let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
-    assert!(cuda.lerp(&mut card(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
+    assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
     cuda.begin_update(&sgd, 0.1).unwrap();
     check("lerp", &|x| cuda.lerp(x, &other, 0.1).unwrap(), &|x| Reference.lerp(x, &plain, 0.1).unwrap());
     check("copy", &|x| cuda.copy(x, &other).unwrap(), &|x| Reference.copy(x, &plain).unwrap());
     check("zero", &|x| cuda.zero(x).unwrap(), &|x| Reference.zero(x).unwrap());
-    let mut nan = card(&cuda, &[f32::NAN, 3.0, -3.0]);
+    let mut nan = upload(&cuda, &[f32::NAN, 3.0, -3.0]);
     cuda.clamp(&mut nan, 1.0).unwrap();
     let clamped = values(&nan);
     assert!(clamped[0].is_nan() && clamped[1..] == [1.0, -1.0], "{clamped:?}");
@@ -326,9 +326,9 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     let desc = TensorDesc::plain(1, Shape::vector(2));
     let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     let group = [ParamGroup { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
-    let plain = card(&cuda, &rates::plain(0));
+    let plain = upload(&cuda, &rates::plain(0));
     cuda.begin_update(&update, 0.0).unwrap();
-    let (mut w, mut slot) = (card(&cuda, &[1.0]), card(&cuda, &[0.0]));
+    let (mut w, mut slot) = (upload(&cuda, &[1.0]), upload(&cuda, &[0.0]));
     let mut scores = cuda.alloc(1).unwrap();
     cuda.upload(&[0.0, 0.0], &mut scores).unwrap();
     let scaled = |cuda: &Cuda| {
@@ -339,7 +339,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         cuda.download(&desc, &dx).unwrap()[0]
     };
     let mut step = |gradient: f32| {
-        let g = [card(&cuda, &[gradient])];
+        let g = [upload(&cuda, &[gradient])];
         cuda.inspect(&g).unwrap();
         cuda.update(&update, &group, &plain, &mut w, &g[0], &mut [&mut slot]).unwrap();
         values(&w)[0]

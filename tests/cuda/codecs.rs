@@ -1,4 +1,4 @@
-//! The codecs on a card against those on the host: the same scales, the same codes, the same sums, bit for bit.
+//! The codecs on a GPU against those on the host: the same scales, the same codes, the same sums, bit for bit.
 
 use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
@@ -65,7 +65,7 @@ fn on_host(
     (scales, sum)
 }
 
-fn on_card(cuda: &Cuda, workers: &[Vec<f32>]) -> Vec<CudaBuf> {
+fn on_gpu(cuda: &Cuda, workers: &[Vec<f32>]) -> Vec<CudaBuf> {
     let one = |values: &Vec<f32>| {
         let mut buffer = cuda.alloc(values.len()).unwrap();
         buffer.write(0, values).unwrap();
@@ -131,7 +131,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         let (what, key) = (format!("{what}, step {step}"), Key { step: KEY.step + step, ..KEY });
         let values: Vec<_> = (0..workers).map(|worker| gradients(worker, step)).collect();
         let (want_scales, want) = on_host(host.as_mut(), &bucket, &values, mine.start, key);
-        let mut shares = on_card(cuda, &values);
+        let mut shares = on_gpu(cuda, &values);
         let mut scales = Vec::new();
         coder.begin(&shares).unwrap();
         coder.measure(&mut shares, &mut scales).unwrap();
@@ -170,15 +170,15 @@ fn elements(buffer: &CudaBuf) -> Vec<f32> {
 }
 
 #[test]
-fn a_card_codes_as_the_host_does() {
+fn a_gpu_codes_as_the_host_does() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::F32) else { return };
     CASES.into_iter().for_each(|case| assert_same_codes(&cuda, case));
 }
 
-/// What a card carries over is what the host would go on with, and the other way round.
+/// What a GPU carries over is what the host would go on with, and the reverse.
 #[test]
-fn what_is_carried_over_moves_between_card_and_host() {
+fn what_is_carried_over_moves_between_gpu_and_host() {
     let _alone = alone();
     let Some(cuda) = cuda(Precision::F32) else { return };
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
@@ -192,7 +192,7 @@ fn what_is_carried_over_moves_between_card_and_host() {
         coder.residual(1).expect("worker 1 is here").write(0, &carried).unwrap();
         let values = [gradients(1, 0)];
         let (_, want) = on_host(host.as_mut(), &bucket, &values, 1, KEY);
-        let (mut shares, mut scales) = (on_card(&cuda, &values), Vec::new());
+        let (mut shares, mut scales) = (on_gpu(&cuda, &values), Vec::new());
         coder.begin(&shares).unwrap();
         coder.measure(&mut shares, &mut scales).unwrap();
         coder.encode(&mut shares, &scales, Draw { seed: KEY.seed, step: KEY.step }).unwrap();
@@ -215,7 +215,7 @@ fn what_is_not_finite_shows_in_the_scales() {
     for name in ["exact", "int8", "ternary"] {
         let coding = (codec::find(name).expect("a codec").coding)(&bucket, &settings).expect("a coding");
         let mut coder = cuda.coder(&coding, 0..2).unwrap().expect("a coder");
-        let (mut shares, mut scales) = (on_card(&cuda, &values), Vec::new());
+        let (mut shares, mut scales) = (on_gpu(&cuda, &values), Vec::new());
         coder.begin(&shares).unwrap();
         coder.measure(&mut shares, &mut scales).unwrap();
         let infinity = f32::INFINITY.to_bits();
@@ -231,7 +231,7 @@ fn what_is_not_finite_shows_in_the_scales() {
         let want = on_host(host.as_mut(), &bucket, &values[..1], 0, KEY).1;
         let coding = (entry.coding)(&bucket, &settings).expect("a coding");
         let mut coder = cuda.coder(&coding, 0..1).unwrap().expect("a coder");
-        let mut shares = on_card(&cuda, &values[..1]);
+        let mut shares = on_gpu(&cuda, &values[..1]);
         coder.begin(&shares).unwrap();
         coder.encode(&mut shares, &[], Draw { seed: 1, step: 2 }).unwrap();
         coder.decode(&mut shares[0]).unwrap();
@@ -244,7 +244,7 @@ fn what_is_not_finite_shows_in_the_scales() {
 }
 
 #[test]
-fn a_card_is_told_of_all_that_does_not_travel_as_it_is() {
+fn all_that_does_not_travel_as_it_is_reaches_the_gpu() {
     let _alone = alone();
     for entry in codec::CATALOGUE {
         for (clip, error_feedback) in [(0.0, false), (2.5, false), (0.0, true), (2.5, true)] {

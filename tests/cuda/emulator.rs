@@ -268,7 +268,7 @@ fn images_are_checked() {
     let context = CudaContext::new(0).expect("a context");
     let cubin = |arch: &str| {
         let program = nvrtc::create_program(c"extern \"C\" __global__ void k() {}", None).expect("a program");
-        // SAFETY: the program lives, the buffer has the size that was asked for
+        // SAFETY: the program lives, the buffer has the requested size
         unsafe {
             nvrtc::compile_program(program, &[format!("-arch={arch}")]).expect("compiles");
             let mut size = 0;

@@ -1,4 +1,4 @@
-//! What f16's short range does to a run on a card: steps that are left out, on all ranks alike and never in silence, and ends that say why.
+//! What f16's short range does to a run on a GPU: steps that are left out, on all ranks alike and never in silence, and ends that say why.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::support::setting::Setting;
 use loaders::ImageSpec;
 use trireme::checkpoint::{Scale, StateFile};
 
-/// Tests of this file that run on any card.
+/// Tests of this file that run on any GPU.
 const TESTS: usize = 3;
 
 /// Two images a step make LeNet's first gradients too large for f16 at the first scale: all ranks leave those steps out alike.
@@ -53,7 +53,7 @@ fn a_step_that_f16_cannot_hold_is_left_out_on_all_ranks() {
             gpu::train(&setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
             setting.digest(out)
         };
-        // left out: the rate, ten times as high, is not asked
+        // left out: the rate, ten times as high, is not compared
         let first = ["--max-steps", "1"];
         let higher = [&first[..], &["--set", "schedule.base_lr=1e-3"]].concat();
         assert_eq!(train("first", 1, &first), train("higher", 1, &higher), "the first step was taken");

@@ -1,5 +1,5 @@
-//! Whole runs of the real binary with `--device cuda`, on this machine's card where TRIREME_TEST_GPU=1 says so, else on the emulated
-//! one: the laws hold there, order and schedule of what the card does change nothing, and each thing that may be missing or broken
+//! Whole runs of the real binary with `--device cuda`, on this machine's GPU where TRIREME_TEST_GPU=1 says so, else on the emulated
+//! one: the laws hold there, order and schedule of what the GPU does change nothing, and each thing that may be missing or broken
 //! is named.
 
 use std::fs;
@@ -16,7 +16,7 @@ use crate::support::setting::Setting;
 use loaders::ImageSpec;
 use trireme::checkpoint::ModelFile;
 
-/// Tests of this file that run on any card.
+/// Tests of this file that run on any GPU.
 const TESTS: usize = 6;
 
 /// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
@@ -55,7 +55,7 @@ fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str]) {
 const EXACT: &[&str] = &["--set", "reduce.codec=exact", "--share-gpu", "--max-steps", "8"];
 
 #[test]
-fn ranks_that_share_a_card_give_the_same_bits() {
+fn ranks_that_share_a_gpu_give_the_same_bits() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -76,26 +76,26 @@ fn ranks_that_share_a_card_give_the_same_bits() {
 }
 
 #[test]
-fn a_card_computes_what_the_processor_does() {
+fn a_gpu_computes_what_the_processor_does() {
     if !gpu::available(TESTS) {
         return;
     }
     let setting = setting();
     // from the eighth step on one processor's instruction sets differ by 1e-3 too: batch norm over two images magnifies rounding
     let more = ["--max-steps", "7"];
-    train(&setting, "card", 1, &more);
+    train(&setting, "gpu", 1, &more);
     let cpu = [&["--device", "cpu", "--threads", "1"][..], &more].concat();
     start(setting.command("cpu", 1, &cpu)).wait(PATIENCE).succeeded();
-    let log = fs::read_to_string(setting.folder.path().join("card/metrics.jsonl")).expect("the log");
+    let log = fs::read_to_string(setting.folder.path().join("gpu/metrics.jsonl")).expect("the log");
     assert!(log.contains("\"device\":\"cuda ("), "the log names another device");
-    for (i, (got, want)) in setting.losses("card").iter().zip(setting.losses("cpu")).enumerate() {
-        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on the card, {want} on the processor", i + 1);
+    for (i, (got, want)) in setting.losses("gpu").iter().zip(setting.losses("cpu")).enumerate() {
+        assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on the GPU, {want} on the processor", i + 1);
     }
     let samples = |out: &str| {
         let steps = events(&setting.folder.at(out), "step");
         steps.iter().map(|s| s["samples"].clone()).collect::<Vec<_>>()
     };
-    assert_eq!(samples("card"), samples("cpu"));
+    assert_eq!(samples("gpu"), samples("cpu"));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn sixteen_bits_learn_too() {
 }
 
 #[test]
-fn two_ranks_on_one_card_need_leave() {
+fn two_ranks_on_one_gpu_need_leave() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -137,14 +137,14 @@ fn two_ranks_on_one_card_need_leave() {
     ended.failed(1, &["have opened the same GPU", "--share-gpu"]);
 }
 
-/// The emulated card runs work as late as it may, at once, with threads and blocks backwards, and at random.
+/// The emulated GPU runs work as late as it may, at once, with threads and blocks backwards, and at random.
 #[test]
 fn no_schedule_changes_a_bit() {
-    if !gpu::emulated("schedules of the card") {
+    if !gpu::emulated("schedules of the GPU") {
         return;
     }
     let setting = setting();
-    // all that a codec and an optimizer can be asked for
+    // every codec and optimizer with all that it does
     let sets = ["optimizer.kind=lars", "optimizer.clip_norm=0.5", "ema.decay=0.9", "reduce.codec=ternary"];
     let mut rich: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     rich.extend(["--set", "reduce.error_feedback=true", "--share-gpu", "--max-steps", "6"]);
@@ -165,8 +165,8 @@ fn no_schedule_changes_a_bit() {
 }
 
 #[test]
-fn every_rank_takes_a_card_of_its_own() {
-    if !gpu::emulated("two cards") {
+fn every_rank_takes_a_gpu_of_its_own() {
+    if !gpu::emulated("two GPUs") {
         return;
     }
     let setting = setting();
@@ -176,7 +176,7 @@ fn every_rank_takes_a_card_of_its_own() {
     assert!(setting.model("two") == setting.model("alone"), "another model.h5");
 }
 
-/// A folder with some of the stand-ins.
+/// A folder with some of the emulated libraries.
 fn some_libraries(folder: &Folder, names: &[&str]) -> String {
     let here = folder.path().join("libraries");
     fs::create_dir_all(&here).expect("a folder");
@@ -200,13 +200,13 @@ fn what_is_missing_is_named() {
     let ended = with("no-cudnn", "LD_LIBRARY_PATH", &some);
     ended.failed(1, &["libcudnn is not there", "pip install nvidia-cudnn-cu13"]);
     with("old", "TRIREME_EMULATED_DRIVER", "12040").failed(1, &["the driver knows CUDA 12.4", "update the driver"]);
-    with("no-card", "CUDA_VISIBLE_DEVICES", "").failed(1, &["--device cuda", "no GPU"]);
+    with("no-gpu", "CUDA_VISIBLE_DEVICES", "").failed(1, &["--device cuda", "no GPU"]);
     with("small", "TRIREME_EMULATED_CC", "60").failed(1, &["compute capability 6.0", "at least 7.0"]);
 }
 
 #[test]
-fn a_card_that_is_too_small_says_for_what() {
-    if !gpu::emulated("a card that is too small") {
+fn a_gpu_that_is_too_small_says_for_what() {
+    if !gpu::emulated("a GPU that is too small") {
         return;
     }
     let setting = setting();
@@ -237,11 +237,11 @@ fn a_broken_cache_is_made_again() {
     }
 }
 
-/// From some call of the driver on, every call fails on rank 1, as when its card has fallen off the bus: rank, host and card are said
+/// From some call of the driver on, every call fails on rank 1, as when its GPU has fallen off the bus: rank, host and GPU are said
 /// once, and what to look at.
 #[test]
-fn a_card_that_falls_off_ends_all_ranks() {
-    if !gpu::emulated("a card that falls off") {
+fn a_gpu_that_falls_off_ends_all_ranks() {
+    if !gpu::emulated("a GPU that falls off") {
         return;
     }
     let setting = setting();
@@ -250,15 +250,15 @@ fn a_card_that_falls_off_ends_all_ranks() {
     let (_, folders) = emulator::library_path();
     let own = env!("CARGO_BIN_EXE_trireme");
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("this host's name");
-    // in the middle of training and of scoring, as two ways of falling; while the card is opened
+    // in the middle of training and of scoring, with two error codes; while the GPU is opened
     let (place, gone) = (format!("rank 1: on {}", host.trim()), "the GPU is gone");
-    let (card, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
+    let (gpu, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
     let (launch, unknown) = ("CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN");
     for (verb, fault, name, parts) in [
-        ("train", "3000:719", launch, [&place[..], card, gone, cure]),
-        ("train", "3000:999", unknown, [&place, card, gone, cure]),
+        ("train", "3000:719", launch, [&place[..], gpu, gone, cure]),
+        ("train", "3000:999", unknown, [&place, gpu, gone, cure]),
         ("train", "20:999", unknown, [&place, ": ", gone, cure]),
-        ("eval", "560:719", launch, [&place, card, gone, cure]),
+        ("eval", "560:719", launch, [&place, gpu, gone, cure]),
         ("eval", "20:999", unknown, [&place, ": ", gone, cure]),
     ] {
         let out = setting.folder.at(fault);
@@ -273,7 +273,7 @@ fn a_card_that_falls_off_ends_all_ranks() {
     }
 }
 
-/// Two ranks with halves of the batch on one card against one rank with all of it.
+/// Two ranks with halves of the batch on one GPU against one rank with all of it.
 #[test]
 fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
     if !gpu::available(TESTS) {
@@ -282,14 +282,14 @@ fn batch_norm_over_ranks_is_that_of_the_whole_batch() {
     let setting = setting();
     // a rate so small that rounding does not grow from step to step
     let more = ["--set", "sync_bn=true", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "4"];
-    let apart = ["--set", "sync_bn=false", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "1"];
+    let local = ["--set", "sync_bn=false", "--set", "schedule.base_lr=0.0002", "--share-gpu", "--max-steps", "1"];
     let on = |out: &str, ranks: usize, more: &[&str]| {
         let workers = format!("workers={ranks}");
         train(&setting, out, ranks, &[more, &["--set", &workers]].concat());
         setting.losses(out)
     };
     let whole = on("1", 1, &more);
-    assert!((on("apart", 2, &apart)[0] / whole[0] - 1.0).abs() > 1e-4, "the statistics of a half must tell");
+    assert!((on("local", 2, &local)[0] / whole[0] - 1.0).abs() > 1e-4, "the statistics of a half must tell");
     for (i, (got, want)) in on("2", 2, &more).iter().zip(&whole).enumerate() {
         assert!((got / want - 1.0).abs() < 1e-5, "loss of step {}: {got} on two ranks, {want} on one", i + 1);
     }

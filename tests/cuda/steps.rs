@@ -1,4 +1,4 @@
-//! Optimizer steps that a card replays: one call each, to the bits of steps that are enqueued operation by operation.
+//! Optimizer steps that a GPU replays: one call each, to the bits of steps that are enqueued operation by operation.
 
 use crate::support::emulator;
 use crate::support::gpu::alone;

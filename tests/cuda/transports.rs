@@ -1,4 +1,4 @@
-//! The ways of images and gradients to and from a GPU, this machine's or the emulated one, which ranks share: whichever is taken, and
+//! The transports of images and gradients to and from a GPU, real or emulated, which ranks share: whichever is taken, and
 //! wherever the run was stopped, the same bits.
 
 use crate::support::emulator;
@@ -9,7 +9,7 @@ use crate::support::program::{Ended, events, start, trireme};
 use crate::support::setting::Setting;
 use loaders::ImageSpec;
 
-/// Tests of this file that run on any card.
+/// Tests of this file that run on any GPU.
 const TESTS: usize = 4;
 
 const RECIPE: &str = r#"
@@ -47,7 +47,7 @@ fn setting() -> Setting {
     Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [26, 8])
 }
 
-/// The digest of all that a training on ranks that share the card has made.
+/// The digest of all that a training on ranks that share the GPU has made.
 #[track_caller]
 fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
     gpu::train(setting, out, ranks, &[&["--share-gpu"], more].concat(), &[]).succeeded();
@@ -55,7 +55,7 @@ fn digest(setting: &Setting, out: &str, ranks: usize, more: &[&str]) -> String {
 }
 
 #[test]
-fn ranks_stops_and_ways_change_nothing_on_a_card() {
+fn ranks_stops_and_transports_change_nothing_on_a_gpu() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -78,15 +78,15 @@ fn ranks_stops_and_ways_change_nothing_on_a_card() {
     assert_eq!(digest(&setting, "f16 parts", 2, &[&half[..], &["--resume", "auto"]].concat()), whole, "f16, resumed");
 }
 
-/// Two ranks have but one order to add in, so the way that MPI takes changes no bit.
+/// Two ranks have only one order to add in, so the algorithm that MPI takes changes no bit.
 #[test]
-fn sums_in_the_card_s_memory_are_those_on_the_host() {
-    if !gpu::emulated("a card whose memory the host may touch") {
+fn sums_in_gpu_memory_are_those_on_the_host() {
+    if !gpu::emulated("a GPU whose memory the host may touch") {
         return;
     }
     let setting = setting();
     let float = ["--set", "reduce.codec=float", "--max-steps", "2", "--share-gpu", "--set"];
-    // the host may touch this card's memory, as a CUDA-aware MPI does
+    // the host may touch this GPU's memory, as a CUDA-aware MPI does
     let unified = [("TRIREME_EMULATED_UNIFIED", "1")];
     let train = |out: &str, path: &str| {
         let ended = gpu::train(&setting, out, 2, &[&float[..], &[path]].concat(), &unified).succeeded();
@@ -99,9 +99,9 @@ fn sums_in_the_card_s_memory_are_those_on_the_host() {
     assert!(!program::files(&setting.folder.at("aware")).iter().any(|file| file.contains("trial")));
 }
 
-/// Codes made on the card are those of the host, so that whoever makes them changes no bit; the log says who does.
+/// Codes made on the GPU are those of the host, so that whoever makes them changes no bit; the log says who does.
 #[test]
-fn codes_of_the_card_are_those_of_the_host() {
+fn codes_of_the_gpu_are_those_of_the_host() {
     if !gpu::available(TESTS) {
         return;
     }
@@ -118,9 +118,9 @@ fn codes_of_the_card_are_those_of_the_host() {
     ] {
         let set = format!("reduce.codec={codec}");
         let own = if more.is_empty() { vec![] } else { vec!["--set", more] };
-        let train = |way: &str, path: &str| {
+        let train = |name: &str, path: &str| {
             let shared = ["--share-gpu", "--max-steps", "3", "--set", &set, "--set", path];
-            let out = format!("{codec} {more} {way}");
+            let out = format!("{codec} {more} {name}");
             let ended = gpu::train(&setting, &out, 2, &[&shared, &own[..]].concat(), &[]).succeeded();
             (setting.digest(&out), ended.stderr)
         };
@@ -149,7 +149,7 @@ fn dry_runs_count_codes_where_they_are_made() {
         let path = format!("reduce.path={path}");
         planned("codec, residuals included", &[&["--set", &path], more].concat())
     };
-    // an integer an element: on the host, or on the card and on its way
+    // an integer an element: on the host, or on the GPU and between ranks
     let elements = planned("parameters", &[]);
     assert_eq!(codec("staged", &[]), elements);
     let coded = codec("auto", &[]);
@@ -191,7 +191,7 @@ fn what_is_carried_over_outlives_a_stop() {
     assert_eq!(events(&setting.folder.at("processor"), "step").len(), 4);
 }
 
-/// A word for MPI's, which claims what it does not keep, unless the host may touch the card's memory.
+/// A word for MPI's, which claims what it does not keep, unless the host may touch the GPU's memory.
 fn liar() -> (&'static str, String) {
     let library = emulator::folder().expect("built").join("libliar.so");
     ("LD_PRELOAD", library.display().to_string())
@@ -211,7 +211,7 @@ fn an_mpi_that_lies_of_device_memory_is_believed_once() {
     assert!(!ended.status.success() && ended.stderr.contains("the host touched device memory"), "{}", ended.stderr);
     let left = |out: &str| program::files(&setting.folder.at(out)).iter().any(|f| f.ends_with(".cuda-aware-trial"));
     assert!(left("out"), "no mark of the trial that did not come back");
-    // the same MPI, asked again: not tried
+    // the same MPI in a second start: not tried again
     let resume = [&float[..], &["--resume", "auto"]].concat();
     let again = gpu::train(&setting, "out", 2, &resume, &lies).succeeded();
     let path = line(&again, "path ");
@@ -238,7 +238,7 @@ fn line<'a>(ended: &'a Ended, begin: &str) -> &'a str {
 
 #[test]
 fn ways_that_cannot_be_are_named() {
-    if !gpu::emulated("ways that an MPI without CUDA leaves") {
+    if !gpu::emulated("transports that an MPI without CUDA leaves") {
         return;
     }
     let setting = setting();

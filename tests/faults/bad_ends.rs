@@ -132,9 +132,9 @@ fn a_shard_cut_short_while_it_is_read() {
     }
     let ended = running.wait(PATIENCE);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    let told: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("cannot read at byte offset")).collect();
-    assert!((1..=2).contains(&told.len()), "once a rank at most:\n{}", ended.stderr);
-    for line in told {
+    let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("cannot read at byte offset")).collect();
+    assert!((1..=2).contains(&lines.len()), "once a rank at most:\n{}", ended.stderr);
+    for line in lines {
         assert!(line.starts_with("rank ") && line.contains(": shard ") && line.contains(".tfrecord"), "{line}");
     }
     setting.assert_no_model();

@@ -145,11 +145,11 @@ fn an_interrupt_ends_a_follower_well() {
     let case = Case::new();
     fs::create_dir(&case.out).unwrap();
     let data = case.images.arg();
-    for asked in [libc::SIGINT, libc::SIGTERM] {
+    for stop in [libc::SIGINT, libc::SIGTERM] {
         let follower = start(trireme(0, &["eval", &case.out, "--data", &data, "--split", "train", "--follow"]));
         // long enough to be past the start, where the signal still has its usual meaning
         std::thread::sleep(Duration::from_secs(2));
-        signal(follower.id() as i32, asked);
+        signal(follower.id() as i32, stop);
         follower.wait(PATIENCE).succeeded();
     }
 }

@@ -223,8 +223,8 @@ fn the_sweep() {
         case.assert_whole();
         resume(&case, fault);
         cases += 1;
-        let told = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
-        eprintln!("{fault:?}: ended {:.1} s after, nothing torn, resumed. {told}", took.as_secs_f64());
+        let message = said.last().filter(|_| !parts.is_empty()).map_or("(the launcher says it)", |line| line);
+        eprintln!("{fault:?}: ended {:.1} s after, nothing torn, resumed. {message}", took.as_secs_f64());
     }
     eprintln!("{cases} faults: none hung, none left a torn file, all resumed; {skipped} not tested");
     assert_eq!(cases + skipped, 27);

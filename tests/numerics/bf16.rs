@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::support::images::THINGS;
-use crate::support::numerics::{Case, Outcome, assert_close, assert_near, by_the_book, cpu, magnitude, noise};
+use crate::support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
 use crate::support::program::{PATIENCE, events, start, trireme};
 use crate::support::setting::Setting;
 use half::bf16;
@@ -46,14 +46,14 @@ codec = "exact"
 /// Makes a backend with so many threads.
 type Make = fn(usize) -> Result<Cpu, Error>;
 
-/// The ways to compute that this processor has; says what is left out.
-fn ways() -> Vec<(&'static str, Make)> {
-    let mut ways: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
+/// The instructions for bf16 that this processor has; says what is left out.
+fn kinds() -> Vec<(&'static str, Make)> {
+    let mut kinds: Vec<(&str, Make)> = vec![("bf16 widened to f32", Cpu::in_widened_bf16)];
     match Cpu::bf16() {
-        Ok(()) => ways.push(("bf16", Cpu::in_bf16)),
+        Ok(()) => kinds.push(("bf16", Cpu::in_bf16)),
         Err(why) => eprintln!("left out (half of a test): {why}"),
     }
-    ways
+    kinds
 }
 
 fn round(values: &mut [f32]) {
@@ -87,7 +87,7 @@ fn layers() -> Vec<Case> {
 
 /// No gradient flows where rounding a factor could carry a value over ReLU's corner.
 fn clear_of_corners(mut case: Case) -> Case {
-    let before = by_the_book(&Case { dy: None, ..case.without_relu() }).y;
+    let before = on_reference(&Case { dy: None, ..case.without_relu() }).y;
     let dy = case.dy.iter_mut().flatten();
     dy.zip(before).filter(|(_, y)| y.abs() < 0.05).for_each(|(dy, _)| *dy = 0.0);
     case
@@ -105,12 +105,12 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
 }
 
 /// Runs a layer in the layout that it has in networks, the one of images only where they have few channels.
-fn check(way: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: [&Outcome; 2]) {
+fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: [&Outcome; 2]) {
     // what a convolution makes has the processor's blocks
     let (blocked, _) = plan(backend, &layers()[0], 1);
     let block = if case.shape.c < 8 { 1 } else { blocked.block };
     let (_, primitives) = plan(backend, case, block);
-    let what = format!("{:?} of {} x {} in blocks of {block}, {way} ({primitives})", case.op, case.n, case.shape);
+    let what = format!("{:?} of {} x {} in blocks of {block}, {kind} ({primitives})", case.op, case.n, case.shape);
     let is_rounded = primitives.starts_with("bf16:");
     assert!(is_rounded || in_f32, "{what}: not in bf16");
     let (want, got) = (if is_rounded { rounded } else { whole }, case.run(backend, block, false));
@@ -120,20 +120,20 @@ fn check(way: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: 
     close("y", &got.y, &want.y);
     close("dx", &got.dx[0], &want.dx[0]);
     got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| close("dparams", g, w));
-    eprintln!("{} of {} in {way} agrees: {primitives}", case.op.kind(), case.shape);
+    eprintln!("{} of {} in {kind} agrees: {primitives}", case.op.kind(), case.shape);
 }
 
 #[test]
 fn products_are_the_references_on_rounded_factors() {
-    let (ways, layers) = (ways(), layers());
+    let (kinds, layers) = (kinds(), layers());
     for (number, case) in layers.iter().enumerate() {
         let mut factors = case.clone();
         factors.x.iter_mut().chain(&mut factors.params[..1]).chain(&mut factors.dy).for_each(|v| round(v));
-        let (rounded, whole) = (by_the_book(&factors), by_the_book(case));
-        for (way, make) in &ways {
+        let (rounded, whole) = (on_reference(&factors), on_reference(case));
+        for (kind, make) in &kinds {
             for threads in [1, 2] {
                 let backend = make(threads).unwrap_or_else(|e| panic!("{e}"));
-                check(way, &backend, case, number + 3 >= layers.len(), [&rounded, &whole]);
+                check(kind, &backend, case, number + 3 >= layers.len(), [&rounded, &whole]);
             }
         }
     }
@@ -193,12 +193,12 @@ impl Net {
 fn networks_learn_as_in_f32() {
     for name in ["lenet", "resnet20"] {
         let want = Net::new(cpu(2), name).losses();
-        for (way, make) in ways() {
+        for (kind, make) in kinds() {
             let got = Net::new(make(2).unwrap(), name).losses();
             for (step, (got, want)) in got.iter().zip(&want).enumerate() {
-                assert_near(&format!("{name}, {way}: loss of step {step}"), *got, *want, 1e-2);
+                assert_near(&format!("{name}, {kind}: loss of step {step}"), *got, *want, 1e-2);
             }
-            assert_ne!(got, want, "{name}, {way}: nothing was rounded");
+            assert_ne!(got, want, "{name}, {kind}: nothing was rounded");
         }
         assert!(want[8] < 0.85 * want[0], "{name} learns nothing: {want:?}");
     }
@@ -207,7 +207,7 @@ fn networks_learn_as_in_f32() {
 /// What a rank computed before leaves no trace in a worker's gradient: so it does not matter which rank carries which worker.
 #[test]
 fn a_workers_gradient_is_the_same_after_others() {
-    for (way, make) in ways() {
+    for (kind, make) in kinds() {
         for name in ["lenet", "resnet20"] {
             let mut first = Net::new(make(2).unwrap(), name);
             first.pass(4);
@@ -215,7 +215,7 @@ fn a_workers_gradient_is_the_same_after_others() {
             for batch in [7, 5, 6, 4] {
                 later.pass(batch);
             }
-            assert_eq!(first.gradients(), later.gradients(), "{name}, {way}");
+            assert_eq!(first.gradients(), later.gradients(), "{name}, {kind}");
         }
     }
 }

@@ -247,9 +247,9 @@ fn imagenet_networks_are_torchvisions() {
     assert!(file.label_smoothing > 0.0 && file.networks.len() == 4);
     for net in &file.networks {
         Run::new(cpu(2), &file, net).check(net, 2);
-        // too large for the stand-in
-        if let Some(card) = emulator::card().then(|| cuda(Precision::F32)).flatten() {
-            Run::new(card, &file, net).check(net, 2);
+        // too large for the emulated GPU
+        if let Some(gpu) = emulator::real_gpu().then(|| cuda(Precision::F32)).flatten() {
+            Run::new(gpu, &file, net).check(net, 2);
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use crate::support::numerics::{
-    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, by_the_book, cpu, cuda, magnitude, noise,
-    on_every_backend,
+    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, noise, on_every_backend,
+    on_reference,
 };
 use trireme::backend::Backend;
 use trireme::backend::cuda::Precision;
@@ -46,11 +46,11 @@ fn every_kind() -> Vec<Case> {
         (Op::Flatten, image),
     ];
     let cases = ops.into_iter().zip(1..).map(|((op, shape), k)| Case::random(op, 3, shape, k));
-    cases.map(|c| if matches!(c.op, Op::Pool(_)) { apart(c) } else { c }).collect()
+    cases.map(|c| if matches!(c.op, Op::Pool(_)) { spread(c) } else { c }).collect()
 }
 
 /// Inputs whose values differ by several steps, so that no difference changes the winner of a maximum.
-fn apart(mut case: Case) -> Case {
+fn spread(mut case: Case) -> Case {
     let mut order: Vec<usize> = (0..case.x[0].len()).collect();
     order.sort_by(|&a, &b| case.x[0][a].total_cmp(&case.x[0][b]));
     for (rank, i) in order.into_iter().enumerate() {
@@ -158,7 +158,7 @@ fn assert_parity(cases: Vec<Case>) {
     let cuda = cuda(Precision::F32);
     for case in cases {
         let case = off_corners(case, 1e-4);
-        let want = by_the_book(&case);
+        let want = on_reference(&case);
         for (backend, name) in &backends {
             BLOCKED.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
         }

@@ -17,17 +17,17 @@ const CLASSES: usize = 5;
 fn branching(smooth: bool) -> NetSpec {
     let mut net = NetSpec::new("branching", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 3).pad(1).bias(0.0));
-    let narrow = |c| Op::Conv(Conv::new(c, 3).pad(1).stride(2));
+    let strided = |c| Op::Conv(Conv::new(c, 3).pad(1).stride(2));
     let norm = Norm { relu: !smooth, ..Norm::new() };
     let x = net.add("c1", conv(6), net.image());
     let bent = net.add("bent", if smooth { Op::Tanh } else { Op::Relu }, x);
     let x = net.add("c2", conv(6), bent);
     let x = net.join("a1", Op::Add, &[x, bent]);
     let n1 = net.add("n1", Op::Norm(norm.clone()), x);
-    let x = net.add("c3", narrow(12), n1);
+    let x = net.add("c3", strided(12), n1);
     let shortcut = net.add("s1", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
     let n2 = net.join("n2", Op::Norm(norm.residual()), &[x, shortcut]);
-    let side = net.add("c4", narrow(12), bent);
+    let side = net.add("c4", strided(12), bent);
     let x = net.join("a2", Op::Add, &[n2, side]);
     let twice = net.join("a3", Op::Add, &[x, x]);
     let x = net.add("t", Op::Tanh, twice);
@@ -49,7 +49,7 @@ fn separable() -> NetSpec {
     net
 }
 
-/// A wide layer on one of two ways back: the two gradients of `t` come in buffers of very different sizes.
+/// A wide layer on one of two paths back: the two gradients of `t` come in buffers of very different sizes.
 fn bottleneck() -> NetSpec {
     let mut net = NetSpec::new("bottleneck", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 1));
@@ -340,7 +340,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
     everywhere!(check_inference);
 }
 
-/// The image itself (plain) meets what a convolution made of it (in channel blocks on the CPU).
+/// The image itself (plain) is added to what a convolution made of it (in channel blocks on the CPU).
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());

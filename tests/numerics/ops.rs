@@ -1,4 +1,4 @@
-//! Every recorded operation of `golden/ops.json`, on every backend and in every layout that a backend's operations may meet.
+//! Every recorded operation of `golden/ops.json`, on every backend and in every layout that a backend's operations may get.
 
 use std::collections::BTreeMap;
 

@@ -266,7 +266,7 @@ fn rates_have_the_same_bits_on_any_threads() {
     }
 }
 
-/// Both ways of clipping keep a NaN, or it would pass unseen.
+/// Both kinds of clipping keep a NaN; else it would pass unseen.
 #[test]
 fn clipping_keeps_nan() {
     let file: Golden = golden("optim.json");
@@ -287,7 +287,7 @@ fn clipping_keeps_nan() {
 /// From the third step on replays do what the recorded step did: a rate, a correction or a weight that had become a part of it would
 /// show.
 #[test]
-fn a_card_takes_the_same_steps() {
+fn a_gpu_takes_the_same_steps() {
     let open = || numerics::cuda(Precision::F32);
     let file: Golden = golden("optim.json");
     for run in &file.runs {

@@ -18,23 +18,23 @@ use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
 
-/// Where the ranks of a test meet.
-struct Meeting {
+/// Where the ranks of a test sum their statistics.
+struct Sum {
     sums: Mutex<Vec<f64>>,
     barrier: Barrier,
 }
 
-impl Meeting {
+impl Sum {
     fn new(ranks: usize) -> Arc<Self> {
         Arc::new(Self { sums: Mutex::default(), barrier: Barrier::new(ranks) })
     }
 }
 
-struct Rank(Arc<Meeting>);
+struct Rank(Arc<Sum>);
 
 impl Across for Rank {
     fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        let Meeting { sums, barrier } = self.0.as_ref();
+        let Sum { sums, barrier } = self.0.as_ref();
         if barrier.wait().is_leader() {
             sums.lock().unwrap().clear();
         }
@@ -98,12 +98,12 @@ struct Outcome {
     counts: Vec<f64>,
 }
 
-fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, meeting: Option<Arc<Meeting>>) -> Outcome {
+fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc<Sum>>) -> Outcome {
     // small chunks, handed over as they are finished, as with overlap
     let purpose = Purpose::Train { chunk_bytes: 64 };
     let mut graph = Graph::new(backend, net(), rows.labels.len(), purpose, 7).unwrap_or_else(|e| panic!("{e}"));
-    if let Some(meeting) = meeting {
-        graph.normalise_across(Box::new(Rank(meeting)));
+    if let Some(sum) = sum {
+        graph.normalise_across(Box::new(Rank(sum)));
     }
     let loss = Loss { smoothing: 0.1, scale: 1.0 / rows.labels.len() as f32 };
     let mut chunks = Vec::new();
@@ -138,11 +138,11 @@ fn check<B: Backend>(backend: impl Fn() -> B + Sync, name: &str) {
     let alone = step(backend(), &rows, 0..4, None);
     assert!((alone.scores[0] - whole.scores[0]).abs() > 1e-3, "{name}: the statistics of a part must tell");
     for shares in [vec![0..9, 9..9], vec![0..4, 4..9], vec![0..1, 1..1, 1..7, 7..9], vec![0..0, 0..9]] {
-        let meeting = Meeting::new(shares.len());
+        let sum = Sum::new(shares.len());
         let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
             let start = |part: &Range<usize>| {
-                let (part, meeting, rows, backend) = (part.clone(), meeting.clone(), &rows, &backend);
-                scope.spawn(move || step(backend(), rows, part, Some(meeting)))
+                let (part, sum, rows, backend) = (part.clone(), sum.clone(), &rows, &backend);
+                scope.spawn(move || step(backend(), rows, part, Some(sum)))
             };
             let ranks: Vec<_> = shares.iter().map(start).collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()

@@ -51,13 +51,13 @@ fn how_far_a_run_is_comes_back() {
     let folder = Folder::new();
     let path = folder.path().join("step-00002814.h5");
     // a large network's choices are more than the 64 KB of HDF5's first attributes
-    let algorithms = "a card, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
+    let algorithms = "a GPU, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
     let scale = Scale { scale: 2f32.powi(-10), good: 1_999, lost: 70_000 };
     let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11 };
     let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
-    let on_a_card =
+    let on_a_gpu =
         Progress { loss_scale: Some(scale), algorithms, epoch_sums: sums, score: Some(sums), ..begun.clone() };
-    for progress in [begun, on_a_card] {
+    for progress in [begun, on_a_gpu] {
         let model = ModelFile { scores: BTreeMap::new(), ..model() };
         let slots = vec![("momentum_buffer".into(), vec![tensor("fc2.weight", &[3, 5])])];
         let state = StateFile { model, slots, residuals: Vec::new(), progress };

@@ -145,7 +145,7 @@ fn assert_one_model(out: &str, steps: u64) {
     assert_eq!((events(out, "start").len(), events(out, "end").len()), (1, 1));
 }
 
-/// 60 steps with as many ranks as asked for, each against one rank; the runs' folders.
+/// 60 steps on each of these numbers of ranks, against one rank; the folders of the runs.
 #[track_caller]
 fn assert_ranks_change_nothing(setting: &Setting, ranks: &[usize]) -> Vec<String> {
     let one = setting.trained("1", 1, &["--max-steps", "60"]);
@@ -217,11 +217,11 @@ fn gradients_of_two_ranks_are_those_of_one_with_the_double_batch() {
         };
         let (one, two) = (gradient(&one), gradient(&two));
         let length = one.iter().map(|g| g.abs()).fold(0.0, f32::max);
-        let apart = one.iter().zip(&two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let difference = one.iter().zip(&two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(length > 0.0, "{name} has no gradient");
-        println!("{name}: largest gradient {length:e}, apart {apart:e}, relative {:e}", apart / length);
+        println!("{name}: largest gradient {length:e}, difference {difference:e}, relative {:e}", difference / length);
         largest = largest.max(length);
-        off = off.max(apart / length.max(1.0));
+        off = off.max(difference / length.max(1.0));
     }
     assert!(off <= 1e-6, "gradients differ by {off:e}; the largest is {largest:e}");
 }
@@ -265,7 +265,7 @@ fn a_recipe_silent_about_workers_takes_the_ranks() {
     assert_same_run("the resolved recipe on 2 ranks", &again, &out, 2);
 }
 
-/// Trains with 8 workers under a codec of whole numbers on each number of ranks: model.h5 is the same file, and parameters, running
+/// Trains with 8 workers under an integer codec on each number of ranks: model.h5 is the same file, and parameters, running
 /// statistics and momentum are the same bits, as are all losses. Three steps an epoch; in the short last one workers have no image.
 #[track_caller]
 fn assert_same_bits(recipe: &str, spec: ImageSpec, codec: &[&str], ranks: &[usize]) {

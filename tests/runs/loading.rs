@@ -1,5 +1,5 @@
-//! How training reads its data, by the real binary under `mpirun`: windows of shards, ways of reading, copies on the node's
-//! disk, records that cannot be used. None of it may tell the numbers of ranks apart.
+//! How training reads its data, by the real binary under `mpirun`: windows of shards, methods of reading, copies on the node's
+//! disk, records that cannot be used. None of it may depend on the number of ranks.
 
 use std::fs;
 use std::path::Path;
@@ -74,8 +74,8 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     assert_eq!(expected.len(), 18 + 2 + 1);
     assert!(expected[20][0].is_string(), "no digest");
     for (ranks, io) in [(2, "mmap"), (3, "read"), (1, "read")] {
-        let way = format!("loader.io={io}");
-        let more = [&window[..], &["--set", &way, "--loader-threads", "2"]].concat();
+        let set = format!("loader.io={io}");
+        let more = [&window[..], &["--set", &set, "--loader-threads", "2"]].concat();
         let (out, ended) = train(&setting, &format!("{ranks}-{io}"), ranks, &more);
         ended.succeeded();
         assert_eq!(computed(&out), expected, "{ranks} ranks, {io}");
@@ -146,8 +146,8 @@ fn the_gradient_is_the_mean_over_those_that_are_left() {
     let norm = |a: &[f32], b: &[f32]| {
         a.iter().zip(b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>().sqrt()
     };
-    let (length, apart) = (norm(&before, &want), norm(&got, &want));
-    assert!(length > 0.01 && apart < 1e-5 * length, "gradients of length {length} are {apart} apart");
+    let (length, difference) = (norm(&before, &want), norm(&got, &want));
+    assert!(length > 0.01 && difference < 1e-5 * length, "gradients of length {length} differ by {difference}");
 }
 
 #[test]

@@ -114,9 +114,9 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
-/// Ranks that meet only now and then go on from the one model; every step is done once.
+/// Ranks that synchronise only now and then go on from the synchronised model; every step is done once.
 #[test]
-fn ranks_that_train_apart_go_on_together() {
+fn local_sgd_goes_on_from_the_synchronised_model() {
     let recipe = RECIPE.replace("\"exact\"", "\"float\"").replace("workers = 3", "workers = 2");
     let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", "kind = \"sgd\"\nmomentum = 0.9"), DIGITS, SIZES);
     for sync in ["sync=local(2)", "sync=easgd(2, 0.3)"] {
@@ -132,7 +132,7 @@ fn ranks_that_train_apart_go_on_together() {
     }
 }
 
-/// A run that is over goes on to nothing, and one that asks for a step that is past is told so.
+/// A finished run has nothing left to do, and one that is to end before its checkpoint is refused.
 #[test]
 fn the_end_is_the_end() {
     let setting = plain();
@@ -288,7 +288,7 @@ fn a_named_checkpoint() {
     // not into another run's
     setting.train("other", 0, &["--max-steps", "1"]).succeeded();
     setting.train("other", 2, &["--resume", &named]).failed(2, &["is not empty", "is not one of its checkpoints"]);
-    // back in the same: what came after it goes out of the way
+    // back in the same: later checkpoints are set aside
     setting.train("out", 2, &["--resume", &named, "--max-steps", &next]).succeeded();
     assert_eq!(events(&out, "step").last().unwrap()["step"], at + 1);
     assert!(checkpoints(&out).iter().all(|step| *step <= at + 1), "{:?}", files(&out));

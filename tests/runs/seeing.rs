@@ -1,4 +1,4 @@
-//! What a run on several ranks shows of itself: the ranks' paces in metrics.jsonl, the slowest rank by name, and the trace.
+//! What a run on several ranks shows of itself: the ranks' timing in metrics.jsonl, the slowest rank by name, and the trace.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Ranks that meet only now and then, by the real binary under `mpirun`: one model at the end, every step in the log, and what is
+//! Ranks that synchronise only now and then (local SGD, EASGD), by the real binary under `mpirun`: one model at the end, every step in the log, and what is
 //! refused. The update rules themselves are tested in `train::rounds`.
 
 use std::path::Path;
@@ -45,8 +45,8 @@ fn numbers(out: &str, event: &str, key: &str) -> Vec<f64> {
     events(out, event).iter().map(|line| line[key].as_f64().unwrap_or_else(|| panic!("no {key} in {line}"))).collect()
 }
 
-/// 180 images: every share of every step is even. Slots are averaged with the parameters, so meeting in every step is the
-/// allreduce of gradients; meeting never before the end is not.
+/// 180 images: every share of every step is even. Slots are averaged with the parameters, so a synchronisation in every step is
+/// the allreduce of gradients; none before the end is not.
 #[test]
 fn local_1_is_allreduce_to_rounding() {
     let setting = Setting::new(RECIPE, DIGITS, [180, 61]);
@@ -55,12 +55,14 @@ fn local_1_is_allreduce_to_rounding() {
         ended.succeeded();
         out
     };
-    let (together, local, apart) = (out("allreduce", "a"), out("local(1)", "l"), out("local(1000)", "n"));
-    let (want, got, other) = (parameters(&together), parameters(&local), parameters(&apart));
+    let (together, every_step, never) = (out("allreduce", "a"), out("local(1)", "l"), out("local(1000)", "n"));
+    let (want, got, other) = (parameters(&together), parameters(&every_step), parameters(&never));
     let off = |got: &[f32]| got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
-    assert!(off(&got) < 2e-5, "parameters {} apart", off(&got));
-    assert!(off(&other) > 1e-4, "ranks that never meet must differ, by more than {}", off(&other));
-    for (step, (g, w)) in numbers(&local, "step", "loss").iter().zip(numbers(&together, "step", "loss")).enumerate() {
+    assert!(off(&got) < 2e-5, "parameters differ by {}", off(&got));
+    assert!(off(&other) > 1e-4, "ranks that never synchronise must differ, by more than {}", off(&other));
+    for (step, (g, w)) in
+        numbers(&every_step, "step", "loss").iter().zip(numbers(&together, "step", "loss")).enumerate()
+    {
         assert!((g / w - 1.0).abs() < 1e-5, "loss of step {step}: expected {w}, got {g}");
     }
 }
@@ -92,8 +94,9 @@ fn ranks_that_meet_now_and_then_learn_and_end_with_one_model() {
         // a second run is the same one
         let (again, ended) = train(&setting, &format!("{name}-again"), 3, &[&format!("sync={sync}")]);
         ended.succeeded();
-        let apart = parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(apart < 1e-6, "{sync}: {apart} apart");
+        let difference =
+            parameters(&again).iter().zip(parameters(&out)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(difference < 1e-6, "{sync}: {difference}");
     }
 }
 
@@ -109,7 +112,7 @@ fn batch_norm_and_an_empty_share() {
     assert_eq!(numbers(&out, "eval", "count"), [61.0]);
 }
 
-/// One rank's numbers run away between meetings: all end at the next one, and one of them says so.
+/// One rank's numbers become infinite between synchronisations: all end at the next one, and one of them says so.
 #[test]
 fn a_rank_that_diverges_ends_all() {
     let setting = Setting::new(RECIPE, DIGITS, [203, 61]);

@@ -1,5 +1,5 @@
-//! A data set of images of various sizes, through the real binary: trained on, scored and predicted with one and the same
-//! way from a file to an input.
+//! A data set of images of various sizes, through the real binary: trained on, scored and predicted with one
+//! pipeline from file to input.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn training_scoring_and_predicting() {
     assert_eq!(score(0), score(2));
     assert_eq!(score(0), (model.scores["test/top1"], 20));
 
-    // A file of any size goes the same way, and is not forced into a size first.
+    // A file of any size goes through the same pipeline, and is not forced into a size first.
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("loaders/tests/golden/pictures");
     let picture = |name: &str| pictures.join(name).display().to_string();
     let args = ["420.jpg", "rgb.png", "grey.jpg", "cmyk.jpg"].map(picture);

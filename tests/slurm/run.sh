@@ -61,7 +61,7 @@ submit() {
     sbatch --parsable --ntasks=2 --cpus-per-task=1 --job-name=test "${options[@]}" "$scripts/$script" "$@"
 }
 
-# train OUT ARGUMENTS...: small batches, two workers, and whole numbers, so that the bits depend on nothing else.
+# train OUT ARGUMENTS...: small batches, two workers, and an integer codec, so that the bits depend on nothing else.
 BATCH=16
 train() {
     local out=$1
@@ -165,7 +165,7 @@ test_doctor() {
     grep -q 'no problem found' good.log || fail "doctor: $(cat good.log)"
 }
 
-# A stop in the middle, asked for with Slurm's means: checkpoint, requeue, resume, and nobody can tell from the model.
+# A stop in the middle, requested by Slurm: checkpoint, requeue, resume, and nobody can tell from the model.
 test_requeue() {
     local id
     id=$(train plain --max-steps 60)
@@ -179,7 +179,7 @@ test_requeue() {
     same_bits plain stopped
 }
 
-# local.sh: TERM stops with a checkpoint and is meant; a limit of time is followed by a restart, if asked for.
+# local.sh: TERM stops with a checkpoint and is meant; a limit of time is followed by a restart where one is requested.
 test_local() {
     local id code=0 arguments
     arguments=("$recipe" --data "$DATA" --threads 1 --set epochs=500 --set batch="$BATCH" --set workers=2

@@ -1,5 +1,5 @@
-//! The stand-ins for CUDA's libraries (`tests/emulator`), for tests that run the CUDA backend on a machine without a GPU: built
-//! when first asked for, then put where cudarc finds them. No expectations of its own.
+//! The emulated CUDA libraries (`tests/emulator`), for tests that run the CUDA backend on a machine without a GPU: built
+//! at the first use, then put where cudarc finds them. No expectations of its own.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 /// Libraries in the order in which each finds those that it needs.
 const LIBRARIES: &[&str] = &["libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"];
 
-/// Whether tests must run on this machine's own card: TRIREME_TEST_GPU=1, as `make test-gpu` says.
-pub fn card() -> bool {
+/// Whether tests must run on this machine's own GPU: TRIREME_TEST_GPU=1, as `make test-gpu` says.
+pub fn real_gpu() -> bool {
     std::env::var("TRIREME_TEST_GPU").is_ok_and(|value| value == "1")
 }
 
-/// Why the stand-ins cannot run here.
+/// Why the emulated libraries cannot run here.
 fn obstacle() -> Option<&'static str> {
     let works = |program: &str| {
         let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -54,7 +54,7 @@ fn build() -> PathBuf {
     folder
 }
 
-/// Says aloud that `count` tests are left out, and why, unless the stand-ins can run.
+/// Says aloud that `count` tests are left out, and why, unless the emulated libraries can run.
 pub fn available(count: usize) -> bool {
     match obstacle() {
         None => true,
@@ -70,7 +70,7 @@ pub fn available(count: usize) -> bool {
 pub fn load(tests: usize) -> bool {
     static LOADED: OnceLock<bool> = OnceLock::new();
     assert!(
-        !card(),
+        !real_gpu(),
         "TRIREME_TEST_GPU=1, but there is no GPU, or one of its libraries is missing: see `trireme doctor`"
     );
     available(tests)
@@ -94,10 +94,10 @@ pub fn load(tests: usize) -> bool {
         })
 }
 
-/// How often this process has made a call of the driver, on the stand-in; None on a card.
+/// How often this process has made a call of the driver, if it is the emulated one; None on a real GPU.
 pub fn calls(name: &str) -> Option<u64> {
     let call = CString::new(name).ok()?;
-    // SAFETY: a name of the stand-in's, of a function that takes a C string
+    // SAFETY: the emulated driver's name of a function that takes a C string
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"trireme_emulated_calls".as_ptr());
         let count: Option<extern "C" fn(*const libc::c_char) -> u64> = std::mem::transmute(found);
@@ -105,7 +105,7 @@ pub fn calls(name: &str) -> Option<u64> {
     }
 }
 
-/// What makes a program find the stand-ins: for `Command::env`, or `mpirun -x`.
+/// What makes a program find the emulated libraries: for `Command::env`, or `mpirun -x`.
 pub fn library_path() -> (&'static str, String) {
     let folder = folder().map(|f| f.display().to_string()).unwrap_or_default();
     match std::env::var("LD_LIBRARY_PATH") {

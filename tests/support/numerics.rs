@@ -26,7 +26,7 @@ pub fn cpu(threads: usize) -> Cpu {
     Cpu::new(threads).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The CUDA backend on the first card, else on the stand-in for one; says so where neither is there.
+/// The CUDA backend on the first GPU, else on the emulated one; says so where neither is there.
 pub fn cuda(precision: Precision) -> Option<Cuda> {
     if !cuda::gpu_count().is_ok_and(|n| n > 0) && !emulator::load(1) {
         return None;
@@ -37,7 +37,7 @@ pub fn cuda(precision: Precision) -> Option<Cuda> {
 }
 
 /// Calls a function generic over the backend as `f(&backend, name, layouts, ...)`: the reference, the CPU with 1 and 2 threads, a
-/// GPU or its stand-in.
+/// real or emulated GPU.
 #[allow(unused_macros)]
 macro_rules! on_every_backend {
     ($f:ident($($arg:expr),*)) => {
@@ -256,11 +256,11 @@ impl Case {
         let mut out = Outcome { y: read(backend, &y_desc, &y, &what), ..Outcome::default() };
         let Some(dy) = &self.dy else { return out };
 
-        let apart = split && plan.adds();
+        let two = split && plan.adds();
         let second = noise(dy.len(), 4_242, 0.5);
-        let first: Vec<f32> = dy.iter().zip(&second).map(|(d, s)| if apart { d - s } else { *d }).collect();
+        let first: Vec<f32> = dy.iter().zip(&second).map(|(d, s)| if two { d - s } else { *d }).collect();
         let mut dy = place(backend, &y_desc, &first);
-        let dy2 = apart.then(|| place(backend, &y_desc, &second));
+        let dy2 = two.then(|| place(backend, &y_desc, &second));
         let mut dparams = Arena::new(backend, &[arena.chunks[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
         dparams.chunks[0] = rubbish(backend, arena.chunks[0].len());
         let other = (0..self.x.len()).find(|&i| plan.alias() != Some(i));
@@ -310,7 +310,7 @@ impl Case {
     }
 }
 
-/// The shape that the operation is asked about: a linear layer sees an image as a vector.
+/// The shape that the operation is planned for: a linear layer sees an image as a vector.
 fn logical(op: &Op, shape: Shape) -> Shape {
     if matches!(op, Op::Linear(_)) { Shape::vector(shape.elems()) } else { shape }
 }
@@ -385,7 +385,7 @@ pub fn assert_near(what: &str, got: f64, want: f64, relative: f64) {
     assert!(near, "{what}: expected {want}, got {got}, relative tolerance {relative:e}");
 }
 
-/// What the reference gives.
-pub fn by_the_book(case: &Case) -> Outcome {
+/// The result of the reference backend.
+pub fn on_reference(case: &Case) -> Outcome {
     case.run(&Reference, 1, false)
 }

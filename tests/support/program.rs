@@ -119,7 +119,7 @@ pub fn on_ranks(ranks: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     mpirun
 }
 
-/// The `mpirun` that the variable MPIRUN names, else the one on the PATH; and what it wants to be told before it starts more ranks
+/// The `mpirun` that the variable MPIRUN names, else the one on the PATH; and the flags with which it starts more ranks
 /// than there are cores.
 fn mpirun() -> &'static (String, &'static [&'static str]) {
     static MPIRUN: OnceLock<(String, &[&str])> = OnceLock::new();

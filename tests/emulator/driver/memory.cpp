@@ -104,7 +104,7 @@ CUresult allocate(int device, size_t bytes, CUdeviceptr* to) {
     reserve();
     if (bytes == 0) return refuse(CUDA_ERROR_INVALID_VALUE, "an allocation of 0 bytes");
     size_t room = (bytes + ALIGN - 1) / ALIGN * ALIGN, span = (room + PAGE - 1) / PAGE * PAGE;
-    // Like the driver, which keeps a part of the card for itself, take what is asked and no more.
+    // Like the driver, which keeps a part of the GPU for itself, take what is asked and no more.
     if (room > settings().memory || used[device] + room > settings().memory) return CUDA_ERROR_OUT_OF_MEMORY;
     if (range_next + PAGE + span + PAGE > range_begin + RANGE) die("the address range for device memory is used up");
     CUdeviceptr pages = range_next + PAGE, at = pages + span - room;

@@ -56,7 +56,7 @@ static CUresult read_image(const void* from, Image& head, std::vector<char>& lib
     if (!peek(static_cast<const char*>(from) + sizeof head, library.data(), head.size)) return broken;
     if (fnv(library.data(), library.size()) != head.hash) return broken;
     int device = settings().capability, arch = (int)head.arch;
-    // A cubin runs on its own generation and on later cards of it, PTX on all later ones.
+    // A cubin runs on its own generation and on later GPUs of it, PTX on all later ones.
     if (arch > device || (!ptx && arch / 10 != device / 10)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     return CUDA_SUCCESS;
 }

@@ -1,4 +1,4 @@
-//! Memory of the remote device, and its ways to the host: each copy is a thread that waits for the buffer's own mark.
+//! Memory of the remote device, and its copies to the host: each copy is a thread that waits for the buffer's own mark.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

@@ -1,5 +1,5 @@
 //! A device that the host cannot look into, made of the reference backend behind two threads: one computes what is enqueued, in
-//! order and late; one copies to and from the host, and waits only for what it was told to wait for. A pass that is enqueued a
+//! order and late; one copies to and from the host, and waits only for what was marked. A pass that is enqueued a
 //! third time under one key is replayed from what was recorded, without calling the code that enqueued it.
 //!
 //! What the training loop forgets to mark, to wait for, or to hand over before a replay comes out wrong here as on a GPU.

@@ -1,4 +1,4 @@
-//! The thread that computes, what it remembers between operations, and tasks on their way to it.
+//! The thread that computes, what it remembers between operations, and the tasks sent to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -114,7 +114,7 @@ impl Task {
     }
 }
 
-/// The way to the thread that computes.
+/// Sends tasks to the thread that computes.
 pub type Line = Sender<Task>;
 
 /// The queue, and what is being recorded of it.
@@ -197,7 +197,7 @@ pub fn ask<R: Send + 'static>(line: &Line, f: impl Fn(&mut Device) -> R + Send +
             Some(why) => Err(why.clone()),
             None => Ok(f(device)),
         };
-        // whoever asked may be gone
+        // the receiver may be gone
         let _ = answer.send(result);
         Ok(())
     });
