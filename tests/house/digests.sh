@@ -51,7 +51,7 @@ compare() {
     [ -n "$old" ] && [ "$old" = "$new" ] || equal="DIFFERENT digest: ${new:-none}"
     cmp -s "$work/$3/model.h5" "$work/$4/model.h5" || equal="$equal, DIFFERENT model.h5"
     [ "$equal" = equal ] || failed=1
-    printf '%-34s %5s  %-26s %s\n' "$1" "$2" "${old:-none}" "$equal"
+    printf '%-42s %5s  %-26s %s\n' "$1" "$2" "${old:-none}" "$equal"
 }
 
 # both NAME RANKS [KEY=VALUE]...: a run by either program.
@@ -113,7 +113,7 @@ train = ["pad_crop(2)", "flip", "normalize"]
 eval = ["normalize"]
 EOF
 
-printf '%-34s %5s  %-26s %s\n' run ranks "OLD's digest" NEW
+printf '%-42s %5s  %-26s %s\n' run ranks "OLD's digest" NEW
 for codec in float exact ternary int8 bf16; do both "$codec" 2 reduce.codec="$codec"; done
 both 'exact, all workers on one rank' 1 reduce.codec=exact
 both 'exact, three ranks' 3 reduce.codec=exact
