@@ -312,10 +312,10 @@ fn bad_programs_die_by_name() {
         return;
     }
     for (test, said) in [
-        ("in_a_process_of_its_own::threads_part", "kernel parts, block (0, 0, 0), thread (15, 0, 0)"),
-        ("in_a_process_of_its_own::past_the_end", "kernel fill touched device memory at"),
-        ("in_a_process_of_its_own::close_past_the_end", "wrote past the end of an allocation of 40 bytes"),
-        ("in_a_process_of_its_own::host_touches", "the host touched device memory at"),
+        ("emulator::in_a_process_of_its_own::threads_part", "kernel parts, block (0, 0, 0), thread (15, 0, 0)"),
+        ("emulator::in_a_process_of_its_own::past_the_end", "kernel fill touched device memory at"),
+        ("emulator::in_a_process_of_its_own::close_past_the_end", "wrote past the end of an allocation of 40 bytes"),
+        ("emulator::in_a_process_of_its_own::host_touches", "the host touched device memory at"),
     ] {
         let ended = emulator::alone(test, &[]);
         let stderr = String::from_utf8_lossy(&ended.stderr);
