@@ -1,5 +1,5 @@
-//! Batch normalisation over all ranks: its sums stand in the one queue with those of the gradients, so their order is the same
-//! everywhere.
+//! Batch normalisation over all ranks: its sums are operations of [`Comm`] like those of the gradients, so their order is the same on
+//! all ranks.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,11 +14,11 @@ pub struct AllRanks {
     waited: Waited,
 }
 
-/// How long this rank has been in such sums since the last look.
+/// Time of this rank in such sums since it was last taken.
 pub type Waited = Rc<Cell<Duration>>;
 
 impl AllRanks {
-    /// Counts the time that it takes in `waited`.
+    /// Adds the time of its sums to `waited`.
     pub fn new(comm: Comm, waited: Waited) -> Self {
         Self { comm, waited }
     }
