@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Backend, LossSums};
+use crate::comm::Comm;
 use crate::error::Error;
 use crate::nn::{Batch, Graph};
 use crate::train::agree::session::Session;
@@ -10,9 +11,6 @@ use crate::train::device_input::Feed;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 use loaders::{EvalOrder, Options, Pipeline, Split};
-
-/// Hits among the first one and five classes, images, and ranks that were told to stop.
-const COUNTS: usize = 4;
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +23,47 @@ pub struct Score {
     pub loss: f64,
     /// Images.
     pub count: u64,
+}
+
+/// This rank's part of a score, then the sum over all ranks. Each batch's loss has a place of its own and all are added in the batches'
+/// order: the sum has the same bits whichever rank had which batch. The counts are integers, exact in any order.
+#[derive(Clone, Debug, Default)]
+struct ScoreSums {
+    top1: f64,
+    top5: f64,
+    count: f64,
+    /// Ranks that were told to stop.
+    stop: f64,
+    /// One a batch.
+    losses: Vec<f64>,
+}
+
+impl ScoreSums {
+    /// The numbers that travel, in the order of the fields.
+    fn to_slots(&self) -> Vec<f64> {
+        [&[self.top1, self.top5, self.count, self.stop], self.losses.as_slice()].concat()
+    }
+
+    fn from_slots(slots: &[f64]) -> Self {
+        let (counts, losses) = slots.split_at(4);
+        Self { top1: counts[0], top5: counts[1], count: counts[2], stop: counts[3], losses: losses.to_vec() }
+    }
+
+    /// Replaces them by their sums over all ranks. Collective.
+    fn sum(&mut self, comm: &Comm) -> Result<(), Error> {
+        let mut slots = self.to_slots();
+        comm.run("sum of scores", |world| world.sum_f64(&mut slots))?;
+        *self = Self::from_slots(&slots);
+        Ok(())
+    }
+
+    /// The means, unless a rank was told to stop.
+    fn score(&self) -> Option<Score> {
+        let mean = |sum: f64| sum / self.count.max(1.0);
+        let loss = mean(self.losses.iter().sum());
+        let score = Score { top1: mean(self.top1), top5: mean(self.top5), loss, count: self.count as u64 };
+        (self.stop == 0.0).then_some(score)
+    }
 }
 
 /// What to score, and how.
@@ -59,31 +98,23 @@ impl Evaluation {
         let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
         let mut feed = Feed::new(graph.backend(), &self.pipeline);
         let mut loader = feed.start(&self.split, &self.pipeline, Box::new(order), self.options)?;
-        // Each batch's loss has a place of its own and all are added in the batches' order: the sum has the same bits
-        // whichever rank had which batch. The counts are whole numbers, exact in any order.
-        let mut values = vec![0.0; COUNTS + self.split.len().div_ceil(self.batch as u64) as usize];
+        let batches = self.split.len().div_ceil(self.batch as u64) as usize;
+        let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
         session.watch.set_activity(Activity::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let one = Batch { images: feed.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
-            values.iter_mut().zip([top1, top5, count]).for_each(|(sum, n)| *sum += n as f64);
-            values[COUNTS + batch.step() as usize] = loss;
+            sums.top1 += top1 as f64;
+            sums.top5 += top5 as f64;
+            sums.count += count as f64;
+            sums.losses[batch.step() as usize] = loss;
             if stop.requested() {
-                values[COUNTS - 1] = 1.0;
+                sums.stop = 1.0;
                 break;
             }
         }
-        let values = session.comm.run("sum of scores", move |world| {
-            world.sum_f64(&mut values)?;
-            Ok(values)
-        })?;
-        let ([top1, top5, count], losses) = ([values[0], values[1], values[2]], &values[COUNTS..]);
-        if values[COUNTS - 1] > 0.0 {
-            return Ok(None);
-        }
-        let share = |sum: f64| sum / count.max(1.0);
-        let loss = share(losses.iter().sum());
-        Ok(Some(Score { top1: share(top1), top5: share(top5), loss, count: count as u64 }))
+        sums.sum(&session.comm)?;
+        Ok(sums.score())
     }
 }
