@@ -32,6 +32,7 @@ fn worker() {
         "collectives" => collectives(&comm),
         "world" => println!("{world:?} launcher {:?} verdict {:?}", comm::launcher(), comm::check_launch(world.size)),
         "errors" => errors(&comm),
+        "values" => values(&comm, world.rank).unwrap(),
         "progress" => progress(&comm, world.rank),
         "panic" => wait_for_the_end_after(&comm, world.rank, |_| panic!("oar broken")),
         "order" => order(&comm),
@@ -124,6 +125,26 @@ fn sums(world: &World) -> Result<(), Error> {
 }
 
 /// MPI's own refusals come back as errors instead of ending the process.
+/// A value of any type between ranks.
+type Value = (String, Option<usize>, Vec<u64>);
+
+fn value(rank: usize) -> Value {
+    (format!("rank \"{rank}\", \u{e9}\n"), (rank > 0).then_some(rank), vec![u64::MAX - rank as u64; rank])
+}
+
+fn values(comm: &Comm, rank: usize) -> Result<(), Error> {
+    let size = comm.world()?.size;
+    let all: Vec<Value> = (0..size).map(value).collect();
+    assert_eq!(comm.gather("gathering of values", &value(rank))?, (rank == 0).then(|| all.clone()));
+    assert_eq!(comm.gather_all("exchange of values", &value(rank))?, all);
+    assert_eq!(comm.broadcast("value of rank 0", (rank == 0).then(|| value(0)).as_ref())?, value(0));
+    assert!(comm.all("agreement", true)? && !comm.all("agreement", rank > 0)?);
+    let nan = comm.gather("not a number", &f64::NAN);
+    assert!(rank > 0 || matches!(nan, Err(Error::Value { what: "not a number", .. })), "{nan:?}");
+    println!("all values right");
+    Ok(())
+}
+
 fn errors(comm: &Comm) {
     let size = comm.world().map(|w| w.size).unwrap_or(0);
     let root = comm.run("broadcast from nowhere", |world| world.broadcast(&mut vec![1], 1_000));
@@ -264,6 +285,13 @@ fn fail(case: &str, ranks: usize, code: i32, message: &str) -> String {
 fn collectives_are_right_on_one_to_four_ranks() {
     for ranks in 1..=4 {
         assert_eq!(succeed("collectives", ranks).matches("all collectives right").count(), ranks);
+    }
+}
+
+#[test]
+fn values_of_any_type_travel() {
+    for ranks in [0, 1, 3] {
+        assert_eq!(succeed("values", ranks).matches("all values right").count(), ranks.max(1));
     }
 }
 
