@@ -4,12 +4,20 @@ use loaders::nearest::did_you_mean;
 
 use super::codec::Codec;
 use super::error::{Error, Origin};
-use super::load::Known;
 use super::options::{ImageCache, OnCorrupt};
 use super::recipe::Recipe;
 use crate::backend::Precision;
 use crate::comm::codec::Entry;
 use crate::schema::quoted;
+
+/// The names that this build knows, against which a recipe is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Networks of the catalogue.
+    pub models: &'a [&'a str],
+    /// Transforms, by bare name: `pad_crop`.
+    pub transforms: &'a [&'a str],
+}
 
 /// Checks a whole recipe, and returns the first fault.
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {

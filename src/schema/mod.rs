@@ -14,7 +14,7 @@ mod section;
 mod value;
 mod words;
 
-pub use check::{Fault, Problem, check_section, check_value, shown};
+pub use check::{Fault, Problem, check_section, shown};
 pub use field::{DefaultValue, Field, KeyType, Kind, KindField, Schema};
 pub use key_type::quoted;
 pub(crate) use kinds::kinds;
