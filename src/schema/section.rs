@@ -206,8 +206,12 @@ macro_rules! range_of {
 
 /// Whether the key has the flag.
 macro_rules! changeable {
-    () => { false };
-    (changeable) => { true };
+    () => {
+        false
+    };
+    (changeable) => {
+        true
+    };
 }
 
 /// Whether there is a type.
