@@ -29,7 +29,7 @@ fn long_help() -> String {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLE, after_long_help = long_help())]
 pub struct Args {
-    /// Recipe: a TOML file that says what to train, on what, and how
+    /// Recipe: a TOML file with the network, the data set and how to train
     pub recipe: PathBuf,
     /// Data set, instead of the recipe's
     #[arg(long, value_name = "DIR")]
@@ -40,8 +40,8 @@ pub struct Args {
     /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// `auto`: go on from the newest whole checkpoint under --out, start at the beginning if there is none; or go on from this
-    /// checkpoint. Any number of ranks up to the workers will do
+    /// `auto`: resume from the newest complete checkpoint under --out, or start anew if there is none; else the checkpoint to resume
+    /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
     /// Where to compute
@@ -56,25 +56,25 @@ pub struct Args {
     /// Loader threads a rank; the same as --set loader.threads=N [default: by the cores that compute leaves]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub loader_threads: Option<usize>,
-    /// Copy the data set to this folder on each node's own disk first, as "$TMPDIR"; a copy that is there is used again
+    /// Copy the data set to this folder on each node's own disk first, as "$TMPDIR"; an existing copy is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_steps: Option<u64>,
-    /// Write what every rank does when to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
+    /// Write a trace of all ranks to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Steps, from the start, of which the trace shows every part
+    /// Number of steps, from the first, that the trace shows in full
     #[arg(long, value_name = "N", default_value = "20", requires = "trace", value_parser = clap::value_parser!(u64).range(1..))]
     pub trace_steps: u64,
     /// Stop in time with a checkpoint and exit code 75, counted from the start of the program, as 1h30m
     #[arg(long, value_name = "TIME", value_parser = crate::recipe::every::duration)]
     pub time_limit: Option<Duration>,
-    /// Say which ranks keep the others waiting, and with what, when a wait lasts so long, as 90s or 1h30m, or `off`
+    /// Report which ranks keep the others waiting, and what they do, when a wait lasts this long, as 90s or 1h30m, or `off`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub stall_warn: Patience,
-    /// End the run when a wait lasts so long
+    /// End the run when a wait lasts this long
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = patience)]
     pub stall_abort: Patience,
     /// Print the resolved recipe, the layers and the memory plan, and stop
@@ -82,7 +82,7 @@ pub struct Args {
     pub dry_run: bool,
 }
 
-/// Where to resume.
+/// What `--resume` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// At the newest checkpoint of the output folder; without one, at the beginning.

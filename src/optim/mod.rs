@@ -3,6 +3,7 @@
 //! An optimizer is one file here: its settings, which are keys of a recipe, and its numbers for a step. How a step moves an element is
 //! in [`crate::backend::update`]. [`Optimizer`] runs any of them over a graph, [`spec`] lists them.
 
+mod adagrad;
 mod adam;
 mod ema;
 mod lars;
@@ -13,6 +14,7 @@ pub mod schedule;
 pub mod sgd;
 pub mod spec;
 
+pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use ema::Ema;
 pub use lars::Lars;

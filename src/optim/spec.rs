@@ -12,6 +12,7 @@ kinds! {
         "adamw" => AdamW(super::adam::AdamW),
         "rmsprop" => RmsProp(super::rmsprop::RmsProp),
         "lars" => Lars(super::lars::Lars),
+        "adagrad" => Adagrad(super::adagrad::Adagrad),
     }
 }
 

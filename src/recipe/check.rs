@@ -1,15 +1,25 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit each other. Each error says what to try.
 
 use loaders::nearest::did_you_mean;
+use toml::Table;
 
 use super::codec::Codec;
 use super::error::{Error, Origin};
-use super::load::Known;
 use super::options::{ImageCache, OnCorrupt};
 use super::recipe::Recipe;
+use super::sections::Reduce;
 use crate::backend::Precision;
 use crate::comm::codec::Entry;
-use crate::schema::quoted;
+use crate::schema::{Section, quoted};
+
+/// The names that this build knows, against which a recipe is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Networks of the catalogue.
+    pub models: &'a [&'a str],
+    /// Transforms, by bare name: `pad_crop`.
+    pub transforms: &'a [&'a str],
+}
 
 /// Checks a whole recipe, and returns the first fault.
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {
@@ -19,7 +29,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         batch_holds_workers(recipe.batch, workers).or_else(|why| refuse("batch", why))?;
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
-    check_codec(recipe).or_else(|(key, why)| refuse(key, why))?;
+    check_codec(recipe, origin)?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
         let why = "\"device\" needs every image, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";
         return refuse("loader.cache", why.into());
@@ -34,32 +44,27 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
 }
 
 /// Keys of `[reduce]` must have a meaning for the codec, and the codec for the workers.
-fn check_codec(recipe: &Recipe) -> Result<(), (&'static str, String)> {
-    let reduce = &recipe.reduce;
-    let codec = reduce.codec.entry();
-    let given: [(&'static str, bool); 5] = [
-        ("reduce.error_feedback", reduce.error_feedback.is_some()),
-        ("reduce.min_elements", reduce.min_elements.is_some()),
-        ("reduce.logits", reduce.logits.is_some()),
-        ("reduce.exempt", reduce.exempt.is_some()),
-        ("reduce.clip", reduce.clip.is_some()),
-    ];
-    for (path, _) in given.iter().filter(|(_, given)| *given) {
-        let key = path.trim_start_matches("reduce.");
-        if !codec.keys.contains(&key) {
+fn check_codec(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
+    let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
+    let codec = recipe.reduce.codec.entry();
+    let given = Table::try_from(&recipe.reduce).map_err(|e| Error::Write { why: e.to_string() })?;
+    for key in Reduce::SCHEMA.fields.iter().map(|field| field.name).filter(|name| given.contains_key(*name)) {
+        let owners = Codec::with_key(key);
+        if !owners.is_empty() && !owners.contains(&codec.name) {
             let why = match (key, codec.integer) {
                 ("error_feedback", true) => ", which rounds without bias: nothing is lost that could be fed back",
                 _ => "",
             };
-            let (owners, name) = (Codec::with_key(key).join(" or "), codec.name);
-            return Err((path, format!("belongs to codec {owners}, but reduce.codec = \"{name}\"{why}")));
+            let (owners, name) = (owners.join(" or "), codec.name);
+            let why = format!("belongs to codec {owners}, but reduce.codec = \"{name}\"{why}");
+            return refuse(&format!("reduce.{key}"), why);
         }
     }
-    if reduce.error_feedback() {
-        check_error_feedback(recipe).map_err(|why| ("reduce.error_feedback", why))?;
+    if recipe.reduce.error_feedback() {
+        check_error_feedback(recipe).or_else(|why| refuse("reduce.error_feedback", why))?;
     }
     match recipe.workers {
-        Some(workers) => codec_holds_workers(codec, workers).map_err(|why| ("workers", why)),
+        Some(workers) => codec_holds_workers(codec, workers).or_else(|why| refuse("workers", why)),
         None => Ok(()),
     }
 }

@@ -5,20 +5,6 @@ use super::keys;
 use super::load::lookup;
 use super::recipe::Recipe;
 
-/// Keys that do not change what a run computes. The data set itself is compared, not its folder.
-const FREE: &[&str] = &[
-    "data",
-    "reduce.overlap",
-    "reduce.path",
-    "loader.threads",
-    "loader.slots",
-    "loader.io",
-    "loader.buffer_mb",
-    "log.every",
-    "checkpoint.every",
-    "checkpoint.keep",
-];
-
 impl Recipe {
     /// The keys by which `self` computes something else than `old`, each with both values, as `epochs: 5 there, 6 here`.
     pub fn differences(&self, old: &Recipe) -> Result<Vec<String>, Error> {
@@ -28,7 +14,7 @@ impl Recipe {
         };
         let (old, new) = (table(old)?, table(self)?);
         let shown = |table, path| lookup(table, path).map_or("absent".to_string(), |value| value.to_string());
-        let paths = keys::KEYS.iter().map(|key| key.path.as_str()).filter(|path| !FREE.contains(path));
+        let paths = keys::KEYS.iter().filter(|key| !key.field.changeable).map(|key| key.path.as_str());
         let mut shown_paths = std::collections::BTreeSet::new();
         let paths = paths.filter(|path| shown_paths.insert(*path));
         let different = paths.filter(|path| lookup(&old, path) != lookup(&new, path));

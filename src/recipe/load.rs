@@ -9,20 +9,11 @@ use std::path::Path;
 use loaders::nearest::{did_you_mean, nearest};
 use toml::{Table, Value};
 
-use super::check;
+use super::check::{self, Known};
 use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
 use super::recipe::Recipe;
 use crate::schema::{KeyType, Problem, Schema, Section, check_section, shown};
-
-/// The names that this build knows, against which a recipe is checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// Networks of the catalogue.
-    pub models: &'a [&'a str],
-    /// Transforms, by bare name: `pad_crop`.
-    pub transforms: &'a [&'a str],
-}
 
 impl Recipe {
     /// Reads `path`, applies each `--set` in order, and checks the whole.

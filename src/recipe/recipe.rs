@@ -15,7 +15,8 @@ section! {
         /// Network, by its name in the catalogue.
         required model: String;
         /// Data set: a folder with dataset.json, relative to the current directory.
-        required data: String;
+        // the data set itself is compared, not its folder
+        required data: String => changeable;
         /// Passes over the training split.
         required epochs: u32, in Range::AtLeast(1.0);
         /// Root of every random draw.

@@ -33,9 +33,9 @@ section! {
         /// Size of one allreduce in MB (10^6 bytes) of gradients.
         default bucket_mb: f64 = 4.0, in Range::Positive;
         /// GPU: how gradients reach the other ranks, with CUDA-aware MPI, through the host's memory, or with NCCL.
-        default path: TransportSetting = TransportSetting::Auto;
+        default path: TransportSetting = TransportSetting::Auto => changeable;
         /// Reduces while backward still runs; "auto": where a core is spare.
-        default overlap: Overlap = Overlap::Auto;
+        default overlap: Overlap = Overlap::Auto => changeable;
         /// Adds what was cut off to the next step's gradient.
         optional error_feedback: bool = false;
         /// Smaller tensors are sent as exact.
@@ -53,13 +53,13 @@ section! {
     /// How training images are read.
     pub struct Loader {
         /// Loader threads a rank.
-        absent threads: usize = "by the number of cores", in Range::AtLeast(1.0);
+        absent threads: usize = "by the number of cores", in Range::AtLeast(1.0) => changeable;
         /// Batches in flight a rank; 0: threads + 2.
-        default slots: usize = 0;
+        default slots: usize = 0 => changeable;
         /// How records are read; "auto": mmap on local disks, long reads from network file systems.
-        default io: Io = Io::Auto;
+        default io: Io = Io::Auto => changeable;
         /// Memory in MB (10^6 bytes) for shards that are read whole.
-        default buffer_mb: f64 = 256.0, in Range::Positive;
+        default buffer_mb: f64 = 256.0, in Range::Positive => changeable;
         /// GPU: where all training images are kept as bytes; the device crops and flips them with the same draws.
         default cache: ImageCache = ImageCache::None;
         /// Training records that cannot be used end the run, or are left out and counted.
@@ -71,7 +71,7 @@ section! {
     /// Density of the log.
     pub struct Log {
         /// Steps between step lines in metrics.jsonl.
-        default every: u64 = 1, in Range::AtLeast(1.0);
+        default every: u64 = 1, in Range::AtLeast(1.0) => changeable;
     }
 }
 
@@ -79,9 +79,9 @@ section! {
     /// Files under checkpoints/.
     pub struct Checkpoint {
         /// Time, steps or epochs between two checkpoints.
-        default every: Parsed<Every> = Parsed::new("10m", Every::Time(std::time::Duration::from_secs(600)));
+        default every: Parsed<Every> = Parsed::new("10m", Every::Time(std::time::Duration::from_secs(600))) => changeable;
         /// Files kept, the newest; the best is kept beside them.
-        default keep: usize = 3, in Range::AtLeast(1.0);
+        default keep: usize = 3, in Range::AtLeast(1.0) => changeable;
     }
 }
 

@@ -80,7 +80,7 @@ fn check_field(field: &Field, value: Option<&Value>) -> Result<(), Fault> {
 }
 
 /// Checks a value that has the type of the key.
-pub fn check_value(field: &Field, value: &Value) -> Result<(), String> {
+fn check_value(field: &Field, value: &Value) -> Result<(), String> {
     match (&field.value_type, value) {
         (KeyType::Choice(words), Value::String(word)) if !words.contains(&word.as_str()) => Err(format!(
             "\"{word}\" is not available in this build, which has {}{}",

@@ -56,6 +56,8 @@ pub struct Field {
     pub default: DefaultValue,
     /// Which numbers it allows.
     pub range: Range,
+    /// Whether a resumed run may change it, since it has no influence on what is computed.
+    pub changeable: bool,
     /// Meaning and unit: the doc comment of the Rust field.
     pub doc: &'static str,
 }

@@ -14,7 +14,7 @@ mod section;
 mod value;
 mod words;
 
-pub use check::{Fault, Problem, check_section, check_value, shown};
+pub use check::{Fault, Problem, check_section, shown};
 pub use field::{DefaultValue, Field, KeyType, Kind, KindField, Schema};
 pub use key_type::quoted;
 pub(crate) use kinds::kinds;
@@ -22,6 +22,6 @@ pub use parsed::{Parsed, TextForm};
 pub use pattern::matches;
 pub use range::Range;
 pub use section::Section;
-pub(crate) use section::{accessor, default_of, default_text, field_type, is_given, range_of, section};
+pub(crate) use section::{accessor, changeable, default_of, default_text, field_type, is_given, range_of, section};
 pub use value::{KeyValue, Written, toml_text};
 pub(crate) use words::words;

@@ -23,7 +23,8 @@ pub trait Section {
 /// - `absent name: T = "what happens then";`: the field is an `Option<T>` without a default value;
 /// - `section name: T;`: a section within this one;
 ///
-/// with `, in RANGE` before the semicolon where not all numbers are allowed. A section with kinds, see
+/// with `, in RANGE` before the semicolon where not all numbers are allowed, and `=> changeable` where a resumed run may change the
+/// key, since it has no influence on what is computed. A section with kinds, see
 /// [`kinds!`](crate::schema::kinds), has `(kind: K, first, "doc")` after its name; `first` or `last` says whether the keys of the
 /// kind are written before the section's own.
 macro_rules! section {
@@ -32,7 +33,7 @@ macro_rules! section {
         $vis:vis struct $name:ident $((kind: $kind:ty, $order:ident, $kind_doc:literal))? {
             $(
                 $(#[doc = $doc:literal])+
-                $mode:ident $field:ident: $type:ty $(= $default:expr)? $(, in $range:expr)?;
+                $mode:ident $field:ident: $type:ty $(= $default:expr)? $(, in $range:expr)? $(=> $flag:ident)?;
             )*
         }
     ) => {
@@ -74,6 +75,7 @@ macro_rules! section {
                         value_type: $crate::schema::KeyType::Choice(<$kind>::WORDS),
                         default: $crate::schema::DefaultValue::Required,
                         range: $crate::schema::Range::Any,
+                        changeable: false,
                         doc: $kind_doc,
                     },
                     kinds: <$kind>::KINDS,
@@ -87,6 +89,7 @@ macro_rules! section {
                         value_type: <$type as $crate::schema::KeyValue>::TYPE,
                         default: $crate::schema::default_text!($mode $type $(= $default)?),
                         range: $crate::schema::range_of!($($range)?),
+                        changeable: $crate::schema::changeable!($($flag)?),
                         doc: concat!($($doc),+),
                     }),*],
                 }
@@ -201,6 +204,16 @@ macro_rules! range_of {
     };
 }
 
+/// Whether the key has the flag.
+macro_rules! changeable {
+    () => {
+        false
+    };
+    (changeable) => {
+        true
+    };
+}
+
 /// Whether there is a type.
 macro_rules! is_given {
     () => {
@@ -211,4 +224,4 @@ macro_rules! is_given {
     };
 }
 
-pub(crate) use {accessor, default_of, default_text, field_type, is_given, range_of, section};
+pub(crate) use {accessor, changeable, default_of, default_text, field_type, is_given, range_of, section};

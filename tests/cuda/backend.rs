@@ -7,7 +7,7 @@ use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_re
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
 use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::update::{AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
+use trireme::backend::update::{AdagradRule, AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
     Across, Backend, Buffer, DrawKey, Error, Input, LossScale, ParamGroup, Rule, Start, TensorDesc, Update, View,
 };
@@ -157,7 +157,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
 }
 
 /// Every rule.
-fn rules() -> [Rule; 7] {
+fn rules() -> [Rule; 8] {
     let rms =
         |variant, centered| Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered });
     let adam = |decoupled| {
@@ -172,6 +172,7 @@ fn rules() -> [Rule; 7] {
         adam(true),
         rms(RmsPropVariant::Torch, false),
         rms(RmsPropVariant::Tf, true),
+        Rule::Adagrad(AdagradRule { eps: 1e-6, decayed: 0.5 }),
     ]
 }
 

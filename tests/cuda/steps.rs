@@ -7,7 +7,7 @@ use trireme::backend::cuda::{Cuda, Precision};
 use trireme::backend::op::{Linear, Op, Shape};
 use trireme::backend::{Arena, Backend, Buffer};
 use trireme::nn::{Graph, NetSpec, Purpose};
-use trireme::optim::{Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+use trireme::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
 
 /// Layers, each a chunk of its own.
 const CHUNKS: usize = 5;
@@ -64,6 +64,7 @@ fn specs() -> Vec<OptimizerSpec> {
         base(OptimizerKind::RmsProp(rmsprop)),
         OptimizerSpec { clip_norm: Some(2.0), ..lars(None) },
         lars(Some(true)),
+        base(OptimizerKind::Adagrad(Adagrad { lr_decay: Some(0.1), ..Adagrad::default() })),
     ]
 }
 

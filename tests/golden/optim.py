@@ -2,12 +2,14 @@
 
     python optim.py --tf            (in an environment with TensorFlow: leaves its numbers in optim_tf.json beside this file)
     python optim.py [OUT.json]      (in one with PyTorch: takes them in; default: optim.json beside this file)
+    python optim.py --formula       (without either: appends the runs that optim.json lacks, from the update rule written out below;
+                                    `by` is then "formula", until a run with PyTorch replaces them)
 
 Start and gradients are fill()s of golden.py; step t's gradient does not depend on the parameters. Numbers are float64's (TensorFlow: its own
 kernels run in float64 too, with decay, momentum and eps rounded to float32). Each run is checked against the update rule written out below; `float32_error` is the largest distance of the
 original's float32 run from its float64 run. Who printed what:
 
-    torch   torch.optim.{SGD,Adam,AdamW,RMSprop}, torch.nn.utils.clip_grad_norm_ and clip_grad_value_
+    torch   torch.optim.{SGD,Adam,AdamW,RMSprop,Adagrad}, torch.nn.utils.clip_grad_norm_ and clip_grad_value_
     tf      tf.compat.v1.train.RMSPropOptimizer (kernels ApplyRMSProp, ApplyCenteredRMSProp); tf.train.ExponentialMovingAverage
     paper   LARS of You, Gitman, Ginsburg 2017 (arXiv 1708.03888, algorithm 1): no original code was published; by_hand() with torch
             tensors here, written from the paper alone, beside the plain-Python rule
@@ -15,6 +17,7 @@ original's float32 run from its float64 run. Who printed what:
 import json
 import math
 import pathlib
+import struct
 import sys
 
 TENSORS, STEPS = {"a": 7, "b": 5}, 10
@@ -39,6 +42,9 @@ RUNS = [(name, "torch", {"kind": "sgd"} | keys, wd, {}) for name, keys, wd in SG
     ("rmsprop", "torch", {"kind": "rmsprop"}, 0.0, {}),
     ("rmsprop_momentum", "torch", {"kind": "rmsprop", "momentum": 0.9, "alpha": 0.9, "eps": 1.0}, 0.01, {}),
     ("rmsprop_centered", "torch", {"kind": "rmsprop", "momentum": 0.9, "alpha": 0.9, "eps": 1e-3, "centered": True}, 0.01, {}),
+    ("adagrad", "torch", {"kind": "adagrad"}, 0.01, {}),
+    ("adagrad_lr_decay", "torch", {"kind": "adagrad", "lr_decay": 0.1, "initial_accumulator_value": 0.1, "eps": 1e-3}, 0.0, {}),
+    ("adagrad_clip_norm", "torch", {"kind": "adagrad", "initial_accumulator_value": 0.5}, 0.1, {"clip_norm": 0.8}),
     ("rmsprop_tf", "tf", {"kind": "rmsprop", "form": "tf"}, 0.0, {}),
     ("rmsprop_tf_inception", "tf", {"kind": "rmsprop", "form": "tf", "momentum": 0.9, "alpha": 0.9, "eps": 1.0}, 0.0, {}),
     ("rmsprop_tf_centered", "tf", {"kind": "rmsprop", "form": "tf", "momentum": 0.5, "alpha": 0.8, "eps": 0.01, "centered": True}, 0.0, {}),
@@ -52,8 +58,6 @@ EMA_DECAYS = [0.9999, 0.3]
 
 def fill_plain(n, k, scale, shift):
     """fill() of golden.py rounded to float32, without torch."""
-    import struct
-
     values = [((i * 2654435761 + k * 40503) % 2**32 >> 8) / 2**24 * 2 * scale - scale + shift for i in range(n)]
     return list(struct.unpack(f"{n}f", struct.pack(f"{n}f", *values)))
 
@@ -70,7 +74,7 @@ def by_torch(keys, weight_decay, clip, dtype):
     options = {k: v for k, v in keys.items() if k not in ("kind", "beta1", "beta2")}
     if keys["kind"] in ("adam", "adamw"):
         options["betas"] = (keys.get("beta1", 0.9), keys.get("beta2", 0.999))
-    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}[keys["kind"]]
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "adagrad": torch.optim.Adagrad}[keys["kind"]]
     opt = kind(w.values(), lr=1.0, weight_decay=weight_decay, **options)
     steps, norms = [], []
     for lr, spec in zip(LRS, GRADIENTS):
@@ -153,8 +157,40 @@ def lars_by_torch(keys, weight_decay, clip, dtype):
     return steps, norms, {"momentum_buffer": [v for p in velocity.values() for v in p.double().tolist()]}
 
 
+def exact(x):
+    return x
+
+
+def single(x):
+    """Rounded to float32."""
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def adagrad(keys, wd, clip, rounded):
+    """PyTorch's documented formula, each operation rounded: parameters after each step, norms, slots."""
+    w = {name: [rounded(x) for x in v] for name, v in tensors(START).items()}
+    state = {name: [rounded(keys.get("initial_accumulator_value", 0.0)) for _ in v] for name, v in w.items()}
+    eps, wd, steps, norms = rounded(keys.get("eps", 1e-10)), rounded(wd), [], []
+    for t, (lr, spec) in enumerate(zip(LRS, GRADIENTS), 1):
+        gs = tensors(spec)
+        total = math.sqrt(sum(x * x for v in gs.values() for x in v))
+        scale = min(1.0, clip.get("clip_norm", math.inf) / (total + 1e-6))
+        clr = rounded(lr / (1 + (t - 1) * keys.get("lr_decay", 0.0)))
+        for name, g in gs.items():
+            for i, x in enumerate(w[name]):
+                d = rounded(rounded(g[i] * rounded(scale)) + rounded(wd * x))
+                state[name][i] = rounded(state[name][i] + rounded(d * d))
+                root = rounded(rounded(math.sqrt(state[name][i])) + eps)
+                w[name][i] = rounded(x - rounded(clr * rounded(d / root)))
+        norms.append(total)
+        steps.append([x for v in w.values() for x in v])
+    return steps, norms if "clip_norm" in clip else [], {"sum": [x for v in state.values() for x in v]}
+
+
 def by_hand(keys, wd, clip):
     """Every rule in plain Python floats, one number after another."""
+    if keys["kind"] == "adagrad":
+        return adagrad(keys, wd, clip, exact)[0]
     kind, m = keys["kind"], keys.get("momentum", 0.0)
     tf = keys.get("form") == "tf"
     alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf else 1e-8)
@@ -219,8 +255,27 @@ def tf_part(path):
     pathlib.Path(path).write_text(json.dumps({"tensorflow": tf.__version__, "runs": runs, "emas": emas}))
 
 
+def formula_part(path):
+    """Appends the runs that the file lacks."""
+    text = path.read_text()
+    have, lines = {run["name"] for run in json.loads(text)["runs"]}, []
+    digits = lambda values: [float(f"{v:.9g}") for v in values]
+    for name, _, keys, weight_decay, clip in RUNS:
+        if name in have:
+            continue
+        (steps, norms, slots), other = (adagrad(keys, weight_decay, clip, rounded) for rounded in (exact, single))
+        error = max(abs(a - b) for s, d in zip(other[0], steps) for a, b in zip(s, d))
+        e = {"name": name, "by": "formula", "optimizer": keys | {"weight_decay": weight_decay} | clip, "params_after": [digits(s) for s in steps]}
+        e |= {"float32_error": float(f"{error:.2g}"), "slots_after": {k: digits(v) for k, v in slots.items()}}
+        e |= {"grad_norms": digits(norms)} if norms else {}
+        lines.append(",\n" + json.dumps(e, separators=(",", ":")))
+    path.write_text(text.removesuffix("\n]}\n") + "".join(lines) + "\n]}\n")
+
+
 def main():
     here = pathlib.Path(__file__).parent
+    if "--formula" in sys.argv:
+        return formula_part(here / "optim.json")
     args = [a for a in sys.argv[1:] if a != "--tf"]
     tf_file = here / "optim_tf.json"
     if "--tf" in sys.argv:

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use trireme::backend::cuda::Precision;
 use trireme::backend::op::{Conv, Linear, Op, Shape};
 use trireme::backend::reference::Reference;
-use trireme::backend::update::{AdamRule, LarsRule, Normed, RmsPropRule, RmsPropVariant, SgdRule, rates};
+use trireme::backend::update::{AdagradRule, AdamRule, LarsRule, Normed, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{Arena, Backend, Buffer, Norms, ParamGroup, Rule, Update};
 use trireme::nn::{Graph, NetSpec, Purpose};
 use trireme::optim::{Ema, Optimizer, OptimizerKind, OptimizerSpec, Policy};
@@ -168,6 +168,7 @@ fn rules() -> Vec<Rule> {
         rms(RmsPropVariant::Torch, true),
         rms(RmsPropVariant::Tf, false),
         rms(RmsPropVariant::Tf, true),
+        Rule::Adagrad(AdagradRule { eps: 1e-10, decayed: 0.5 }),
     ]
 }
 

@@ -34,6 +34,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("0.01", "kind = \"rmsprop\"\nform = \"tf\"\nalpha = 0.9\neps = 1.0\nmomentum = 0.9"),
     ("0.2", "kind = \"lars\"\neta = 0.02\nweight_decay = 1e-4\nclip_norm = 100.0"),
     ("0.02", "kind = \"lars\"\neta = 0.02\nlarc = true\nno_adapt = [\"fc2.*\"]"),
+    ("0.01", "kind = \"adagrad\"\nlr_decay = 1e-3\ninitial_accumulator_value = 0.1\neps = 1e-8"),
 ];
 
 fn setting() -> Setting {

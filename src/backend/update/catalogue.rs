@@ -49,4 +49,5 @@ rules! {
     Lars(super::lars::LarsRule) = "lars.cu",
     Adam(super::adam::AdamRule) = "adam.cu",
     RmsProp(super::rmsprop::RmsPropRule) = "rmsprop.cu",
+    Adagrad(super::adagrad::AdagradRule) = "adagrad.cu",
 }

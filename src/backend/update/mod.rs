@@ -7,6 +7,7 @@
 //! Every rule leaves an element at zero whose parameter, gradient and slots are zero, so the padding of blocked layouts stays
 //! zero; those that divide by a root need `eps > 0` for it.
 
+mod adagrad;
 mod adam;
 mod catalogue;
 mod group;
@@ -18,6 +19,7 @@ mod rmsprop;
 mod rule;
 mod sgd;
 
+pub use adagrad::AdagradRule;
 pub use adam::AdamRule;
 pub use catalogue::Rule;
 pub use group::{ParamGroup, Update};

@@ -1,0 +1,32 @@
+//! Adagrad with slot s: `s += g g; w -= lr g / (sqrt(s) + eps)`, as PyTorch.
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+
+/// Adagrad's numbers for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdagradRule {
+    /// Outside the root, > 0.
+    pub eps: f64,
+    /// Factor of the learning rate: 1 / (1 + (t - 1) lr_decay) at step t, from 1.
+    pub decayed: f64,
+}
+
+impl UpdateRule for AdagradRule {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        let (gradient, lr, eps) = (group.gradient::<T>(), T::of(group.lr * self.decayed), T::of(self.eps));
+        elements.each(move |w, g, [sum]: [&mut T; 1]| {
+            let g = gradient.of(w, g);
+            *sum = g.mul_add(g, *sum);
+            (-lr).mul_add(g / (sum.sqrt() + eps), w)
+        })
+    }
+
+    fn kernel(&self) -> Kernel {
+        Kernel { name: "update_adagrad", numbers: vec![self.eps, self.decayed] }
+    }
+}
