@@ -1,6 +1,6 @@
 //! Batch normalisation over a batch that lies on several ranks: how the ranks' statistics and sums become the whole batch's.
 
-use super::Error;
+use super::error::Error;
 
 /// Sums over all ranks in the middle of a pass. Every rank calls it equally often, in the same order, with as many values.
 pub trait Across {

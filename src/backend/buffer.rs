@@ -1,13 +1,13 @@
 //! Memory of a device, and the ways of its elements to the host and back.
 
-use super::Error;
+use super::error::Error;
 use crate::region::Region;
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
 ///
 /// Its elements come to the host by [`Buffer::fetch`], [`Buffer::staged`] and [`Buffer::unstage`], from any thread; where the
 /// host can address them this is no copy at all. A device starts copies of its own and orders them: what it does with the buffer
-/// next waits for them, and they wait for what was enqueued before its last [`Backend::mark`](super::Backend::mark).
+/// next waits for them, and they wait for what was enqueued before its last [`Queue::mark`](super::Queue::mark).
 pub trait Buffer: Send + Default + 'static {
     /// Elements.
     fn len(&self) -> usize;
@@ -38,14 +38,14 @@ pub trait Buffer: Send + Default + 'static {
     }
 
     /// The elements as a library may be given them that takes memory of this device, once all before the last
-    /// [`mark`](super::Backend::mark) is done: waits for that. None where the host can address them, or where no library can be
+    /// [`mark`](super::Queue::mark) is done: waits for that. None where the host can address them, or where no library can be
     /// given them.
     fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
         Ok(None)
     }
 
     /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
-    /// done. On another thread than the one that enqueues, a [`mark`](super::Backend::mark) must have come after the last change.
+    /// done. On another thread than the one that enqueues, a [`mark`](super::Queue::mark) must have come after the last change.
     fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
 
     /// Copies elements from the host to those from `first` on, and waits for them, as [`Buffer::read`] does.

@@ -1,10 +1,14 @@
 //! Operations whose primitives, layouts and memory are settled: what is planned, and what a pass gives them.
 
-use super::op::{Op, Shape};
-use super::{Across, Arena, Backend, DrawKey, Error, Slot, TensorDesc};
+use super::across::Across;
+use super::arena::{Arena, Slot};
+use super::device_memory::DeviceMemory;
+use super::error::Error;
+use super::op::{DrawKey, Op, Shape};
+use super::tensor::TensorDesc;
 
 /// Everything a planned operation may read during a pass, beside its tensors.
-pub struct Pass<'a, B: Backend> {
+pub struct Pass<'a, B: DeviceMemory> {
     /// The device.
     pub backend: &'a B,
     /// All parameters.
@@ -24,7 +28,7 @@ pub struct Pass<'a, B: Backend> {
 }
 
 /// The tensors of a backward pass.
-pub struct Gradients<'a, B: Backend> {
+pub struct Gradients<'a, B: DeviceMemory> {
     /// Inputs of the forward pass.
     pub x: &'a [&'a B::Buf],
     /// Its output.
@@ -40,7 +44,7 @@ pub struct Gradients<'a, B: Backend> {
 }
 
 /// One operation for one batch size: its primitives, layouts and private memory are settled.
-pub trait Planned<B: Backend> {
+pub trait Planned<B: DeviceMemory> {
     /// Layout of the output.
     fn output(&self) -> TensorDesc;
 
@@ -77,7 +81,7 @@ pub trait Planned<B: Backend> {
 }
 
 /// What to plan.
-pub struct Request<'a, B: Backend> {
+pub struct Request<'a, B: DeviceMemory> {
     /// Name of the node, for messages.
     pub name: &'a str,
     /// The computation.

@@ -11,7 +11,7 @@ use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_sp
 use super::profile::{NodeSpan, NodeTime};
 use super::spec::{NetSpec, SpecError};
 use crate::backend::op::Shape;
-use crate::backend::{Across, Arena, Backend, Error, Input, LossSums, Slot, TensorDesc};
+use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Slot, TensorDesc};
 
 /// What a graph is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct NormPlace {
 }
 
 /// Takes a finished chunk of gradients: their sum over this rank's workers, or each worker's in order (see [`Gather`]).
-pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as Backend>::Buf>) -> Result<(), E>;
+pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
@@ -115,7 +115,7 @@ impl<B: Backend> Graph<B> {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
-        let layout = Layout::new(&backend, &net, &specs, &formats, chunk_bytes);
+        let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let train = purpose != Purpose::Infer;

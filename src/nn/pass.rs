@@ -28,7 +28,7 @@ impl<B: Backend> Graph<B> {
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
         self.begin(&batch, Some(loss), false)?;
-        self.enqueue::<Error>(Kind::Loss, &mut |graph| {
+        self.enqueue(Kind::Loss, &mut |graph| {
             graph.forward(&batch, false)?;
             graph.loss(&batch, loss, false)
         })?;
@@ -40,7 +40,7 @@ impl<B: Backend> Graph<B> {
         let ids = vec![0; rows];
         let batch = Batch { images: Input::Values(images), labels: &[], ids: &ids, epoch: 0 };
         self.begin(&batch, None, false)?;
-        self.enqueue::<Error>(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
+        self.enqueue(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
         self.output(self.net.nodes.len())
     }
 
@@ -89,12 +89,15 @@ impl<B: Backend> Graph<B> {
 
     /// Loss and hits of the last pass, once the device is through with it.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
-        self.sums.take().map_or_else(|| self.backend.sums(), Ok)
+        match self.sums.take() {
+            Some(sums) => Ok(sums),
+            None => self.backend.queue().ok_or_else(no_sums)?.loss_sums(),
+        }
     }
 
     /// Starts the way of images to the device for the pass after the one under way.
     pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
-        self.backend.prefetch(&images)
+        self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
     }
 
     /// Multiplies the gradients of the step, which must all be back.
@@ -114,16 +117,26 @@ impl<B: Backend> Graph<B> {
             return self.no_samples(last, ready);
         }
         self.begin(batch, Some(loss), true)?;
-        let mut later = if self.backend.queues() { ready.take() } else { None };
-        self.enqueue(Kind::Gradients { last }, &mut |graph| {
-            graph.forward(batch, true)?;
-            graph.loss(batch, loss, true)?;
-            graph.backward(batch, last, &mut ready)
-        })?;
-        if last && self.backend.queues() {
-            (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, &mut later))?;
+        if self.backend.queue().is_none() {
+            return self.forward_and_backward(batch, loss, last, &mut ready);
         }
-        Ok(())
+        self.enqueue(Kind::Gradients { last }, &mut |graph| {
+            graph.forward_and_backward::<Error>(batch, loss, last, &mut None)
+        })?;
+        if last { self.hand_over_all(&mut ready) } else { Ok(()) }
+    }
+
+    /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
+    fn forward_and_backward<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Loss,
+        last: bool,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        self.forward(batch, true)?;
+        self.loss(batch, loss, true)?;
+        self.backward(batch, last, ready)
     }
 
     fn backward<E: From<Error>>(
@@ -149,7 +162,6 @@ impl<B: Backend> Graph<B> {
     fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
         self.sums = Some(LossSums::default());
-        let mut later = if self.backend.queues() { ready.take() } else { None };
         let mut next = 0;
         if let Some(across) = self.across.take() {
             self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
@@ -161,10 +173,7 @@ impl<B: Backend> Graph<B> {
             self.across = Some(across);
         }
         self.finish_chunks(next, 0, last, &mut ready)?;
-        if last && self.backend.queues() {
-            (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, &mut later))?;
-        }
-        Ok(())
+        if last && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
     }
 
     /// Completes the chunks from `next` on that backward has finished once `node` is done, and hands them over unless the device
@@ -183,14 +192,18 @@ impl<B: Backend> Graph<B> {
             if last {
                 self.earlier.add_to(&self.backend, chunk, own)?;
             }
-            if last || self.earlier.gather() == Gather::Apart {
-                self.backend.mark(own)?;
-            }
-            if last && !self.backend.queues() {
-                self.hand_over(chunk, ready)?;
+            let leaves = last || self.earlier.gather() == Gather::Apart;
+            match self.backend.queue() {
+                Some(queue) if leaves => queue.mark(own)?,
+                None if last => self.hand_over(chunk, ready)?,
+                _ => {}
             }
         }
         Ok(end)
+    }
+
+    fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, ready))
     }
 
     fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
@@ -228,18 +241,14 @@ impl<B: Backend> Graph<B> {
         self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
     }
 
-    /// Does the device's part of a pass. Passes in whose midst ranks meet, and those that someone follows layer by layer, are
-    /// made anew each time.
-    fn enqueue<E: From<Error>>(
-        &mut self,
-        kind: Kind,
-        work: &mut dyn FnMut(&mut Self) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if self.across.is_some() || self.watched() {
-            return work(self);
+    /// Runs the device's part of a pass; a device with a queue replays it where it can. Passes that sum over ranks in between, and
+    /// those whose layers are timed, are enqueued anew each time.
+    fn enqueue(&mut self, kind: Kind, work: &mut dyn FnMut(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
+        match backend.queue().filter(|_| !anew) {
+            Some(queue) => queue.repeat(self.digest(kind), &mut || work(self)),
+            None => work(self),
         }
-        let (backend, key) = (Rc::clone(&self.backend), self.digest(kind));
-        backend.repeat(key, &mut || work(self))
     }
 
     /// What a pass is and which memory it works on, but for that which never changes.
@@ -355,4 +364,8 @@ impl<B: Backend> Graph<B> {
 
 fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
     CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale }
+}
+
+fn no_sums() -> Error {
+    Error::Unsupported { op: "cross-entropy".into(), why: "no loss was computed since its sums were taken".into() }
 }

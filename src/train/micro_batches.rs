@@ -103,7 +103,7 @@ impl MicroBatches {
 
     /// Starts the copy of the next batch to a device that still computes, if the batch is there.
     fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
-        if run.graph.backend().queues() && self.input.travels() && loader.is_ready() {
+        if run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
             self.next = loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());
             next.map_or(Ok(()), |batch| run.graph.prefetch(self.input.input(batch)))?;

@@ -9,7 +9,7 @@ use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, S
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
-    Across, Backend, Buffer, DrawKey, Error, Input, LossScale, ParamGroup, Rule, Start, TensorDesc, Update, View,
+    Across, Backend, Buffer, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup, Queue, Rule, Start, TensorDesc, Update, View,
 };
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
@@ -217,7 +217,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
     let loss = |cuda: &Cuda| {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &upload(cuda, &[0.0, 0.0]), None).unwrap(), None);
-        cuda.sums().unwrap().loss
+        cuda.loss_sums().unwrap().loss
     };
     let group = [ParamGroup { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
     for rule in rules() {
@@ -252,8 +252,8 @@ fn passes_over_flat_memory_are_the_references() {
     };
     let plain = HostBuf(b.clone());
     check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
-    check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
-    check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
+    check("scale", &|x| DeviceMemory::scale(&cuda, x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
+    check("clamp", &|x| DeviceMemory::clamp(&cuda, x, 0.5).unwrap(), &|x| DeviceMemory::clamp(&Reference, x, 0.5).unwrap());
     let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
     cuda.begin_update(&sgd, 0.1).unwrap();
@@ -335,7 +335,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         let mut dx = cuda.alloc(1).unwrap();
         let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
         cuda.cross_entropy(&desc, ask, &scores, Some(&mut dx)).unwrap();
-        cuda.sums().unwrap();
+        cuda.loss_sums().unwrap();
         cuda.download(&desc, &dx).unwrap()[0]
     };
     let mut step = |gradient: f32| {
@@ -350,14 +350,14 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     assert_eq!(step(f32::INFINITY), 0.75, "a step with Inf is left out");
     assert_eq!(scaled(&cuda), 16_384.0);
     assert_eq!(step(0.25 * 32_768.0), 0.5);
-    let state = || cuda.loss_scale().unwrap().expect("f16 has a scale");
+    let state = || cuda.loss_scaling().expect("f16 has a scale").scale().unwrap();
     assert_eq!(state(), LossScale { scale: 32_768.0, good: 1, bad: 0, lost: 1 });
     for _ in 0..25 {
         assert_eq!(step(f32::NAN), 0.5);
     }
     assert_eq!(state(), LossScale { scale: LossScale::LEAST, good: 0, bad: 25, lost: 26 });
     // a scale that is set goes on from there
-    cuda.set_loss_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
+    cuda.set_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
     assert_eq!(scaled(&cuda), 32.0);
     assert_eq!(step(0.25 * 64.0), 0.25);
     assert_eq!(state(), LossScale { scale: 128.0, good: 0, bad: 0, lost: 7 });

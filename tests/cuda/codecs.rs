@@ -3,7 +3,7 @@
 use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::{Backend, Buffer, Coding, Draw, Form};
+use trireme::backend::{Backend, Buffer, Coding, DeviceMemory, Draw, Form, Queue};
 use trireme::comm::codec::{self, Bucket, Codec, Key, Settings, Share, Tensor};
 
 const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
@@ -126,7 +126,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let mine = 5..5 + workers;
     let mut host = (entry.make)(&bucket, &settings, mine.clone());
     let coding = (entry.coding)(&bucket, &settings).expect("a coding");
-    let mut coder = cuda.coder(&coding, mine.clone()).unwrap().expect("a coder");
+    let mut coder = cuda.device_codec(&coding, mine.clone()).unwrap().expect("a coder");
     for step in 0..3 {
         let (what, key) = (format!("{what}, step {step}"), Key { step: KEY.step + step, ..KEY });
         let values: Vec<_> = (0..workers).map(|worker| gradients(worker, step)).collect();
@@ -188,7 +188,7 @@ fn what_is_carried_over_moves_between_gpu_and_host() {
         let carried = noise(bucket.len, 3, 0.1);
         let mut host = (entry.make)(&bucket, &settings, 1..2);
         host.residual(1).expect("worker 1 is here").copy_from_slice(&carried);
-        let mut coder = cuda.coder(&coding, 1..2).unwrap().expect("a coder");
+        let mut coder = cuda.device_codec(&coding, 1..2).unwrap().expect("a coder");
         coder.residual(1).expect("worker 1 is here").write(0, &carried).unwrap();
         let values = [gradients(1, 0)];
         let (_, want) = on_host(host.as_mut(), &bucket, &values, 1, KEY);
@@ -214,7 +214,7 @@ fn what_is_not_finite_shows_in_the_scales() {
     values[0][19_998] = f32::NAN;
     for name in ["exact", "int8", "ternary"] {
         let coding = (codec::find(name).expect("a codec").coding)(&bucket, &settings).expect("a coding");
-        let mut coder = cuda.coder(&coding, 0..2).unwrap().expect("a coder");
+        let mut coder = cuda.device_codec(&coding, 0..2).unwrap().expect("a coder");
         let (mut shares, mut scales) = (on_gpu(&cuda, &values), Vec::new());
         coder.begin(&shares).unwrap();
         coder.measure(&mut shares, &mut scales).unwrap();
@@ -230,7 +230,7 @@ fn what_is_not_finite_shows_in_the_scales() {
         let mut host = (entry.make)(&bucket, &settings, 0..1);
         let want = on_host(host.as_mut(), &bucket, &values[..1], 0, KEY).1;
         let coding = (entry.coding)(&bucket, &settings).expect("a coding");
-        let mut coder = cuda.coder(&coding, 0..1).unwrap().expect("a coder");
+        let mut coder = cuda.device_codec(&coding, 0..1).unwrap().expect("a coder");
         let mut shares = on_gpu(&cuda, &values[..1]);
         coder.begin(&shares).unwrap();
         coder.encode(&mut shares, &[], Draw { seed: 1, step: 2 }).unwrap();

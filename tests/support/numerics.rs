@@ -11,7 +11,7 @@ use trireme::backend::cuda::{self, Cuda, Precision, Settings};
 use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{
-    Arena, Backend, Buffer, DrawKey, Gradients, Input, Pass, Planned, Request, Slot, Start, TensorDesc,
+    Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, Planned, Request, Slot, Start, TensorDesc,
 };
 
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
@@ -284,9 +284,9 @@ impl Case {
             out.dparams.push(d);
         }
         let mut sums = vec![0.0; self.running.len()];
-        if backend.queues() {
+        if let Some(queue) = backend.queue() {
             // brings the statistics; there is no loss
-            backend.sums().unwrap_or_else(|e| panic!("{what}: {e}"));
+            queue.loss_sums().unwrap_or_else(|e| panic!("{what}: {e}"));
         }
         let count = plan.pool_statistics(&self.running, &mut sums);
         out.statistics = (sums, count);
@@ -298,7 +298,7 @@ impl Case {
         let mut slots = Vec::new();
         let mut end = 0;
         for format in plan.formats() {
-            let len = backend.format_elems(&format);
+            let len = format.elems();
             slots.push(Slot { chunk: 0, offset: end, len });
             end = (end + len).next_multiple_of(16);
         }

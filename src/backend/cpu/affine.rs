@@ -4,12 +4,14 @@ use std::rc::Rc;
 
 use super::bf16::{Bf16, Rounded};
 use super::buf::{AlignedBuf, Scratch};
+use super::device::Cpu;
+use super::flat;
+use super::format::Format;
 use super::layout::Md;
 use super::narrow::{Narrow, put_in_frame};
 use super::onednn::{Engine, Layer, Pass as Way, Primitive, arg, reorder};
 use super::product::{Product, pointer};
 use super::threads::Threads;
-use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Linear, Shape};
 use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, Slot, TensorDesc};
 
@@ -306,7 +308,7 @@ impl Planned<Cpu> for Plan {
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let n = self.y.elems();
         if self.relu {
-            elementwise::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
+            flat::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
         let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
         let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));

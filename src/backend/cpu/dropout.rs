@@ -1,9 +1,10 @@
 //! Inverted dropout in any layout; the draws are the reference's, so both backends drop the same elements.
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format};
-use crate::backend::reference::dropout::factors;
+use crate::backend::op::draws::factors;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.

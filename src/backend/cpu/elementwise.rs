@@ -1,10 +1,12 @@
 //! ReLU, tanh, sum of two, copy: one pass over flat memory, whatever the layout (padding is zero and stays zero).
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
+use super::device::Cpu;
+use super::flat::{UNIT, mask};
+use super::format::Format;
 use super::threads::Threads;
-use super::{Cpu, Format};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::simd::simd;
 
 /// Which function.
 #[derive(Clone, Copy)]
@@ -14,9 +16,6 @@ pub(super) enum Kind {
     Add,
     Copy,
 }
-
-/// Elements that one thread takes at least: a cache line's multiple, so that no two threads write one line.
-const UNIT: usize = 1024;
 
 /// An element-wise op of known size.
 pub(super) struct Plan {
@@ -28,14 +27,6 @@ pub(super) struct Plan {
 impl Plan {
     pub fn new(threads: Threads, kind: Kind, r: &Request<'_, Cpu>) -> Self {
         Self { threads, kind, y: r.x[0] }
-    }
-}
-
-simd! {
-    fn mask_run(dy: &mut [f32], y: &[f32]) {
-        for (d, y) in dy.iter_mut().zip(y) {
-            *d = if *y > 0.0 { *d } else { 0.0 };
-        }
     }
 }
 
@@ -53,25 +44,6 @@ simd! {
             *y = a + b;
         }
     }
-}
-
-simd! {
-    fn add_run(y: &mut [f32], x: &[f32]) {
-        for (y, x) in y.iter_mut().zip(x) {
-            *y += x;
-        }
-    }
-}
-
-/// Zeroes the gradient where ReLU gave zero.
-pub(super) fn mask(threads: Threads, dy: &mut [f32], y: &[f32]) {
-    threads.split(dy, UNIT, |unit, run| mask_run(run, &y[unit * UNIT..]));
-}
-
-/// `to += from`, as far as the shorter one goes: shared buffers may be longer than what they hold.
-pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
-    let n = to.len().min(from.len());
-    threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
 }
 
 impl Planned<Cpu> for Plan {

@@ -1,11 +1,12 @@
 //! Local response normalisation: all channels of one position at a time.
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::Threads;
-use super::{Cpu, Format};
 use crate::backend::op::Lrn;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::simd::simd;
 
 /// LRN of known sizes.
 pub(super) struct Plan {

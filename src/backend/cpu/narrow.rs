@@ -2,10 +2,10 @@
 //! vectorised primitive: its own takes 100 times as long.
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Conv;
 use crate::backend::{Error, TensorDesc};
+use crate::simd::simd;
 
 /// Kernel taps whose sums stay in registers.
 const TAPS: usize = 8;

@@ -1,11 +1,12 @@
 //! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time.
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format};
 use crate::backend::op::{Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::simd::simd;
 
 /// Pooling of known sizes; max pooling remembers which cell won.
 pub(super) struct Plan {

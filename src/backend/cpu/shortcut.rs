@@ -1,8 +1,9 @@
 //! The parameter-free shortcut: stretches of channels move together, as long as blocks of both sides line up.
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::Threads;
-use super::{Cpu, Format};
 use crate::backend::op::Shortcut;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 

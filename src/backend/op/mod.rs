@@ -4,6 +4,7 @@
 //! A new layer is one file here, one variant of [`Op`], and one file in each backend.
 
 mod conv;
+pub(super) mod draws;
 mod linear;
 mod lrn;
 mod norm;
@@ -12,6 +13,7 @@ mod shape;
 mod shortcut;
 
 pub use conv::{Conv, same_pads};
+pub use draws::DrawKey;
 pub use linear::Linear;
 pub use lrn::Lrn;
 pub use norm::Norm;

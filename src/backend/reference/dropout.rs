@@ -1,8 +1,9 @@
-//! Inverted dropout, and the draws that every backend shares.
+//! Inverted dropout.
 
-use super::{HostBuf, Reference, loops};
-use crate::backend::{DrawKey, Error, Gradients, Pass, Planned, TensorDesc};
-use loaders::random::Draws;
+use super::device::Reference;
+use super::host_buf::HostBuf;
+use crate::backend::op::draws::factors;
+use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -10,18 +11,6 @@ pub(super) struct Plan {
     pub index: u16,
     pub x: TensorDesc,
     pub kept: Vec<f32>,
-}
-
-/// First op index of a network's layers; the transforms of the loader count from zero.
-pub(in crate::backend) const FIRST_INDEX: u16 = 0x8000;
-
-/// Fills `factors` (elements of one sample in C, H, W order) with 0 or 1/(1-p), from (seed, epoch, sample, op) alone.
-pub(in crate::backend) fn factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
-    let mut draws = Draws::new(key.seed, key.ids[row], key.epoch, FIRST_INDEX | index);
-    let scale = 1.0 / (1.0 - p);
-    for f in factors {
-        *f = if draws.unit() < p { 0.0 } else { scale };
-    }
 }
 
 impl Planned<Reference> for Plan {
@@ -38,7 +27,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -1,6 +1,7 @@
 //! ReLU, tanh, sum of two, copy.
 
-use super::{HostBuf, Reference, loops};
+use super::device::Reference;
+use super::host_buf::HostBuf;
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
 
 /// Which function.
@@ -45,7 +46,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn alias(&self) -> Option<usize> {

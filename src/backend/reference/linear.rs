@@ -1,8 +1,9 @@
 //! Fully connected layer as three nested loops.
 
 use super::conv::store;
+use super::device::Reference;
 use super::elementwise::relu;
-use super::{HostBuf, Reference, loops};
+use super::host_buf::HostBuf;
 use crate::backend::op::Linear;
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
 
@@ -28,7 +29,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {

@@ -1,7 +1,8 @@
 //! Batch normalisation by the book: two passes for the statistics.
 
+use super::device::Reference;
 use super::elementwise::relu;
-use super::{HostBuf, Reference, loops};
+use super::host_buf::HostBuf;
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc, across};
 
@@ -64,7 +65,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -47,7 +47,7 @@ impl<B: Backend> ReducePlan<B> {
             .fold(Exempt::default(), |sum, t| Exempt { tensors: sum.tensors + 1, elements: sum.elements + t.elems });
         let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
         let device = Some(graph.backend())
-            .filter(|backend| backend.queues() && travels && reduce.path != TransportSetting::Staged);
+            .filter(|backend| backend.queue().is_some() && travels && reduce.path != TransportSetting::Staged);
         let sums = buckets.into_iter().map(|bucket| bucket_sum(entry, bucket, &settings, mine.clone(), device));
         let (sums, scaled) = (sums.collect::<Result<_, _>>()?, recipe.precision == Precision::F16);
         Ok(Self { entry, settings, seed: recipe.seed, scaled, sums, exempt })
@@ -103,7 +103,7 @@ fn bucket_sum<B: Backend>(
     device: Option<&B>,
 ) -> Result<Box<dyn BucketSum<B>>, Error> {
     if let Some((device, spec)) = device.zip((entry.coding)(&bucket, settings))
-        && let Some(codec) = device.coder(&spec, mine.clone())?
+        && let Some(codec) = device.device_codec(&spec, mine.clone())?
     {
         return Ok(Box::new(DeviceSum::new(entry, bucket, codec)));
     }

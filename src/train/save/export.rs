@@ -2,7 +2,7 @@
 //! the work while training goes on.
 
 use crate::backend::op::{Op, Shape};
-use crate::backend::{Arena, Backend};
+use crate::backend::{Arena, Backend, ParamFormat};
 use crate::checkpoint::{LayerKind, LayerWeights, Tensor};
 use crate::error::Error;
 use crate::nn::graph::NormPlace;
@@ -60,7 +60,7 @@ impl<B: Backend> Plain<B> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         let plain = |p: &Param<B>| {
             let mut plain = vec![0.0; p.spec.elems()];
-            B::unpack(&p.format, &chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
+            p.format.unpack(&chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
             Ok((p.name.clone(), p.spec.shape.clone(), plain))
         };
         params.map(plain).collect()

@@ -18,8 +18,8 @@ pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, ParamGroup, Planned, Request, Start,
-    TensorDesc, Update, View,
+    Arena, Backend, Buffer, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, Planned, Queue, Request, Start,
+    ParamGroup, TensorDesc, Update, View,
 };
 
 /// The device.
@@ -116,66 +116,44 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
     }
 }
 
-impl Backend for Remote {
+impl DeviceMemory for Remote {
     type Buf = RemoteBuf;
     type Format = usize;
-
-    fn describe(&self) -> String {
-        "remote (the reference, late)".into()
-    }
 
     fn alloc(&self, elems: usize) -> Result<RemoteBuf, Error> {
         Ok(RemoteBuf::new(self.queues.sender(), elems))
     }
 
-    fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        Ok(Box::new(plan::RemotePlan::new(self.queues.clone(), request)?))
+    fn copy(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
+        self.combine(to, from, |reference, to, from| reference.copy(to, from))
     }
 
-    fn format_elems(&self, format: &usize) -> usize {
-        *format
+    fn zero(&self, to: &mut RemoteBuf) -> Result<(), Error> {
+        self.change(to, |reference, to| reference.zero(to))
     }
 
-    fn pack(format: &usize, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
-        Reference::pack(format, plain, packed)
+    fn add(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
+        self.combine(to, from, |reference, to, from| reference.add(to, from))
     }
 
-    fn unpack(format: &usize, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
-        Reference::unpack(format, packed, plain)
+    fn scale(&self, to: &mut RemoteBuf, factor: f32) -> Result<(), Error> {
+        self.change(to, move |reference, to| reference.scale(to, factor))
     }
 
-    fn upload(&self, images: &[f32], to: &mut RemoteBuf) -> Result<(), Error> {
-        to.write(0, images)
+    fn clamp(&self, x: &mut RemoteBuf, limit: f32) -> Result<(), Error> {
+        self.change(x, move |reference, x| reference.clamp(x, limit))
     }
 
-    fn begin(&self, start: &Start<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
-        let (to, now) = (to.memory()?, queue::Now::of(start));
-        let Input::Kept { views, tables } = start.images else {
-            let images = values(&start.images, None, self.queues.input());
-            if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
-                assert_eq!(ahead, images, "what was sent ahead has changed since");
-            }
-            return self.enqueue(move |device| {
-                device.now = now.clone();
-                to.lock().0[..images.len()].copy_from_slice(&images);
-                Ok(())
-            });
-        };
-        let (views, tables, shape) = (views.to_vec(), tables.to_vec(), self.queues.input());
+    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, _: f32) -> Result<(), Error> {
+        let (to, from) = (to.memory()?, from.memory()?);
         self.enqueue(move |device| {
-            device.now = now.clone();
-            let (pictures, height, width) = &device.kept;
-            let images = Input::Kept { views: &views, tables: &tables };
-            let images = values(&images, Some((pictures, *height, *width)), shape);
-            to.lock().0[..images.len()].copy_from_slice(&images);
-            Ok(())
+            let weight = device.update.expect("an update was begun").1;
+            Reference.lerp(&mut to.lock(), &from.lock(), weight)
         })
     }
+}
 
-    fn queues(&self) -> bool {
-        true
-    }
-
+impl Queue<Remote> for Remote {
     fn prefetch(&self, images: &Input<'_>) -> Result<(), Error> {
         if !matches!(images, Input::Kept { .. }) {
             *self.ahead.borrow_mut() = Some((place_of(images), values(images, None, self.queues.input())));
@@ -192,7 +170,7 @@ impl Backend for Remote {
         Ok(true)
     }
 
-    fn repeat<E: From<Error>>(&self, key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
         let known = self.passes.borrow_mut().remove(&key);
         let tape = match known {
             None => {
@@ -219,59 +197,6 @@ impl Backend for Remote {
         Ok(())
     }
 
-    fn sums(&self) -> Result<LossSums, Error> {
-        self.queues.ask(|device| {
-            let sums = device.sums.take().unwrap_or_default();
-            let loss = if device.broken { f64::NAN } else { sums.loss };
-            LossSums { loss, ..sums }
-        })
-    }
-
-    fn download(&self, desc: &TensorDesc, from: &RemoteBuf) -> Result<Vec<f32>, Error> {
-        let mut all = vec![0.0; desc.elems()];
-        from.read(0, &mut all)?;
-        Ok(all)
-    }
-
-    fn copy(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
-        self.combine(to, from, |reference, to, from| reference.copy(to, from))
-    }
-
-    fn zero(&self, to: &mut RemoteBuf) -> Result<(), Error> {
-        self.change(to, |reference, to| reference.zero(to))
-    }
-
-    fn add(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
-        self.combine(to, from, |reference, to, from| reference.add(to, from))
-    }
-
-    fn scale(&self, to: &mut RemoteBuf, factor: f32) -> Result<(), Error> {
-        self.change(to, move |reference, to| reference.scale(to, factor))
-    }
-
-    fn update(
-        &self,
-        update: &Update,
-        groups: &[ParamGroup],
-        rates: &RemoteBuf,
-        w: &mut RemoteBuf,
-        g: &RemoteBuf,
-        slots: &mut [&mut RemoteBuf],
-    ) -> Result<bool, Error> {
-        let (rule, groups, rates, w, g) = (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
-        let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
-        self.enqueue(move |device| {
-            let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
-            let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
-            let update = device.update.expect("an update was begun").0;
-            assert_eq!(discriminant(&update.rule), discriminant(&rule));
-            let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
-            device.broken |= !finite;
-            Ok(())
-        })?;
-        Ok(true)
-    }
-
     fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
         let update = *update;
         self.enqueue(move |device| {
@@ -280,33 +205,55 @@ impl Backend for Remote {
         })
     }
 
-    fn rates(
-        &self,
-        norms: &Norms,
-        _: &Update,
-        weights: &Arena<Self>,
-        gradients: &Arena<Self>,
-        to: &mut RemoteBuf,
-    ) -> Result<(), Error> {
-        let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
-        let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
-        self.enqueue(move |device| {
-            let copies =
-                |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
-            let update = device.update.expect("an update was begun").0;
-            Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
+    fn loss_sums(&self) -> Result<LossSums, Error> {
+        self.queues.ask(|device| {
+            let sums = device.sums.take().unwrap_or_default();
+            let loss = if device.broken { f64::NAN } else { sums.loss };
+            LossSums { loss, ..sums }
         })
     }
+}
 
-    fn clamp(&self, x: &mut RemoteBuf, limit: f32) -> Result<(), Error> {
-        self.change(x, move |reference, x| reference.clamp(x, limit))
+impl Backend for Remote {
+    fn describe(&self) -> String {
+        "remote (the reference, late)".into()
     }
 
-    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, _: f32) -> Result<(), Error> {
-        let (to, from) = (to.memory()?, from.memory()?);
+    fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        Ok(Box::new(plan::RemotePlan::new(self.queues.clone(), request)?))
+    }
+
+    fn upload(&self, images: &[f32], to: &mut RemoteBuf) -> Result<(), Error> {
+        to.write(0, images)
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &RemoteBuf) -> Result<Vec<f32>, Error> {
+        let mut all = vec![0.0; desc.elems()];
+        from.read(0, &mut all)?;
+        Ok(all)
+    }
+
+    fn begin(&self, start: &Start<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
+        let (to, now) = (to.memory()?, queue::Now::of(start));
+        let Input::Kept { views, tables } = start.images else {
+            let images = values(&start.images, None, self.queues.input());
+            if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
+                assert_eq!(ahead, images, "what was sent ahead has changed since");
+            }
+            return self.enqueue(move |device| {
+                device.now = now.clone();
+                to.lock().0[..images.len()].copy_from_slice(&images);
+                Ok(())
+            });
+        };
+        let (views, tables, shape) = (views.to_vec(), tables.to_vec(), self.queues.input());
         self.enqueue(move |device| {
-            let weight = device.update.expect("an update was begun").1;
-            Reference.lerp(&mut to.lock(), &from.lock(), weight)
+            device.now = now.clone();
+            let (pictures, height, width) = &device.kept;
+            let images = Input::Kept { views: &views, tables: &tables };
+            let images = values(&images, Some((pictures, *height, *width)), shape);
+            to.lock().0[..images.len()].copy_from_slice(&images);
+            Ok(())
         })
     }
 
@@ -327,5 +274,51 @@ impl Backend for Remote {
             Ok(())
         })?;
         Ok(None)
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        _: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut RemoteBuf,
+    ) -> Result<(), Error> {
+        let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
+        let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
+        self.enqueue(move |device| {
+            let copies =
+                |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
+            let update = device.update.expect("an update was begun").0;
+            Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
+        })
+    }
+
+    fn update(
+        &self,
+        update: &Update,
+        groups: &[ParamGroup],
+        rates: &RemoteBuf,
+        w: &mut RemoteBuf,
+        g: &RemoteBuf,
+        slots: &mut [&mut RemoteBuf],
+    ) -> Result<bool, Error> {
+        let (rule, groups, rates, w, g) =
+            (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
+        let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
+        self.enqueue(move |device| {
+            let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
+            let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
+            let update = device.update.expect("an update was begun").0;
+            assert_eq!(discriminant(&update.rule), discriminant(&rule));
+            let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
+            device.broken |= !finite;
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn queue(&self) -> Option<&dyn Queue<Self>> {
+        Some(self)
     }
 }

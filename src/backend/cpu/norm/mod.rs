@@ -8,8 +8,9 @@ use std::ops::Range;
 use rows::{LANES, Lanes, RELU, RESIDUAL, Row, SECOND, Slope};
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
 

@@ -13,11 +13,13 @@ mod transform;
 use std::rc::Rc;
 
 use super::buf::{AlignedBuf, Scratch};
-use super::simd;
+use super::device::Cpu;
+use super::flat;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::simd;
 use filters::Filters;
 use kernel::{ROWS, WIDTH, step};
 use transform::{BLOCK, Finish, Run, Side, tiles};
@@ -236,7 +238,7 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
         let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
         if self.relu {
             let n = self.y.elems();
-            elementwise::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
+            flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
         let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
         let scratch = self.scratch.clone();

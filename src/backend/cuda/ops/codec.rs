@@ -38,7 +38,7 @@ impl Extent {
     }
 }
 
-/// See [`backend::Coder`].
+/// See [`backend::DeviceCodec`].
 pub struct Coder {
     coding: Coding,
     queues: Arc<Queues>,
@@ -239,7 +239,7 @@ impl Coder {
     }
 }
 
-impl backend::Coder<Cuda> for Coder {
+impl backend::DeviceCodec<Cuda> for Coder {
     fn begin(&mut self, shares: &[CudaBuf]) -> Result<(), Error> {
         if shares.len() > self.workers.len() {
             let (expected, got) = (format!("at most {} shares", self.workers.len()), shares.len().to_string());

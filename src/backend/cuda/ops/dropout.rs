@@ -9,7 +9,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::dropout::Dropout;
 use crate::backend::cuda::kernels::elementwise::CopyTensor;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::reference::dropout::FIRST_INDEX;
+use crate::backend::op::draws::FIRST_INDEX;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Dropout of known size.

@@ -1,17 +1,7 @@
 //! What changes from one pass to the next: images, keys of the random draws, labels, statistics.
 
-use super::CrossEntropy;
-
-/// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
-#[derive(Clone, Copy, Debug)]
-pub struct DrawKey<'a> {
-    /// The run's seed.
-    pub seed: u64,
-    /// Epoch of these samples.
-    pub epoch: u32,
-    /// Sample id of each row of the batch.
-    pub ids: &'a [u64],
-}
+use super::loss::CrossEntropy;
+use super::op::DrawKey;
 
 /// The images of a pass, as the host hands them over.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +15,7 @@ pub enum Input<'a> {
         /// One a channel.
         tables: &'a [[f32; 256]],
     },
-    /// Parts of pictures that [`Backend::keep`](super::Backend::keep) has brought to the device.
+    /// Parts of pictures that [`Queue::keep`](super::Queue::keep) has brought to the device.
     Kept {
         /// One a row.
         views: &'a [View],
@@ -49,7 +39,7 @@ pub struct View {
 }
 
 /// Everything that changes from one pass to the next of the same kind. A device keeps what its operations need of it in memory
-/// of its own: [`Backend::repeat`](super::Backend::repeat) replays them.
+/// of its own: [`Queue::repeat`](super::Queue::repeat) replays them.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// One image a row.
