@@ -99,3 +99,10 @@ pub struct Request<'a, B: DeviceMemory> {
     /// Index that keys this op's random draws.
     pub index: u16,
 }
+
+impl<B: DeviceMemory> Request<'_, B> {
+    /// Logical shape of the output.
+    pub fn output(&self) -> Result<Shape, Error> {
+        self.op.output(self.shapes).map_err(|why| Error::Unsupported { op: self.name.into(), why })
+    }
+}

@@ -3,7 +3,7 @@
 use super::graph::NormPlace;
 use super::memory::NodeFacts;
 use super::spec::NetSpec;
-use crate::backend::op::{Op, ParamSpec, Shape};
+use crate::backend::op::{ParamSpec, Shape};
 use crate::backend::{Backend, Error, Planned, Request, TensorDesc};
 
 /// The operations of one batch size; renamed tensors have none.
@@ -31,7 +31,7 @@ pub(super) fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>
 /// Places of the running statistics.
 pub(super) fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
     let mut offset = 0;
-    let norms = net.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Norm(_)));
+    let norms = net.nodes.iter().enumerate().filter(|(_, n)| n.op.statistics_momentum().is_some());
     norms
         .map(|(node, _)| {
             let channels = shapes[node + 1].c;
@@ -59,7 +59,7 @@ pub(super) fn make_plan<B: Backend>(
     let mut plan: Plan<B> = Vec::new();
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
-        if node.op == Op::Flatten {
+        if node.op.renames() {
             descs.push(x[0]);
             plan.push(None);
             continue;

@@ -5,7 +5,7 @@
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, Tanh};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
@@ -51,9 +51,9 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::Pool(Pool::global()), Shape::image(5, 4, 4)),
         (Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), image),
         (Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), image),
-        (Op::Tanh, image),
-        (Op::Add, image),
-        (Op::Dropout(0.4), image),
+        (Op::from(Tanh), image),
+        (Op::from(Add), image),
+        (Op::from(Dropout(0.4)), image),
     ];
     // 8 and 11 bits of mantissa; sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
@@ -130,7 +130,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
     let Some(device) = cuda(Precision::F32) else { return };
     let mut net = NetSpec::new("small", input);
     let x = net.add("p", Op::Pool(Pool::new(PoolKind::Avg, 4, 4)), net.image());
-    let x = net.add("d", Op::Dropout(0.5), x);
+    let x = net.add("d", Dropout(0.5), x);
     net.add("fc", Op::Linear(Linear::new(10)), x);
     let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
     let mut graph = Graph::new(device, net.clone(), 2, purpose, 3).unwrap();

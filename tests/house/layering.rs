@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("schema", &[]),
     ("backend", &["bf16", "coding", "region", "schema", "simd"]),
     ("comm", &["bf16", "coding", "region", "simd"]),
-    ("checkpoint", &[]),
+    ("checkpoint", &["backend::op"]),
     ("report", &[]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),

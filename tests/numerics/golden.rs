@@ -9,7 +9,7 @@ use crate::support::numerics::{
 };
 use serde::Deserialize;
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Op, Shape};
+use trireme::backend::op::{Dropout, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input};
 use trireme::models;
@@ -72,7 +72,7 @@ impl Net {
         let [c, h, w] = self.image_shape;
         let mut net = models::build(&self.name, Shape::image(c, h, w), 10).expect("a name of the catalogue");
         for node in &mut net.nodes {
-            if let Op::Dropout(p) = &mut node.op {
+            if let Op::Dropout(Dropout(p)) = &mut node.op {
                 *p = 0.0;
             }
         }

@@ -4,7 +4,9 @@
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{
+    Add, Conv, Dropout, Flatten, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Tanh,
+};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
 use trireme::nn::{Batch, Gather, Graph, Id, Loss, NetSpec, Purpose, Turn};
@@ -20,19 +22,19 @@ fn branching(smooth: bool) -> NetSpec {
     let strided = |c| Op::Conv(Conv::new(c, 3).pad(1).stride(2));
     let norm = Norm { relu: !smooth, ..Norm::new() };
     let x = net.add("c1", conv(6), net.image());
-    let bent = net.add("bent", if smooth { Op::Tanh } else { Op::Relu }, x);
+    let bent = net.add("bent", if smooth { Op::from(Tanh) } else { Op::from(Relu) }, x);
     let x = net.add("c2", conv(6), bent);
-    let x = net.join("a1", Op::Add, &[x, bent]);
+    let x = net.join("a1", Add, &[x, bent]);
     let n1 = net.add("n1", Op::Norm(norm.clone()), x);
     let x = net.add("c3", strided(12), n1);
     let shortcut = net.add("s1", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
     let n2 = net.join("n2", Op::Norm(norm.residual()), &[x, shortcut]);
     let side = net.add("c4", strided(12), bent);
-    let x = net.join("a2", Op::Add, &[n2, side]);
-    let twice = net.join("a3", Op::Add, &[x, x]);
-    let x = net.add("t", Op::Tanh, twice);
+    let x = net.join("a2", Add, &[n2, side]);
+    let twice = net.join("a3", Add, &[x, x]);
+    let x = net.add("t", Tanh, twice);
     let x = net.add("lrn", Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), x);
-    let x = net.add("dropout", Op::Dropout(0.3), x);
+    let x = net.add("dropout", Dropout(0.3), x);
     finish(net, x)
 }
 
@@ -43,7 +45,7 @@ fn separable() -> NetSpec {
     let x = net.add("p1", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
     let x = net.add("c2", Op::Conv(Conv::new(12, 3).pad(1)), x);
     let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Avg, 2, 2).ceil()), x);
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     let x = net.add("fc1", Op::Linear(Linear::new(9).relu()), x);
     net.add("fc2", Op::Linear(Linear::new(CLASSES)), x);
     net
@@ -54,17 +56,17 @@ fn bottleneck() -> NetSpec {
     let mut net = NetSpec::new("bottleneck", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 1));
     let x = net.add("c1", conv(8), net.image());
-    let t = net.add("t", Op::Tanh, x);
+    let t = net.add("t", Tanh, x);
     let short = net.add("short", conv(8), t);
     let wide = net.add("wide", conv(64), t);
     let x = net.add("back", conv(8), wide);
-    let x = net.join("add", Op::Add, &[short, x]);
+    let x = net.join("add", Add, &[short, x]);
     finish(net, x)
 }
 
 /// Scores from an image.
 fn finish(mut net: NetSpec, x: Id) -> NetSpec {
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }
@@ -344,7 +346,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());
-    let x = net.join("add", Op::Add, &[x, Id(0)]);
+    let x = net.join("add", Add, &[x, Id(0)]);
     let x = net.join("n", Op::Norm(Norm::new().residual()), &[Id(0), x]);
     finish(net, x)
 }
@@ -353,7 +355,7 @@ fn image_again() -> NetSpec {
 fn features() -> NetSpec {
     let mut net = NetSpec::new("features", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     let x = net.add("n", Op::Norm(Norm::new().relu()), x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net

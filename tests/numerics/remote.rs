@@ -3,7 +3,7 @@
 
 use crate::support::numerics::noise;
 use crate::support::remote::Remote;
-use trireme::backend::op::{Conv, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Input, LossSums};
 use trireme::nn::{Batch, Gather, Graph, Loss, NetSpec, Purpose, Turn};
@@ -21,8 +21,8 @@ fn net() -> NetSpec {
     let skip = net.add("short", Op::Shortcut(Shortcut { out_channels: 8, stride: 2 }), trunk);
     let x = net.join("bn2", Op::Norm(Norm::new().relu().residual()), &[x, skip]);
     let x = net.add("pool", Op::Pool(Pool::new(PoolKind::Avg, 3, 3)), x);
-    let x = net.add("flatten", Op::Flatten, x);
-    let x = net.add("drop", Op::Dropout(0.25), x);
+    let x = net.add("flatten", Flatten, x);
+    let x = net.add("drop", Dropout(0.25), x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }

@@ -9,7 +9,7 @@ use crate::support::images::THINGS;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use crate::support::program::{Ended, PATIENCE, start};
 use crate::support::setting::Setting;
-use trireme::backend::op::{Conv, Linear, Norm, Op, Shape, Shortcut};
+use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Across, Backend, Error, Input};
 use trireme::checkpoint::ModelFile;
@@ -64,7 +64,7 @@ fn net() -> NetSpec {
     let shortcut = net.add("s", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
     let x = net.add("c3", conv(12, 1), x);
     let x = net.join("n3", Op::Norm(Norm::new().relu().residual()), &[x, shortcut]);
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }

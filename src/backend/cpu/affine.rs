@@ -98,7 +98,7 @@ impl Plan {
     /// Plans a convolution; its output is blocked.
     pub fn conv(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let mut x = r.x[0];
-        let y = TensorDesc { n: x.n, shape: output(r)?, block: cpu.block };
+        let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block };
         let framed = Framed::new(op, &x, &y, r.train && r.wants_dx, r.name)?;
         let unpadded = op.clone().pads([0; 4]);
         let op = framed.as_ref().map_or(op, |f| {
@@ -130,7 +130,7 @@ impl Plan {
 
     /// Plans a linear layer; it reads an image in the layout that it has.
     pub fn linear(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
-        let y = TensorDesc::plain(r.x[0].n, output(r)?);
+        let y = TensorDesc::plain(r.x[0].n, r.output()?);
         let image = r.x[0];
         let padded = !image.shape.c.is_multiple_of(image.block);
         let plain = padded.then(|| -> Result<_, Error> {
@@ -226,11 +226,6 @@ impl Plan {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
-}
-
-/// The output's shape, or why there is none.
-fn output(r: &Request<'_, Cpu>) -> Result<Shape, Error> {
-    r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })
 }
 
 fn activation(d: &TensorDesc) -> Result<Md, Error> {

@@ -4,8 +4,8 @@ use super::bf16::Bf16;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::isa::Isa;
-use super::{affine, dropout, elementwise, loss, lrn, norm, onednn, pool, shortcut, update, winograd};
-use crate::backend::op::{Op, Shape};
+use super::{loss, onednn, update};
+use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::{
     Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, ParamGroup, TensorDesc, Update,
 };
@@ -16,7 +16,7 @@ fn layouts(r: &Request<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
     let seen = |(d, s): (&TensorDesc, &Shape)| if d.is_plain() { TensorDesc { shape: *s, ..*d } } else { *d };
     let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(seen).collect();
     let alike = |d: &TensorDesc| *d == x[0] || (d.is_plain() && x[0].is_plain());
-    let by_channel = matches!(r.op, Op::Conv(_) | Op::Norm(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_));
+    let by_channel = r.op.reads() == Reads::Channels;
     let why = if !x.iter().all(alike) {
         "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
          put a convolution or a linear layer between"
@@ -28,6 +28,15 @@ fn layouts(r: &Request<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
     Err(Error::Unsupported { op: r.name.into(), why: why.into() })
 }
 
+macro_rules! plan_op {
+    ($($file:ident $name:ident,)*) => {
+        fn plan_op(cpu: &Cpu, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+            match r.op { $(Op::$name(op) => super::$file::plan(cpu, op, r),)* }
+        }
+    };
+}
+for_each_op!(plan_op);
+
 impl Backend for Cpu {
     fn describe(&self) -> String {
         let (library, isa, threads) = (onednn::version(), Isa::effective().name(), self.threads.0);
@@ -37,25 +46,7 @@ impl Backend for Cpu {
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        let threads = self.threads;
-        let x = layouts(r)?;
-        let r = &Request { x: &x, ..*r };
-        Ok(match r.op {
-            Op::Conv(op) => match winograd::plan(self, r, op) {
-                Some(plan) => plan?,
-                None => Box::new(affine::Plan::conv(self, r, op)?),
-            },
-            Op::Linear(op) => Box::new(affine::Plan::linear(self, r, op)?),
-            Op::Norm(op) => Box::new(norm::Plan::new(threads, op.clone(), r)),
-            Op::Pool(op) => Box::new(pool::Plan::new(threads, op, r)?),
-            Op::Lrn(op) => Box::new(lrn::Plan::new(threads, *op, r)),
-            Op::Shortcut(op) => Box::new(shortcut::Plan::new(threads, *op, r)?),
-            Op::Dropout(p) => Box::new(dropout::Plan::new(threads, *p, r)?),
-            Op::Relu => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Relu, r)),
-            Op::Tanh => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Tanh, r)),
-            Op::Add => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Add, r)),
-            Op::Flatten => Box::new(elementwise::Plan::new(threads, elementwise::Kind::Copy, r)),
-        })
+        plan_op(self, &Request { x: &layouts(r)?, ..*r })
     }
 
     fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {

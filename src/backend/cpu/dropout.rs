@@ -4,7 +4,8 @@ use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
 use super::threads::{Shared, Threads};
-use crate::backend::op::draws::factors;
+use crate::backend::op::Dropout;
+use crate::backend::op::dropout::factors;
 use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
@@ -34,6 +35,11 @@ impl Plan {
             }
         });
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
 }
 
 impl Planned<Cpu> for Plan {

@@ -7,7 +7,7 @@ use crate::simd::simd;
 pub(super) const UNIT: usize = 1024;
 
 simd! {
-    fn mask_run(dy: &mut [f32], y: &[f32]) {
+    pub(super) fn mask_run(dy: &mut [f32], y: &[f32]) {
         for (d, y) in dy.iter_mut().zip(y) {
             *d = if *y > 0.0 { *d } else { 0.0 };
         }

@@ -93,6 +93,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, *op, r)))
+}
+
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
         self.x

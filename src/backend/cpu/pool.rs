@@ -147,7 +147,7 @@ impl Plan {
         let wrong = |why| Error::Unsupported { op: r.name.into(), why };
         let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
         let [_, stride] = op.extent(x.shape);
-        let y = x.with_shape(r.op.output(r.shapes).map_err(wrong)?);
+        let y = x.with_shape(r.output()?);
         let remember = r.train && op.kind == PoolKind::Max;
         let count = if remember { y.elems() } else { 0 };
         let mut winners = Vec::new();
@@ -161,6 +161,11 @@ impl Plan {
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op, r)?))
 }
 
 impl Planned<Cpu> for Plan {

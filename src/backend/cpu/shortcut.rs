@@ -22,7 +22,7 @@ pub(super) struct Plan {
 impl Plan {
     pub fn new(threads: Threads, op: Shortcut, r: &Request<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
-        let shape = r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
+        let shape = r.output()?;
         let before = op.before(x.shape);
         let step = gcd(gcd(x.block, before), x.shape.c);
         Ok(Self { threads, stride: op.stride, x, y: x.with_shape(shape), before, step })
@@ -44,6 +44,11 @@ impl Plan {
 
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, *op, r)?))
 }
 
 impl Planned<Cpu> for Plan {

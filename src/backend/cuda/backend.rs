@@ -7,13 +7,22 @@ use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::kernels::elementwise::{CastWeights, SumOfTwo};
 use super::layout::{channels_last, layouts};
-use super::ops::{codec, conv, dropout, elementwise, linear, loss, lrn, norm, norms, pool, shortcut, update};
+use super::ops::{codec, loss, norms, update};
 use super::settings::Precision;
-use crate::backend::op::{Op, Shape};
+use crate::backend::op::{Op, Shape, for_each_op};
 use crate::backend::{
     AlgorithmChoice, Arena, Backend, Buffer, Coding, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling, LossSums,
     Norms, Planned, Queue, Request, Start, ParamGroup, TensorDesc, Update,
 };
+
+macro_rules! plan_op {
+    ($($file:ident $name:ident,)*) => {
+        fn plan_op(gpu: &Cuda, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+            match r.op { $(Op::$name(op) => super::ops::$file::plan(gpu, op, r),)* }
+        }
+    };
+}
+for_each_op!(plan_op);
 
 impl Backend for Cuda {
     fn describe(&self) -> String {
@@ -36,23 +45,8 @@ impl Backend for Cuda {
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        let shared = &self.shared;
-        shared.start()?;
-        let x = layouts(r)?;
-        let r = &Request { x: &x, ..*r };
-        Ok(match r.op {
-            Op::Conv(op) => Box::new(conv::Plan::new(shared, op, r)?),
-            Op::Linear(op) => Box::new(linear::Plan::new(shared, op, r)?),
-            Op::Norm(op) => Box::new(norm::Plan::new(shared, op, r)?),
-            Op::Pool(op) => Box::new(pool::Plan::new(shared, op, r)?),
-            Op::Lrn(op) => Box::new(lrn::Plan::new(shared, op, r)?),
-            Op::Shortcut(op) => Box::new(shortcut::Plan::new(shared, op, r)?),
-            Op::Dropout(p) => Box::new(dropout::Plan::new(shared, *p, r)),
-            Op::Relu => Box::new(elementwise::Plan::new(shared, elementwise::Function::Relu, r)),
-            Op::Tanh => Box::new(elementwise::Plan::new(shared, elementwise::Function::Tanh, r)),
-            Op::Add => Box::new(elementwise::Plan::new(shared, elementwise::Function::Add, r)),
-            Op::Flatten => Box::new(elementwise::Plan::new(shared, elementwise::Function::Copy, r)),
-        })
+        self.shared.start()?;
+        plan_op(self, &Request { x: &layouts(r)?, ..*r })
     }
 
     fn upload(&self, values: &[f32], to: &mut CudaBuf) -> Result<(), Error> {

@@ -2,11 +2,20 @@
 
 use super::device::Reference;
 use super::host_buf::HostBuf;
-use super::{conv, dropout, elementwise, linear, loss, lrn, norm, pool, shortcut, update};
-use crate::backend::op::Op;
+use super::{loss, update};
+use crate::backend::op::{Op, for_each_op};
 use crate::backend::{
     Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, ParamGroup, TensorDesc, Update,
 };
+
+macro_rules! plan_op {
+    ($($file:ident $name:ident,)*) => {
+        fn plan_op(r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+            match r.op { $(Op::$name(op) => super::$file::plan(op, r),)* }
+        }
+    };
+}
+for_each_op!(plan_op);
 
 impl Backend for Reference {
     fn describe(&self) -> String {
@@ -14,22 +23,8 @@ impl Backend for Reference {
     }
 
     fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        let x = r.x[0].with_shape(r.shapes[0]);
-        let shape = r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
-        let y = TensorDesc::plain(x.n, shape);
-        Ok(match r.op {
-            Op::Conv(op) => Box::new(conv::Plan { op: op.clone(), x, y }),
-            Op::Linear(op) => Box::new(linear::Plan { op: op.clone(), x, y }),
-            Op::Norm(op) => Box::new(norm::Plan::new(op.clone(), x)),
-            Op::Pool(op) => Box::new(pool::Plan { op: op.clone(), x, y }),
-            Op::Lrn(op) => Box::new(lrn::Plan { op: *op, x }),
-            Op::Shortcut(op) => Box::new(shortcut::Plan { op: *op, x, y }),
-            Op::Relu => Box::new(elementwise::Plan { kind: elementwise::Kind::Relu, y }),
-            Op::Tanh => Box::new(elementwise::Plan { kind: elementwise::Kind::Tanh, y }),
-            Op::Flatten => Box::new(elementwise::Plan { kind: elementwise::Kind::Copy, y }),
-            Op::Add => Box::new(elementwise::Plan { kind: elementwise::Kind::Add, y }),
-            Op::Dropout(p) => Box::new(dropout::Plan { p: *p, index: r.index, x, kept: Vec::new() }),
-        })
+        let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(|(x, shape)| x.with_shape(*shape)).collect();
+        plan_op(&Request { x: &x, ..*r })
     }
 
     fn upload(&self, images: &[f32], to: &mut HostBuf) -> Result<(), Error> {

@@ -2,8 +2,9 @@
 
 use super::device::Reference;
 use super::host_buf::HostBuf;
-use crate::backend::op::draws::factors;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::op::Dropout;
+use crate::backend::op::dropout::factors;
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -11,6 +12,11 @@ pub(super) struct Plan {
     pub index: u16,
     pub x: TensorDesc,
     pub kept: Vec<f32>,
+}
+
+/// Plans the op.
+pub(super) fn plan(op: &Dropout, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0], kept: Vec::new() }))
 }
 
 impl Planned<Reference> for Plan {

@@ -3,7 +3,7 @@
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// LRN of known sizes.
 pub(super) struct Plan {
@@ -33,6 +33,11 @@ impl Plan {
             }
         }
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(op: &Lrn, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: *op, x: r.x[0] }))
 }
 
 impl Planned<Reference> for Plan {

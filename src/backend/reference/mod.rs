@@ -1,18 +1,20 @@
 //! The oracle: every operation in plain loops over plain NCHW, f32 values with f64 accumulators. Slow, short, easy to check.
+//!
+//! An op's file is named as in [`op`](super::op).
 
+mod activation;
 mod backend;
-mod conv;
 mod device;
-mod dropout;
-mod elementwise;
 mod host_buf;
-mod linear;
 mod loss;
-mod lrn;
-mod norm;
-mod pool;
-mod shortcut;
 mod update;
+
+macro_rules! modules {
+    ($($file:ident $name:ident,)*) => {
+        $(mod $file;)*
+    };
+}
+super::op::for_each_op!(modules);
 
 pub use device::Reference;
 pub use host_buf::HostBuf;

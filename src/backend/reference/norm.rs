@@ -1,10 +1,10 @@
 //! Batch normalisation by the book: two passes for the statistics.
 
+use super::activation::relu;
 use super::device::Reference;
-use super::elementwise::relu;
 use super::host_buf::HostBuf;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -49,6 +49,11 @@ impl Plan {
         let (channels, plane) = (self.x.shape.c, self.x.shape.plane());
         (0..self.x.n).flat_map(move |n| (0..plane).map(move |p| (n * channels + c) * plane + p))
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(op: &Norm, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan::new(op.clone(), r.x[0])))
 }
 
 impl Planned<Reference> for Plan {
@@ -99,7 +104,7 @@ impl Planned<Reference> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
         if self.op.relu {
-            super::elementwise::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
+            super::activation::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
         }
         let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
         let hat = |i: usize, c: usize| (x[i] as f64 - self.mean[c]) * self.inverse_std(c);

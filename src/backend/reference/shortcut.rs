@@ -3,7 +3,7 @@
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Shortcut;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {
@@ -26,6 +26,11 @@ impl Plan {
             }
         }
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(op: &Shortcut, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 
 impl Planned<Reference> for Plan {

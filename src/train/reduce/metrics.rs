@@ -2,7 +2,6 @@
 //! timing. They travel as one small allreduce of f64 or, beside an integer codec, of 64-bit integers, for which the workers' metrics stay
 //! separate until then.
 
-use crate::backend::op::Op;
 use crate::backend::{Backend, LossSums};
 use crate::nn::{Gather, Graph};
 use crate::train::observe::timing::RankTiming;
@@ -223,10 +222,7 @@ impl StepMetrics {
 }
 
 fn momentum<B: Backend>(graph: &Graph<B>, node: usize) -> f64 {
-    match &graph.net().nodes[node].op {
-        Op::Norm(n) => f64::from(n.momentum),
-        _ => 0.0,
-    }
+    graph.net().nodes[node].op.statistics_momentum().map_or(0.0, f64::from)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::backend::op::Op;
+use crate::backend::op::Reads;
 use crate::backend::{Backend, Precision};
 use crate::comm::codec::{Bucket, Entry, Settings, Tensor};
 use crate::error::Error;
@@ -113,7 +113,7 @@ fn bucket_sum<B: Backend>(
 /// The chunks of the gradient arena with their tensors.
 fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Result<Vec<Bucket>, Error> {
     let layout = graph.layout();
-    let last = graph.net().nodes.iter().rposition(|node| matches!(node.op, Op::Linear(_)));
+    let last = graph.net().nodes.iter().rposition(|node| node.op.reads() == Reads::Features);
     let mut buckets: Vec<Bucket> = layout.chunks.iter().map(|&len| Bucket { len, tensors: Vec::new() }).collect();
     for (index, p) in layout.params.iter().enumerate() {
         let elems = p.spec.elems();

@@ -205,6 +205,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op.clone(), r)))
+}
+
 impl Planned<Cpu> for Plan {
     fn output(&self) -> TensorDesc {
         self.x

@@ -31,6 +31,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Lrn, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
+}
+
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
         self.x

@@ -1,21 +1,23 @@
-//! ReLU, tanh, sum of two, copy.
+//! Functions of one element: the plan that they share, and ReLU, which other ops apply in their own pass.
 
 use super::device::Reference;
 use super::host_buf::HostBuf;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
 
-/// Which function.
-pub(super) enum Kind {
-    Relu,
-    Tanh,
-    Add,
-    Copy,
+/// A function of one element, of known size.
+struct Plan {
+    forward: fn(f32) -> f32,
+    backward: fn(f32, f32, f32) -> f32,
+    y: TensorDesc,
 }
 
-/// An element-wise op of known size.
-pub(super) struct Plan {
-    pub kind: Kind,
-    pub y: TensorDesc,
+/// Plans `y = forward(x)` and `dx = backward(dy, x, y)`.
+pub(super) fn plan(
+    forward: fn(f32) -> f32,
+    backward: fn(f32, f32, f32) -> f32,
+    r: &Request<'_, Reference>,
+) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { forward, backward, y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 
 /// max(v, 0), but NaN stays NaN: a diverged network must not look healthy.
@@ -55,28 +57,14 @@ impl Planned<Reference> for Plan {
 
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         for i in 0..self.y.elems() {
-            let v = x[0].0[i];
-            y.0[i] = match self.kind {
-                Kind::Relu => relu(v),
-                Kind::Tanh => v.tanh(),
-                Kind::Add => v + x[1].0[i],
-                Kind::Copy => v,
-            };
+            y.0[i] = (self.forward)(x[0].0[i]);
         }
         Ok(())
     }
 
     fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        let n = self.y.elems();
-        match self.kind {
-            Kind::Relu => mask(&mut g.dy.0[..n], &g.y.0),
-            Kind::Tanh => g.dy.0[..n].iter_mut().zip(&g.y.0).for_each(|(d, y)| *d *= 1.0 - y * y),
-            Kind::Copy => {}
-            Kind::Add => {
-                if let Some(dx) = g.dx {
-                    dx.0[..n].copy_from_slice(&g.dy.0[..n]);
-                }
-            }
+        for i in 0..self.y.elems() {
+            g.dy.0[i] = (self.backward)(g.dy.0[i], g.x[0].0[i], g.y.0[i]);
         }
         Ok(())
     }

@@ -1,6 +1,22 @@
-//! The random draws of dropout, which are the same on every backend.
+//! Dropout: its probability, and the random draws, which are the same on every backend.
 
 use loaders::random::Draws;
+
+use super::spec::{OpSpec, Reads};
+
+/// Inverted dropout with this probability of zero; the identity in evaluation.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dropout(pub f32);
+
+impl OpSpec for Dropout {
+    fn kind(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Elements
+    }
+}
 
 /// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
 #[derive(Clone, Copy, Debug)]
