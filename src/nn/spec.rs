@@ -1,9 +1,6 @@
 //! A network as a list of nodes. Models are functions that return one.
 
-pub use crate::backend::op::{
-    Add, Conv, Dropout, Flatten, Init, Linear, Lrn, Norm, Op, OpSpec, Pool, PoolKind, Relu, Shape, Shortcut, Tanh,
-    same_pads,
-};
+pub use crate::backend::op::*;
 
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
