@@ -5,11 +5,12 @@
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, Tanh};
+use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, Silu, Tanh};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
-    Across, Backend, Buffer, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup, Queue, Rule, Start, TensorDesc, Update, View,
+    Across, Backend, Buffer, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup, Queue, Rule,
+    Start, TensorDesc, Update, View,
 };
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
@@ -54,6 +55,7 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::from(Tanh), image),
         (Op::from(Add), image),
         (Op::from(Dropout(0.4)), image),
+        (Op::from(Silu), image),
     ];
     // 8 and 11 bits of mantissa; sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
@@ -253,7 +255,9 @@ fn passes_over_flat_memory_are_the_references() {
     let plain = HostBuf(b.clone());
     check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
     check("scale", &|x| DeviceMemory::scale(&cuda, x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
-    check("clamp", &|x| DeviceMemory::clamp(&cuda, x, 0.5).unwrap(), &|x| DeviceMemory::clamp(&Reference, x, 0.5).unwrap());
+    check("clamp", &|x| DeviceMemory::clamp(&cuda, x, 0.5).unwrap(), &|x| {
+        DeviceMemory::clamp(&Reference, x, 0.5).unwrap()
+    });
     let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
     cuda.begin_update(&sgd, 0.1).unwrap();

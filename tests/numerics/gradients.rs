@@ -10,7 +10,7 @@ use crate::support::numerics::{
 use trireme::backend::Backend;
 use trireme::backend::cuda::Precision;
 use trireme::backend::op::{
-    Add, Conv, Dropout, Flatten, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Tanh,
+    Add, Conv, Dropout, Flatten, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Silu, Tanh,
 };
 use trireme::backend::reference::Reference;
 
@@ -46,6 +46,7 @@ fn every_kind() -> Vec<Case> {
         (Op::from(Add), image),
         (Op::Shortcut(Shortcut { out_channels: 8, stride: 2 }), image),
         (Op::from(Flatten), image),
+        (Op::from(Silu), image),
     ];
     let cases = ops.into_iter().zip(1..).map(|((op, shape), k)| Case::random(op, 3, shape, k));
     cases.map(|c| if matches!(c.op, Op::Pool(_)) { spread(c) } else { c }).collect()
@@ -269,7 +270,7 @@ fn single_positions_and_single_rows_agree() {
 #[test]
 fn layers_of_any_shape_agree() {
     let mut c = Chooser(2);
-    let elementwise = [Op::from(Relu), Op::from(Tanh), Op::from(Add), Op::from(Dropout(0.5))];
+    let elementwise = [Op::from(Relu), Op::from(Tanh), Op::from(Add), Op::from(Dropout(0.5)), Op::from(Silu)];
     let mut cases = Vec::new();
     for k in 300..340 {
         let shape = Shape::image(c.one(CHANNELS), 2 + c.below(7), 2 + c.below(7));

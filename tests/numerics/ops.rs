@@ -6,7 +6,7 @@ use crate::support::numerics::{
     Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend,
 };
 use serde::Deserialize;
-use trireme::backend::op::{Add, Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Tanh};
+use trireme::backend::op::{Add, Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Silu, Tanh};
 use trireme::backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
 
 #[derive(Deserialize)]
@@ -130,6 +130,7 @@ impl Golden {
             }
             "relu" => Op::from(Relu),
             "tanh" => Op::from(Tanh),
+            "silu" => Op::from(Silu),
             "add" => Op::from(Add),
             other => panic!("{}: no operation called {other}", self.name),
         }
@@ -280,6 +281,7 @@ fn check_nan<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let ops = [
         Op::from(Relu),
         Op::from(Tanh),
+        Op::from(Silu),
         Op::Pool(Pool::new(PoolKind::Avg, 2, 2)),
         Op::Pool(Pool::new(PoolKind::Max, 2, 2)),
         Op::Norm(Norm::new().relu()),

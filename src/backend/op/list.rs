@@ -16,6 +16,7 @@ macro_rules! for_each_op {
             add Add,
             shortcut Shortcut,
             flatten Flatten,
+            silu Silu,
         }
     };
 }
