@@ -1,7 +1,7 @@
-//! Memory of a device, and the ways of its elements to the host and back.
+//! Memory of a device, and copies of its elements to the host and back.
 
 use super::error::Error;
-use crate::region::Region;
+use crate::device_region::DeviceRegion;
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
 ///
@@ -17,22 +17,21 @@ pub trait Buffer: Send + Default + 'static {
         self.len() == 0
     }
 
-    /// Tells memories that are alive at the same time apart: an address.
+    /// An address, unique among memories that are alive at the same time.
     fn place(&self) -> usize;
 
     /// The elements, where the host can address them.
     fn host(&self) -> Option<&[f32]>;
 
-    /// Starts the way of the elements to the host, and does not wait.
+    /// Starts copying the elements to the host and does not wait.
     fn fetch(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The elements on the host, where they are once [`Buffer::fetch`] has brought them: waits for that. Without a `fetch` what
-    /// they are before the first write is not said.
+    /// The elements on the host; waits for a [`Buffer::fetch`]. Without one, contents are uninitialised until the first write.
     fn staged(&mut self) -> Result<&mut [f32], Error>;
 
-    /// Starts the way of what [`Buffer::staged`] gave back to the device, and does not wait.
+    /// Starts copying the elements of [`Buffer::staged`] back to the device and does not wait.
     fn unstage(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -40,7 +39,7 @@ pub trait Buffer: Send + Default + 'static {
     /// The elements as a library may be given them that takes memory of this device, once all before the last
     /// [`mark`](super::Queue::mark) is done: waits for that. None where the host can address them, or where no library can be
     /// given them.
-    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
+    fn region(&mut self) -> Result<Option<DeviceRegion<'_>>, Error> {
         Ok(None)
     }
 

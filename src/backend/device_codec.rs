@@ -2,7 +2,7 @@
 
 use super::device_memory::DeviceMemory;
 use super::error::Error;
-use crate::coding::{Codes, Draw};
+use crate::code_spec::{Codes, Draw};
 
 /// The codec of one bucket, on any thread. Its phases run once a step in the order of the methods, with the same shares: one buffer for
 /// each worker of this rank.

@@ -11,12 +11,12 @@ use super::error::Error;
 use super::loss::{CrossEntropy, LossSums};
 use super::loss_scale::LossScaling;
 use super::op::Shape;
-use super::pass_input::{Input, Start};
-use super::planned::{Planned, Request};
+use super::pass_input::{Input, PassInput};
+use super::planned::{PlanRequest, Planned};
 use super::queue::Queue;
 use super::tensor::TensorDesc;
 use super::update::{Norms, ParamGroup, Update};
-use crate::coding::Coding;
+use crate::code_spec::CodeSpec;
 
 /// A device and the way it computes.
 pub trait Backend: DeviceMemory {
@@ -29,7 +29,7 @@ pub trait Backend: DeviceMemory {
     }
 
     /// Plans one operation.
-    fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
+    fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
 
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
@@ -39,7 +39,7 @@ pub trait Backend: DeviceMemory {
 
     /// Makes a pass ready: puts the network's input into `to` in the layout of `desc`, and everything else that changes from pass to
     /// pass where the operations of this device read it.
-    fn begin(&self, start: &Start<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
+    fn begin(&self, start: &PassInput<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
             Input::Bytes { .. } | Input::Kept { .. } => {
@@ -101,7 +101,7 @@ pub trait Backend: DeviceMemory {
     /// The codec of a bucket of these workers' gradients on the device; none where the host must code.
     fn device_codec(
         &self,
-        _coding: &Coding,
+        _spec: &CodeSpec,
         _workers: Range<usize>,
     ) -> Result<Option<Box<dyn DeviceCodec<Self>>>, Error> {
         Ok(None)

@@ -17,7 +17,7 @@ pub struct Pass<'a, B: DeviceMemory> {
     pub slots: &'a [Slot],
     /// Running means, then variances, of this op's channels.
     pub running: &'a [f32],
-    /// First of them in [`Start::running`](super::Start::running).
+    /// First of them in [`PassInput::running`](super::PassInput::running).
     pub running_at: usize,
     /// Batch statistics and dropout (true), or running statistics and none (false).
     pub training: bool,
@@ -81,7 +81,7 @@ pub trait Planned<B: DeviceMemory> {
 }
 
 /// What to plan.
-pub struct Request<'a, B: DeviceMemory> {
+pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Name of the node, for messages.
     pub name: &'a str,
     /// The computation.
@@ -100,7 +100,7 @@ pub struct Request<'a, B: DeviceMemory> {
     pub index: u16,
 }
 
-impl<B: DeviceMemory> Request<'_, B> {
+impl<B: DeviceMemory> PlanRequest<'_, B> {
     /// Logical shape of the output.
     pub fn output(&self) -> Result<Shape, Error> {
         self.op.output(self.shapes).map_err(|why| Error::Unsupported { op: self.name.into(), why })

@@ -38,7 +38,7 @@ pub struct Batch<'a> {
     pub epoch: u32,
 }
 
-/// How the loss is taken.
+/// Parameters of the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
     /// Weight spread evenly over all classes.
@@ -58,7 +58,7 @@ pub struct NormPlace {
     pub offset: usize,
 }
 
-/// Takes a finished chunk of gradients: their sum over this rank's workers, or each worker's in order (see [`Gather`]).
+/// Receives a finished chunk of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
 /// A planned network with its parameters.
@@ -82,9 +82,9 @@ pub struct Graph<B: Backend> {
     pub(super) buffers: Vec<B::Buf>,
     pub(super) current: usize,
     pub(super) profile: Option<Vec<NodeTime>>,
-    /// The spans of the nodes, where someone follows them.
+    /// When each node ran, where that is traced.
     pub(super) spans: Option<Vec<NodeSpan>>,
-    /// Of the last pass, where the device has told them already.
+    /// Of the last pass, where they are known already.
     pub(super) sums: Option<LossSums>,
     /// The ranks that share each batch's statistics.
     pub(super) across: Option<Box<dyn Across>>,
@@ -96,7 +96,7 @@ pub enum BuildError {
     /// The network does not fit together.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The device refused.
+    /// The device failed.
     #[error(transparent)]
     Backend(#[from] Error),
 }
@@ -161,7 +161,7 @@ impl<B: Backend> Graph<B> {
         Ok(graph)
     }
 
-    /// The loss reads plain rows of scores.
+    /// Fails unless the network ends in plain rows of scores, which the loss reads.
     fn check_scores(&self) -> Result<(), Error> {
         let (last, shape) = (self.memory_desc(self.net.nodes.len()), self.shapes[self.net.nodes.len()]);
         if shape.plane() != 1 || !last.is_plain() {

@@ -1,15 +1,15 @@
-//! The operations of a network for one batch size, and what is derived from its description alone before any memory is there.
+//! The operations of a network for one batch size, and facts that follow from its description before memory is allocated.
 
 use super::graph::NormPlace;
 use super::memory::NodeFacts;
 use super::spec::NetSpec;
 use crate::backend::op::{ParamSpec, Shape};
-use crate::backend::{Backend, Error, Planned, Request, TensorDesc};
+use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
 
 /// The operations of one batch size; renamed tensors have none.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
-/// What the plan of memory asks of a node.
+/// What the memory plan must know of a node.
 pub(super) fn facts<B: Backend>(
     backend: &B,
     planned: Option<&(dyn Planned<B> + 'static)>,
@@ -46,7 +46,7 @@ pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
     norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
 }
 
-/// Plans every node for `batch` rows; gives the layout of every tensor, input first.
+/// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
@@ -65,7 +65,7 @@ pub(super) fn make_plan<B: Backend>(
             continue;
         }
         let logical: Vec<Shape> = node.inputs.iter().map(|id| shapes[id.0]).collect();
-        let request = Request {
+        let request = PlanRequest {
             name: &node.name,
             op: &node.op,
             shapes: &logical,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Input, View};
+use crate::backend::{Backend, CropRect, Input};
 use crate::error::Error;
 use loaders::{Batch, EvalOrder, Images, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
@@ -19,7 +19,7 @@ pub struct Feed {
     form: PixelFormat,
     tables: Vec<[f32; 256]>,
     /// Of the batch at hand.
-    views: Vec<View>,
+    views: Vec<CropRect>,
 }
 
 impl Feed {
@@ -84,7 +84,7 @@ impl Feed {
             PixelFormat::CropRects { .. } => {
                 let rows = batch.ids().iter().zip(batch.crop_rects());
                 self.views.clear();
-                self.views.extend(rows.map(|(&id, crop)| View {
+                self.views.extend(rows.map(|(&id, crop)| CropRect {
                     picture: id as u32,
                     top: crop.top,
                     left: crop.left,

@@ -9,11 +9,11 @@ use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, Pool
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
-    Across, Backend, Buffer, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup, Queue, Rule,
-    Start, TensorDesc, Update, View,
+    Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
+    PassInput, Queue, Rule, TensorDesc, Update,
 };
 use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 /// A buffer on the GPU with these values.
 fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
@@ -92,7 +92,7 @@ fn gradients(cuda: Cuda, net: NetSpec, batch: &Batch<'_>, passes: usize) -> Vec<
     let mut all = Vec::new();
     for _ in 0..passes {
         let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
-        let turn = Turn { worker: 0, last: true };
+        let turn = MicroBatch { worker: 0, last: true };
         let sums = graph.train::<Error>(*batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(sums.count, rows as u64);
         let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
@@ -112,7 +112,7 @@ fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
     let net = models::build("cifarnet", input, 10).unwrap();
     let got = gradients(device, net.clone(), &batch, 4);
     let mut oracle = Graph::new(Reference, net, rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
-    let (loss, turn) = (Loss { smoothing: 0.1, scale: 1.0 / rows as f32 }, Turn { worker: 0, last: true });
+    let (loss, turn) = (Loss { smoothing: 0.1, scale: 1.0 / rows as f32 }, MicroBatch { worker: 0, last: true });
     let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
     for (pass, (loss, each)) in got.iter().enumerate() {
         assert!((loss - want.loss).abs() < 1e-5 * want.loss, "pass {pass}: loss {loss} for {}", want.loss);
@@ -141,7 +141,8 @@ fn what_changes_between_replayed_passes_reaches_them() {
         let images = noise(2 * input.elems(), u64::from(step), 1.0);
         let (labels, ids) = ([step, 9 - step], [u64::from(step), 1 << 40]);
         let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: step };
-        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, Turn { worker: 0, last: true });
+        let (loss, turn) =
+            (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, MicroBatch { worker: 0, last: true });
         let got = graph.train::<Error>(batch, loss, turn, None).unwrap();
         let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
         assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "step {step}: {} for {}", got.loss, want.loss);
@@ -288,7 +289,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let ids = [0, 1, 2];
     let feed = |images: Input<'_>, ahead: bool| {
         let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
-        let start = Start { images, key, loss: None, running: &[], training: true };
+        let start = PassInput { images, key, loss: None, running: &[], training: true };
         let mut to = cuda.alloc(desc.elems()).unwrap();
         if ahead {
             cuda.prefetch(&images).unwrap();
@@ -301,7 +302,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
         assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables }, ahead), bits(&want));
     }
     assert!(cuda.keep(&pixels, 4, 5).unwrap());
-    let view = |picture, top, left, mirrored| View { picture, top, left, mirrored };
+    let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
     assert_eq!(feed(Input::Kept { views: &views, tables: &tables }, false), bits(&want));
     // mirrored, and moved by one row up and two columns to the left of the picture's corner
@@ -319,7 +320,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let beyond = [view(0, 0, 0, 0), view(3, 0, 0, 0), view(0, 0, 0, 0)];
     let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
     let images = Input::Kept { views: &beyond, tables: &tables };
-    let start = Start { images, key, loss: None, running: &[], training: true };
+    let start = PassInput { images, key, loss: None, running: &[], training: true };
     assert!(cuda.begin(&start, &desc, &mut cuda.alloc(desc.elems()).unwrap()).is_err());
 }
 
@@ -400,7 +401,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
         let mut graph = Graph::new(backend, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
         graph.normalise_across(Box::new(Twice));
         let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
-        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.25 }, Turn { worker: 0, last: true });
+        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.25 }, MicroBatch { worker: 0, last: true });
         let sums = graph.train::<Error>(batch, loss, turn, None).unwrap();
         let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
         let mut pooled = vec![0.0; 32];

@@ -13,7 +13,7 @@ use trireme::backend::op::{Dropout, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input};
 use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 use trireme::optim::{Optimizer, Policy, sgd::Sgd};
 
 #[derive(Deserialize)]
@@ -139,8 +139,10 @@ impl<'a, B: Backend> Run<'a, B> {
         let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
         let loss = Loss { smoothing: self.file.label_smoothing, scale: 1.0 / n as f32 };
         let batch = self.batch(&images, &ids);
-        let sums =
-            self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
+        let sums = self
+            .graph
+            .train::<Error>(batch, loss, MicroBatch::ONLY, None)
+            .unwrap_or_else(|e| panic!("{}: {e}", self.what));
         (self.images, self.ids) = (images, ids);
         assert_eq!(sums.count, n as u64);
         sums.loss / n as f64

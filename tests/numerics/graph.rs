@@ -9,7 +9,7 @@ use trireme::backend::op::{
 };
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
-use trireme::nn::{Batch, Gather, Graph, Id, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Gather, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -110,7 +110,7 @@ fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, chunk_bytes: usize)
     Graph::new(backend, net, batch, Purpose::Train { chunk_bytes }, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: Turn) -> LossSums {
+fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: MicroBatch) -> LossSums {
     let loss = Loss { smoothing: 0.1, scale };
     graph.train::<Error>(batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -131,7 +131,7 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[Vec<f32>],
 fn gradients_through_branches_are_the_slopes_of_the_loss() {
     let rows = Rows::new(3);
     let mut graph = graph(Reference, branching(true), 3, 1);
-    train(&mut graph, rows.all(), 1.0, Turn::ONLY);
+    train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY);
     let gradients = gradients(&graph);
     let step = 1.0 / 128.0;
     for (p, gradient) in gradients.iter().enumerate() {
@@ -141,7 +141,7 @@ fn gradients_through_branches_are_the_slopes_of_the_loss() {
                 let mut moved = start.clone();
                 moved[i] += step;
                 graph.set_param(p, &moved).unwrap();
-                (train(&mut graph, rows.all(), 1.0, Turn::ONLY).loss, f64::from(moved[i]))
+                (train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY).loss, f64::from(moved[i]))
             };
             let ((above, to), (below, from)) = (side(step), side(-step));
             let slope = (above - below) / (to - from);
@@ -156,7 +156,7 @@ fn networks_with_branches_are_the_same_everywhere() {
     let rows = Rows::new(6);
     for net in [branching(false), bottleneck()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
-        let want = train(&mut reference, rows.all(), 0.2, Turn::ONLY);
+        let want = train(&mut reference, rows.all(), 0.2, MicroBatch::ONLY);
         let want_gradients = gradients(&reference);
         let want_statistics = statistics(&reference);
         let expected = (want, want_gradients.as_slice(), &want_statistics);
@@ -181,7 +181,7 @@ fn check_passes<B: Backend>(
 ) {
     for pass in 1..5 {
         let what = format!("{}, pass {pass} on {name}", graph.net().name);
-        let got = train(&mut graph, rows.all(), 0.2, Turn::ONLY);
+        let got = train(&mut graph, rows.all(), 0.2, MicroBatch::ONLY);
         assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{what}: {got:?}, expected {want:?}");
         assert_eq!((got.top1, got.top5, got.count), (want.top1, want.top5, want.count), "{what}");
         assert_gradients(&what, &graph, gradients, 1e-4);
@@ -205,14 +205,14 @@ fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
 fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut large = graph(backend(), branching(false), 8, 1 << 20);
-    let whole = train(&mut large, rows.all(), 0.125, Turn::ONLY);
+    let whole = train(&mut large, rows.all(), 0.125, MicroBatch::ONLY);
     let whole_gradients = gradients(&large);
     large.prepare(3).unwrap_or_else(|e| panic!("{name}: {e}"));
     for n in [3, 1, 8, 5] {
         // 5 and 1 rows are planned when they come
         let mut exact = graph(backend(), branching(false), n, 1 << 20);
-        let want = train(&mut exact, rows.part(0..n), 0.25, Turn::ONLY);
-        let got = train(&mut large, rows.part(0..n), 0.25, Turn::ONLY);
+        let want = train(&mut exact, rows.part(0..n), 0.25, MicroBatch::ONLY);
+        let got = train(&mut large, rows.part(0..n), 0.25, MicroBatch::ONLY);
         assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{n} rows on {name}: {got:?}, expected {want:?}");
         assert_eq!(got.count, n as u64);
         assert_gradients(&format!("{n} rows on {name}"), &large, &gradients(&exact), 1e-4);
@@ -222,7 +222,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
             (large.evaluate(rows.part(0..n), 0.0).unwrap(), exact.evaluate(rows.part(0..n), 0.0).unwrap());
         assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "evaluation of {n} rows on {name}");
     }
-    assert_eq!(train(&mut large, rows.all(), 0.125, Turn::ONLY), whole, "{name}: the full batch again");
+    assert_eq!(train(&mut large, rows.all(), 0.125, MicroBatch::ONLY), whole, "{name}: the full batch again");
     assert_gradients(&format!("the full batch again on {name}"), &large, &whole_gradients, 0.0);
     let error = large.prepare(9).expect_err("more than was planned").to_string();
     assert!(error.contains("at most 8 rows") && error.contains('9'), "{name}: {error}");
@@ -238,15 +238,19 @@ fn smaller_batches_are_as_if_planned_for() {
 fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut graph = graph(backend(), separable(), 8, 512);
-    let want = train(&mut graph, rows.all(), 0.125, Turn::ONLY);
+    let want = train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want_gradients = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     // the last two have workers without samples, as the short last step of an epoch may
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
         let mut sums = LossSums::default();
         for (worker, cut) in cuts.windows(2).enumerate() {
-            let part =
-                train(&mut graph, rows.part(cut[0]..cut[1]), 0.125, Turn { worker, last: worker + 2 == cuts.len() });
+            let part = train(
+                &mut graph,
+                rows.part(cut[0]..cut[1]),
+                0.125,
+                MicroBatch { worker, last: worker + 2 == cuts.len() },
+            );
             sums.loss += part.loss;
             sums.top1 += part.top1;
             sums.count += part.count;
@@ -266,7 +270,7 @@ fn workers_of_one_rank_add_up_to_the_whole_batch() {
 fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut graph = graph(backend(), separable(), 8, 64);
-    train(&mut graph, rows.all(), 0.125, Turn::ONLY);
+    train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     let chunks = graph.layout().chunks.clone();
@@ -285,7 +289,9 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
             };
             let loss = Loss { smoothing: 0.1, scale: 0.125 };
             let hook: &mut dyn FnMut(usize, Vec<B::Buf>) -> Result<(), Error> = &mut take;
-            graph.train(batch, loss, Turn { worker, last: worker == last }, (worker == last).then_some(hook)).unwrap();
+            graph
+                .train(batch, loss, MicroBatch { worker, last: worker == last }, (worker == last).then_some(hook))
+                .unwrap();
         }
         let order: Vec<usize> = given.iter().map(|g| g.0).collect();
         assert_eq!(order, (0..chunks.len()).collect::<Vec<_>>(), "{name}: each chunk once, in the order of backward");
@@ -306,7 +312,8 @@ fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
         Err::<(), Error>(Error::Unsupported { op: format!("chunk {chunk}"), why: "the peer is gone".into() })
     };
     let loss = Loss { smoothing: 0.0, scale: 1.0 };
-    let error = graph.train(rows.all(), loss, Turn::ONLY, Some(&mut refuse)).expect_err("the hook failed").to_string();
+    let error =
+        graph.train(rows.all(), loss, MicroBatch::ONLY, Some(&mut refuse)).expect_err("the hook failed").to_string();
     assert!(error.contains("chunk 0") && error.contains("the peer is gone"), "{name}: {error}");
     let labels = [0, CLASSES as u32];
     let wrong = graph.evaluate(Batch { labels: &labels, ..rows.all() }, 0.0);
@@ -366,11 +373,11 @@ fn layouts_that_do_not_match_are_no_trap() {
     let rows = Rows::new(4);
     for net in [image_again(), features()] {
         let mut reference = graph(Reference, net.clone(), 4, 1);
-        let want = train(&mut reference, rows.all(), 0.25, Turn::ONLY);
+        let want = train(&mut reference, rows.all(), 0.25, MicroBatch::ONLY);
         let built = Graph::new(cpu(1), net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7);
         match built {
             Ok(mut graph) => {
-                let got = train(&mut graph, rows.all(), 0.25, Turn::ONLY);
+                let got = train(&mut graph, rows.all(), 0.25, MicroBatch::ONLY);
                 assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{}: {got:?}, expected {want:?}", net.name);
                 assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }

@@ -13,7 +13,7 @@ use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Across, Backend, Error, Input};
 use trireme::checkpoint::ModelFile;
-use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -112,7 +112,7 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
         Ok::<(), Error>(())
     };
     let empty = part.is_empty();
-    let sums = graph.train(rows.part(part), loss, Turn::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
+    let sums = graph.train(rows.part(part), loss, MicroBatch::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
     assert!(chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()), "every chunk once, in order");
     chunks.into_iter().for_each(|(chunk, gradients)| graph.put(chunk, gradients));
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);

@@ -5,7 +5,7 @@ use super::device::Cpu;
 use super::flat::UNIT;
 use super::format::Format;
 use super::threads::Threads;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// `y = f(x)` of equally many elements.
 pub(super) type Forward = fn(y: &mut [f32], x: &[f32]);
@@ -25,7 +25,7 @@ pub(super) fn plan(
     cpu: &Cpu,
     forward: Forward,
     backward: Backward,
-    r: &Request<'_, Cpu>,
+    r: &PlanRequest<'_, Cpu>,
 ) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan { threads: cpu.threads, forward, backward, y: r.x[0] }))
 }

@@ -6,7 +6,7 @@ use super::flat::UNIT;
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::Add;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// A sum of known size.
@@ -16,7 +16,7 @@ struct Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, _: &Add, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, _: &Add, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan { threads: cpu.threads, y: r.x[0] }))
 }
 

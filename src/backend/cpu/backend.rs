@@ -7,12 +7,12 @@ use super::isa::Isa;
 use super::{loss, onednn, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, ParamGroup, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, TensorDesc, Update,
 };
 
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
 /// blocks of an input would be taken for something else.
-fn layouts(r: &Request<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
+fn layouts(r: &PlanRequest<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
     let seen = |(d, s): (&TensorDesc, &Shape)| if d.is_plain() { TensorDesc { shape: *s, ..*d } } else { *d };
     let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(seen).collect();
     let alike = |d: &TensorDesc| *d == x[0] || (d.is_plain() && x[0].is_plain());
@@ -30,7 +30,7 @@ fn layouts(r: &Request<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
 
 macro_rules! plan_op {
     ($($file:ident $name:ident,)*) => {
-        fn plan_op(cpu: &Cpu, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+        fn plan_op(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
             match r.op { $(Op::$name(op) => super::$file::plan(cpu, op, r),)* }
         }
     };
@@ -45,8 +45,8 @@ impl Backend for Cpu {
         format!("cpu ({library}, {isa}, {threads} thread{plural}{factors})")
     }
 
-    fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        plan_op(self, &Request { x: &layouts(r)?, ..*r })
+    fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
     }
 
     fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {

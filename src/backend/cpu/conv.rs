@@ -3,10 +3,10 @@
 use super::device::Cpu;
 use super::{affine, winograd};
 use crate::backend::op::Conv;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     match winograd::plan(cpu, r, op) {
         Some(plan) => plan,
         None => Ok(Box::new(affine::Plan::conv(cpu, r, op)?)),

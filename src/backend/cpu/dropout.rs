@@ -6,7 +6,7 @@ use super::format::Format;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Dropout;
 use crate::backend::op::dropout::factors;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -18,7 +18,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, p: f32, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(threads: Threads, p: f32, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let elems = if r.train { r.x[0].elems() } else { 0 };
         Ok(Self { threads, p, index: r.index, x: r.x[0], kept: AlignedBuf::zeroed(elems, r.name)? })
     }
@@ -38,7 +38,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
 }
 

@@ -3,9 +3,9 @@
 use super::affine;
 use super::device::Cpu;
 use crate::backend::op::Linear;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Linear, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(affine::Plan::linear(cpu, r, op)?))
 }

@@ -5,7 +5,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// LRN of known sizes.
@@ -68,7 +68,7 @@ simd! {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Lrn, r: &Request<'_, Cpu>) -> Self {
+    pub fn new(threads: Threads, op: Lrn, r: &PlanRequest<'_, Cpu>) -> Self {
         Self { threads, op, x: r.x[0] }
     }
 
@@ -94,7 +94,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, *op, r)))
 }
 

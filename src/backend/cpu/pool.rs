@@ -5,7 +5,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// Pooling of known sizes; max pooling remembers which cell won.
@@ -142,7 +142,7 @@ macro_rules! by_block {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: &Pool, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(threads: Threads, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
         let wrong = |why| Error::Unsupported { op: r.name.into(), why };
         let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
@@ -164,7 +164,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op, r)?))
 }
 

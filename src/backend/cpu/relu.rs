@@ -4,7 +4,7 @@ use super::activation;
 use super::device::Cpu;
 use super::flat::mask_run;
 use crate::backend::op::Relu;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 use crate::simd::simd;
 
 simd! {
@@ -16,6 +16,6 @@ simd! {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, _: &Relu, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, _: &Relu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     activation::plan(cpu, relu_run, |dy, _, y| mask_run(dy, y), r)
 }

@@ -5,7 +5,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::Shortcut;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {
@@ -20,7 +20,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Shortcut, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(threads: Threads, op: Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
         let shape = r.output()?;
         let before = op.before(x.shape);
@@ -47,7 +47,7 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, *op, r)?))
 }
 

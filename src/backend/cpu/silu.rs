@@ -3,7 +3,7 @@
 use super::activation;
 use super::device::Cpu;
 use crate::backend::op::Silu;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
@@ -22,6 +22,6 @@ fn backward(dy: &mut [f32], x: &[f32], _: &[f32]) {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, _: &Silu, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, _: &Silu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     activation::plan(cpu, forward, backward, r)
 }

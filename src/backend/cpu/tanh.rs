@@ -3,7 +3,7 @@
 use super::activation;
 use super::device::Cpu;
 use crate::backend::op::Tanh;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 
 fn forward(y: &mut [f32], x: &[f32]) {
     y.iter_mut().zip(x).for_each(|(y, x)| *y = x.tanh());
@@ -14,6 +14,6 @@ fn backward(dy: &mut [f32], _: &[f32], y: &[f32]) {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, _: &Tanh, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, _: &Tanh, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     activation::plan(cpu, forward, backward, r)
 }

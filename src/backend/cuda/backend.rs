@@ -11,13 +11,13 @@ use super::ops::{codec, loss, norms, update};
 use super::settings::Precision;
 use crate::backend::op::{Op, Shape, for_each_op};
 use crate::backend::{
-    AlgorithmChoice, Arena, Backend, Buffer, Coding, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling, LossSums,
-    Norms, Planned, Queue, Request, Start, ParamGroup, TensorDesc, Update,
+    AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
+    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, TensorDesc, Update,
 };
 
 macro_rules! plan_op {
     ($($file:ident $name:ident,)*) => {
-        fn plan_op(gpu: &Cuda, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+        fn plan_op(gpu: &Cuda, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
             match r.op { $(Op::$name(op) => super::ops::$file::plan(gpu, op, r),)* }
         }
     };
@@ -44,9 +44,9 @@ impl Backend for Cuda {
         channels_last(n, shape)
     }
 
-    fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+    fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         self.shared.start()?;
-        plan_op(self, &Request { x: &layouts(r)?, ..*r })
+        plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
     }
 
     fn upload(&self, values: &[f32], to: &mut CudaBuf) -> Result<(), Error> {
@@ -85,7 +85,7 @@ impl Backend for Cuda {
         Ok(plain)
     }
 
-    fn begin(&self, start: &Start<'_>, desc: &TensorDesc, to: &mut CudaBuf) -> Result<(), Error> {
+    fn begin(&self, start: &PassInput<'_>, desc: &TensorDesc, to: &mut CudaBuf) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
         {
@@ -165,10 +165,10 @@ impl Backend for Cuda {
 
     fn device_codec(
         &self,
-        coding: &Coding,
+        spec: &CodeSpec,
         workers: Range<usize>,
     ) -> Result<Option<Box<dyn DeviceCodec<Self>>>, Error> {
-        Ok(Some(Box::new(codec::Coder::new(&self.shared, coding, workers)?)))
+        Ok(Some(Box::new(codec::GpuCodec::new(&self.shared, spec, workers)?)))
     }
 
     fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {

@@ -2,7 +2,7 @@
 
 use super::device::Cuda;
 use crate::backend::op::{Reads, Shape};
-use crate::backend::{Error, Request, TensorDesc};
+use crate::backend::{Error, PlanRequest, TensorDesc};
 
 /// n images in (h, w, c) order.
 pub fn channels_last(n: usize, shape: Shape) -> TensorDesc {
@@ -15,7 +15,7 @@ fn is_channels_last(desc: &TensorDesc) -> bool {
 }
 
 /// The inputs' layouts as the operation must see them: those of vectors as vectors.
-pub fn layouts(r: &Request<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
+pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
     let by_channel = r.op.reads() == Reads::Channels;
     if !r.x.iter().all(is_channels_last) {

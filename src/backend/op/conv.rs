@@ -23,9 +23,9 @@ pub struct Conv {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// Start of the weight.
+    /// PassInput of the weight.
     pub init: Init,
-    /// Start of the bias.
+    /// PassInput of the bias.
     pub bias_init: Init,
 }
 
@@ -87,7 +87,7 @@ impl Conv {
         self
     }
 
-    /// Start of the weight.
+    /// PassInput of the weight.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self

@@ -16,7 +16,7 @@ pub struct Norm {
     pub residual: bool,
     /// max(., 0) at the end.
     pub relu: bool,
-    /// Start of gamma.
+    /// PassInput of gamma.
     pub gamma: f32,
 }
 

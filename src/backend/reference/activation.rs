@@ -2,7 +2,7 @@
 
 use super::device::Reference;
 use super::host_buf::HostBuf;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A function of one element, of known size.
 struct Plan {
@@ -15,7 +15,7 @@ struct Plan {
 pub(super) fn plan(
     forward: fn(f32) -> f32,
     backward: fn(f32, f32, f32) -> f32,
-    r: &Request<'_, Reference>,
+    r: &PlanRequest<'_, Reference>,
 ) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { forward, backward, y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }

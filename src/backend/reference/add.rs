@@ -3,7 +3,7 @@
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Add;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A sum of known size.
 struct Plan {
@@ -11,7 +11,7 @@ struct Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(_: &Add, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(_: &Add, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 

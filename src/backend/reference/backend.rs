@@ -5,12 +5,12 @@ use super::host_buf::HostBuf;
 use super::{loss, update};
 use crate::backend::op::{Op, for_each_op};
 use crate::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, Planned, Request, ParamGroup, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, TensorDesc, Update,
 };
 
 macro_rules! plan_op {
     ($($file:ident $name:ident,)*) => {
-        fn plan_op(r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+        fn plan_op(r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
             match r.op { $(Op::$name(op) => super::$file::plan(op, r),)* }
         }
     };
@@ -22,9 +22,9 @@ impl Backend for Reference {
         "reference (plain loops, 1 thread)".into()
     }
 
-    fn plan(&self, r: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+    fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(|(x, shape)| x.with_shape(*shape)).collect();
-        plan_op(&Request { x: &x, ..*r })
+        plan_op(&PlanRequest { x: &x, ..*r })
     }
 
     fn upload(&self, images: &[f32], to: &mut HostBuf) -> Result<(), Error> {

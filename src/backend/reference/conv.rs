@@ -4,7 +4,7 @@ use super::activation::relu;
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::{Conv, OpSpec};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution of known sizes.
 pub(super) struct Plan {
@@ -44,7 +44,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(op: &Conv, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(op: &Conv, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 

@@ -4,7 +4,7 @@ use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Dropout;
 use crate::backend::op::dropout::factors;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -15,7 +15,7 @@ pub(super) struct Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(op: &Dropout, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(op: &Dropout, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0], kept: Vec::new() }))
 }
 

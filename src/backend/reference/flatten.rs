@@ -3,9 +3,9 @@
 use super::activation;
 use super::device::Reference;
 use crate::backend::op::Flatten;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
-pub(super) fn plan(_: &Flatten, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(_: &Flatten, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     activation::plan(|x| x, |dy, _, _| dy, r)
 }

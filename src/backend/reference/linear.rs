@@ -5,7 +5,7 @@ use super::conv::store;
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Linear;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A linear layer of known sizes.
 pub(super) struct Plan {
@@ -15,7 +15,7 @@ pub(super) struct Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(op: &Linear, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(op: &Linear, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 

@@ -3,7 +3,7 @@
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// LRN of known sizes.
 pub(super) struct Plan {
@@ -36,7 +36,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(op: &Lrn, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(op: &Lrn, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: *op, x: r.x[0] }))
 }
 

@@ -4,7 +4,7 @@ use super::activation::relu;
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -52,7 +52,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(op: &Norm, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(op: &Norm, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan::new(op.clone(), r.x[0])))
 }
 

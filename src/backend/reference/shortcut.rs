@@ -3,7 +3,7 @@
 use super::device::Reference;
 use super::host_buf::HostBuf;
 use crate::backend::op::Shortcut;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {
@@ -29,7 +29,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(op: &Shortcut, r: &Request<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+pub(super) fn plan(op: &Shortcut, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
     Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 

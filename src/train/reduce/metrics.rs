@@ -138,7 +138,7 @@ impl StepMetrics {
         let hash =
             |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
         let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
-        if self.layout.gather == Gather::Apart {
+        if self.layout.gather == Gather::PerWorker {
             self.workers.push(Metrics::zero(&self.layout));
         }
         let metrics = self.workers.last_mut().unwrap_or(&mut self.first);

@@ -55,7 +55,7 @@ impl<B: Backend> ReducePlan<B> {
 
     /// Whether workers' gradients are added on their rank or stay separate.
     pub fn gather(&self) -> Gather {
-        if self.entry.keeps_workers_apart(&self.settings) { Gather::Apart } else { Gather::Summed }
+        if self.entry.keeps_workers_apart(&self.settings) { Gather::PerWorker } else { Gather::Summed }
     }
 
     /// Whether the device makes codes.
@@ -65,7 +65,7 @@ impl<B: Backend> ReducePlan<B> {
 
     /// Whether workers' metrics are added on their rank or stay separate.
     pub fn metrics_gather(&self) -> Gather {
-        if self.entry.integer { Gather::Apart } else { Gather::Summed }
+        if self.entry.integer { Gather::PerWorker } else { Gather::Summed }
     }
 
     /// Bytes of memory of all sums, residuals included.
@@ -102,7 +102,7 @@ fn bucket_sum<B: Backend>(
     mine: Range<usize>,
     device: Option<&B>,
 ) -> Result<Box<dyn BucketSum<B>>, Error> {
-    if let Some((device, spec)) = device.zip((entry.coding)(&bucket, settings))
+    if let Some((device, spec)) = device.zip((entry.spec)(&bucket, settings))
         && let Some(codec) = device.device_codec(&spec, mine.clone())?
     {
         return Ok(Box::new(DeviceSum::new(entry, bucket, codec)));

@@ -18,8 +18,8 @@ pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, Planned, Queue, Request, Start,
-    ParamGroup, TensorDesc, Update, View,
+    Arena, Backend, Buffer, CropRect, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, ParamGroup, PassInput,
+    PlanRequest, Planned, Queue, TensorDesc, Update,
 };
 
 /// The device.
@@ -105,7 +105,7 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
         Input::Kept { views, tables } => {
             let (pictures, height, width) = device.expect("kept pictures");
             plain(views.len(), &|row, channel, y, x| {
-                let View { picture, top, left, mirrored } = views[row];
+                let CropRect { picture, top, left, mirrored } = views[row];
                 let x = if mirrored == 1 { w - 1 - x } else { x };
                 let (y, x) = (top + y as i32, left + x as i32);
                 let inside = (0..height as i32).contains(&y) && (0..width as i32).contains(&x);
@@ -219,7 +219,7 @@ impl Backend for Remote {
         "remote (the reference, late)".into()
     }
 
-    fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+    fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         Ok(Box::new(plan::RemotePlan::new(self.queues.clone(), request)?))
     }
 
@@ -233,7 +233,7 @@ impl Backend for Remote {
         Ok(all)
     }
 
-    fn begin(&self, start: &Start<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
+    fn begin(&self, start: &PassInput<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
         let (to, now) = (to.memory()?, queue::Now::of(start));
         let Input::Kept { views, tables } = start.images else {
             let images = values(&start.images, None, self.queues.input());
@@ -303,8 +303,7 @@ impl Backend for Remote {
         g: &RemoteBuf,
         slots: &mut [&mut RemoteBuf],
     ) -> Result<bool, Error> {
-        let (rule, groups, rates, w, g) =
-            (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
+        let (rule, groups, rates, w, g) = (update.rule, groups.to_vec(), rates.memory()?, w.memory()?, g.memory()?);
         let slots = slots.iter().map(|slot| slot.memory()).collect::<Result<Vec<_>, _>>()?;
         self.enqueue(move |device| {
             let mut held: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();

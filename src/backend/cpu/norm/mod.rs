@@ -12,7 +12,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -68,7 +68,7 @@ impl View<'_> {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Norm, r: &Request<'_, Cpu>) -> Self {
+    pub fn new(threads: Threads, op: Norm, r: &PlanRequest<'_, Cpu>) -> Self {
         let x = r.x[0];
         let c = x.blocks() * x.block;
         let partial = vec![0.0; threads.0 * 2 * c];
@@ -206,7 +206,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &Request<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
     Ok(Box::new(Plan::new(cpu.threads, op.clone(), r)))
 }
 

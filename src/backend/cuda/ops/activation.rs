@@ -7,7 +7,7 @@ use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The tensors of one element-wise pass, of n elements each. The gradient of x replaces that of y.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ pub fn plan(
     gpu: &Cuda,
     forward: Forward,
     backward: Backward,
-    r: &Request<'_, Cuda>,
+    r: &PlanRequest<'_, Cuda>,
 ) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan { shared: gpu.shared.clone(), forward, backward, x: r.x[0] }))
 }

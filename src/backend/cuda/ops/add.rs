@@ -8,7 +8,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::elementwise::{CopyTensor, SumOfTwo};
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Add;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A sum of known size.
 struct Plan {
@@ -17,7 +17,7 @@ struct Plan {
 }
 
 /// Plans the op.
-pub fn plan(gpu: &Cuda, _: &Add, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+pub fn plan(gpu: &Cuda, _: &Add, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan { shared: gpu.shared.clone(), x: r.x[0] }))
 }
 

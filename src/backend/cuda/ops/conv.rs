@@ -16,7 +16,7 @@ use crate::backend::cuda::kernels::elementwise::{ReluBackward, ReluForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Conv;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution of known sizes.
 pub struct Plan {
@@ -47,7 +47,7 @@ fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Pr
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let shape = r.output()?;
         let y = channels_last(x.n, shape);
@@ -100,7 +100,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub fn plan(gpu: &Cuda, op: &Conv, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 

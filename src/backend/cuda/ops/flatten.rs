@@ -4,14 +4,9 @@ use super::activation;
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::kernels::elementwise::CopyTensor;
 use crate::backend::op::Flatten;
-use crate::backend::{Error, Planned, Request};
+use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
-pub fn plan(gpu: &Cuda, _: &Flatten, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
-    activation::plan(
-        gpu,
-        |gpu, t| gpu.launch(&CopyTensor { x: t.x, y: t.y, n: t.n }),
-        |_, _, _| Ok(()),
-        r,
-    )
+pub fn plan(gpu: &Cuda, _: &Flatten, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    activation::plan(gpu, |gpu, t| gpu.launch(&CopyTensor { x: t.x, y: t.y, n: t.n }), |_, _, _| Ok(()), r)
 }

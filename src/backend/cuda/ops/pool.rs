@@ -9,7 +9,7 @@ use crate::backend::cuda::kernels::pool::{PoolBackward, PoolForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{OpSpec, Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Pooling of known sizes.
 pub struct Plan {
@@ -40,7 +40,7 @@ fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Pool, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let wrong = |why| Error::Unsupported { op: r.name.into(), why };
         let shape = op.output(&[x.shape]).map_err(wrong)?;
@@ -78,7 +78,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub fn plan(gpu: &Cuda, op: &Pool, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+pub fn plan(gpu: &Cuda, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 

@@ -9,7 +9,7 @@ use crate::backend::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward}
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{OpSpec, Shortcut};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub struct Plan {
@@ -20,7 +20,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let shape = op.output(&[x.shape]);
         let shape = shape.map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
@@ -35,7 +35,7 @@ impl Plan {
 }
 
 /// Plans the op.
-pub fn plan(gpu: &Cuda, op: &Shortcut, r: &Request<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
     Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 

@@ -11,7 +11,7 @@ use crate::simd::simd;
 const TAPS: usize = 8;
 
 /// Sizes and work space.
-pub(super) struct Narrow {
+pub(super) struct FewChannels {
     x: TensorDesc,
     y: TensorDesc,
     stride: [usize; 2],
@@ -47,7 +47,7 @@ simd! {
     }
 }
 
-impl Narrow {
+impl FewChannels {
     /// For a convolution without groups over a plain input.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
