@@ -1,18 +1,18 @@
-//! Batch normalisation over a batch that lies on several ranks: how the ranks' statistics and sums become the whole batch's.
+//! Batch normalisation over a batch that is spread over several ranks: the whole batch's statistics and sums from the ranks'.
 
-use super::Error;
+use super::error::Error;
 
 /// Sums over all ranks in the middle of a pass. Every rank calls it equally often, in the same order, with as many values.
 pub trait Across {
     /// Replaces `values` by their sums over all ranks.
     fn sum(&self, values: &mut [f64]) -> Result<(), Error>;
 
-    /// What a rank without samples adds to the statistics of a forward pass over `channels` channels.
+    /// The part of a rank without samples in the statistics of a forward pass over `channels` channels.
     fn no_statistics(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 1 + 2 * channels])
     }
 
-    /// What a rank without samples adds to the sums of a backward pass.
+    /// The part of a rank without samples in the sums of a backward pass.
     fn no_gradients(&self, channels: usize) -> Result<(), Error> {
         self.sum(&mut vec![0.0; 2 * channels])
     }

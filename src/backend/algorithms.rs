@@ -1,20 +1,29 @@
-//! Which algorithms a device runs its operations by, where its libraries offer several: what ranks tell each other and checkpoints
-//! keep, so that all of a run computes alike. What the names mean is the device's own affair.
+//! The algorithms by which a device runs its operations, where its libraries offer several. Ranks send them to each other and
+//! checkpoints keep them, so that all of a run computes the same bits. Only the device reads their names.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// A device that chooses among its libraries' algorithms.
+pub trait AlgorithmChoice {
+    /// The algorithms in use.
+    fn used(&self) -> Algorithms;
+
+    /// Uses these for everything planned from now on, as far as they are of such a device and run on it.
+    fn adopt(&self, algorithms: &Algorithms);
+}
+
 /// Choices among algorithms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Algorithms {
-    /// Kind of device and versions of its libraries: elsewhere the choices mean nothing.
+    /// Kind of device and versions of its libraries; the choices hold for these only.
     pub on: String,
-    /// By operation, sizes included.
+    /// The choice for each operation, sizes included.
     pub by_operation: BTreeMap<String, String>,
 }
 
 impl Algorithms {
-    /// From the text that [`fmt::Display`] gives; lines that are none are passed over.
+    /// From the text that [`fmt::Display`] writes; other lines are ignored.
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines();
         let on = lines.next().unwrap_or_default().into();
@@ -44,7 +53,7 @@ mod tests {
 
     fn some(choices: &[(&str, &str)]) -> Algorithms {
         let by_operation = choices.iter().map(|(of, choice)| (of.to_string(), choice.to_string())).collect();
-        Algorithms { on: "a card, a library".into(), by_operation }
+        Algorithms { on: "a GPU, a library".into(), by_operation }
     }
 
     #[test]

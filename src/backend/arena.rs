@@ -1,6 +1,9 @@
 //! Flat memory for parameters, gradients and optimizer state: chunks that travel whole, and the places of tensors in them.
 
-use super::{Backend, Buffer, Error};
+use super::buffer::Buffer;
+use super::device_memory::DeviceMemory;
+use super::error::Error;
+use super::param_format::ParamFormat;
 
 /// One tensor's place: chunk, first element, elements (padding of its format included).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +25,12 @@ impl Slot {
 
 /// Chunks of device memory. A gradient chunk is a bucket of the exchange: it moves to the thread that owns MPI and back,
 /// so no two threads ever share one.
-pub struct Arena<B: Backend> {
+pub struct Arena<B: DeviceMemory> {
     /// The chunks, in the order in which backward finishes them.
     pub chunks: Vec<B::Buf>,
 }
 
-impl<B: Backend> Arena<B> {
+impl<B: DeviceMemory> Arena<B> {
     /// Zeroed chunks of these many elements.
     pub fn new(backend: &B, elems: &[usize]) -> Result<Self, Error> {
         let chunks = elems.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
@@ -38,10 +41,10 @@ impl<B: Backend> Arena<B> {
     pub fn pack(&mut self, format: &B::Format, plain: &[f32], slot: Slot) -> Result<(), Error> {
         let chunk = &mut self.chunks[slot.chunk];
         if chunk.host().is_some() {
-            return B::pack(format, plain, &mut chunk.staged()?[slot.range()]);
+            return format.pack(plain, &mut chunk.staged()?[slot.range()]);
         }
         let mut packed = vec![0.0; slot.len];
-        B::pack(format, plain, &mut packed)?;
+        format.pack(plain, &mut packed)?;
         chunk.write(slot.offset, &packed)
     }
 
@@ -49,10 +52,10 @@ impl<B: Backend> Arena<B> {
     pub fn unpack(&self, format: &B::Format, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
         let chunk = &self.chunks[slot.chunk];
         if let Some(all) = chunk.host() {
-            return B::unpack(format, &all[slot.range()], plain);
+            return format.unpack(&all[slot.range()], plain);
         }
         let mut packed = vec![0.0; slot.len];
         chunk.read(slot.offset, &mut packed)?;
-        B::unpack(format, &packed, plain)
+        format.unpack(&packed, plain)
     }
 }

@@ -1,13 +1,13 @@
-//! Memory of a device, and the ways of its elements to the host and back.
+//! Memory of a device, and copies of its elements to the host and back.
 
-use super::Error;
-use crate::region::Region;
+use super::error::Error;
+use crate::device_region::DeviceRegion;
 
 /// Device memory of f32 elements. It can move to the thread that owns MPI and back.
 ///
 /// Its elements come to the host by [`Buffer::fetch`], [`Buffer::staged`] and [`Buffer::unstage`], from any thread; where the
 /// host can address them this is no copy at all. A device starts copies of its own and orders them: what it does with the buffer
-/// next waits for them, and they wait for what was enqueued before its last [`Backend::mark`](super::Backend::mark).
+/// next waits for them, and they wait for what was enqueued before its last [`Queue::mark`](super::Queue::mark).
 pub trait Buffer: Send + Default + 'static {
     /// Elements.
     fn len(&self) -> usize;
@@ -17,35 +17,34 @@ pub trait Buffer: Send + Default + 'static {
         self.len() == 0
     }
 
-    /// Tells memories that are alive at the same time apart: an address.
+    /// An address, unique among memories that are alive at the same time.
     fn place(&self) -> usize;
 
     /// The elements, where the host can address them.
     fn host(&self) -> Option<&[f32]>;
 
-    /// Starts the way of the elements to the host, and does not wait.
+    /// Starts copying the elements to the host and does not wait.
     fn fetch(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The elements on the host, where they are once [`Buffer::fetch`] has brought them: waits for that. Without a `fetch` what
-    /// they are before the first write is not said.
+    /// The elements on the host; waits for a [`Buffer::fetch`]. Without one, contents are uninitialised until the first write.
     fn staged(&mut self) -> Result<&mut [f32], Error>;
 
-    /// Starts the way of what [`Buffer::staged`] gave back to the device, and does not wait.
+    /// Starts copying the elements of [`Buffer::staged`] back to the device and does not wait.
     fn unstage(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
     /// The elements as a library may be given them that takes memory of this device, once all before the last
-    /// [`mark`](super::Backend::mark) is done: waits for that. None where the host can address them, or where no library can be
+    /// [`mark`](super::Queue::mark) is done: waits for that. None where the host can address them, or where no library can be
     /// given them.
-    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
+    fn region(&mut self) -> Result<Option<DeviceRegion<'_>>, Error> {
         Ok(None)
     }
 
     /// Copies elements from `first` on to the host, as many as there is room for, once all that was enqueued to change them is
-    /// done. On another thread than the one that enqueues, a [`mark`](super::Backend::mark) must have come after the last change.
+    /// done. On another thread than the one that enqueues, a [`mark`](super::Queue::mark) must have come after the last change.
     fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error>;
 
     /// Copies elements from the host to those from `first` on, and waits for them, as [`Buffer::read`] does.

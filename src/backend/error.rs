@@ -1,16 +1,16 @@
 //! What can go wrong on a device.
 
-/// A failure of a device or of what was asked of it.
+/// A failure of a device, or a request that it cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A foreign call answered with a status other than success.
+    /// A call of a library returned a status other than success.
     #[error(
         "{library}: {call} for {op} answered {status}; try a smaller batch, or report this with `trireme doctor`'s output"
     )]
     Foreign {
         /// Library and version.
         library: &'static str,
-        /// Function that was called.
+        /// The function.
         call: &'static str,
         /// Node or purpose.
         op: String,
@@ -25,12 +25,12 @@ pub enum Error {
         /// What is missing and what to do.
         why: String,
     },
-    /// Memory that could not be had.
+    /// Memory that could not be allocated.
     #[error("no {bytes} bytes of memory for {what}; try a smaller batch or more ranks")]
     Memory {
-        /// What it was for.
+        /// Its purpose.
         what: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// A device, its driver or one of its libraries that is missing, or too old for the others.
@@ -38,7 +38,7 @@ pub enum Error {
     Absent {
         /// The kind of device.
         what: String,
-        /// What was looked for and where, and the cure.
+        /// What is missing, where it was looked for, and what to do.
         why: String,
     },
     /// A device that stopped answering.
@@ -47,7 +47,7 @@ pub enum Error {
          again from the last checkpoint"
     )]
     Lost {
-        /// Function that was called.
+        /// The function.
         call: &'static str,
         /// Node or purpose.
         op: String,
@@ -57,17 +57,17 @@ pub enum Error {
     /// A device's memory is too small.
     #[error("out of device memory: {what} needs {need}, {have}")]
     DeviceMemory {
-        /// What it was for.
+        /// Its purpose.
         what: String,
         /// Per part.
         need: String,
         /// What is free, and what would fit.
         have: String,
     },
-    /// Ranks that could not be summed over in the middle of a pass.
+    /// A sum over ranks that failed in the middle of a pass.
     #[error("batch normalisation over all ranks: {why}")]
     Across {
-        /// The communication's own words.
+        /// The communication's error.
         why: String,
     },
     /// Sizes that contradict the plan.
@@ -77,7 +77,7 @@ pub enum Error {
         op: String,
         /// What the plan says.
         expected: String,
-        /// What came.
+        /// What was given.
         got: String,
     },
 }

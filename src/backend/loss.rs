@@ -1,6 +1,6 @@
-//! The loss: what is asked of it, its sums over a batch, its scale where numbers are short.
+//! The loss: its arguments, and its sums over a batch.
 
-/// What the loss asks for.
+/// Arguments of the softmax cross-entropy.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy<'a> {
     /// Class of each row.
@@ -22,22 +22,4 @@ pub struct LossSums {
     pub top5: u64,
     /// Rows.
     pub count: u64,
-}
-
-/// The factor of the losses of a device whose activations are of a type with a short range, and how it came to be.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LossScale {
-    /// The factor.
-    pub scale: f32,
-    /// Good steps since it last grew.
-    pub good: u32,
-    /// Steps in a row, up to the last one, that were left out because a gradient was Inf or NaN.
-    pub bad: u32,
-    /// Steps that were left out in all.
-    pub lost: u32,
-}
-
-impl LossScale {
-    /// Below this, halving the scale has not helped: the values themselves are not finite.
-    pub const LEAST: f32 = 1.0 / 1024.0;
 }

@@ -1,10 +1,14 @@
 //! Operations whose primitives, layouts and memory are settled: what is planned, and what a pass gives them.
 
-use super::op::{Op, Shape};
-use super::{Across, Arena, Backend, DrawKey, Error, Slot, TensorDesc};
+use super::across::Across;
+use super::arena::{Arena, Slot};
+use super::device_memory::DeviceMemory;
+use super::error::Error;
+use super::op::{DrawKey, Op, Shape};
+use super::tensor::TensorDesc;
 
 /// Everything a planned operation may read during a pass, beside its tensors.
-pub struct Pass<'a, B: Backend> {
+pub struct Pass<'a, B: DeviceMemory> {
     /// The device.
     pub backend: &'a B,
     /// All parameters.
@@ -13,7 +17,7 @@ pub struct Pass<'a, B: Backend> {
     pub slots: &'a [Slot],
     /// Running means, then variances, of this op's channels.
     pub running: &'a [f32],
-    /// First of them in [`Start::running`](super::Start::running).
+    /// First of them in [`PassInput::running`](super::PassInput::running).
     pub running_at: usize,
     /// Batch statistics and dropout (true), or running statistics and none (false).
     pub training: bool,
@@ -24,7 +28,7 @@ pub struct Pass<'a, B: Backend> {
 }
 
 /// The tensors of a backward pass.
-pub struct Gradients<'a, B: Backend> {
+pub struct Gradients<'a, B: DeviceMemory> {
     /// Inputs of the forward pass.
     pub x: &'a [&'a B::Buf],
     /// Its output.
@@ -40,7 +44,7 @@ pub struct Gradients<'a, B: Backend> {
 }
 
 /// One operation for one batch size: its primitives, layouts and private memory are settled.
-pub trait Planned<B: Backend> {
+pub trait Planned<B: DeviceMemory> {
     /// Layout of the output.
     fn output(&self) -> TensorDesc;
 
@@ -77,7 +81,7 @@ pub trait Planned<B: Backend> {
 }
 
 /// What to plan.
-pub struct Request<'a, B: Backend> {
+pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Name of the node, for messages.
     pub name: &'a str,
     /// The computation.
@@ -94,4 +98,11 @@ pub struct Request<'a, B: Backend> {
     pub formats: Option<&'a [B::Format]>,
     /// Index that keys this op's random draws.
     pub index: u16,
+}
+
+impl<B: DeviceMemory> PlanRequest<'_, B> {
+    /// Logical shape of the output.
+    pub fn output(&self) -> Result<Shape, Error> {
+        self.op.output(self.shapes).map_err(|why| Error::Unsupported { op: self.name.into(), why })
+    }
 }

@@ -6,7 +6,7 @@ use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::models;
-use crate::nn::{Batch, Graph, Loss, Purpose, Turn};
+use crate::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
 use crate::optim::{Optimizer, Policy, sgd::Sgd};
 use crate::recipe;
 use crate::train::plan::source::network;
@@ -76,7 +76,7 @@ impl<B: Backend> Synthetic<B> {
     pub fn step(&mut self, exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>) -> Result<(), Error> {
         let batch = Batch { images: Input::Values(&self.images), labels: &self.labels, ids: &self.ids, epoch: 0 };
         let loss = Loss { smoothing: 0.0, scale: 1.0 / self.ids.len() as f32 };
-        self.graph.train::<Error>(batch, loss, Turn::ONLY, None)?;
+        self.graph.train::<Error>(batch, loss, MicroBatch::ONLY, None)?;
         exchange(&mut self.graph)?;
         self.optimizer.step(&mut self.graph, 1e-3, None)?;
         Ok(())

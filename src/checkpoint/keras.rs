@@ -8,45 +8,32 @@
 //!
 //! The inputs of a linear layer behind a flatten run over (C, H, W) in PyTorch, over (H, W, C) in Keras.
 
-use super::LayerKind;
+use super::layer_kind::LayerKind;
+use crate::backend::op::{KerasOrder, StoredTensor};
 
 /// A tensor: name, shape, and values in C order.
 pub type Tensor = (String, Vec<usize>, Vec<f32>);
-
-/// PyTorch's and Keras's names of the tensors of a layer, in Keras's order, which is PyTorch's too.
-fn names(kind: LayerKind) -> &'static [(&'static str, &'static str)] {
-    match kind {
-        LayerKind::Conv | LayerKind::Linear { .. } => &[("weight", "kernel"), ("bias", "bias")],
-        LayerKind::Norm => &[
-            ("weight", "gamma"),
-            ("bias", "beta"),
-            ("running_mean", "moving_mean"),
-            ("running_var", "moving_variance"),
-        ],
-    }
-}
 
 /// Turns a layer's tensors from PyTorch's names and layouts into Keras's.
 ///
 /// # Errors
 /// A text with expected and got: an unknown or misplaced name, a shape that does not fit the layer.
 pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, String> {
-    let position = |name: &str| names(kind).iter().position(|(torch, _)| *torch == name);
     let mut last = None;
     let mut converted = Vec::with_capacity(tensors.len());
     for (name, shape, values) in tensors {
-        let at = position(name).ok_or_else(|| unknown(name, kind, |(torch, _)| torch))?;
+        let (at, stored) = kind.stored.by_torch(name).ok_or_else(|| unknown(name, kind, |tensor| tensor.torch))?;
         if last.is_some_and(|last| last >= at) {
             return Err(format!("tensor {name} comes too late or twice; the order is that of PyTorch's state_dict"));
         }
         last = Some(at);
         check_length(name, shape, values)?;
-        let (shape, values) = match (kind, at) {
-            (LayerKind::Conv, 0) => conv_to_keras(name, shape, values)?,
-            (LayerKind::Linear { flatten }, 0) => linear_to_keras(name, shape, values, flatten)?,
-            _ => one_dimension(name, shape, values)?,
+        let (shape, values) = match stored.order {
+            KerasOrder::Filters => conv_to_keras(name, shape, values)?,
+            KerasOrder::Matrix => linear_to_keras(name, shape, values, kind.flatten)?,
+            KerasOrder::Vector => one_dimension(name, shape, values)?,
         };
-        converted.push((names(kind)[at].1.to_string(), shape, values));
+        converted.push((stored.keras.to_string(), shape, values));
     }
     Ok(converted)
 }
@@ -58,21 +45,20 @@ pub fn to_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, Stri
 pub fn from_keras(kind: LayerKind, tensors: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let mut converted = Vec::with_capacity(tensors.len());
     for (name, shape, values) in tensors {
-        let at = names(kind).iter().position(|(_, keras)| keras == name);
-        let at = at.ok_or_else(|| unknown(name, kind, |(_, keras)| keras))?;
+        let stored = kind.stored.by_keras(name).ok_or_else(|| unknown(name, kind, |tensor| tensor.keras))?;
         check_length(name, shape, values)?;
-        let (shape, values) = match (kind, at) {
-            (LayerKind::Conv, 0) => conv_from_keras(name, shape, values)?,
-            (LayerKind::Linear { flatten }, 0) => linear_from_keras(name, shape, values, flatten)?,
-            _ => one_dimension(name, shape, values)?,
+        let (shape, values) = match stored.order {
+            KerasOrder::Filters => conv_from_keras(name, shape, values)?,
+            KerasOrder::Matrix => linear_from_keras(name, shape, values, kind.flatten)?,
+            KerasOrder::Vector => one_dimension(name, shape, values)?,
         };
-        converted.push((names(kind)[at].0.to_string(), shape, values));
+        converted.push((stored.torch.to_string(), shape, values));
     }
     Ok(converted)
 }
 
-fn unknown(name: &str, kind: LayerKind, side: fn((&'static str, &'static str)) -> &'static str) -> String {
-    let known: Vec<_> = names(kind).iter().map(|pair| side(*pair)).collect();
+fn unknown(name: &str, kind: LayerKind, side: fn(&StoredTensor) -> &'static str) -> String {
+    let known: Vec<_> = kind.stored.tensors.iter().map(side).collect();
     format!("tensor {name} is none of {}", known.join(", "))
 }
 
@@ -167,6 +153,10 @@ fn permute(values: &[f32], shape: [usize; 4], axes: [usize; 4]) -> Vec<f32> {
 mod tests {
     use super::*;
 
+    fn kind(name: &str, flatten: Option<[usize; 3]>) -> LayerKind {
+        LayerKind { flatten, ..LayerKind::named(name).unwrap() }
+    }
+
     fn tensor(name: &str, shape: &[usize]) -> Tensor {
         let length: usize = shape.iter().product();
         (name.into(), shape.to_vec(), (0..length).map(|i| i as f32).collect())
@@ -182,7 +172,7 @@ mod tests {
     fn convolutions_go_from_oihw_to_hwio() {
         let (o, i, h, w) = (2, 3, 4, 5);
         let torch = [tensor("weight", &[o, i, h, w]), tensor("bias", &[o])];
-        let keras = there_and_back(LayerKind::Conv, &torch);
+        let keras = there_and_back(kind("conv", None), &torch);
         assert_eq!((keras[0].0.as_str(), &keras[0].1), ("kernel", &vec![h, w, i, o]));
         for (at, &value) in keras[0].2.iter().enumerate() {
             let (b, a, y, x) = (at % o, at / o % i, at / (o * i * w), at / (o * i) % w);
@@ -193,7 +183,7 @@ mod tests {
 
     #[test]
     fn linear_layers_are_transposed() {
-        let keras = there_and_back(LayerKind::Linear { flatten: None }, &[tensor("weight", &[2, 3])]);
+        let keras = there_and_back(kind("linear", None), &[tensor("weight", &[2, 3])]);
         assert_eq!(keras, [("kernel".to_string(), vec![3, 2], vec![0., 3., 1., 4., 2., 5.])]);
     }
 
@@ -201,7 +191,7 @@ mod tests {
     fn inputs_behind_a_flatten_go_from_chw_to_hwc() {
         let (o, c, h, w) = (2, 3, 4, 5);
         let torch = [tensor("weight", &[o, c * h * w])];
-        let keras = there_and_back(LayerKind::Linear { flatten: Some([c, h, w]) }, &torch);
+        let keras = there_and_back(kind("linear", Some([c, h, w])), &torch);
         assert_eq!(keras[0].1, [h * w * c, o]);
         for (at, &value) in keras[0].2.iter().enumerate() {
             let (b, hwc) = (at % o, at / o);
@@ -213,25 +203,25 @@ mod tests {
     #[test]
     fn norms_change_their_names_only() {
         let torch = ["weight", "bias", "running_mean", "running_var"].map(|name| tensor(name, &[3]));
-        let keras = there_and_back(LayerKind::Norm, &torch);
+        let keras = there_and_back(kind("norm", None), &torch);
         let names: Vec<_> = keras.iter().map(|t| t.0.as_str()).collect();
         assert_eq!(names, ["gamma", "beta", "moving_mean", "moving_variance"]);
         // Without scale and shift.
-        there_and_back(LayerKind::Norm, &torch[2..]);
+        there_and_back(kind("norm", None), &torch[2..]);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_expected_and_got() {
-        let linear = LayerKind::Linear { flatten: Some([3, 2, 2]) };
+        let linear = kind("linear", Some([3, 2, 2]));
         let refused = |kind, tensors: &[Tensor]| to_keras(kind, tensors).unwrap_err();
         assert!(refused(linear, &[tensor("weight", &[2, 13])]).contains("13 inputs, but 3 x 2 x 2"));
-        assert!(refused(LayerKind::Conv, &[tensor("weight", &[2, 3])]).contains("[2, 3]"));
-        assert!(refused(LayerKind::Conv, &[tensor("gamma", &[2])]).contains("gamma is none of weight, bias"));
+        assert!(refused(kind("conv", None), &[tensor("weight", &[2, 3])]).contains("[2, 3]"));
+        assert!(refused(kind("conv", None), &[tensor("gamma", &[2])]).contains("gamma is none of weight, bias"));
         let swapped = [tensor("bias", &[2]), tensor("weight", &[2])];
-        assert!(refused(LayerKind::Norm, &swapped).contains("weight comes too late"));
+        assert!(refused(kind("norm", None), &swapped).contains("weight comes too late"));
         let short = ("bias".to_string(), vec![3], vec![0.0; 2]);
-        assert!(refused(LayerKind::Norm, &[short]).contains("[3] has 2 values"));
+        assert!(refused(kind("norm", None), &[short]).contains("[3] has 2 values"));
         let overflow = ("bias".to_string(), vec![usize::MAX, 2], vec![]);
-        assert!(from_keras(LayerKind::Linear { flatten: None }, &[overflow]).is_err());
+        assert!(from_keras(kind("linear", None), &[overflow]).is_err());
     }
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use super::h5::{Group, H5File};
 use super::keras::{self, Tensor};
+use super::layer_kind::LayerKind;
 use super::{Error, atomic, seal, state_file};
 
 /// Version of the format, raised when older programs can no longer read what is written.
@@ -60,30 +61,6 @@ pub struct LayerWeights {
     pub kind: LayerKind,
     /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
     pub tensors: Vec<Tensor>,
-}
-
-/// What a layer with weights does, as far as layouts depend on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LayerKind {
-    /// Convolution, weight (out, in/groups, kh, kw).
-    Conv,
-    /// Linear, weight (out, in).
-    Linear {
-        /// Channels, height and width that a flatten right before it joins to its inputs.
-        flatten: Option<[usize; 3]>,
-    },
-    /// Batch norm.
-    Norm,
-}
-
-impl LayerKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Conv => "conv",
-            Self::Linear { .. } => "linear",
-            Self::Norm => "norm",
-        }
-    }
 }
 
 impl ModelFile {
@@ -210,8 +187,8 @@ fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor]) -> Resul
     let group = group.create(&layer.name)?;
     let names: Vec<String> = tensors.iter().map(|(name, ..)| format!("{}/{name}:0", layer.name)).collect();
     group.put_texts("weight_names", &names)?;
-    group.put_text("trireme_kind", layer.kind.name())?;
-    if let LayerKind::Linear { flatten: Some(chw) } = layer.kind {
+    group.put_text("trireme_kind", layer.kind.stored.kind)?;
+    if let Some(chw) = layer.kind.flatten {
         group.put_numbers("trireme_flatten", &chw.map(|n| n as u64))?;
     }
     let inner = group.create(&layer.name)?;
@@ -243,20 +220,13 @@ fn read_layers(group: &Group, content: &dyn Fn(String) -> Error) -> Result<Vec<L
 
 /// A layer's kind; fails with an error of the file, or with a text on what it holds.
 fn read_kind(layer: &Group) -> Result<LayerKind, Result<Error, String>> {
-    let kind = layer.text("trireme_kind").map_err(Ok)?;
-    match kind.as_str() {
-        "conv" => Ok(LayerKind::Conv),
-        "norm" => Ok(LayerKind::Norm),
-        "linear" => {
-            let names = layer.attribute_names().map_err(Ok)?;
-            if !names.iter().any(|name| name == "trireme_flatten") {
-                return Ok(LayerKind::Linear { flatten: None });
-            }
-            let chw = layer.numbers("trireme_flatten").map_err(Ok)?;
-            Ok(LayerKind::Linear { flatten: Some(three(&chw).map_err(Err)?) })
-        }
-        other => Err(Err(format!("kind is one of conv, linear, norm, got {other:?}"))),
+    let kind = LayerKind::named(&layer.text("trireme_kind").map_err(Ok)?).map_err(Err)?;
+    let has_flatten = layer.attribute_names().map_err(Ok)?.iter().any(|name| name == "trireme_flatten");
+    if !kind.stored.depends_on_flatten() || !has_flatten {
+        return Ok(kind);
     }
+    let chw = layer.numbers("trireme_flatten").map_err(Ok)?;
+    Ok(LayerKind { flatten: Some(three(&chw).map_err(Err)?), ..kind })
 }
 
 fn read_scores(group: &Group) -> Result<BTreeMap<String, f64>, Error> {

@@ -202,20 +202,21 @@ pub(super) fn read_model(path: &Path, root: &Group) -> Result<ModelFile, Error> 
     Ok(ModelFile { layers, ema, ..read_head(path, &root.open("trireme")?)? })
 }
 
-fn is_running(field: &str) -> bool {
-    field.starts_with("running_")
+/// Whether a layer's tensor is a running statistic.
+fn is_running(layer: &LayerWeights, field: &str) -> bool {
+    layer.kind.stored.by_torch(field).is_some_and(|(_, tensor)| tensor.running)
 }
 
 /// Groups `params` and `bn` below `place`.
 fn write_layers(place: &Group, layers: &[LayerWeights]) -> Result<(), Error> {
     let named = |running: bool| {
         let tensors = layers.iter().flat_map(|layer| layer.tensors.iter().map(move |t| (layer, t)));
-        let wanted = tensors.filter(move |(_, t)| is_running(&t.0) == running);
+        let wanted = tensors.filter(move |(layer, t)| is_running(layer, &t.0) == running);
         wanted.map(|(layer, (field, shape, values))| (format!("{}.{field}", layer.name), shape, values))
     };
     let params = place.create("params")?;
     params.put_texts("layers", &layers.iter().map(|layer| layer.name.clone()).collect::<Vec<_>>())?;
-    params.put_texts("kinds", &layers.iter().map(|layer| kind_text(layer.kind)).collect::<Vec<_>>())?;
+    params.put_texts("kinds", &layers.iter().map(|layer| layer.kind.to_text()).collect::<Vec<_>>())?;
     for (group, running) in [(params, false), (place.create("bn")?, true)] {
         group.put_texts("names", &named(running).map(|t| t.0).collect::<Vec<_>>())?;
         named(running).try_for_each(|(name, shape, values)| group.put_array(&name, shape, values))?;
@@ -233,35 +234,14 @@ fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
         return Err(content(format!("{} layers and {} kinds of layers", names.len(), kinds.len())));
     }
     for (name, kind) in names.into_iter().zip(kinds) {
-        let kind = read_kind(&kind).ok_or_else(|| content(format!("layer {name} has the unknown kind {kind:?}")))?;
+        let kind =
+            LayerKind::parse(&kind).ok_or_else(|| content(format!("layer {name} has the unknown kind {kind:?}")))?;
         let own =
             |t: &Tensor| Some((t.0.strip_prefix(&name)?.strip_prefix('.')?.to_string(), t.1.clone(), t.2.clone()));
         let tensors = all.iter().filter_map(own).filter(|t| !t.0.contains('.')).collect();
         layers.push(LayerWeights { name, kind, tensors });
     }
     Ok(layers)
-}
-
-/// `conv`, `norm`, `linear`, or `linear C H W` behind a flatten.
-fn kind_text(kind: LayerKind) -> String {
-    match kind {
-        LayerKind::Linear { flatten: Some([c, h, w]) } => format!("linear {c} {h} {w}"),
-        LayerKind::Linear { flatten: None } => "linear".into(),
-        LayerKind::Conv => "conv".into(),
-        LayerKind::Norm => "norm".into(),
-    }
-}
-
-fn read_kind(text: &str) -> Option<LayerKind> {
-    match text.split(' ').collect::<Vec<_>>().as_slice() {
-        ["conv"] => Some(LayerKind::Conv),
-        ["norm"] => Some(LayerKind::Norm),
-        ["linear"] => Some(LayerKind::Linear { flatten: None }),
-        ["linear", c, h, w] => {
-            Some(LayerKind::Linear { flatten: Some([c.parse().ok()?, h.parse().ok()?, w.parse().ok()?]) })
-        }
-        _ => None,
-    }
 }
 
 fn write_tensors<'a>(group: &Group, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), Error> {

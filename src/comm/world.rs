@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::error::Error;
 use super::sys::{self, Communicator, Element, Op, OwnOp};
 use super::thread_level::ThreadLevel;
-use crate::region::Region;
+use crate::device_region::DeviceRegion;
 
 /// Who and where this rank is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl World {
 
     /// Replaces values in device memory by their sum over all ranks, where the MPI library takes such memory: another library ends
     /// the process by a signal. The order of the additions is MPI's.
-    pub fn sum_region(&self, region: &mut Region<'_>) -> Result<(), Error> {
+    pub fn sum_region(&self, region: &mut DeviceRegion<'_>) -> Result<(), Error> {
         let (start, before, len) = (Instant::now(), self.traffic.get(), region.len());
         for first in (0..len).step_by(self.limit.get()) {
             self.communicator.allreduce_region(region, first..len.min(first + self.limit.get()))?;

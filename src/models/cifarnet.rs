@@ -1,24 +1,24 @@
 //! The network of TensorFlow's CIFAR-10 tutorial, which TernGrad calls cifar10_alexnet.
 
-use crate::nn::spec::{Conv, Id, Init, Linear, Lrn, NetSpec, Op, Pool, PoolKind, Shape, same_pads};
+use crate::nn::spec::{Conv, Flatten, Id, Init, Linear, Lrn, NetSpec, Pool, PoolKind, Shape, same_pads};
 
 /// conv 5x5-64, pool 3x3/2, LRN, conv 5x5-64, LRN, pool 3x3/2, fc 384, fc 192, fc; SAME padding throughout.
 pub fn tutorial(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
-    let lrn = Op::Lrn(Lrn { radius: 4, k: 1.0, alpha: 0.001 / 9.0, beta: 0.75 });
-    let conv = |bias| Op::Conv(Conv::new(64, 5).pad(2).bias(bias).relu().init(Init::TruncatedNormal(0.05)));
-    let hidden = |f| Op::Linear(Linear::new(f).relu().bias(0.1).init(Init::TruncatedNormal(0.04)));
+    let lrn = Lrn { radius: 4, k: 1.0, alpha: 0.001 / 9.0, beta: 0.75 };
+    let conv = |bias| Conv::new(64, 5).pad(2).bias(bias).relu().init(Init::TruncatedNormal(0.05));
+    let hidden = |f| Linear::new(f).relu().bias(0.1).init(Init::TruncatedNormal(0.04));
     let x = net.add("conv1", conv(0.0), net.image());
     let x = pool(&mut net, "pool1", x);
-    let x = net.add("norm1", lrn.clone(), x);
+    let x = net.add("norm1", lrn, x);
     let x = net.add("conv2", conv(0.1), x);
     let x = net.add("norm2", lrn, x);
     let x = pool(&mut net, "pool2", x);
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     let x = net.add("fc1", hidden(384), x);
     let x = net.add("fc2", hidden(192), x);
     let scores = Linear::new(classes).init(Init::TruncatedNormal(1.0 / 192.0));
-    net.add("fc3", Op::Linear(scores), x);
+    net.add("fc3", scores, x);
     net
 }
 
@@ -28,5 +28,5 @@ fn pool(net: &mut NetSpec, name: &str, x: Id) -> Id {
     let plane = net.shapes().map_or(Shape::vector(1), |shapes| shapes[x.0]);
     let (top, bottom) = same_pads(plane.h, 3, 2);
     let (left, right) = same_pads(plane.w, 3, 2);
-    net.add(name, Op::Pool(Pool::new(PoolKind::Max, 3, 2).pads([top, left, bottom, right])), x)
+    net.add(name, Pool::new(PoolKind::Max, 3, 2).pads([top, left, bottom, right]), x)
 }

@@ -1,19 +1,19 @@
 //! Residual networks (He et al. 2015, arXiv 1512.03385): those for 32x32 images (section 4.2), and those for ImageNet in the
 //! form of torchvision, whose bottlenecks take their stride in the 3x3 convolution ("v1.5").
 
-use crate::nn::spec::{Conv, Id, Init, Linear, NetSpec, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use crate::nn::spec::{Conv, Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolKind, Shape, Shortcut};
 
 /// A convolution that keeps the plane, but for its stride; no bias, since a norm follows.
-fn conv(channels: usize, k: usize, stride: usize) -> Op {
-    Op::Conv(Conv::new(channels, k).stride(stride).pad(k / 2).init(Init::HeNormalFanOut))
+fn conv(channels: usize, k: usize, stride: usize) -> Conv {
+    Conv::new(channels, k).stride(stride).pad(k / 2).init(Init::HeNormalFanOut)
 }
 
-fn conv3(channels: usize, stride: usize) -> Op {
+fn conv3(channels: usize, stride: usize) -> Conv {
     conv(channels, 3, stride)
 }
 
-fn norm_relu() -> Op {
-    Op::Norm(Norm::new().relu())
+fn norm_relu() -> Norm {
+    Norm::new().relu()
 }
 
 /// 6N + 2 layers: three stages of N blocks with 16, 32, 64 channels and parameter-free shortcuts (option A).
@@ -28,9 +28,9 @@ pub fn cifar<const N: usize>(name: &str, input: Shape, classes: usize) -> NetSpe
             channels = width;
         }
     }
-    let x = net.add("avgpool", Op::Pool(Pool::global()), x);
-    let x = net.add("flatten", Op::Flatten, x);
-    net.add("fc", Op::Linear(Linear::new(classes)), x);
+    let x = net.add("avgpool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(classes), x);
     net
 }
 
@@ -40,9 +40,9 @@ fn basic_block(net: &mut NetSpec, path: &str, x: Id, channels: usize, width: usi
     let y = net.add(&format!("{path}.conv1"), conv3(width, stride), x);
     let y = net.add(&format!("{path}.bn1"), norm_relu(), y);
     let y = net.add(&format!("{path}.conv2"), conv3(width, 1), y);
-    let shortcut = Op::Shortcut(Shortcut { out_channels: width, stride });
+    let shortcut = Shortcut { out_channels: width, stride };
     let x = if stride == 1 { x } else { net.add(&format!("{path}.shortcut"), shortcut, x) };
-    net.join(&format!("{path}.bn2"), Op::Norm(Norm::new().residual().relu()), &[y, x])
+    net.join(&format!("{path}.bn2"), Norm::new().residual().relu(), &[y, x])
 }
 
 /// ImageNet's with basic blocks: so many in each of the stages of 64, 128, 256, 512 channels.
@@ -67,7 +67,7 @@ fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], expans
     let mut net = NetSpec::new(name, input);
     let x = net.add("conv1", conv(64, 7, 2), net.image());
     let x = net.add("bn1", norm_relu(), x);
-    let mut x = net.add("maxpool", Op::Pool(Pool::new(PoolKind::Max, 3, 2).pads([1; 4])), x);
+    let mut x = net.add("maxpool", Pool::new(PoolKind::Max, 3, 2).pads([1; 4]), x);
     let mut channels = 64;
     for (stage, (width, blocks)) in [64, 128, 256, 512].into_iter().zip(blocks).enumerate() {
         for block in 0..blocks {
@@ -77,9 +77,9 @@ fn imagenet(name: &str, input: Shape, classes: usize, blocks: [usize; 4], expans
             channels = width * expansion;
         }
     }
-    let x = net.add("avgpool", Op::Pool(Pool::global()), x);
-    let x = net.add("flatten", Op::Flatten, x);
-    net.add("fc", Op::Linear(Linear::new(classes).bias_from(Init::UniformFanIn)), x);
+    let x = net.add("avgpool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(classes).bias_from(Init::UniformFanIn), x);
     net
 }
 
@@ -113,8 +113,8 @@ impl Block {
         let mut shortcut = x;
         if self.projects {
             shortcut = net.add(&format!("{path}.downsample.0"), conv(out, 1, self.stride), shortcut);
-            shortcut = net.add(&format!("{path}.downsample.1"), Op::Norm(Norm::new()), shortcut);
+            shortcut = net.add(&format!("{path}.downsample.1"), Norm::new(), shortcut);
         }
-        net.join(&format!("{path}.bn{last}"), Op::Norm(Norm::new().residual().relu()), &[y, shortcut])
+        net.join(&format!("{path}.bn{last}"), Norm::new().residual().relu(), &[y, shortcut])
     }
 }

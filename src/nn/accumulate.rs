@@ -1,34 +1,34 @@
 //! Sums of the gradients of several workers on one rank, as a binary tree over worker numbers: neighbours first, then pairs of
 //! pairs. MPI libraries add ranks the same way (recursive doubling), so that float sums of the same workers on another number
-//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive. Or, for sums that must have the same bits
-//! on any number of ranks, no sums: every worker's gradients are kept apart for the exchange, in k arenas.
+//! of ranks mostly are the same additions. For k workers about log2(k) arenas are alive. For sums that must have the same bits
+//! on any number of ranks nothing is added: each worker's gradients go to the exchange in an arena of their own.
 
 use std::ops::Range;
 
 use crate::backend::{Arena, Backend, Buffer, Error};
 
-/// Whose turn it is on this rank.
+/// One worker's part of a step on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct MicroBatch {
     /// The logical worker.
     pub worker: usize,
-    /// Whether it is this rank's last in the step: then the sum over all its workers is handed over.
+    /// Whether it is this rank's last in the step: then the sum over all its workers is handed to the exchange.
     pub last: bool,
 }
 
-impl Turn {
+impl MicroBatch {
     /// The only worker of a rank.
-    pub const ONLY: Turn = Turn { worker: 0, last: true };
+    pub const ONLY: MicroBatch = MicroBatch { worker: 0, last: true };
 }
 
-/// What becomes of the gradients of a rank's workers before the exchange.
+/// How the gradients of a rank's workers reach the exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
-    /// They are added here.
+    /// As one sum.
     #[default]
     Summed,
-    /// They are handed over one by one.
-    Apart,
+    /// One buffer for each worker.
+    PerWorker,
 }
 
 /// Sum over `2^level` workers, or those of them that are on this rank.
@@ -38,7 +38,7 @@ struct Branch<B: Backend> {
     sum: Arena<B>,
 }
 
-/// The open branches of the tree, and arenas to reuse.
+/// The incomplete branches of the tree, and arenas to reuse.
 pub(super) struct Accumulator<B: Backend> {
     gather: Gather,
     branches: Vec<Branch<B>>,
@@ -46,12 +46,12 @@ pub(super) struct Accumulator<B: Backend> {
 }
 
 impl<B: Backend> Accumulator<B> {
-    /// Nothing yet.
+    /// An empty one.
     pub fn new() -> Self {
         Self { gather: Gather::Summed, branches: Vec::new(), spare: Vec::new() }
     }
 
-    /// Allocates what the workers of one rank will need.
+    /// Allocates the arenas that the workers of one rank will need.
     pub fn prepare(
         &mut self,
         backend: &B,
@@ -62,7 +62,7 @@ impl<B: Backend> Accumulator<B> {
         self.gather = gather;
         let needed = match gather {
             Gather::Summed => arenas(workers),
-            Gather::Apart => workers.len().saturating_sub(1),
+            Gather::PerWorker => workers.len().saturating_sub(1),
         };
         while self.spare.len() < needed {
             self.spare.push(Arena::new(backend, chunks)?);
@@ -70,7 +70,7 @@ impl<B: Backend> Accumulator<B> {
         Ok(())
     }
 
-    /// Arenas that are kept beside the last worker's own.
+    /// Arenas beside the last worker's own.
     pub fn kept(&self) -> usize {
         self.spare.len() + self.branches.len()
     }
@@ -83,7 +83,7 @@ impl<B: Backend> Accumulator<B> {
     /// Adds a worker's gradients, merging branches that are complete.
     pub fn push(&mut self, backend: &B, worker: usize, mut sum: Arena<B>) -> Result<(), Error> {
         let (mut first, mut level) = (worker, 0);
-        if self.gather == Gather::Apart {
+        if self.gather == Gather::PerWorker {
             self.branches.push(Branch { first, level, sum });
             return Ok(());
         }
@@ -103,24 +103,24 @@ impl<B: Backend> Accumulator<B> {
         self.gather
     }
 
-    /// The arenas that hold something now.
+    /// The arenas that hold gradients now.
     pub fn alive(&self) -> impl Iterator<Item = &Arena<B>> {
         self.branches.iter().map(|branch| &branch.sum)
     }
 
-    /// Adds what all earlier workers have of a chunk to the last worker's, unless they are kept apart.
+    /// Adds all earlier workers' gradients of a chunk to the last worker's, unless each worker's go out by themselves.
     pub fn add_to(&self, backend: &B, chunk: usize, last: &mut B::Buf) -> Result<(), Error> {
         let mut summed = self.branches.iter().rev().filter(|_| self.gather == Gather::Summed);
         summed.try_for_each(|branch| backend.add(last, &branch.sum.chunks[chunk]))
     }
 
-    /// What is handed over of a finished chunk of the last worker: itself, the sum of all, or each one's, in their order.
+    /// The buffers of a finished chunk that go to the exchange: the sum of all workers, or each worker's in order.
     pub fn collect(&mut self, chunk: usize, last: B::Buf) -> Vec<B::Buf> {
-        let apart = self.branches.iter_mut().filter(|_| self.gather == Gather::Apart);
+        let apart = self.branches.iter_mut().filter(|_| self.gather == Gather::PerWorker);
         apart.map(|branch| std::mem::take(&mut branch.sum.chunks[chunk])).chain(std::iter::once(last)).collect()
     }
 
-    /// Takes back a chunk that was handed over apart; whose it was does not matter any more.
+    /// Takes back a chunk that was handed out for a worker; from now on it may serve any worker.
     pub fn give_back(&mut self, chunk: usize, gradients: B::Buf) {
         let arenas = self.branches.iter_mut().map(|b| &mut b.sum).chain(&mut self.spare);
         if let Some(hole) = arenas.map(|arena| &mut arena.chunks[chunk]).find(|c| c.is_empty()) {
@@ -128,13 +128,13 @@ impl<B: Backend> Accumulator<B> {
         }
     }
 
-    /// The step's sums are handed over.
+    /// Makes all arenas free again, after the last chunk was handed out.
     pub fn clear(&mut self) {
         self.spare.extend(self.branches.drain(..).map(|b| b.sum));
     }
 }
 
-/// Whether the branch of this level that starts at `first` is a left one.
+/// Whether the branch of this level that starts at `first` is a left child.
 fn joins(first: usize, level: u32) -> bool {
     first.is_multiple_of(2 << level)
 }
@@ -173,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn apart_means_one_by_one_in_order_again_and_again() {
+    fn buffers_per_worker_come_in_order_at_every_step() {
         let mut apart = Accumulator::<Reference>::new();
-        apart.prepare(&Reference, &[1, 2], 3..7, Gather::Apart).unwrap();
+        apart.prepare(&Reference, &[1, 2], 3..7, Gather::PerWorker).unwrap();
         for step in 0..3 {
             for worker in 3..6 {
                 let mut arena = apart.take(&Reference, &[1, 2]).unwrap();

@@ -11,7 +11,7 @@ use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_sp
 use super::profile::{NodeSpan, NodeTime};
 use super::spec::{NetSpec, SpecError};
 use crate::backend::op::Shape;
-use crate::backend::{Across, Arena, Backend, Error, Input, LossSums, Slot, TensorDesc};
+use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Slot, TensorDesc};
 
 /// What a graph is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Batch<'a> {
     pub epoch: u32,
 }
 
-/// How the loss is taken.
+/// Parameters of the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
     /// Weight spread evenly over all classes.
@@ -58,8 +58,8 @@ pub struct NormPlace {
     pub offset: usize,
 }
 
-/// Takes a finished chunk of gradients: their sum over this rank's workers, or each worker's in order (see [`Gather`]).
-pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as Backend>::Buf>) -> Result<(), E>;
+/// Receives a finished chunk of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
+pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
@@ -82,9 +82,9 @@ pub struct Graph<B: Backend> {
     pub(super) buffers: Vec<B::Buf>,
     pub(super) current: usize,
     pub(super) profile: Option<Vec<NodeTime>>,
-    /// The spans of the nodes, where someone follows them.
+    /// When each node ran, where that is traced.
     pub(super) spans: Option<Vec<NodeSpan>>,
-    /// Of the last pass, where the device has told them already.
+    /// Of the last pass, where they are known already.
     pub(super) sums: Option<LossSums>,
     /// The ranks that share each batch's statistics.
     pub(super) across: Option<Box<dyn Across>>,
@@ -96,7 +96,7 @@ pub enum BuildError {
     /// The network does not fit together.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The device refused.
+    /// The device failed.
     #[error(transparent)]
     Backend(#[from] Error),
 }
@@ -115,7 +115,7 @@ impl<B: Backend> Graph<B> {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
-        let layout = Layout::new(&backend, &net, &specs, &formats, chunk_bytes);
+        let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let train = purpose != Purpose::Infer;
@@ -161,7 +161,7 @@ impl<B: Backend> Graph<B> {
         Ok(graph)
     }
 
-    /// The loss reads plain rows of scores.
+    /// Fails unless the network ends in plain rows of scores, which the loss reads.
     fn check_scores(&self) -> Result<(), Error> {
         let (last, shape) = (self.memory_desc(self.net.nodes.len()), self.shapes[self.net.nodes.len()]);
         if shape.plane() != 1 || !last.is_plain() {

@@ -12,7 +12,7 @@ pub mod spec;
 mod state;
 pub mod table;
 
-pub use accumulate::{Gather, Turn};
+pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Batch, Graph, Loss, Purpose};
 pub use params::Param;
 pub use spec::{Id, NetSpec};

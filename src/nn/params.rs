@@ -2,7 +2,7 @@
 
 use super::spec::NetSpec;
 use crate::backend::op::ParamSpec;
-use crate::backend::{Backend, Slot};
+use crate::backend::{Backend, ParamFormat, Slot};
 
 /// Slots start on multiples of this many elements: one cache line.
 const ALIGN: usize = 16;
@@ -35,13 +35,7 @@ pub struct Layout<B: Backend> {
 impl<B: Backend> Layout<B> {
     /// Packs parameters from the last node to the first; a chunk closes once it holds `chunk_bytes`.
     /// `formats[node]` are the formats of each node's parameters.
-    pub fn new(
-        backend: &B,
-        net: &NetSpec,
-        specs: &[Vec<ParamSpec>],
-        formats: &[Vec<B::Format>],
-        chunk_bytes: usize,
-    ) -> Self {
+    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], chunk_bytes: usize) -> Self {
         let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new() };
         let mut open = false;
         for node in (0..net.nodes.len()).rev().filter(|&n| !specs[n].is_empty()) {
@@ -51,7 +45,7 @@ impl<B: Backend> Layout<B> {
             }
             let chunk = layout.chunks.len() - 1;
             for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
-                let (offset, len) = (layout.chunks[chunk], backend.format_elems(format));
+                let (offset, len) = (layout.chunks[chunk], format.elems());
                 let name = format!("{}.{}", net.nodes[node].name, spec.field);
                 let slot = Slot { chunk, offset, len };
                 layout.params.push(Param { name, spec: spec.clone(), node, format: format.clone(), slot });

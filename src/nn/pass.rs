@@ -1,46 +1,47 @@
-//! One pass over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device that enqueues,
-//! the whole pass is enqueued before anything is handed over or read, and the same pass is enqueued again and again.
+//! One pass over a planned network: forward, loss, backward, and the hand-over of finished gradients. On a device with a queue the
+//! whole pass is enqueued before anything is handed over or read, and equal passes are replayed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::accumulate::{Gather, Turn};
+use super::accumulate::{Gather, MicroBatch};
 use super::graph::{Batch, Graph, Loss, NormPlace, Ready};
 use super::memory::Move;
 use crate::backend::{
-    Arena, Backend, Buffer, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, Planned, Start, TensorDesc,
+    Arena, Backend, Buffer, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, PassInput, Planned,
+    TensorDesc,
 };
 
-/// What a pass is for.
+/// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     /// Scores alone.
     Scores,
     /// Scores and loss.
     Loss,
-    /// Gradients; whether those of this rank's earlier workers come in.
+    /// Gradients; with those of this rank's earlier workers if `last`.
     Gradients { last: bool },
 }
 
 impl<B: Backend> Graph<B> {
-    /// Runs the network over a batch and gives the sums of loss and hits; no gradient, running statistics.
+    /// Runs the network over a batch with running statistics and returns the sums of loss and hits.
     pub fn evaluate(&mut self, batch: Batch<'_>, smoothing: f32) -> Result<LossSums, Error> {
         let loss = Loss { smoothing, scale: 0.0 };
         self.begin(&batch, Some(loss), false)?;
-        self.enqueue::<Error>(Kind::Loss, &mut |graph| {
+        self.enqueue(Kind::Loss, &mut |graph| {
             graph.forward(&batch, false)?;
             graph.loss(&batch, loss, false)
         })?;
         self.sums()
     }
 
-    /// Runs the network over images without labels and gives the scores, (rows, classes).
+    /// Runs the network over images without labels and returns the scores, (rows, classes).
     pub fn scores(&mut self, images: &[f32], rows: usize) -> Result<Vec<f32>, Error> {
         let ids = vec![0; rows];
         let batch = Batch { images: Input::Values(images), labels: &[], ids: &ids, epoch: 0 };
         self.begin(&batch, None, false)?;
-        self.enqueue::<Error>(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
+        self.enqueue(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
         self.output(self.net.nodes.len())
     }
 
@@ -55,25 +56,25 @@ impl<B: Backend> Graph<B> {
         &mut self,
         batch: Batch<'_>,
         loss: Loss,
-        turn: Turn,
+        micro_batch: MicroBatch,
         ready: Option<Ready<'_, B, E>>,
     ) -> Result<LossSums, E> {
-        self.start(batch, loss, turn, ready)?;
+        self.start(batch, loss, micro_batch, ready)?;
         Ok(self.sums()?)
     }
 
-    /// Forward, loss and backward of one worker's share of a step. At the last worker's turn the gradients of all of this rank's
+    /// Forward, loss and backward of one worker's share of a step. At the last micro-batch the gradients of all of this rank's
     /// workers are summed (or gathered); with `ready`, each chunk is handed over as soon as backward has finished it, or, on a
-    /// device that enqueues, as soon as all is enqueued: give it back with [`Self::put`]. Gradients that are kept apart need
+    /// device with a queue, as soon as the pass is enqueued: give it back with [`Self::put`]. Gradients per worker need
     /// `ready`: without it, the last worker's alone stay here. [`Graph::sums`] must come before the next pass.
     pub fn start<E: From<Error>>(
         &mut self,
         batch: Batch<'_>,
         loss: Loss,
-        turn: Turn,
+        micro_batch: MicroBatch,
         ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
-        if turn.last {
+        if micro_batch.last {
             self.gradients(&batch, loss, true, ready)?;
             self.earlier.clear();
             return Ok(());
@@ -83,26 +84,29 @@ impl<B: Backend> Graph<B> {
         let result = self.gradients::<E>(&batch, loss, false, None);
         let own = std::mem::replace(&mut self.grads, whole);
         result?;
-        self.earlier.push(&self.backend, turn.worker, own)?;
+        self.earlier.push(&self.backend, micro_batch.worker, own)?;
         Ok(())
     }
 
-    /// Loss and hits of the last pass, once the device is through with it.
+    /// Loss and hits of the last pass; waits for it.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
-        self.sums.take().map_or_else(|| self.backend.sums(), Ok)
+        match self.sums.take() {
+            Some(sums) => Ok(sums),
+            None => self.backend.queue().ok_or_else(no_sums)?.loss_sums(),
+        }
     }
 
-    /// Starts the way of images to the device for the pass after the one under way.
+    /// Starts copying the images of the next pass to the device, where it has a queue.
     pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
-        self.backend.prefetch(&images)
+        self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
     }
 
-    /// Multiplies the gradients of the step, which must all be back.
+    /// Multiplies the gradients of the step; all chunks must have been given back.
     pub fn scale_gradients(&mut self, factor: f32) -> Result<(), Error> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
     }
 
-    /// Leaves this batch's gradients in `grads`; at the last turn with those of earlier workers, chunk by chunk.
+    /// Leaves this batch's gradients in `grads`; at the last micro-batch with those of earlier workers, chunk by chunk.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
@@ -114,16 +118,26 @@ impl<B: Backend> Graph<B> {
             return self.no_samples(last, ready);
         }
         self.begin(batch, Some(loss), true)?;
-        let mut later = if self.backend.queues() { ready.take() } else { None };
-        self.enqueue(Kind::Gradients { last }, &mut |graph| {
-            graph.forward(batch, true)?;
-            graph.loss(batch, loss, true)?;
-            graph.backward(batch, last, &mut ready)
-        })?;
-        if last && self.backend.queues() {
-            (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, &mut later))?;
+        if self.backend.queue().is_none() {
+            return self.forward_and_backward(batch, loss, last, &mut ready);
         }
-        Ok(())
+        self.enqueue(Kind::Gradients { last }, &mut |graph| {
+            graph.forward_and_backward::<Error>(batch, loss, last, &mut None)
+        })?;
+        if last { self.hand_over_all(&mut ready) } else { Ok(()) }
+    }
+
+    /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
+    fn forward_and_backward<E: From<Error>>(
+        &mut self,
+        batch: &Batch<'_>,
+        loss: Loss,
+        last: bool,
+        ready: &mut Option<Ready<'_, B, E>>,
+    ) -> Result<(), E> {
+        self.forward(batch, true)?;
+        self.loss(batch, loss, true)?;
+        self.backward(batch, last, ready)
     }
 
     fn backward<E: From<Error>>(
@@ -145,30 +159,26 @@ impl<B: Backend> Graph<B> {
         result
     }
 
-    /// A worker without samples adds nothing; where statistics span the ranks, it takes part in the others' sums in their order.
+    /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
     fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
         self.sums = Some(LossSums::default());
-        let mut later = if self.backend.queues() { ready.take() } else { None };
         let mut next = 0;
         if let Some(across) = self.across.take() {
             self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in self.norms.clone().iter().rev() {
-                // what the layers above the norm have finished leaves before its own sum, as everywhere
+                // as on other ranks, finished chunks of the layers above the norm leave before its own sum
                 next = self.finish_chunks(next, norm.node + 1, last, &mut ready)?;
                 across.no_gradients(norm.channels)?;
             }
             self.across = Some(across);
         }
         self.finish_chunks(next, 0, last, &mut ready)?;
-        if last && self.backend.queues() {
-            (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, &mut later))?;
-        }
-        Ok(())
+        if last && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
     }
 
-    /// Completes the chunks from `next` on that backward has finished once `node` is done, and hands them over unless the device
-    /// enqueues.
+    /// Completes the chunks from `next` on that are finished once backward has done `node`, and hands them over unless the device has
+    /// a queue.
     fn finish_chunks<E: From<Error>>(
         &mut self,
         next: usize,
@@ -183,14 +193,18 @@ impl<B: Backend> Graph<B> {
             if last {
                 self.earlier.add_to(&self.backend, chunk, own)?;
             }
-            if last || self.earlier.gather() == Gather::Apart {
-                self.backend.mark(own)?;
-            }
-            if last && !self.backend.queues() {
-                self.hand_over(chunk, ready)?;
+            let leaves = last || self.earlier.gather() == Gather::PerWorker;
+            match self.backend.queue() {
+                Some(queue) if leaves => queue.mark(own)?,
+                None if last => self.hand_over(chunk, ready)?,
+                _ => {}
             }
         }
         Ok(end)
+    }
+
+    fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+        (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, ready))
     }
 
     fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
@@ -203,7 +217,7 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Checks the batch, plans it where it is of a new size, and gives the device what this pass alone has.
+    /// Checks the batch, plans it if its size is new, and gives the device the pass's inputs.
     fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {
@@ -217,7 +231,7 @@ impl<B: Backend> Graph<B> {
         }
         self.prepare(rows)?;
         self.current = rows;
-        let start = Start {
+        let start = PassInput {
             images: batch.images,
             key: self.key(batch),
             loss: loss.map(|loss| ask(batch, loss)),
@@ -228,21 +242,17 @@ impl<B: Backend> Graph<B> {
         self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
     }
 
-    /// Does the device's part of a pass. Passes in whose midst ranks meet, and those that someone follows layer by layer, are
-    /// made anew each time.
-    fn enqueue<E: From<Error>>(
-        &mut self,
-        kind: Kind,
-        work: &mut dyn FnMut(&mut Self) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if self.across.is_some() || self.watched() {
-            return work(self);
+    /// Runs the device's part of a pass; a device with a queue replays it where it can. Passes that sum over ranks in between, and
+    /// those whose layers are timed, are enqueued anew each time.
+    fn enqueue(&mut self, kind: Kind, work: &mut dyn FnMut(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
+        match backend.queue().filter(|_| !anew) {
+            Some(queue) => queue.repeat(self.digest(kind), &mut || work(self)),
+            None => work(self),
         }
-        let (backend, key) = (Rc::clone(&self.backend), self.digest(kind));
-        backend.repeat(key, &mut || work(self))
     }
 
-    /// What a pass is and which memory it works on, but for that which never changes.
+    /// The key of a pass: its kind, and the addresses of all memory that may differ between passes of the kind.
     fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         (kind, self.current).hash(&mut hasher);
@@ -355,4 +365,8 @@ impl<B: Backend> Graph<B> {
 
 fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
     CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale }
+}
+
+fn no_sums() -> Error {
+    Error::Unsupported { op: "cross-entropy".into(), why: "no loss was computed since its sums were taken".into() }
 }

@@ -1,15 +1,15 @@
-//! The operations of a network for one batch size, and what is derived from its description alone before any memory is there.
+//! The operations of a network for one batch size, and facts that follow from its description before memory is allocated.
 
 use super::graph::NormPlace;
 use super::memory::NodeFacts;
 use super::spec::NetSpec;
-use crate::backend::op::{Op, ParamSpec, Shape};
-use crate::backend::{Backend, Error, Planned, Request, TensorDesc};
+use crate::backend::op::{ParamSpec, Shape};
+use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
 
 /// The operations of one batch size; renamed tensors have none.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
-/// What the plan of memory asks of a node.
+/// What the memory plan must know of a node.
 pub(super) fn facts<B: Backend>(
     backend: &B,
     planned: Option<&(dyn Planned<B> + 'static)>,
@@ -31,7 +31,7 @@ pub(super) fn param_specs(net: &NetSpec, shapes: &[Shape]) -> Vec<Vec<ParamSpec>
 /// Places of the running statistics.
 pub(super) fn norm_places(net: &NetSpec, shapes: &[Shape]) -> Vec<NormPlace> {
     let mut offset = 0;
-    let norms = net.nodes.iter().enumerate().filter(|(_, n)| matches!(n.op, Op::Norm(_)));
+    let norms = net.nodes.iter().enumerate().filter(|(_, n)| n.op.statistics_momentum().is_some());
     norms
         .map(|(node, _)| {
             let channels = shapes[node + 1].c;
@@ -46,7 +46,7 @@ pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
     norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
 }
 
-/// Plans every node for `batch` rows; gives the layout of every tensor, input first.
+/// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
     net: &NetSpec,
@@ -59,13 +59,13 @@ pub(super) fn make_plan<B: Backend>(
     let mut plan: Plan<B> = Vec::new();
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
-        if node.op == Op::Flatten {
+        if node.op.renames() {
             descs.push(x[0]);
             plan.push(None);
             continue;
         }
         let logical: Vec<Shape> = node.inputs.iter().map(|id| shapes[id.0]).collect();
-        let request = Request {
+        let request = PlanRequest {
             name: &node.name,
             op: &node.op,
             shapes: &logical,

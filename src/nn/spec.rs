@@ -1,6 +1,6 @@
 //! A network as a list of nodes. Models are functions that return one.
 
-pub use crate::backend::op::{Conv, Init, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, same_pads};
+pub use crate::backend::op::*;
 
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,13 +49,7 @@ impl NetSpec {
     /// Starts the scale of the last norm of every residual branch at zero, so that each block starts as the identity (Goyal et
     /// al. 2017, arXiv 1706.02677, section 5.1; torchvision's `zero_init_residual`).
     pub fn zero_init_residual(&mut self) {
-        for node in &mut self.nodes {
-            if let Op::Norm(norm) = &mut node.op
-                && norm.residual
-            {
-                norm.gamma = 0.0;
-            }
-        }
+        self.nodes.iter_mut().for_each(|node| node.op.start_branch_at_zero());
     }
 
     /// The input image.
@@ -64,13 +58,13 @@ impl NetSpec {
     }
 
     /// Appends a layer with one input and gives its output.
-    pub fn add(&mut self, name: &str, op: Op, input: Id) -> Id {
+    pub fn add(&mut self, name: &str, op: impl Into<Op>, input: Id) -> Id {
         self.join(name, op, &[input])
     }
 
     /// Appends a layer with several inputs and gives its output.
-    pub fn join(&mut self, name: &str, op: Op, inputs: &[Id]) -> Id {
-        self.nodes.push(Node { name: name.into(), op, inputs: inputs.to_vec() });
+    pub fn join(&mut self, name: &str, op: impl Into<Op>, inputs: &[Id]) -> Id {
+        self.nodes.push(Node { name: name.into(), op: op.into(), inputs: inputs.to_vec() });
         Id(self.nodes.len())
     }
 

@@ -1,4 +1,4 @@
-//! What training, checkpoints and tables reach for in a graph: parameters, gradients, running statistics, times, formats.
+//! Access to a graph's state for training, checkpoints and tables: parameters, gradients, running statistics, formats.
 
 use super::graph::{Graph, NormPlace};
 use super::memory::Memory;
@@ -28,7 +28,7 @@ impl<B: Backend> Graph<B> {
         &self.layout.params
     }
 
-    /// Where they lie.
+    /// Their places in the arenas.
     pub fn layout(&self) -> &Layout<B> {
         &self.layout
     }
@@ -54,18 +54,18 @@ impl<B: Backend> Graph<B> {
         self.running.swap_with_slice(running);
     }
 
-    /// The flat parameters, for what replaces them as a whole.
+    /// The flat parameters, to replace them as a whole.
     pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
         (&self.backend, &mut self.weights)
     }
 
-    /// Gives back what was handed over of a gradient chunk; the last holds what the optimizer takes.
+    /// Gives back the buffers of a gradient chunk; the last one holds the sum that the optimizer reads.
     pub fn put(&mut self, chunk: usize, mut gradients: Vec<B::Buf>) {
         self.grads.chunks[chunk] = gradients.pop().unwrap_or_default();
         gradients.into_iter().for_each(|earlier| self.earlier.give_back(chunk, earlier));
     }
 
-    /// Arenas of gradients beside the one that the optimizer takes: sums of workers, or workers kept apart.
+    /// Arenas of gradients beside the one that the optimizer reads: sums of workers, or one per worker.
     pub fn gathered_arenas(&self) -> usize {
         self.earlier.kept()
     }

@@ -86,13 +86,19 @@ impl<B: Backend> Optimizer<B> {
         let (backend, weights, grads) = graph.arenas();
         let mut averages = ema.map(|ema| &mut ema.weights);
         let key = self.key([&*weights, &*grads].into_iter().chain(averages.as_deref()));
-        backend.begin_update(&update, weight)?;
         let mut finite = true;
-        backend.repeat(key, &mut || {
+        let mut work = || {
             finite = self.change(backend, &update, weights, grads)?;
             let mut pairs = averages.iter_mut().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
             pairs.try_for_each(|(to, from)| backend.lerp(to, from, weight))
-        })?;
+        };
+        match backend.queue() {
+            Some(queue) => {
+                queue.begin_update(&update, weight)?;
+                queue.repeat(key, &mut work)?;
+            }
+            None => work()?,
+        }
         let grad_norm = self.norms.limit.map(|_| self.norm()).transpose()?;
         Ok(Stepped { finite, grad_norm })
     }
@@ -106,7 +112,9 @@ impl<B: Backend> Optimizer<B> {
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
         // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
-        backend.inspect(&grads.chunks)?;
+        if let Some(scaling) = backend.loss_scaling() {
+            scaling.inspect(&grads.chunks)?;
+        }
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }

@@ -56,7 +56,7 @@ fn loader<B: Backend>(run: &Run<B>) -> Result<String, Error> {
 fn when<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> &'static str {
     match (world.size, overlap, run.recipe.reduce.overlap) {
         (1, ..) => "none, one rank",
-        (_, true, Overlap::Auto) if run.graph.backend().queues() => "beside backward (the device computes)",
+        (_, true, Overlap::Auto) if run.graph.backend().queue().is_some() => "beside backward (the device computes)",
         (_, true, Overlap::Auto) => "beside backward (a core is left for MPI)",
         (_, false, Overlap::Auto) => "after backward (no core is left for MPI)",
         (_, true, _) => "beside backward",

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backend, Input, View};
+use crate::backend::{Backend, CropRect, Input};
 use crate::error::Error;
 use loaders::{Batch, EvalOrder, Images, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
@@ -19,13 +19,13 @@ pub struct Feed {
     form: PixelFormat,
     tables: Vec<[f32; 256]>,
     /// Of the batch at hand.
-    views: Vec<View>,
+    views: Vec<CropRect>,
 }
 
 impl Feed {
     /// For a device that takes bytes only where it queues its work, and a pipeline that may leave more than bytes.
     pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
-        let tables = pipeline.tables().filter(|_| backend.queues());
+        let tables = pipeline.tables().filter(|_| backend.queue().is_some());
         let form = if tables.is_some() { PixelFormat::Bytes } else { PixelFormat::Values };
         Self { form, tables: tables.unwrap_or_default(), views: Vec::new() }
     }
@@ -43,9 +43,9 @@ impl Feed {
             return Ok((feed, not("the images are of various sizes")));
         };
         let bytes = spec.values().saturating_mul(split.len() as usize);
-        if !backend.queues() {
+        let Some(queue) = backend.queue() else {
             return Ok((feed, not("the processor's memory is where they are")));
-        }
+        };
         if !pipeline.only_crops() {
             return Ok((feed, not("augment.train does more than to crop, flip and normalize")));
         }
@@ -53,7 +53,7 @@ impl Feed {
             return Ok((feed, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
         }
         let (pixels, labels) = read(split, options)?;
-        if !backend.keep(&pixels, spec.height as usize, spec.width as usize)? {
+        if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
             return Ok((feed, not(&format!("the device has no room for {bytes} bytes"))));
         }
         let form = PixelFormat::CropRects { labels: labels.into(), spec };
@@ -84,7 +84,7 @@ impl Feed {
             PixelFormat::CropRects { .. } => {
                 let rows = batch.ids().iter().zip(batch.crop_rects());
                 self.views.clear();
-                self.views.extend(rows.map(|(&id, crop)| View {
+                self.views.extend(rows.map(|(&id, crop)| CropRect {
                     picture: id as u32,
                     top: crop.top,
                     left: crop.left,

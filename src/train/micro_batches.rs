@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::nn::graph::Ready;
-use crate::nn::{Batch, Loss, Turn};
+use crate::nn::{Batch, Loss, MicroBatch};
 use crate::train::agree::session::Session;
 use crate::train::device_input::Feed;
 use crate::train::observe::notices::Notices;
@@ -61,7 +61,7 @@ impl MicroBatches {
             observers.session.watch.set_activity(Activity::Computing { step: at.step + 1 });
             let one =
                 Batch { images: self.input.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: at.epoch };
-            let turn = Turn { worker, last: worker + 1 == mine.end };
+            let turn = MicroBatch { worker, last: worker + 1 == mine.end };
             let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
             let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
             run.graph.start(one, loss, turn, ready)?;
@@ -103,7 +103,7 @@ impl MicroBatches {
 
     /// Starts the copy of the next batch to a device that still computes, if the batch is there.
     fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
-        if run.graph.backend().queues() && self.input.travels() && loader.is_ready() {
+        if run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
             self.next = loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());
             next.map_or(Ok(()), |batch| run.graph.prefetch(self.input.input(batch)))?;

@@ -108,7 +108,7 @@ fn open_device<D: Device>(
         deterministic: recipe.deterministic || integer,
     };
     let backend = device.open(&settings)?;
-    transport::check(recipe.reduce.path, recipe.reduce.codec.name, backend.queues())?;
+    transport::check(recipe.reduce.path, recipe.reduce.codec.name, backend.queue().is_some())?;
     if let Some(resume) = resume {
         resume.adopt(&backend);
     }
@@ -184,7 +184,7 @@ fn begin<D: Device>(
         Some(resume) => resume.restore(session, &mut run)?,
         None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
     };
-    let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queues());
+    let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
     let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;
     let start = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());

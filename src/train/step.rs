@@ -88,7 +88,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             pending: Vec::new(),
             agreed: Requests::default(),
             notices: Notices::default(),
-            scale: run.graph.backend().loss_scale()?,
+            scale: run.graph.backend().loss_scaling().map(|scaling| scaling.scale()).transpose()?,
         })
     }
 
@@ -141,7 +141,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
 
     /// Looks at what the last of the `done` steps, with which the device is through by now, made of the scale of the losses.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64) -> Result<(), Error> {
-        let Some(now) = run.graph.backend().loss_scale()? else { return Ok(()) };
+        let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
+        let now = scaling.scale()?;
         if self.session.is_root() && self.scale.is_some_and(|before| now.lost > before.lost) {
             self.notices.step(done, &now);
         }

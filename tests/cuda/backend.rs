@@ -5,14 +5,15 @@
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, Silu, Tanh};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdagradRule, AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
-    Across, Backend, Buffer, DrawKey, Error, Input, LossScale, ParamGroup, Rule, Start, TensorDesc, Update, View,
+    Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
+    PassInput, Queue, Rule, TensorDesc, Update,
 };
 use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 /// A buffer on the GPU with these values.
 fn upload(cuda: &Cuda, values: &[f32]) -> CudaBuf {
@@ -51,9 +52,10 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::Pool(Pool::global()), Shape::image(5, 4, 4)),
         (Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), image),
         (Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), image),
-        (Op::Tanh, image),
-        (Op::Add, image),
-        (Op::Dropout(0.4), image),
+        (Op::from(Tanh), image),
+        (Op::from(Add), image),
+        (Op::from(Dropout(0.4)), image),
+        (Op::from(Silu), image),
     ];
     // 8 and 11 bits of mantissa; sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
@@ -90,7 +92,7 @@ fn gradients(cuda: Cuda, net: NetSpec, batch: &Batch<'_>, passes: usize) -> Vec<
     let mut all = Vec::new();
     for _ in 0..passes {
         let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
-        let turn = Turn { worker: 0, last: true };
+        let turn = MicroBatch { worker: 0, last: true };
         let sums = graph.train::<Error>(*batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(sums.count, rows as u64);
         let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
@@ -110,7 +112,7 @@ fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
     let net = models::build("cifarnet", input, 10).unwrap();
     let got = gradients(device, net.clone(), &batch, 4);
     let mut oracle = Graph::new(Reference, net, rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
-    let (loss, turn) = (Loss { smoothing: 0.1, scale: 1.0 / rows as f32 }, Turn { worker: 0, last: true });
+    let (loss, turn) = (Loss { smoothing: 0.1, scale: 1.0 / rows as f32 }, MicroBatch { worker: 0, last: true });
     let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
     for (pass, (loss, each)) in got.iter().enumerate() {
         assert!((loss - want.loss).abs() < 1e-5 * want.loss, "pass {pass}: loss {loss} for {}", want.loss);
@@ -130,7 +132,7 @@ fn what_changes_between_replayed_passes_reaches_them() {
     let Some(device) = cuda(Precision::F32) else { return };
     let mut net = NetSpec::new("small", input);
     let x = net.add("p", Op::Pool(Pool::new(PoolKind::Avg, 4, 4)), net.image());
-    let x = net.add("d", Op::Dropout(0.5), x);
+    let x = net.add("d", Dropout(0.5), x);
     net.add("fc", Op::Linear(Linear::new(10)), x);
     let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
     let mut graph = Graph::new(device, net.clone(), 2, purpose, 3).unwrap();
@@ -139,7 +141,8 @@ fn what_changes_between_replayed_passes_reaches_them() {
         let images = noise(2 * input.elems(), u64::from(step), 1.0);
         let (labels, ids) = ([step, 9 - step], [u64::from(step), 1 << 40]);
         let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: step };
-        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, Turn { worker: 0, last: true });
+        let (loss, turn) =
+            (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, MicroBatch { worker: 0, last: true });
         let got = graph.train::<Error>(batch, loss, turn, None).unwrap();
         let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
         assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "step {step}: {} for {}", got.loss, want.loss);
@@ -218,7 +221,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
     let loss = |cuda: &Cuda| {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &upload(cuda, &[0.0, 0.0]), None).unwrap(), None);
-        cuda.sums().unwrap().loss
+        cuda.loss_sums().unwrap().loss
     };
     let group = [ParamGroup { range: 0..2, weight_decay: 0.0, rate: rates::PLAIN }];
     for rule in rules() {
@@ -253,8 +256,10 @@ fn passes_over_flat_memory_are_the_references() {
     };
     let plain = HostBuf(b.clone());
     check("add", &|x| cuda.add(x, &other).unwrap(), &|x| Reference.add(x, &plain).unwrap());
-    check("scale", &|x| cuda.scale(x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
-    check("clamp", &|x| cuda.clamp(x, 0.5).unwrap(), &|x| Reference.clamp(x, 0.5).unwrap());
+    check("scale", &|x| DeviceMemory::scale(&cuda, x, 0.7).unwrap(), &|x| Reference.scale(x, 0.7).unwrap());
+    check("clamp", &|x| DeviceMemory::clamp(&cuda, x, 0.5).unwrap(), &|x| {
+        DeviceMemory::clamp(&Reference, x, 0.5).unwrap()
+    });
     let sgd = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     assert!(cuda.lerp(&mut upload(&cuda, &a), &other, 0.1).is_err(), "no step was begun");
     cuda.begin_update(&sgd, 0.1).unwrap();
@@ -285,7 +290,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let ids = [0, 1, 2];
     let feed = |images: Input<'_>, ahead: bool| {
         let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
-        let start = Start { images, key, loss: None, running: &[], training: true };
+        let start = PassInput { images, key, loss: None, running: &[], training: true };
         let mut to = cuda.alloc(desc.elems()).unwrap();
         if ahead {
             cuda.prefetch(&images).unwrap();
@@ -298,7 +303,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
         assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables }, ahead), bits(&want));
     }
     assert!(cuda.keep(&pixels, 4, 5).unwrap());
-    let view = |picture, top, left, mirrored| View { picture, top, left, mirrored };
+    let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
     assert_eq!(feed(Input::Kept { views: &views, tables: &tables }, false), bits(&want));
     // mirrored, and moved by one row up and two columns to the left of the picture's corner
@@ -316,7 +321,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let beyond = [view(0, 0, 0, 0), view(3, 0, 0, 0), view(0, 0, 0, 0)];
     let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
     let images = Input::Kept { views: &beyond, tables: &tables };
-    let start = Start { images, key, loss: None, running: &[], training: true };
+    let start = PassInput { images, key, loss: None, running: &[], training: true };
     assert!(cuda.begin(&start, &desc, &mut cuda.alloc(desc.elems()).unwrap()).is_err());
 }
 
@@ -336,7 +341,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
         let mut dx = cuda.alloc(1).unwrap();
         let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
         cuda.cross_entropy(&desc, ask, &scores, Some(&mut dx)).unwrap();
-        cuda.sums().unwrap();
+        cuda.loss_sums().unwrap();
         cuda.download(&desc, &dx).unwrap()[0]
     };
     let mut step = |gradient: f32| {
@@ -351,14 +356,14 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     assert_eq!(step(f32::INFINITY), 0.75, "a step with Inf is left out");
     assert_eq!(scaled(&cuda), 16_384.0);
     assert_eq!(step(0.25 * 32_768.0), 0.5);
-    let state = || cuda.loss_scale().unwrap().expect("f16 has a scale");
+    let state = || cuda.loss_scaling().expect("f16 has a scale").scale().unwrap();
     assert_eq!(state(), LossScale { scale: 32_768.0, good: 1, bad: 0, lost: 1 });
     for _ in 0..25 {
         assert_eq!(step(f32::NAN), 0.5);
     }
     assert_eq!(state(), LossScale { scale: LossScale::LEAST, good: 0, bad: 25, lost: 26 });
     // a scale that is set goes on from there
-    cuda.set_loss_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
+    cuda.set_scale(LossScale { scale: 64.0, good: 1_999, bad: 3, lost: 7 }).unwrap();
     assert_eq!(scaled(&cuda), 32.0);
     assert_eq!(step(0.25 * 64.0), 0.25);
     assert_eq!(state(), LossScale { scale: 128.0, good: 0, bad: 0, lost: 7 });
@@ -397,7 +402,7 @@ fn statistics_over_all_ranks_reach_the_kernels() {
         let mut graph = Graph::new(backend, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
         graph.normalise_across(Box::new(Twice));
         let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
-        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.25 }, Turn { worker: 0, last: true });
+        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.25 }, MicroBatch { worker: 0, last: true });
         let sums = graph.train::<Error>(batch, loss, turn, None).unwrap();
         let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
         let mut pooled = vec![0.0; 32];

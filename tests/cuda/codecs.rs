@@ -3,7 +3,7 @@
 use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::{Backend, Buffer, Coding, Draw, Form};
+use trireme::backend::{Backend, Buffer, CodeFormat, CodeSpec, DeviceMemory, Draw, Queue};
 use trireme::comm::codec::{self, Bucket, Codec, Key, Settings, Share, Tensor};
 
 const KEY: Key = Key { seed: 0x0123_4567_89ab_cdef, step: 41 };
@@ -80,9 +80,9 @@ fn same(what: &str, got: &[f32], want: &[f32]) {
     assert_eq!(wrong.map(|i| (i, got[i], want[i])), None, "{what}");
 }
 
-/// The elements of lanes in the order that [`Coding`] tells, from the words alone.
-fn unpacked(coding: &Coding, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
-    let Form::Whole(whole) = &coding.form else { return };
+/// The elements of lanes in the order that [`CodeSpec`] tells, from the words alone.
+fn unpacked(spec: &CodeSpec, words: &[u64], workers: usize, scales: &[u32], into: &mut [f32]) {
+    let CodeFormat::Integers(whole) = &spec.format else { return };
     let mut words = words;
     for (part, scale) in whole.parts.iter().zip(scales).filter(|(part, _)| part.in_lanes) {
         let (own, rest) = words.split_at(part.range.len().div_ceil(whole.per_word));
@@ -125,8 +125,8 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
     let settings = Settings { workers: 3 * workers, clip, error_feedback };
     let mine = 5..5 + workers;
     let mut host = (entry.make)(&bucket, &settings, mine.clone());
-    let coding = (entry.coding)(&bucket, &settings).expect("a coding");
-    let mut coder = cuda.coder(&coding, mine.clone()).unwrap().expect("a coder");
+    let spec = (entry.spec)(&bucket, &settings).expect("a spec");
+    let mut coder = cuda.device_codec(&spec, mine.clone()).unwrap().expect("a coder");
     for step in 0..3 {
         let (what, key) = (format!("{what}, step {step}"), Key { step: KEY.step + step, ..KEY });
         let values: Vec<_> = (0..workers).map(|worker| gradients(worker, step)).collect();
@@ -142,7 +142,7 @@ fn assert_same_codes(cuda: &Cuda, (name, workers, clip, error_feedback): Case) {
         let most = if name == "bf16" { bucket.len } else { elems };
         assert!(codes.integers.len() + codes.words.len() + codes.halves.len() <= most, "{what}: sends too much");
         let mut by_hand = want.clone();
-        unpacked(&coding, codes.words, settings.workers, &scales, &mut by_hand);
+        unpacked(&spec, codes.words, settings.workers, &scales, &mut by_hand);
         same(&format!("{what}: lanes"), &by_hand, &want);
         let last = shares.last_mut().expect("a worker");
         coder.decode(last).unwrap();
@@ -184,11 +184,11 @@ fn what_is_carried_over_moves_between_gpu_and_host() {
     let (bucket, settings) = (bucket(), Settings { workers: 2, clip: 2.5, error_feedback: true });
     for name in ["bf16", "ternary"] {
         let entry = codec::find(name).expect("a codec");
-        let coding = (entry.coding)(&bucket, &settings).expect("a coding");
+        let spec = (entry.spec)(&bucket, &settings).expect("a spec");
         let carried = noise(bucket.len, 3, 0.1);
         let mut host = (entry.make)(&bucket, &settings, 1..2);
         host.residual(1).expect("worker 1 is here").copy_from_slice(&carried);
-        let mut coder = cuda.coder(&coding, 1..2).unwrap().expect("a coder");
+        let mut coder = cuda.device_codec(&spec, 1..2).unwrap().expect("a coder");
         coder.residual(1).expect("worker 1 is here").write(0, &carried).unwrap();
         let values = [gradients(1, 0)];
         let (_, want) = on_host(host.as_mut(), &bucket, &values, 1, KEY);
@@ -213,8 +213,8 @@ fn what_is_not_finite_shows_in_the_scales() {
     values[1][19_999] = f32::INFINITY;
     values[0][19_998] = f32::NAN;
     for name in ["exact", "int8", "ternary"] {
-        let coding = (codec::find(name).expect("a codec").coding)(&bucket, &settings).expect("a coding");
-        let mut coder = cuda.coder(&coding, 0..2).unwrap().expect("a coder");
+        let spec = (codec::find(name).expect("a codec").spec)(&bucket, &settings).expect("a spec");
+        let mut coder = cuda.device_codec(&spec, 0..2).unwrap().expect("a coder");
         let (mut shares, mut scales) = (on_gpu(&cuda, &values), Vec::new());
         coder.begin(&shares).unwrap();
         coder.measure(&mut shares, &mut scales).unwrap();
@@ -229,8 +229,8 @@ fn what_is_not_finite_shows_in_the_scales() {
         let entry = codec::find("bf16").expect("a codec");
         let mut host = (entry.make)(&bucket, &settings, 0..1);
         let want = on_host(host.as_mut(), &bucket, &values[..1], 0, KEY).1;
-        let coding = (entry.coding)(&bucket, &settings).expect("a coding");
-        let mut coder = cuda.coder(&coding, 0..1).unwrap().expect("a coder");
+        let spec = (entry.spec)(&bucket, &settings).expect("a spec");
+        let mut coder = cuda.device_codec(&spec, 0..1).unwrap().expect("a coder");
         let mut shares = on_gpu(&cuda, &values[..1]);
         coder.begin(&shares).unwrap();
         coder.encode(&mut shares, &[], Draw { seed: 1, step: 2 }).unwrap();
@@ -248,8 +248,8 @@ fn all_that_does_not_travel_as_it_is_reaches_the_gpu() {
     let _alone = alone();
     for entry in codec::CATALOGUE {
         for (clip, error_feedback) in [(0.0, false), (2.5, false), (0.0, true), (2.5, true)] {
-            let coding = (entry.coding)(&bucket(), &Settings { workers: 2, clip, error_feedback });
-            assert_eq!(coding.is_none(), entry.name == "float", "{}", entry.name);
+            let spec = (entry.spec)(&bucket(), &Settings { workers: 2, clip, error_feedback });
+            assert_eq!(spec.is_none(), entry.name == "float", "{}", entry.name);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::support::gpu::alone;
 use crate::support::numerics::{cuda, noise};
 use trireme::backend::cuda::{Cuda, Precision};
 use trireme::backend::op::{Linear, Op, Shape};
-use trireme::backend::{Arena, Backend, Buffer};
+use trireme::backend::{Arena, Backend, Buffer, DeviceMemory};
 use trireme::nn::{Graph, NetSpec, Purpose};
 use trireme::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
 
@@ -122,7 +122,7 @@ fn limits_come_after_the_scale_of_the_losses() {
     for spec in [by_value, by_norm] {
         let after = |precision: Precision, gradient: f32| {
             let mut graph = graph(cuda(precision)?);
-            let scale = graph.backend().loss_scale().unwrap().map_or(1.0, |scale| scale.scale);
+            let scale = graph.backend().loss_scaling().map_or(1.0, |scaling| scaling.scale().unwrap().scale);
             let before = bits(&graph, graph.weights());
             for chunk in &mut graph.arenas().2.chunks {
                 chunk.write(0, &vec![scale * gradient; chunk.len()]).unwrap();

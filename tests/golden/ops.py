@@ -271,6 +271,8 @@ def others():
     four = [2, 5, 4, 3]
     add("relu", "relu", lambda t: rectify(t["x"], True, "relu"), lambda v: positive(v["x"], True), x=spec("x", four), dy=None)
     add("tanh", "tanh", lambda t: t["x"].tanh(), lambda v: [math.tanh(a) for a in v["x"]], x=spec("x", four, 3.0), dy=None)
+    # recorded by silu.py so far, without PyTorch
+    add("silu", "silu", lambda t: F.silu(t["x"]), lambda v: [a / (1 + math.exp(-a)) for a in v["x"]], x=spec("x", four, 4.0), dy=None)
     lrn("lrn_size9_cifarnet", [2, 12, 3, 5], 9, 0.001, 0.75, 1.0, scale=20.0)
     lrn("lrn_size9_strong", [2, 16, 3, 4], 9, 1.0, 0.75, 1.0, scale=3.0)
     lrn("lrn_size5_alexnet", [2, 8, 3, 5], 5, 1e-4, 0.75, 2.0, scale=100.0)

@@ -11,10 +11,10 @@ use crate::support::setting::Setting;
 use half::bf16;
 use trireme::backend::cpu::Cpu;
 use trireme::backend::op::{Conv, Linear, Op, Shape};
-use trireme::backend::{Backend, Error, Input, Request, TensorDesc};
+use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
 use trireme::checkpoint::ModelFile;
 use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
 use trireme::optim::{Optimizer, Policy, sgd::Sgd};
 
 /// Batch normalisation and random transforms.
@@ -99,7 +99,7 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
     let (train, wants_dx) = (true, true);
     let request =
-        Request { name: "case", op: &case.op, shapes: &shapes, x: &x, train, wants_dx, formats: None, index: 0 };
+        PlanRequest { name: "case", op: &case.op, shapes: &shapes, x: &x, train, wants_dx, formats: None, index: 0 };
     let plan = backend.plan(&request).unwrap_or_else(|e| panic!("{e}"));
     (plan.output(), plan.implementation())
 }
@@ -169,7 +169,7 @@ impl Net {
         let ids: Vec<u64> = (0..ROWS as u64).map(|row| row + batch * 1000).collect();
         let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 0 };
         let loss = Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 };
-        let sums = self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
+        let sums = self.graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
         sums.loss / ROWS as f64
     }
 

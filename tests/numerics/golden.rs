@@ -9,11 +9,11 @@ use crate::support::numerics::{
 };
 use serde::Deserialize;
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Op, Shape};
+use trireme::backend::op::{Dropout, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input};
 use trireme::models;
-use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 use trireme::optim::{Optimizer, Policy, sgd::Sgd};
 
 #[derive(Deserialize)]
@@ -72,7 +72,7 @@ impl Net {
         let [c, h, w] = self.image_shape;
         let mut net = models::build(&self.name, Shape::image(c, h, w), 10).expect("a name of the catalogue");
         for node in &mut net.nodes {
-            if let Op::Dropout(p) = &mut node.op {
+            if let Op::Dropout(Dropout(p)) = &mut node.op {
                 *p = 0.0;
             }
         }
@@ -139,8 +139,10 @@ impl<'a, B: Backend> Run<'a, B> {
         let (images, ids) = (std::mem::take(&mut self.images), std::mem::take(&mut self.ids));
         let loss = Loss { smoothing: self.file.label_smoothing, scale: 1.0 / n as f32 };
         let batch = self.batch(&images, &ids);
-        let sums =
-            self.graph.train::<Error>(batch, loss, Turn::ONLY, None).unwrap_or_else(|e| panic!("{}: {e}", self.what));
+        let sums = self
+            .graph
+            .train::<Error>(batch, loss, MicroBatch::ONLY, None)
+            .unwrap_or_else(|e| panic!("{}: {e}", self.what));
         (self.images, self.ids) = (images, ids);
         assert_eq!(sums.count, n as u64);
         sums.loss / n as f64

@@ -9,7 +9,9 @@ use crate::support::numerics::{
 };
 use trireme::backend::Backend;
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{
+    Add, Conv, Dropout, Flatten, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Silu, Tanh,
+};
 use trireme::backend::reference::Reference;
 
 /// Step of the differences: exact in binary, far above f32's rounding, far below the inputs' spread.
@@ -38,12 +40,13 @@ fn every_kind() -> Vec<Case> {
         (Op::Pool(Pool::global()), image),
         (Op::Lrn(lrn), Shape::image(7, 2, 3)),
         (Op::Lrn(Lrn { beta: 0.5, ..lrn }), Shape::image(7, 2, 3)),
-        (Op::Relu, image),
-        (Op::Tanh, image),
-        (Op::Dropout(0.4), image),
-        (Op::Add, image),
+        (Op::from(Relu), image),
+        (Op::from(Tanh), image),
+        (Op::from(Dropout(0.4)), image),
+        (Op::from(Add), image),
         (Op::Shortcut(Shortcut { out_channels: 8, stride: 2 }), image),
-        (Op::Flatten, image),
+        (Op::from(Flatten), image),
+        (Op::from(Silu), image),
     ];
     let cases = ops.into_iter().zip(1..).map(|((op, shape), k)| Case::random(op, 3, shape, k));
     cases.map(|c| if matches!(c.op, Op::Pool(_)) { spread(c) } else { c }).collect()
@@ -68,7 +71,7 @@ fn before_relu(case: &Case) -> Option<Vec<f32>> {
         _ => false,
     };
     match case.op {
-        Op::Relu => Some(case.x[0].clone()),
+        Op::Relu(_) => Some(case.x[0].clone()),
         _ if fused => Some(Case { dy: None, ..case.without_relu() }.run(&Reference, 1, false).y),
         _ => None,
     }
@@ -253,8 +256,8 @@ fn single_positions_and_single_rows_agree() {
                 Op::Pool(Pool::new(PoolKind::Max, 3, 2).pads([1; 4])),
                 Op::Lrn(Lrn { radius: 4, k: 1.0, alpha: 0.1, beta: 0.75 }),
                 Op::Shortcut(Shortcut { out_channels: 2 * channels, stride: 2 }),
-                Op::Relu,
-                Op::Add,
+                Op::from(Relu),
+                Op::from(Add),
             ];
             cases.extend(ops.into_iter().zip(200..).map(|(op, k)| Case::random(op, n, point, k)));
         }
@@ -267,7 +270,7 @@ fn single_positions_and_single_rows_agree() {
 #[test]
 fn layers_of_any_shape_agree() {
     let mut c = Chooser(2);
-    let elementwise = [Op::Relu, Op::Tanh, Op::Add, Op::Dropout(0.5)];
+    let elementwise = [Op::from(Relu), Op::from(Tanh), Op::from(Add), Op::from(Dropout(0.5)), Op::from(Silu)];
     let mut cases = Vec::new();
     for k in 300..340 {
         let shape = Shape::image(c.one(CHANNELS), 2 + c.below(7), 2 + c.below(7));
@@ -334,7 +337,8 @@ fn pooled_statistics_are_those_of_the_formula() {
 fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
     let (n, shape) = (4, Shape::image(20, 16, 16));
     let ones = vec![1.0; n * shape.elems()];
-    let case = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::Dropout(0.3), n, shape, 1) };
+    let case =
+        Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
     let out = case.run(backend, block, false);
     assert_eq!(out.y, out.dx[0], "the same elements pass both ways");
     out.y
@@ -353,7 +357,8 @@ fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let sample = want.len() / 4;
     assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
     let x = vec![noise(2 * 12, 3, 1.0)];
-    let evaluation = Case { x, training: false, dy: None, ..Case::random(Op::Dropout(0.3), 2, Shape::vector(12), 1) };
+    let evaluation =
+        Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
     assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation drops nothing");
 }
 

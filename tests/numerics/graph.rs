@@ -4,10 +4,12 @@
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{
+    Add, Conv, Dropout, Flatten, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Tanh,
+};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
-use trireme::nn::{Batch, Gather, Graph, Id, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Gather, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -20,19 +22,19 @@ fn branching(smooth: bool) -> NetSpec {
     let strided = |c| Op::Conv(Conv::new(c, 3).pad(1).stride(2));
     let norm = Norm { relu: !smooth, ..Norm::new() };
     let x = net.add("c1", conv(6), net.image());
-    let bent = net.add("bent", if smooth { Op::Tanh } else { Op::Relu }, x);
+    let bent = net.add("bent", if smooth { Op::from(Tanh) } else { Op::from(Relu) }, x);
     let x = net.add("c2", conv(6), bent);
-    let x = net.join("a1", Op::Add, &[x, bent]);
+    let x = net.join("a1", Add, &[x, bent]);
     let n1 = net.add("n1", Op::Norm(norm.clone()), x);
     let x = net.add("c3", strided(12), n1);
     let shortcut = net.add("s1", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
     let n2 = net.join("n2", Op::Norm(norm.residual()), &[x, shortcut]);
     let side = net.add("c4", strided(12), bent);
-    let x = net.join("a2", Op::Add, &[n2, side]);
-    let twice = net.join("a3", Op::Add, &[x, x]);
-    let x = net.add("t", Op::Tanh, twice);
+    let x = net.join("a2", Add, &[n2, side]);
+    let twice = net.join("a3", Add, &[x, x]);
+    let x = net.add("t", Tanh, twice);
     let x = net.add("lrn", Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), x);
-    let x = net.add("dropout", Op::Dropout(0.3), x);
+    let x = net.add("dropout", Dropout(0.3), x);
     finish(net, x)
 }
 
@@ -43,7 +45,7 @@ fn separable() -> NetSpec {
     let x = net.add("p1", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
     let x = net.add("c2", Op::Conv(Conv::new(12, 3).pad(1)), x);
     let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Avg, 2, 2).ceil()), x);
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     let x = net.add("fc1", Op::Linear(Linear::new(9).relu()), x);
     net.add("fc2", Op::Linear(Linear::new(CLASSES)), x);
     net
@@ -54,17 +56,17 @@ fn bottleneck() -> NetSpec {
     let mut net = NetSpec::new("bottleneck", IMAGE);
     let conv = |c| Op::Conv(Conv::new(c, 1));
     let x = net.add("c1", conv(8), net.image());
-    let t = net.add("t", Op::Tanh, x);
+    let t = net.add("t", Tanh, x);
     let short = net.add("short", conv(8), t);
     let wide = net.add("wide", conv(64), t);
     let x = net.add("back", conv(8), wide);
-    let x = net.join("add", Op::Add, &[short, x]);
+    let x = net.join("add", Add, &[short, x]);
     finish(net, x)
 }
 
 /// Scores from an image.
 fn finish(mut net: NetSpec, x: Id) -> NetSpec {
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }
@@ -108,7 +110,7 @@ fn graph<B: Backend>(backend: B, net: NetSpec, batch: usize, chunk_bytes: usize)
     Graph::new(backend, net, batch, Purpose::Train { chunk_bytes }, 7).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: Turn) -> LossSums {
+fn train<B: Backend>(graph: &mut Graph<B>, batch: Batch<'_>, scale: f32, turn: MicroBatch) -> LossSums {
     let loss = Loss { smoothing: 0.1, scale };
     graph.train::<Error>(batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -129,7 +131,7 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[Vec<f32>],
 fn gradients_through_branches_are_the_slopes_of_the_loss() {
     let rows = Rows::new(3);
     let mut graph = graph(Reference, branching(true), 3, 1);
-    train(&mut graph, rows.all(), 1.0, Turn::ONLY);
+    train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY);
     let gradients = gradients(&graph);
     let step = 1.0 / 128.0;
     for (p, gradient) in gradients.iter().enumerate() {
@@ -139,7 +141,7 @@ fn gradients_through_branches_are_the_slopes_of_the_loss() {
                 let mut moved = start.clone();
                 moved[i] += step;
                 graph.set_param(p, &moved).unwrap();
-                (train(&mut graph, rows.all(), 1.0, Turn::ONLY).loss, f64::from(moved[i]))
+                (train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY).loss, f64::from(moved[i]))
             };
             let ((above, to), (below, from)) = (side(step), side(-step));
             let slope = (above - below) / (to - from);
@@ -154,7 +156,7 @@ fn networks_with_branches_are_the_same_everywhere() {
     let rows = Rows::new(6);
     for net in [branching(false), bottleneck()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
-        let want = train(&mut reference, rows.all(), 0.2, Turn::ONLY);
+        let want = train(&mut reference, rows.all(), 0.2, MicroBatch::ONLY);
         let want_gradients = gradients(&reference);
         let want_statistics = statistics(&reference);
         let expected = (want, want_gradients.as_slice(), &want_statistics);
@@ -179,7 +181,7 @@ fn check_passes<B: Backend>(
 ) {
     for pass in 1..5 {
         let what = format!("{}, pass {pass} on {name}", graph.net().name);
-        let got = train(&mut graph, rows.all(), 0.2, Turn::ONLY);
+        let got = train(&mut graph, rows.all(), 0.2, MicroBatch::ONLY);
         assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{what}: {got:?}, expected {want:?}");
         assert_eq!((got.top1, got.top5, got.count), (want.top1, want.top5, want.count), "{what}");
         assert_gradients(&what, &graph, gradients, 1e-4);
@@ -203,14 +205,14 @@ fn statistics<B: Backend>(graph: &Graph<B>) -> (Vec<f32>, Vec<f64>) {
 fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut large = graph(backend(), branching(false), 8, 1 << 20);
-    let whole = train(&mut large, rows.all(), 0.125, Turn::ONLY);
+    let whole = train(&mut large, rows.all(), 0.125, MicroBatch::ONLY);
     let whole_gradients = gradients(&large);
     large.prepare(3).unwrap_or_else(|e| panic!("{name}: {e}"));
     for n in [3, 1, 8, 5] {
         // 5 and 1 rows are planned when they come
         let mut exact = graph(backend(), branching(false), n, 1 << 20);
-        let want = train(&mut exact, rows.part(0..n), 0.25, Turn::ONLY);
-        let got = train(&mut large, rows.part(0..n), 0.25, Turn::ONLY);
+        let want = train(&mut exact, rows.part(0..n), 0.25, MicroBatch::ONLY);
+        let got = train(&mut large, rows.part(0..n), 0.25, MicroBatch::ONLY);
         assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{n} rows on {name}: {got:?}, expected {want:?}");
         assert_eq!(got.count, n as u64);
         assert_gradients(&format!("{n} rows on {name}"), &large, &gradients(&exact), 1e-4);
@@ -220,7 +222,7 @@ fn check_smaller_batches<B: Backend>(backend: impl Fn() -> B, name: &str) {
             (large.evaluate(rows.part(0..n), 0.0).unwrap(), exact.evaluate(rows.part(0..n), 0.0).unwrap());
         assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "evaluation of {n} rows on {name}");
     }
-    assert_eq!(train(&mut large, rows.all(), 0.125, Turn::ONLY), whole, "{name}: the full batch again");
+    assert_eq!(train(&mut large, rows.all(), 0.125, MicroBatch::ONLY), whole, "{name}: the full batch again");
     assert_gradients(&format!("the full batch again on {name}"), &large, &whole_gradients, 0.0);
     let error = large.prepare(9).expect_err("more than was planned").to_string();
     assert!(error.contains("at most 8 rows") && error.contains('9'), "{name}: {error}");
@@ -236,15 +238,19 @@ fn smaller_batches_are_as_if_planned_for() {
 fn check_workers<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut graph = graph(backend(), separable(), 8, 512);
-    let want = train(&mut graph, rows.all(), 0.125, Turn::ONLY);
+    let want = train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want_gradients = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     // the last two have workers without samples, as the short last step of an epoch may
     for cuts in [vec![0, 8], vec![0, 5, 8], vec![0, 2, 4, 6, 8], vec![0, 0, 3, 8], vec![0, 8, 8]] {
         let mut sums = LossSums::default();
         for (worker, cut) in cuts.windows(2).enumerate() {
-            let part =
-                train(&mut graph, rows.part(cut[0]..cut[1]), 0.125, Turn { worker, last: worker + 2 == cuts.len() });
+            let part = train(
+                &mut graph,
+                rows.part(cut[0]..cut[1]),
+                0.125,
+                MicroBatch { worker, last: worker + 2 == cuts.len() },
+            );
             sums.loss += part.loss;
             sums.top1 += part.top1;
             sums.count += part.count;
@@ -264,7 +270,7 @@ fn workers_of_one_rank_add_up_to_the_whole_batch() {
 fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(8);
     let mut graph = graph(backend(), separable(), 8, 64);
-    train(&mut graph, rows.all(), 0.125, Turn::ONLY);
+    train(&mut graph, rows.all(), 0.125, MicroBatch::ONLY);
     let want = gradients(&graph);
     graph.prepare_accumulation(0..8, Gather::Summed).unwrap();
     let chunks = graph.layout().chunks.clone();
@@ -283,7 +289,9 @@ fn check_chunks<B: Backend>(backend: impl Fn() -> B, name: &str) {
             };
             let loss = Loss { smoothing: 0.1, scale: 0.125 };
             let hook: &mut dyn FnMut(usize, Vec<B::Buf>) -> Result<(), Error> = &mut take;
-            graph.train(batch, loss, Turn { worker, last: worker == last }, (worker == last).then_some(hook)).unwrap();
+            graph
+                .train(batch, loss, MicroBatch { worker, last: worker == last }, (worker == last).then_some(hook))
+                .unwrap();
         }
         let order: Vec<usize> = given.iter().map(|g| g.0).collect();
         assert_eq!(order, (0..chunks.len()).collect::<Vec<_>>(), "{name}: each chunk once, in the order of backward");
@@ -304,7 +312,8 @@ fn check_hook_error<B: Backend>(backend: impl Fn() -> B, name: &str) {
         Err::<(), Error>(Error::Unsupported { op: format!("chunk {chunk}"), why: "the peer is gone".into() })
     };
     let loss = Loss { smoothing: 0.0, scale: 1.0 };
-    let error = graph.train(rows.all(), loss, Turn::ONLY, Some(&mut refuse)).expect_err("the hook failed").to_string();
+    let error =
+        graph.train(rows.all(), loss, MicroBatch::ONLY, Some(&mut refuse)).expect_err("the hook failed").to_string();
     assert!(error.contains("chunk 0") && error.contains("the peer is gone"), "{name}: {error}");
     let labels = [0, CLASSES as u32];
     let wrong = graph.evaluate(Batch { labels: &labels, ..rows.all() }, 0.0);
@@ -344,7 +353,7 @@ fn inference_over_shared_memory_gives_the_same_scores() {
 fn image_again() -> NetSpec {
     let mut net = NetSpec::new("image again", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(3, 3).pad(1)), net.image());
-    let x = net.join("add", Op::Add, &[x, Id(0)]);
+    let x = net.join("add", Add, &[x, Id(0)]);
     let x = net.join("n", Op::Norm(Norm::new().residual()), &[Id(0), x]);
     finish(net, x)
 }
@@ -353,7 +362,7 @@ fn image_again() -> NetSpec {
 fn features() -> NetSpec {
     let mut net = NetSpec::new("features", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3)), net.image());
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     let x = net.add("n", Op::Norm(Norm::new().relu()), x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
@@ -364,11 +373,11 @@ fn layouts_that_do_not_match_are_no_trap() {
     let rows = Rows::new(4);
     for net in [image_again(), features()] {
         let mut reference = graph(Reference, net.clone(), 4, 1);
-        let want = train(&mut reference, rows.all(), 0.25, Turn::ONLY);
+        let want = train(&mut reference, rows.all(), 0.25, MicroBatch::ONLY);
         let built = Graph::new(cpu(1), net.clone(), 4, Purpose::Train { chunk_bytes: 1 }, 7);
         match built {
             Ok(mut graph) => {
-                let got = train(&mut graph, rows.all(), 0.25, Turn::ONLY);
+                let got = train(&mut graph, rows.all(), 0.25, MicroBatch::ONLY);
                 assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{}: {got:?}, expected {want:?}", net.name);
                 assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }

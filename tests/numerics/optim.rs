@@ -247,7 +247,7 @@ fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
         |salt| Arena { chunks: vec![buffer(backend, &noise(LONG, salt, 3.0)), buffer(backend, &noise(100, 9, 1.0))] };
     let update = Update { rule: Rule::Lars(LarsRule { momentum: 0.9, eta: 0.1, larc: true }), lr: 0.04 };
     let mut to = buffer(backend, &[7.0; rates::FIRST + 5]);
-    backend.begin_update(&update, 0.0).unwrap();
+    backend.queue().iter().for_each(|queue| queue.begin_update(&update, 0.0).unwrap());
     backend.rates(&norms, &update, &arena(5), &arena(6), &mut to).unwrap();
     let mut values = vec![0.0; to.len()];
     to.read(0, &mut values).unwrap();

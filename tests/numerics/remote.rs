@@ -3,10 +3,10 @@
 
 use crate::support::numerics::noise;
 use crate::support::remote::Remote;
-use trireme::backend::op::{Conv, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
+use trireme::backend::op::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Input, LossSums};
-use trireme::nn::{Batch, Gather, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Gather, Graph, Loss, MicroBatch, NetSpec, Purpose};
 use trireme::optim::{Ema, Optimizer, Policy, sgd::Sgd};
 
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
@@ -21,8 +21,8 @@ fn net() -> NetSpec {
     let skip = net.add("short", Op::Shortcut(Shortcut { out_channels: 8, stride: 2 }), trunk);
     let x = net.join("bn2", Op::Norm(Norm::new().relu().residual()), &[x, skip]);
     let x = net.add("pool", Op::Pool(Pool::new(PoolKind::Avg, 3, 3)), x);
-    let x = net.add("flatten", Op::Flatten, x);
-    let x = net.add("drop", Op::Dropout(0.25), x);
+    let x = net.add("flatten", Flatten, x);
+    let x = net.add("drop", Dropout(0.25), x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }
@@ -76,7 +76,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
             // a short last batch now and then, and once none at all
             let rows = if step % 4 == 3 { 3 - (worker + 2) % 4 } else { 4 };
             let rows = Rows::new(step, worker as u64, rows);
-            let turn = Turn { worker, last: worker + 1 == workers };
+            let turn = MicroBatch { worker, last: worker + 1 == workers };
             let loss = Loss { smoothing: 0.1, scale: 1.0 / (4.0 + step as f32) };
             let mut ready = |chunk: usize, mut all: Vec<B::Buf>| {
                 all.iter_mut().for_each(|buffer| buffer.fetch().unwrap());
@@ -116,7 +116,7 @@ fn course<B: Backend>(backend: B, workers: usize, gather: Gather) -> (Course, Gr
 
 #[test]
 fn late_memory_out_of_reach_and_replayed_passes_change_no_bit() {
-    for (workers, gather) in [(1, Gather::Summed), (3, Gather::Summed), (3, Gather::Apart)] {
+    for (workers, gather) in [(1, Gather::Summed), (3, Gather::Summed), (3, Gather::PerWorker)] {
         let (expected, _) = course(Reference, workers, gather);
         let (got, graph) = course(Remote::new(), workers, gather);
         assert_eq!(got, expected, "{workers} workers, {gather:?}");
@@ -139,7 +139,9 @@ fn an_update_that_breaks_is_seen_in_the_next_loss() {
     let mut optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.0, false)), policy).unwrap();
     let rows = Rows::new(0, 0, 4);
     let loss = Loss { smoothing: 0.0, scale: 0.25 };
-    assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_finite());
+    assert!(
+        graph.train::<trireme::backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_finite()
+    );
     assert!(optimizer.step(&mut graph, f64::INFINITY, None).unwrap().finite, "it is too early to know");
-    assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, Turn::ONLY, None).unwrap().loss.is_nan());
+    assert!(graph.train::<trireme::backend::Error>(rows.batch(), loss, MicroBatch::ONLY, None).unwrap().loss.is_nan());
 }

@@ -9,11 +9,11 @@ use crate::support::images::THINGS;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use crate::support::program::{Ended, PATIENCE, start};
 use crate::support::setting::Setting;
-use trireme::backend::op::{Conv, Linear, Norm, Op, Shape, Shortcut};
+use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Shape, Shortcut};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Across, Backend, Error, Input};
 use trireme::checkpoint::ModelFile;
-use trireme::nn::{Batch, Graph, Loss, NetSpec, Purpose, Turn};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 const IMAGE: Shape = Shape::image(3, 7, 6);
 const CLASSES: usize = 5;
@@ -64,7 +64,7 @@ fn net() -> NetSpec {
     let shortcut = net.add("s", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
     let x = net.add("c3", conv(12, 1), x);
     let x = net.join("n3", Op::Norm(Norm::new().relu().residual()), &[x, shortcut]);
-    let x = net.add("flatten", Op::Flatten, x);
+    let x = net.add("flatten", Flatten, x);
     net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
     net
 }
@@ -112,7 +112,7 @@ fn step<B: Backend>(backend: B, rows: &Rows, part: Range<usize>, sum: Option<Arc
         Ok::<(), Error>(())
     };
     let empty = part.is_empty();
-    let sums = graph.train(rows.part(part), loss, Turn::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
+    let sums = graph.train(rows.part(part), loss, MicroBatch::ONLY, Some(&mut keep)).unwrap_or_else(|e| panic!("{e}"));
     assert!(chunks.iter().map(|c| c.0).eq(0..graph.layout().chunks.len()), "every chunk once, in order");
     chunks.into_iter().for_each(|(chunk, gradients)| graph.put(chunk, gradients));
     let (mut statistics, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);

@@ -16,6 +16,10 @@ fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     (name.into(), shape.to_vec(), values.collect())
 }
 
+fn kind(name: &str, flatten: Option<[usize; 3]>) -> LayerKind {
+    LayerKind { flatten, ..LayerKind::named(name).unwrap() }
+}
+
 fn layer(name: &str, kind: LayerKind, tensors: &[(&str, &[usize])]) -> LayerWeights {
     let tensors = tensors.iter().map(|(name, shape)| tensor(name, shape)).collect();
     LayerWeights { name: name.into(), kind, tensors }
@@ -23,7 +27,7 @@ fn layer(name: &str, kind: LayerKind, tensors: &[(&str, &[usize])]) -> LayerWeig
 
 fn model() -> ModelFile {
     let norm: [(&str, &[usize]); 4] = [("weight", &[4]), ("bias", &[4]), ("running_mean", &[4]), ("running_var", &[4])];
-    let flat = LayerKind::Linear { flatten: Some([4, 2, 3]) };
+    let flat = kind("linear", Some([4, 2, 3]));
     ModelFile {
         network: "small".into(),
         input: [3, 8, 12],
@@ -37,12 +41,12 @@ fn model() -> ModelFile {
         epoch: 3,
         step: 2_814,
         layers: vec![
-            layer("layer1.0.conv1", LayerKind::Conv, &[("weight", &[4, 3, 3, 5]), ("bias", &[4])]),
-            layer("layer1.0.bn1", LayerKind::Norm, &norm),
+            layer("layer1.0.conv1", kind("conv", None), &[("weight", &[4, 3, 3, 5]), ("bias", &[4])]),
+            layer("layer1.0.bn1", kind("norm", None), &norm),
             layer("fc1", flat, &[("weight", &[5, 24]), ("bias", &[5])]),
-            layer("fc2", LayerKind::Linear { flatten: None }, &[("weight", &[3, 5]), ("bias", &[3])]),
+            layer("fc2", kind("linear", None), &[("weight", &[3, 5]), ("bias", &[3])]),
         ],
-        ema: vec![layer("fc1", flat, &[("weight", &[7, 24])]), layer("layer1.0.bn1", LayerKind::Norm, &norm)],
+        ema: vec![layer("fc1", flat, &[("weight", &[7, 24])]), layer("layer1.0.bn1", kind("norm", None), &norm)],
     }
 }
 
@@ -188,7 +192,7 @@ fn what_cannot_be_read_back_is_not_written() {
     refuse(|m| m.layers[0].name = "a/b".into(), "layer a/b: a name in HDF5");
     refuse(|m| m.layers[1].name = m.layers[0].name.clone(), "layer layer1.0.conv1: two layers");
     refuse(|m| m.layers[0].tensors[0].1 = vec![4, 3, 3, 3], "shape [4, 3, 3, 3] has 180 values");
-    refuse(|m| m.layers[2].kind = LayerKind::Linear { flatten: Some([4, 2, 2]) }, "24 inputs, but 4 x 2 x 2");
+    refuse(|m| m.layers[2].kind = kind("linear", Some([4, 2, 2])), "24 inputs, but 4 x 2 x 2");
     refuse(|m| m.recipe = "a\0b".into(), "/trireme/recipe");
 }
 

@@ -11,7 +11,8 @@ use trireme::backend::cuda::{self, Cuda, Precision, Settings};
 use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{
-    Arena, Backend, Buffer, DrawKey, Gradients, Input, Pass, Planned, Request, Slot, Start, TensorDesc,
+    Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
+    TensorDesc,
 };
 
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
@@ -228,7 +229,7 @@ impl Case {
         let block = if block == 0 { self.shape.c } else { block };
         let x_desc = TensorDesc { n: self.n, shape: self.shape, block };
         let shapes = vec![logical(&self.op, self.shape); self.op.arity()];
-        let request = Request {
+        let request = PlanRequest {
             name: "case",
             op: &self.op,
             shapes: &shapes,
@@ -243,7 +244,7 @@ impl Case {
         let ids: Vec<u64> = (self.draws.2..).take(self.n).collect();
         let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
         let (running, training) = (self.running.as_slice(), self.training);
-        let start = Start { images: Input::Values(&self.x[0]), key, loss: None, running, training };
+        let start = PassInput { images: Input::Values(&self.x[0]), key, loss: None, running, training };
         backend
             .begin(&start, &x_desc, &mut rubbish(backend, self.x[0].len()))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -284,9 +285,9 @@ impl Case {
             out.dparams.push(d);
         }
         let mut sums = vec![0.0; self.running.len()];
-        if backend.queues() {
+        if let Some(queue) = backend.queue() {
             // brings the statistics; there is no loss
-            backend.sums().unwrap_or_else(|e| panic!("{what}: {e}"));
+            queue.loss_sums().unwrap_or_else(|e| panic!("{what}: {e}"));
         }
         let count = plan.pool_statistics(&self.running, &mut sums);
         out.statistics = (sums, count);
@@ -298,7 +299,7 @@ impl Case {
         let mut slots = Vec::new();
         let mut end = 0;
         for format in plan.formats() {
-            let len = backend.format_elems(&format);
+            let len = format.elems();
             slots.push(Slot { chunk: 0, offset: end, len });
             end = (end + len).next_multiple_of(16);
         }

@@ -4,20 +4,22 @@ use std::rc::Rc;
 
 use super::bf16::{Bf16, Rounded};
 use super::buf::{AlignedBuf, Scratch};
+use super::device::Cpu;
+use super::few_channels::{FewChannels, put_in_frame};
+use super::flat;
+use super::format::Format;
 use super::layout::Md;
-use super::narrow::{Narrow, put_in_frame};
 use super::onednn::{Engine, Layer, Pass as Way, Primitive, arg, reorder};
 use super::product::{Product, pointer};
 use super::threads::Threads;
-use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Linear, Shape};
-use crate::backend::{Arena, Error, Gradients, Pass, Planned, Request, Slot, TensorDesc};
+use crate::backend::{Arena, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
 /// How the weights' gradient is made.
 enum WeightGradient {
     Primitive(Product),
     /// By our own loops, then copied from plain order.
-    Narrow(Box<Narrow>, Primitive),
+    FewChannels(Box<FewChannels>, Primitive),
 }
 
 /// A convolution or linear layer of known sizes.
@@ -94,9 +96,9 @@ struct Geometry {
 
 impl Plan {
     /// Plans a convolution; its output is blocked.
-    pub fn conv(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+    pub fn conv(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let mut x = r.x[0];
-        let y = TensorDesc { n: x.n, shape: output(r)?, block: cpu.block };
+        let y = TensorDesc { n: x.n, shape: r.output()?, block: cpu.block };
         let framed = Framed::new(op, &x, &y, r.train && r.wants_dx, r.name)?;
         let unpadded = op.clone().pads([0; 4]);
         let op = framed.as_ref().map_or(op, |f| {
@@ -119,16 +121,16 @@ impl Plan {
             && x.block == 1
             && op.groups == 1
         {
-            let narrow = Narrow::new(cpu.threads, op, x, y, r.name)?;
+            let few_channels = FewChannels::new(cpu.threads, op, x, y, r.name)?;
             let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
-            plan.backward_weights = Some(WeightGradient::Narrow(Box::new(narrow), copy));
+            plan.backward_weights = Some(WeightGradient::FewChannels(Box::new(few_channels), copy));
         }
         Ok(plan)
     }
 
     /// Plans a linear layer; it reads an image in the layout that it has.
-    pub fn linear(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
-        let y = TensorDesc::plain(r.x[0].n, output(r)?);
+    pub fn linear(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
+        let y = TensorDesc::plain(r.x[0].n, r.output()?);
         let image = r.x[0];
         let padded = !image.shape.c.is_multiple_of(image.block);
         let plain = padded.then(|| -> Result<_, Error> {
@@ -150,7 +152,7 @@ impl Plan {
     }
 
     /// With factors in the format that the backend was asked for; in f32 where oneDNN has no fast primitive for others.
-    fn new(cpu: &Cpu, r: &Request<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
+    fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
         match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
             Some(plan) if !plan.is_slow() => Ok(plan),
             _ => Self::with_factors(cpu, r, g, y, None),
@@ -159,7 +161,7 @@ impl Plan {
 
     fn with_factors(
         cpu: &Cpu,
-        r: &Request<'_, Cpu>,
+        r: &PlanRequest<'_, Cpu>,
         g: &Geometry,
         y: TensorDesc,
         bf16: Option<Bf16>,
@@ -226,11 +228,6 @@ impl Plan {
     }
 }
 
-/// The output's shape, or why there is none.
-fn output(r: &Request<'_, Cpu>) -> Result<Shape, Error> {
-    r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })
-}
-
 fn activation(d: &TensorDesc) -> Result<Md, Error> {
     Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)
 }
@@ -258,7 +255,7 @@ impl Planned<Cpu> for Plan {
     fn state_bytes(&self) -> usize {
         let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
             WeightGradient::Primitive(product) => product.bytes(),
-            WeightGradient::Narrow(narrow, _) => narrow.bytes(),
+            WeightGradient::FewChannels(few_channels, _) => few_channels.bytes(),
         });
         let products = self.forward.bytes() + weights + self.backward_data.as_ref().map_or(0, Product::bytes);
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
@@ -269,7 +266,7 @@ impl Planned<Cpu> for Plan {
     fn implementation(&self) -> String {
         let weights = self.backward_weights.as_ref().map(|w| match w {
             WeightGradient::Primitive(product) => product.name(),
-            WeightGradient::Narrow(..) => "own".into(),
+            WeightGradient::FewChannels(..) => "own".into(),
         });
         let factors = self.rounded.as_ref().map(|_| "bf16:".into());
         let data = self.backward_data.as_ref().map(Product::name);
@@ -306,7 +303,7 @@ impl Planned<Cpu> for Plan {
     fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let n = self.y.elems();
         if self.relu {
-            elementwise::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
+            flat::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
         let own = self.plain.as_ref().map(|p| &p.x).or(self.framed.as_ref().map(|f| &f.x));
         let (x, dy, w) = (own.unwrap_or(g.x[0]).as_slice(), g.dy.as_slice(), pass.params.get(pass.slots[0]));
@@ -340,11 +337,11 @@ impl WeightGradient {
         dparams: &mut Arena<Cpu>,
     ) -> Result<(), Error> {
         match self {
-            Self::Narrow(narrow, copy) => {
-                narrow.run(threads, x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
+            Self::FewChannels(few_channels, copy) => {
+                few_channels.run(threads, x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
                 let dw = dparams.get_mut(slots[0]).as_mut_ptr();
                 // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
-                unsafe { copy.run(engine, &[(arg::SRC, pointer(narrow.dw.as_slice())), (arg::DST, dw)]) }
+                unsafe { copy.run(engine, &[(arg::SRC, pointer(few_channels.dw.as_slice())), (arg::DST, dw)]) }
             }
             Self::Primitive(product) => {
                 let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];

@@ -1,10 +1,12 @@
 //! Inverted dropout in any layout; the draws are the reference's, so both backends drop the same elements.
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format};
-use crate::backend::reference::dropout::factors;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::op::Dropout;
+use crate::backend::op::dropout::factors;
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -16,7 +18,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, p: f32, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(threads: Threads, p: f32, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let elems = if r.train { r.x[0].elems() } else { 0 };
         Ok(Self { threads, p, index: r.index, x: r.x[0], kept: AlignedBuf::zeroed(elems, r.name)? })
     }
@@ -33,6 +35,11 @@ impl Plan {
             }
         });
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Dropout, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op.0, r)?))
 }
 
 impl Planned<Cpu> for Plan {

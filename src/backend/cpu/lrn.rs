@@ -1,11 +1,12 @@
 //! Local response normalisation: all channels of one position at a time.
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::Threads;
-use super::{Cpu, Format};
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::simd::simd;
 
 /// LRN of known sizes.
 pub(super) struct Plan {
@@ -67,7 +68,7 @@ simd! {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Lrn, r: &Request<'_, Cpu>) -> Self {
+    pub fn new(threads: Threads, op: Lrn, r: &PlanRequest<'_, Cpu>) -> Self {
         Self { threads, op, x: r.x[0] }
     }
 
@@ -90,6 +91,11 @@ impl Plan {
             sample[i * row + p * b..][..b].copy_from_slice(from);
         }
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Lrn, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, *op, r)))
 }
 
 impl Planned<Cpu> for Plan {

@@ -1,11 +1,12 @@
 //! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time.
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format};
 use crate::backend::op::{Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::simd::simd;
 
 /// Pooling of known sizes; max pooling remembers which cell won.
 pub(super) struct Plan {
@@ -141,12 +142,12 @@ macro_rules! by_block {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: &Pool, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(threads: Threads, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
         let wrong = |why| Error::Unsupported { op: r.name.into(), why };
         let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
         let [_, stride] = op.extent(x.shape);
-        let y = x.with_shape(r.op.output(r.shapes).map_err(wrong)?);
+        let y = x.with_shape(r.output()?);
         let remember = r.train && op.kind == PoolKind::Max;
         let count = if remember { y.elems() } else { 0 };
         let mut winners = Vec::new();
@@ -160,6 +161,11 @@ impl Plan {
     fn planes(&self) -> (usize, usize) {
         (self.x.shape.plane() * self.x.block, self.y.shape.plane() * self.y.block)
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op, r)?))
 }
 
 impl Planned<Cpu> for Plan {

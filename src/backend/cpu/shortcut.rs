@@ -1,10 +1,11 @@
 //! The parameter-free shortcut: stretches of channels move together, as long as blocks of both sides line up.
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::Threads;
-use super::{Cpu, Format};
 use crate::backend::op::Shortcut;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {
@@ -19,9 +20,9 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Shortcut, r: &Request<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(threads: Threads, op: Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
-        let shape = r.op.output(r.shapes).map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
+        let shape = r.output()?;
         let before = op.before(x.shape);
         let step = gcd(gcd(x.block, before), x.shape.c);
         Ok(Self { threads, stride: op.stride, x, y: x.with_shape(shape), before, step })
@@ -43,6 +44,11 @@ impl Plan {
 
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, *op, r)?))
 }
 
 impl Planned<Cpu> for Plan {

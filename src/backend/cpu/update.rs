@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::simd::simd;
 use super::threads::{Shared, Threads};
 use crate::backend::update::rates::GRADIENT;
 use crate::backend::update::{ElementLoop, GroupStep, Normed};
 use crate::backend::{ParamGroup, Update};
+use crate::simd::simd;
 
 /// Elements that the inner loop takes at once.
 const LANES: usize = 16;

@@ -1,4 +1,4 @@
-//! One GPU as a backend: what it holds. What it does is in `ops`.
+//! One GPU as a device: what it holds, its memory, and the passes over flat arrays.
 
 use std::rc::Rc;
 
@@ -6,11 +6,12 @@ use super::driver::context::{Context, Gpu};
 use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::driver::slice::Slice;
-use super::ops::input;
+use super::format::Format;
+use super::ops::{input, update};
 use super::record;
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::backend::{Arena, Error, Slot};
+use crate::backend::{Arena, DeviceMemory, Error, Slot};
 
 /// One GPU. Use it from the thread that opened it; its buffers may go to other threads.
 pub struct Cuda {
@@ -32,6 +33,54 @@ impl Cuda {
     /// Its properties.
     pub fn gpu(&self) -> &Gpu {
         &self.shared.context().gpu
+    }
+}
+
+impl DeviceMemory for Cuda {
+    type Buf = CudaBuf;
+    type Format = Format;
+
+    fn alloc(&self, elems: usize) -> Result<CudaBuf, Error> {
+        self.shared.start()?;
+        self.shared.alloc(elems, "tensors")
+    }
+
+    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+        self.shared.context().memory().map(|(free, _)| Some(free))
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.shared.scratch_bytes()
+    }
+
+    fn words(&self, elems: usize) -> usize {
+        self.shared.words(elems)
+    }
+
+    fn copy(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+        self.shared.start()?;
+        to.copy_from(from)
+    }
+
+    fn zero(&self, to: &mut CudaBuf) -> Result<(), Error> {
+        self.shared.start()?;
+        to.clear()
+    }
+
+    fn add(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {
+        update::add(&self.shared, to, from)
+    }
+
+    fn scale(&self, to: &mut CudaBuf, factor: f32) -> Result<(), Error> {
+        update::scale(&self.shared, to, factor)
+    }
+
+    fn clamp(&self, x: &mut CudaBuf, limit: f32) -> Result<(), Error> {
+        update::clamp(&self.shared, x, limit)
+    }
+
+    fn lerp(&self, to: &mut CudaBuf, from: &CudaBuf, _: f32) -> Result<(), Error> {
+        update::lerp(&self.shared, to, from)
     }
 }
 

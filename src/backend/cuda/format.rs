@@ -1,6 +1,6 @@
 //! How parameters lie in the arena: always f32, weights in the order in which the GPU reads them.
 
-use crate::backend::Error;
+use crate::backend::{Error, ParamFormat};
 
 /// One parameter's order.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,15 +19,28 @@ pub enum Format {
     },
 }
 
-impl Format {
-    /// Elements.
-    pub fn elems(&self) -> usize {
+impl ParamFormat for Format {
+    fn elems(&self) -> usize {
         match self {
             Format::Plain(n) => *n,
             Format::ChannelsLast { outer, channels, plane } => outer * channels * plane,
         }
     }
 
+    fn pack(&self, plain: &[f32], own: &mut [f32]) -> Result<(), Error> {
+        self.check(plain.len(), own.len())?;
+        self.each(|from, to| own[to] = plain[from]);
+        Ok(())
+    }
+
+    fn unpack(&self, own: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        self.check(plain.len(), own.len())?;
+        self.each(|to, from| plain[to] = own[from]);
+        Ok(())
+    }
+}
+
+impl Format {
     /// Calls `f(place in PyTorch's order, place in the arena)` for every element.
     fn each(&self, mut f: impl FnMut(usize, usize)) {
         match *self {
@@ -42,20 +55,6 @@ impl Format {
                 }
             }
         }
-    }
-
-    /// From PyTorch's order.
-    pub fn pack(&self, plain: &[f32], own: &mut [f32]) -> Result<(), Error> {
-        self.check(plain.len(), own.len())?;
-        self.each(|from, to| own[to] = plain[from]);
-        Ok(())
-    }
-
-    /// To PyTorch's order.
-    pub fn unpack(&self, own: &[f32], plain: &mut [f32]) -> Result<(), Error> {
-        self.check(plain.len(), own.len())?;
-        self.each(|to, from| plain[to] = own[from]);
-        Ok(())
     }
 
     fn check(&self, plain: usize, own: usize) -> Result<(), Error> {

@@ -1,8 +1,8 @@
 //! How tensors lie on the GPU: channels last.
 
 use super::device::Cuda;
-use crate::backend::op::{Op, Shape};
-use crate::backend::{Error, Request, TensorDesc};
+use crate::backend::op::{Reads, Shape};
+use crate::backend::{Error, PlanRequest, TensorDesc};
 
 /// n images in (h, w, c) order.
 pub fn channels_last(n: usize, shape: Shape) -> TensorDesc {
@@ -15,17 +15,14 @@ fn is_channels_last(desc: &TensorDesc) -> bool {
 }
 
 /// The inputs' layouts as the operation must see them: those of vectors as vectors.
-pub fn layouts(r: &Request<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
+pub fn layouts(r: &PlanRequest<'_, Cuda>) -> Result<Vec<TensorDesc>, Error> {
     let unfit = |why: &str| Error::Unsupported { op: r.name.into(), why: why.into() };
-    let by_channel = matches!(r.op, Op::Conv(_) | Op::Norm(_) | Op::Pool(_) | Op::Lrn(_) | Op::Shortcut(_));
+    let by_channel = r.op.reads() == Reads::Channels;
     if !r.x.iter().all(is_channels_last) {
         return Err(unfit("on a GPU it reads images in channels-last order, not planes"));
     }
     let flattened = r.x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s && d.shape.plane() > 1 && d.shape.c > 1);
-    if flattened
-        && !matches!(r.op, Op::Linear(_) | Op::Relu | Op::Tanh | Op::Dropout(_))
-        && (by_channel || r.x.len() > 1)
-    {
+    if flattened && (by_channel || r.x.len() > 1) {
         return Err(unfit(
             "it reads a flattened image, whose memory order is not that of a vector; put a linear layer between",
         ));

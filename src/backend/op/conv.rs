@@ -1,6 +1,10 @@
 //! Convolution: attributes, shapes, cost.
 
-use super::{Init, ParamSpec, Shape};
+use super::param::{Init, ParamSpec};
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
+use super::window::window_steps;
 
 /// Two-dimensional cross-correlation, as in every deep learning library. Weight OIHW with I = in / groups.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +23,9 @@ pub struct Conv {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// Start of the weight.
+    /// PassInput of the weight.
     pub init: Init,
-    /// Start of the bias.
+    /// PassInput of the bias.
     pub bias_init: Init,
 }
 
@@ -83,13 +87,33 @@ impl Conv {
         self
     }
 
-    /// Start of the weight.
+    /// PassInput of the weight.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
     }
+}
 
-    pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
+/// In files.
+const STORED: Stored = Stored {
+    kind: "conv",
+    tensors: &[
+        StoredTensor::parameter("weight", "kernel", KerasOrder::Filters),
+        StoredTensor::parameter("bias", "bias", KerasOrder::Vector),
+    ],
+};
+
+impl OpSpec for Conv {
+    fn kind(&self) -> &'static str {
+        "conv"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        let x = x[0];
         let fits = self.groups > 0 && x.c.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups);
         if !fits {
             return Err(format!(
@@ -106,7 +130,7 @@ impl Conv {
         }
     }
 
-    pub(super) fn params(&self, x: Shape) -> Vec<ParamSpec> {
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
         let shape = vec![self.out_channels, x.c / self.groups, self.kernel[0], self.kernel[1]];
         let mut params = vec![ParamSpec::new("weight", shape, self.init)];
         if self.bias {
@@ -115,20 +139,12 @@ impl Conv {
         params
     }
 
-    pub(super) fn macs(&self, x: Shape) -> u64 {
+    fn macs(&self, x: Shape) -> u64 {
         let per_output = x.c / self.groups * self.kernel[0] * self.kernel[1];
-        self.output(x).map_or(0, |y| (y.elems() * per_output) as u64)
+        self.output(&[x]).map_or(0, |y| (y.elems() * per_output) as u64)
     }
-}
 
-/// How often a window of `k` fits at step `s` into `extent`, if at all.
-pub(super) fn window_steps(extent: usize, k: usize, s: usize) -> Option<usize> {
-    (k > 0 && s > 0 && extent >= k).then(|| (extent - k) / s + 1)
-}
-
-/// Zeros before and after that make `ceil(extent / stride)` outputs; the odd one goes after (TensorFlow's SAME).
-pub fn same_pads(extent: usize, kernel: usize, stride: usize) -> (usize, usize) {
-    let out = extent.div_ceil(stride);
-    let total = ((out - 1) * stride + kernel).saturating_sub(extent);
-    (total / 2, total - total / 2)
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
+    }
 }

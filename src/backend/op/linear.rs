@@ -1,6 +1,9 @@
 //! Fully connected layer: attributes and parameters.
 
-use super::{Init, ParamSpec, Shape};
+use super::param::{Init, ParamSpec};
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
 
 /// y = W x + b over all features of the input, in C, H, W order if it is an image.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,9 +14,9 @@ pub struct Linear {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// Start of the weight.
+    /// PassInput of the weight.
     pub init: Init,
-    /// Start of the bias.
+    /// PassInput of the bias.
     pub bias_init: Init,
 }
 
@@ -29,13 +32,13 @@ impl Linear {
         self
     }
 
-    /// Start of the weight.
+    /// PassInput of the weight.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
     }
 
-    /// Start of the bias.
+    /// PassInput of the bias.
     pub fn bias(self, start: f32) -> Self {
         self.bias_from(Init::Constant(start))
     }
@@ -46,12 +49,43 @@ impl Linear {
         self.bias_init = init;
         self
     }
+}
 
-    pub(super) fn params(&self, x: Shape) -> Vec<ParamSpec> {
+/// In files.
+const STORED: Stored = Stored {
+    kind: "linear",
+    tensors: &[
+        StoredTensor::parameter("weight", "kernel", KerasOrder::Matrix),
+        StoredTensor::parameter("bias", "bias", KerasOrder::Vector),
+    ],
+};
+
+impl OpSpec for Linear {
+    fn kind(&self) -> &'static str {
+        "linear"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Features
+    }
+
+    fn output(&self, _x: &[Shape]) -> Result<Shape, String> {
+        Ok(Shape::vector(self.out_features))
+    }
+
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
         let mut params = vec![ParamSpec::new("weight", vec![self.out_features, x.elems()], self.init)];
         if self.bias {
             params.push(params[0].bias(self.bias_init));
         }
         params
+    }
+
+    fn macs(&self, x: Shape) -> u64 {
+        (self.out_features * x.elems()) as u64
+    }
+
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
     }
 }

@@ -1,6 +1,9 @@
 //! Batch normalisation: attributes and parameters.
 
-use super::{Init, ParamSpec, Shape};
+use super::param::{Init, ParamSpec};
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
 
 /// y = gamma (x - mean) / sqrt(var + eps) + beta, then + residual, then ReLU, in one pass (Ioffe and Szegedy 2015).
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +16,7 @@ pub struct Norm {
     pub residual: bool,
     /// max(., 0) at the end.
     pub relu: bool,
-    /// Start of gamma.
+    /// PassInput of gamma.
     pub gamma: f32,
 }
 
@@ -34,17 +37,60 @@ impl Norm {
         self.residual = true;
         self
     }
-
-    pub(super) fn params(&self, x: Shape) -> Vec<ParamSpec> {
-        vec![
-            ParamSpec::new("weight", vec![x.c], Init::Constant(self.gamma)),
-            ParamSpec::new("bias", vec![x.c], Init::Constant(0.0)),
-        ]
-    }
 }
 
 impl Default for Norm {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// In files.
+const STORED: Stored = Stored {
+    kind: "norm",
+    tensors: &[
+        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
+        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
+        StoredTensor::running("running_mean", "moving_mean"),
+        StoredTensor::running("running_var", "moving_variance"),
+    ],
+};
+
+impl OpSpec for Norm {
+    fn kind(&self) -> &'static str {
+        "norm"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn arity(&self) -> usize {
+        1 + usize::from(self.residual)
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        Shape::alike(x)
+    }
+
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        vec![
+            ParamSpec::new("weight", vec![x.c], Init::Constant(self.gamma)),
+            ParamSpec::new("bias", vec![x.c], Init::Constant(0.0)),
+        ]
+    }
+
+    fn statistics_momentum(&self) -> Option<f32> {
+        Some(self.momentum)
+    }
+
+    fn start_branch_at_zero(&mut self) {
+        if self.residual {
+            self.gamma = 0.0;
+        }
+    }
+
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
     }
 }

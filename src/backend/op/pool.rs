@@ -1,7 +1,8 @@
 //! Pooling: attributes, shapes, and which cells each window sees.
 
-use super::Shape;
-use super::conv::window_steps;
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::window::window_steps;
 
 /// What a window yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,15 +13,6 @@ pub enum PoolKind {
     Avg,
     /// The sum over the cells divided by the window's size, padding included (but not what `ceil` adds beyond it).
     AvgCountPad,
-}
-
-impl PoolKind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            PoolKind::Max => "maxpool",
-            PoolKind::Avg | PoolKind::AvgCountPad => "avgpool",
-        }
-    }
 }
 
 /// Max or average pooling, with PyTorch's ceil mode.
@@ -85,12 +77,6 @@ impl Pool {
         self.window.unwrap_or([x.h, x.w])
     }
 
-    pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
-        let rows = self.windows(x, 0)?.len();
-        let columns = self.windows(x, 1)?.len();
-        Ok(Shape::image(x.c, rows, columns))
-    }
-
     /// The windows down the rows (`axis` 0) or along the columns (1).
     pub fn windows(&self, x: Shape, axis: usize) -> Result<Vec<Window>, String> {
         let size = [x.h, x.w][axis];
@@ -118,5 +104,24 @@ impl Pool {
                 Window { from, to: end.saturating_sub(before).min(size), padded: end - start }
             })
             .collect())
+    }
+}
+
+impl OpSpec for Pool {
+    fn kind(&self) -> &'static str {
+        match self.kind {
+            PoolKind::Max => "maxpool",
+            PoolKind::Avg | PoolKind::AvgCountPad => "avgpool",
+        }
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        let rows = self.windows(x[0], 0)?.len();
+        let columns = self.windows(x[0], 1)?.len();
+        Ok(Shape::image(x[0].c, rows, columns))
     }
 }

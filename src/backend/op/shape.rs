@@ -29,6 +29,14 @@ impl Shape {
         self.c * self.h * self.w
     }
 
+    /// The one shape of all inputs.
+    pub(super) fn alike(x: &[Self]) -> Result<Self, String> {
+        match x.iter().find(|other| **other != x[0]) {
+            Some(other) => Err(format!("both inputs must have one shape, got {} and {other}", x[0])),
+            None => Ok(x[0]),
+        }
+    }
+
     /// Positions of one channel.
     pub const fn plane(&self) -> usize {
         self.h * self.w

@@ -1,6 +1,7 @@
 //! The parameter-free shortcut.
 
-use super::Shape;
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
 
 /// Every `stride`-th pixel, and zero channels on both sides up to `out_channels` (option A of He et al. 2015, section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +17,19 @@ impl Shortcut {
     pub fn before(&self, x: Shape) -> usize {
         (self.out_channels - x.c) / 2
     }
+}
 
-    pub(super) fn output(&self, x: Shape) -> Result<Shape, String> {
+impl OpSpec for Shortcut {
+    fn kind(&self) -> &'static str {
+        "shortcut"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        let x = x[0];
         if self.out_channels < x.c || self.stride == 0 {
             return Err(format!("shortcut from {x} to {} channels at stride {}", self.out_channels, self.stride));
         }

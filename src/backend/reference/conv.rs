@@ -1,9 +1,10 @@
 //! Convolution as seven nested loops.
 
-use super::elementwise::relu;
-use super::{HostBuf, Reference, loops};
-use crate::backend::op::Conv;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use super::activation::relu;
+use super::device::Reference;
+use super::host_buf::HostBuf;
+use crate::backend::op::{Conv, OpSpec};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution of known sizes.
 pub(super) struct Plan {
@@ -42,6 +43,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(op: &Conv, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
+}
+
 impl Planned<Reference> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
@@ -56,7 +62,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
@@ -77,7 +83,7 @@ impl Planned<Reference> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
         if self.op.relu {
-            super::elementwise::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
+            super::activation::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
         }
         let (dy, x) = (&g.dy.0, &g.x[0].0);
         let mut dw = vec![0f64; pass.slots[0].len];
@@ -102,7 +108,7 @@ impl Planned<Reference> for Plan {
 
 impl Plan {
     fn op_params(&self) -> Vec<usize> {
-        crate::backend::op::Op::Conv(self.op.clone()).params(self.x.shape).iter().map(|p| p.elems()).collect()
+        self.op.params(self.x.shape).iter().map(|p| p.elems()).collect()
     }
 }
 

@@ -1,8 +1,10 @@
-//! Inverted dropout, and the draws that every backend shares.
+//! Inverted dropout.
 
-use super::{HostBuf, Reference, loops};
-use crate::backend::{DrawKey, Error, Gradients, Pass, Planned, TensorDesc};
-use loaders::random::Draws;
+use super::device::Reference;
+use super::host_buf::HostBuf;
+use crate::backend::op::Dropout;
+use crate::backend::op::dropout::factors;
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -12,16 +14,9 @@ pub(super) struct Plan {
     pub kept: Vec<f32>,
 }
 
-/// First op index of a network's layers; the transforms of the loader count from zero.
-pub(in crate::backend) const FIRST_INDEX: u16 = 0x8000;
-
-/// Fills `factors` (elements of one sample in C, H, W order) with 0 or 1/(1-p), from (seed, epoch, sample, op) alone.
-pub(in crate::backend) fn factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
-    let mut draws = Draws::new(key.seed, key.ids[row], key.epoch, FIRST_INDEX | index);
-    let scale = 1.0 / (1.0 - p);
-    for f in factors {
-        *f = if draws.unit() < p { 0.0 } else { scale };
-    }
+/// Plans the op.
+pub(super) fn plan(op: &Dropout, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { p: op.0, index: r.index, x: r.x[0], kept: Vec::new() }))
 }
 
 impl Planned<Reference> for Plan {
@@ -38,7 +33,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn alias(&self) -> Option<usize> {

@@ -1,16 +1,22 @@
 //! Fully connected layer as three nested loops.
 
+use super::activation::relu;
 use super::conv::store;
-use super::elementwise::relu;
-use super::{HostBuf, Reference, loops};
+use super::device::Reference;
+use super::host_buf::HostBuf;
 use crate::backend::op::Linear;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A linear layer of known sizes.
 pub(super) struct Plan {
     pub op: Linear,
     pub x: TensorDesc,
     pub y: TensorDesc,
+}
+
+/// Plans the op.
+pub(super) fn plan(op: &Linear, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
 }
 
 impl Planned<Reference> for Plan {
@@ -28,7 +34,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
@@ -49,7 +55,7 @@ impl Planned<Reference> for Plan {
     fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
         let (inputs, outputs) = (self.x.shape.elems(), self.op.out_features);
         if self.op.relu {
-            super::elementwise::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
+            super::activation::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
         }
         let (dy, x) = (&g.dy.0, &g.x[0].0);
         let mut dw = vec![0f64; outputs * inputs];

@@ -1,8 +1,9 @@
 //! Local response normalisation by its formula.
 
-use super::{HostBuf, Reference, loops};
+use super::device::Reference;
+use super::host_buf::HostBuf;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// LRN of known sizes.
 pub(super) struct Plan {
@@ -34,6 +35,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(op: &Lrn, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: *op, x: r.x[0] }))
+}
+
 impl Planned<Reference> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
@@ -48,7 +54,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {

@@ -1,9 +1,10 @@
 //! Batch normalisation by the book: two passes for the statistics.
 
-use super::elementwise::relu;
-use super::{HostBuf, Reference, loops};
+use super::activation::relu;
+use super::device::Reference;
+use super::host_buf::HostBuf;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -50,6 +51,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(op: &Norm, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan::new(op.clone(), r.x[0])))
+}
+
 impl Planned<Reference> for Plan {
     fn output(&self) -> TensorDesc {
         self.x
@@ -64,7 +70,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn alias(&self) -> Option<usize> {
@@ -98,7 +104,7 @@ impl Planned<Reference> for Plan {
 
     fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
         if self.op.relu {
-            super::elementwise::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
+            super::activation::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
         }
         let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
         let hat = |i: usize, c: usize| (x[i] as f64 - self.mean[c]) * self.inverse_std(c);

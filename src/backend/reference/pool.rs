@@ -1,8 +1,9 @@
 //! Pooling, one window after another.
 
-use super::{HostBuf, Reference, loops};
+use super::device::Reference;
+use super::host_buf::HostBuf;
 use crate::backend::op::{Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Whether a cell takes the maximum from the best so far; NaN does, as in PyTorch.
 fn wins(v: f32, best: f32) -> bool {
@@ -48,6 +49,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(op: &Pool, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
+}
+
 impl Planned<Reference> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
@@ -62,7 +68,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {

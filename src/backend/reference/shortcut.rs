@@ -1,8 +1,9 @@
 //! The parameter-free shortcut.
 
-use super::{HostBuf, Reference, loops};
+use super::device::Reference;
+use super::host_buf::HostBuf;
 use crate::backend::op::Shortcut;
-use crate::backend::{Error, Gradients, Pass, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {
@@ -27,6 +28,11 @@ impl Plan {
     }
 }
 
+/// Plans the op.
+pub(super) fn plan(op: &Shortcut, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    Ok(Box::new(Plan { op: op.clone(), x: r.x[0], y: TensorDesc::plain(r.x[0].n, r.output()?) }))
+}
+
 impl Planned<Reference> for Plan {
     fn output(&self) -> TensorDesc {
         self.y
@@ -41,7 +47,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn implementation(&self) -> String {
-        loops()
+        "loops".into()
     }
 
     fn forward(&mut self, _: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Reference;
+use super::device::Reference;
 use crate::backend::update::{ElementLoop, GroupStep, rates};
 use crate::backend::{Arena, Norms, ParamGroup, Update};
 

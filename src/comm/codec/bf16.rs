@@ -8,7 +8,7 @@ use super::bucket::{Bucket, Key, Share};
 use super::entry::{Codec, Entry, Settings};
 use super::feedback::{self, Feedback};
 use crate::bf16::{narrow_all, round, widen, widen_all};
-use crate::coding::{Coding, Form};
+use crate::code_spec::{CodeFormat, CodeSpec};
 use crate::comm::error::Error;
 use crate::comm::world::World;
 use crate::simd::simd;
@@ -22,7 +22,9 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: true,
     make: |bucket, settings, mine| Box::new(Bf16::new(bucket, settings, mine)),
-    coding: |bucket, settings| Some(Coding { len: bucket.len, feedback: settings.error_feedback, form: Form::Halves }),
+    spec: |bucket, settings| {
+        Some(CodeSpec { len: bucket.len, feedback: settings.error_feedback, format: CodeFormat::Bf16 })
+    },
 };
 
 simd! {

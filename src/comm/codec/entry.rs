@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::bucket::{Bucket, Key, Share};
-use crate::coding::Coding;
+use crate::code_spec::CodeSpec;
 use crate::comm::error::Error;
 use crate::comm::world::World;
 
@@ -62,7 +62,7 @@ pub struct Entry {
     /// Makes one for a bucket; the workers are those of this rank.
     pub make: fn(&Bucket, &Settings, Range<usize>) -> Box<dyn Codec>,
     /// Its description for a device that has the gradients; none where they travel as they are.
-    pub coding: fn(&Bucket, &Settings) -> Option<Coding>,
+    pub spec: fn(&Bucket, &Settings) -> Option<CodeSpec>,
 }
 
 /// Keys of codecs that round, which can leave tensors to `exact`.

@@ -14,7 +14,7 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: false,
     make: |_, _, _| Box::new(Float),
-    coding: |_, _| None,
+    spec: |_, _| None,
 };
 
 struct Float;

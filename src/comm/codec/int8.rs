@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Int8::new(bucket, settings)),
-    coding: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
+    spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.

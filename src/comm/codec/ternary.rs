@@ -19,7 +19,7 @@ use super::integers;
 use super::lanes::Lanes;
 use super::packed::Packed;
 use super::philox::Stream;
-use crate::coding::Moments;
+use crate::code_spec::Moments;
 use crate::comm::error::Error;
 use crate::comm::world::World;
 use crate::simd::simd;
@@ -33,7 +33,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: true,
     make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
-    coding: |bucket, settings| Some(integers::describe(bucket, settings, Some((1, settings.clip)))),
+    spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.

@@ -145,7 +145,7 @@ fn what_lies_beyond_the_scale_is_clipped_to_it() {
     assert_eq!(unclipped[17], 40.0);
 }
 
-/// Sigma's sums are in the order of [`Moments`](crate::coding::Moments), whatever instructions compute them.
+/// Sigma's sums are in the order of [`Moments`](crate::code_spec::Moments), whatever instructions compute them.
 #[test]
 fn moments_are_summed_in_the_order_that_is_told() {
     for len in [1, 15, 31, 32, 33, 63, 64, 65, 200] {

@@ -9,7 +9,7 @@ use mpi::ffi;
 use super::reduction::{Element, Op};
 use super::status::check;
 use crate::comm::error::Error;
-use crate::region::Region;
+use crate::device_region::DeviceRegion;
 
 unsafe extern "C" {
     /// The value of the macro `MPI_IN_PLACE` (see `in_place.c`).
@@ -89,9 +89,13 @@ impl Communicator {
 
     /// Sums elements of a device's memory over all ranks, in place, where the MPI library takes such memory; from `first` on, at
     /// most `i32::MAX`.
-    pub(in crate::comm) fn allreduce_region(&self, region: &mut Region<'_>, part: Range<usize>) -> Result<(), Error> {
+    pub(in crate::comm) fn allreduce_region(
+        &self,
+        region: &mut DeviceRegion<'_>,
+        part: Range<usize>,
+    ) -> Result<(), Error> {
         let (count, address) = (count(part.len()), region.address() + 4 * part.start);
-        // SAFETY: the region is `len` f32 elements that nobody else touches meanwhile (the contract of `Region`), and `part` lies in
+        // SAFETY: the region is `len` f32 elements that nobody else touches meanwhile (the contract of `DeviceRegion`), and `part` lies in
         // it. The caller passes a device address only to a library that claims or has proved to take such: another would
         // read host memory of that address and end the process by a signal.
         let code = unsafe {

@@ -20,10 +20,10 @@ pub fn plan<B: Backend, T>(
     plan: impl FnOnce(B) -> Result<T, Error>,
     device: impl Fn(&T) -> &B,
 ) -> Result<(T, Vec<String>), Error> {
-    if session.world.size == 1 || backend.algorithms().is_none() {
+    if session.world.size == 1 || backend.algorithm_choice().is_none() {
         return Ok((session.agree(plan(backend))?, Vec::new()));
     }
-    let own = |planned: &T| device(planned).algorithms().unwrap_or_default();
+    let own = |planned: &T| used(device(planned)).unwrap_or_default();
     if session.is_root() {
         let planned = session.agree(plan(backend))?;
         session.comm.broadcast(CHOICE, Some(&own(&planned).to_string()))?;
@@ -33,10 +33,17 @@ pub fn plan<B: Backend, T>(
     }
     session.agree(Ok(()))?;
     let given = Algorithms::parse(&session.comm.broadcast::<String>(CHOICE, None)?);
-    backend.adopt(&given);
+    if let Some(choice) = backend.algorithm_choice() {
+        choice.adopt(&given);
+    }
     let planned = session.agree(plan(backend))?;
     session.comm.gather(REFUSALS, &refused(&given, &own(&planned)))?;
     Ok((planned, Vec::new()))
+}
+
+/// The algorithms that a device uses, if it has any to choose.
+fn used<B: Backend>(backend: &B) -> Option<Algorithms> {
+    backend.algorithm_choice().map(|choice| choice.used())
 }
 
 /// A note for each reason, with the ranks that have it.
@@ -70,7 +77,7 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     }
     let given = Algorithms::parse(text);
     let nothing = || Algorithms { on: backend.describe(), ..Algorithms::default() };
-    let reason = refused(&given, &backend.algorithms().unwrap_or_else(nothing))?;
+    let reason = refused(&given, &used(backend).unwrap_or_else(nothing))?;
     Some(format!(
         "note: the run goes on by other algorithms (the checkpoint's {reason}): from here on its numbers are what they would have been to \
          rounding only, not bit for bit"
@@ -79,7 +86,7 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
 
 /// A fact for the log: the number of algorithms, and who chose them; none where there is no choice. `text` as in [`changed`].
 pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<(String, String)> {
-    let own = backend.algorithms()?;
+    let own = used(backend)?;
     let given = Algorithms::parse(text);
     let whose =
         if given.on == own.on && given.differs(&own).is_none() { "the checkpoint's" } else { "rank 0's choice" };

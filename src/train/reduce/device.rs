@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::backend::{self, Backend, Buffer, Coder, Draw};
+use crate::backend::{self, Backend, Buffer, DeviceCodec, Draw};
 use crate::comm::codec::{Bucket, Entry, Key};
 use crate::comm::{self, World};
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
@@ -13,12 +13,12 @@ use crate::train::reduce::protocol::{Phases, Protocol};
 /// A bucket and its codec on the device, with the codec's memory from step to step.
 pub struct DeviceSum<B: Backend> {
     protocol: Protocol,
-    codec: Box<dyn Coder<B>>,
+    codec: Box<dyn DeviceCodec<B>>,
 }
 
 impl<B: Backend> DeviceSum<B> {
     /// For this bucket; `codec` is the device's for the same entry.
-    pub fn new(entry: &Entry, bucket: Bucket, codec: Box<dyn Coder<B>>) -> Self {
+    pub fn new(entry: &Entry, bucket: Bucket, codec: Box<dyn DeviceCodec<B>>) -> Self {
         Self { protocol: Protocol::new(entry, bucket), codec }
     }
 
@@ -73,7 +73,7 @@ pub fn elements<B: Buffer>(buffer: &B) -> Result<Vec<f32>, backend::Error> {
 }
 
 struct OnDevice<'a, B: Backend> {
-    codec: &'a mut dyn Coder<B>,
+    codec: &'a mut dyn DeviceCodec<B>,
     gradients: &'a mut [B::Buf],
 }
 

@@ -102,7 +102,7 @@ impl<B: Backend> GradientSum<B> {
 
     /// Whether buckets go through the codec: float has nothing to do on one rank.
     fn travels(&self) -> bool {
-        self.ranks > 1 || self.gather == Gather::Apart
+        self.ranks > 1 || self.gather == Gather::PerWorker
     }
 
     /// Takes a finished bucket of gradients.

@@ -2,7 +2,6 @@
 //! timing. They travel as one small allreduce of f64 or, beside an integer codec, of 64-bit integers, for which the workers' metrics stay
 //! separate until then.
 
-use crate::backend::op::Op;
 use crate::backend::{Backend, LossSums};
 use crate::nn::{Gather, Graph};
 use crate::train::observe::timing::RankTiming;
@@ -139,7 +138,7 @@ impl StepMetrics {
         let hash =
             |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
         let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
-        if self.layout.gather == Gather::Apart {
+        if self.layout.gather == Gather::PerWorker {
             self.workers.push(Metrics::zero(&self.layout));
         }
         let metrics = self.workers.last_mut().unwrap_or(&mut self.first);
@@ -223,10 +222,7 @@ impl StepMetrics {
 }
 
 fn momentum<B: Backend>(graph: &Graph<B>, node: usize) -> f64 {
-    match &graph.net().nodes[node].op {
-        Op::Norm(n) => f64::from(n.momentum),
-        _ => 0.0,
-    }
+    graph.net().nodes[node].op.statistics_momentum().map_or(0.0, f64::from)
 }
 
 #[cfg(test)]

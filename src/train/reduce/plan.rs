@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::backend::op::Op;
+use crate::backend::op::Reads;
 use crate::backend::{Backend, Precision};
 use crate::comm::codec::{Bucket, Entry, Settings, Tensor};
 use crate::error::Error;
@@ -47,7 +47,7 @@ impl<B: Backend> ReducePlan<B> {
             .fold(Exempt::default(), |sum, t| Exempt { tensors: sum.tensors + 1, elements: sum.elements + t.elems });
         let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
         let device = Some(graph.backend())
-            .filter(|backend| backend.queues() && travels && reduce.path != TransportSetting::Staged);
+            .filter(|backend| backend.queue().is_some() && travels && reduce.path != TransportSetting::Staged);
         let sums = buckets.into_iter().map(|bucket| bucket_sum(entry, bucket, &settings, mine.clone(), device));
         let (sums, scaled) = (sums.collect::<Result<_, _>>()?, recipe.precision == Precision::F16);
         Ok(Self { entry, settings, seed: recipe.seed, scaled, sums, exempt })
@@ -55,7 +55,7 @@ impl<B: Backend> ReducePlan<B> {
 
     /// Whether workers' gradients are added on their rank or stay separate.
     pub fn gather(&self) -> Gather {
-        if self.entry.keeps_workers_apart(&self.settings) { Gather::Apart } else { Gather::Summed }
+        if self.entry.keeps_workers_apart(&self.settings) { Gather::PerWorker } else { Gather::Summed }
     }
 
     /// Whether the device makes codes.
@@ -65,7 +65,7 @@ impl<B: Backend> ReducePlan<B> {
 
     /// Whether workers' metrics are added on their rank or stay separate.
     pub fn metrics_gather(&self) -> Gather {
-        if self.entry.integer { Gather::Apart } else { Gather::Summed }
+        if self.entry.integer { Gather::PerWorker } else { Gather::Summed }
     }
 
     /// Bytes of memory of all sums, residuals included.
@@ -102,8 +102,8 @@ fn bucket_sum<B: Backend>(
     mine: Range<usize>,
     device: Option<&B>,
 ) -> Result<Box<dyn BucketSum<B>>, Error> {
-    if let Some((device, spec)) = device.zip((entry.coding)(&bucket, settings))
-        && let Some(codec) = device.coder(&spec, mine.clone())?
+    if let Some((device, spec)) = device.zip((entry.spec)(&bucket, settings))
+        && let Some(codec) = device.device_codec(&spec, mine.clone())?
     {
         return Ok(Box::new(DeviceSum::new(entry, bucket, codec)));
     }
@@ -113,7 +113,7 @@ fn bucket_sum<B: Backend>(
 /// The chunks of the gradient arena with their tensors.
 fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Result<Vec<Bucket>, Error> {
     let layout = graph.layout();
-    let last = graph.net().nodes.iter().rposition(|node| matches!(node.op, Op::Linear(_)));
+    let last = graph.net().nodes.iter().rposition(|node| node.op.reads() == Reads::Features);
     let mut buckets: Vec<Bucket> = layout.chunks.iter().map(|&len| Bucket { len, tensors: Vec::new() }).collect();
     for (index, p) in layout.params.iter().enumerate() {
         let elems = p.spec.elems();

@@ -48,16 +48,13 @@ impl<B: Backend> Trial<'_, B> {
             return Ok(Err("ranks share a GPU, and NCCL takes one rank a GPU only".into()));
         }
         let (comm, world) = (&self.session.comm, &self.session.world);
-        let made = self.session.is_root().then(|| match B::collective_id() {
-            Ok(Some(id)) => Ok(id),
-            Ok(None) => Err("not for this kind of device".to_string()),
-            Err(error) => Err(error.to_string()),
-        });
+        let Some(devices) = self.backend.collectives() else { return Ok(Err("not for this kind of device".into())) };
+        let made = self.session.is_root().then(|| devices.new_id().map_err(|error| error.to_string()));
         let id: Vec<u8> = match comm.broadcast("id of the NCCL group", made.as_ref())? {
             Ok(id) => id,
             Err(why) => return Ok(Err(why)),
         };
-        let joined = self.backend.collective(&id, world.rank, world.size);
+        let joined = devices.join(&id, world.rank, world.size);
         let why = joined.as_ref().err().map(ToString::to_string);
         if !self.all(why.is_none())? {
             return Ok(Err(why.unwrap_or("another rank cannot join".into())));
@@ -74,7 +71,7 @@ impl<B: Backend> Trial<'_, B> {
         let values: Vec<f32> = (0..elems).map(|i| known_answer::value(rank, i) as f32).collect();
         let mut bucket = self.backend.alloc(elems)?;
         bucket.write(0, &values)?;
-        self.backend.mark(&mut bucket)?;
+        self.backend.queue().map_or(Ok(()), |queue| queue.mark(&mut bucket))?;
         Ok(bucket)
     }
 

@@ -1,8 +1,8 @@
 //! From flat memory to plain tensors: names, shapes and layouts of a network, without its graph, so that another thread can do
 //! the work while training goes on.
 
-use crate::backend::op::{Op, Shape};
-use crate::backend::{Arena, Backend};
+use crate::backend::op::{Reads, Shape};
+use crate::backend::{Arena, Backend, ParamFormat};
 use crate::checkpoint::{LayerKind, LayerWeights, Tensor};
 use crate::error::Error;
 use crate::nn::graph::NormPlace;
@@ -27,8 +27,11 @@ impl<B: Backend> Plain<B> {
         let layer = |(node, spec): (usize, &crate::nn::spec::Node)| {
             let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();
             let norm = graph.norms().iter().find(|n| n.node == node).copied();
-            let some = !params.is_empty() || norm.is_some();
-            some.then(|| Layer { name: spec.name.clone(), kind: kind(graph, node), params, norm })
+            let mut kind = LayerKind::new(spec.op.stored()?);
+            if kind.stored.depends_on_flatten() {
+                kind.flatten = flattened(graph, node);
+            }
+            Some(Layer { name: spec.name.clone(), kind, params, norm })
         };
         Self { layers: graph.net().nodes.iter().enumerate().filter_map(layer).collect() }
     }
@@ -60,7 +63,7 @@ impl<B: Backend> Plain<B> {
         let params = self.layers.iter().flat_map(|layer| &layer.params);
         let plain = |p: &Param<B>| {
             let mut plain = vec![0.0; p.spec.elems()];
-            B::unpack(&p.format, &chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
+            p.format.unpack(&chunks[p.slot.chunk][p.slot.range()], &mut plain)?;
             Ok((p.name.clone(), p.spec.shape.clone(), plain))
         };
         params.map(plain).collect()
@@ -83,14 +86,6 @@ fn unpack<B: Backend>(p: &Param<B>, arena: &Arena<B>) -> Result<Vec<f32>, Error>
     Ok(plain)
 }
 
-fn kind<B: Backend>(graph: &Graph<B>, node: usize) -> LayerKind {
-    match &graph.net().nodes[node].op {
-        Op::Conv(_) => LayerKind::Conv,
-        Op::Norm(_) => LayerKind::Norm,
-        _ => LayerKind::Linear { flatten: flattened(graph, node) },
-    }
-}
-
 /// Shape of the image that a linear layer's input was, looking through layers that keep the order of its elements.
 fn flattened<B: Backend>(graph: &Graph<B>, node: usize) -> Option<[usize; 3]> {
     let nodes = &graph.net().nodes;
@@ -100,8 +95,8 @@ fn flattened<B: Backend>(graph: &Graph<B>, node: usize) -> Option<[usize; 3]> {
         if h * w > 1 {
             return Some([c, h, w]);
         }
-        match nodes[tensor - 1].op {
-            Op::Flatten | Op::Relu | Op::Tanh | Op::Dropout(_) => tensor = nodes[tensor - 1].inputs[0].0,
+        match nodes[tensor - 1].inputs[..] {
+            [input] if nodes[tensor - 1].op.reads() == Reads::Elements => tensor = input.0,
             _ => return None,
         }
     }

@@ -140,7 +140,9 @@ impl Head {
 impl Resume {
     /// Has a device use the algorithms that the run was computed with, before anything is planned.
     pub fn adopt<B: Backend>(&self, backend: &B) {
-        backend.adopt(&Algorithms::parse(&self.head.progress.algorithms));
+        if let Some(choice) = backend.algorithm_choice() {
+            choice.adopt(&Algorithms::parse(&self.head.progress.algorithms));
+        }
     }
 
     /// Puts the checkpoint into the memory of all ranks. Collective.
@@ -150,10 +152,11 @@ impl Resume {
         let filled = state.as_ref().map_or(Ok(()), |state| fill(run, state, &file));
         session.agree(filled)?;
         run.optimizer.set_steps(head.progress.step);
-        if let Some(Scale { scale, good, lost }) = head.progress.loss_scale {
+        let scaling = run.graph.backend().loss_scaling();
+        if let Some((scaling, Scale { scale, good, lost })) = scaling.zip(head.progress.loss_scale) {
             // a smaller one would end the run again before its first step is seen
             let scale = scale.max(LossScale::LEAST);
-            run.graph.backend().set_loss_scale(LossScale { scale, good, bad: 0, lost })?;
+            scaling.set_scale(LossScale { scale, good, bad: 0, lost })?;
         }
         spread(session, run.graph.arenas().1)?;
         spread_values(session, run.graph.running_mut())?;

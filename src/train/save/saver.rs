@@ -223,9 +223,10 @@ impl<'a, B: Backend> Saver<'a, B> {
         };
         let path = path_of(&self.folder, at.step);
         let backend = run.graph.backend();
+        let scale = backend.loss_scaling().map(|scaling| scaling.scale()).transpose()?;
         let progress = Progress {
-            loss_scale: backend.loss_scale()?.map(|LossScale { scale, good, lost, .. }| Scale { scale, good, lost }),
-            algorithms: backend.algorithms().map_or(String::new(), |algorithms| algorithms.to_string()),
+            loss_scale: scale.map(|LossScale { scale, good, lost, .. }| Scale { scale, good, lost }),
+            algorithms: backend.algorithm_choice().map_or(String::new(), |choice| choice.used().to_string()),
             ..at.clone()
         };
         let waited = begin.elapsed();

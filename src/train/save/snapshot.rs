@@ -86,7 +86,7 @@ fn pair<'a, B: Backend>(
             Some(from) => pairs.push((to.staged()?, from)),
             None => {
                 backend.copy(to, from)?;
-                backend.mark(to)?;
+                backend.queue().map_or(Ok(()), |queue| queue.mark(to))?;
             }
         }
     }

@@ -18,8 +18,8 @@ pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, Input, LossSums, Norms, ParamGroup, Planned, Request, Start,
-    TensorDesc, Update, View,
+    Arena, Backend, Buffer, CropRect, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, ParamGroup, PassInput,
+    PlanRequest, Planned, Queue, TensorDesc, Update,
 };
 
 /// The device.
@@ -105,7 +105,7 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
         Input::Kept { views, tables } => {
             let (pictures, height, width) = device.expect("kept pictures");
             plain(views.len(), &|row, channel, y, x| {
-                let View { picture, top, left, mirrored } = views[row];
+                let CropRect { picture, top, left, mirrored } = views[row];
                 let x = if mirrored == 1 { w - 1 - x } else { x };
                 let (y, x) = (top + y as i32, left + x as i32);
                 let inside = (0..height as i32).contains(&y) && (0..width as i32).contains(&x);
@@ -116,66 +116,44 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
     }
 }
 
-impl Backend for Remote {
+impl DeviceMemory for Remote {
     type Buf = RemoteBuf;
     type Format = usize;
-
-    fn describe(&self) -> String {
-        "remote (the reference, late)".into()
-    }
 
     fn alloc(&self, elems: usize) -> Result<RemoteBuf, Error> {
         Ok(RemoteBuf::new(self.queues.sender(), elems))
     }
 
-    fn plan(&self, request: &Request<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        Ok(Box::new(plan::RemotePlan::new(self.queues.clone(), request)?))
+    fn copy(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
+        self.combine(to, from, |reference, to, from| reference.copy(to, from))
     }
 
-    fn format_elems(&self, format: &usize) -> usize {
-        *format
+    fn zero(&self, to: &mut RemoteBuf) -> Result<(), Error> {
+        self.change(to, |reference, to| reference.zero(to))
     }
 
-    fn pack(format: &usize, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
-        Reference::pack(format, plain, packed)
+    fn add(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
+        self.combine(to, from, |reference, to, from| reference.add(to, from))
     }
 
-    fn unpack(format: &usize, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
-        Reference::unpack(format, packed, plain)
+    fn scale(&self, to: &mut RemoteBuf, factor: f32) -> Result<(), Error> {
+        self.change(to, move |reference, to| reference.scale(to, factor))
     }
 
-    fn upload(&self, images: &[f32], to: &mut RemoteBuf) -> Result<(), Error> {
-        to.write(0, images)
+    fn clamp(&self, x: &mut RemoteBuf, limit: f32) -> Result<(), Error> {
+        self.change(x, move |reference, x| reference.clamp(x, limit))
     }
 
-    fn begin(&self, start: &Start<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
-        let (to, now) = (to.memory()?, queue::Now::of(start));
-        let Input::Kept { views, tables } = start.images else {
-            let images = values(&start.images, None, self.queues.input());
-            if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
-                assert_eq!(ahead, images, "what was sent ahead has changed since");
-            }
-            return self.enqueue(move |device| {
-                device.now = now.clone();
-                to.lock().0[..images.len()].copy_from_slice(&images);
-                Ok(())
-            });
-        };
-        let (views, tables, shape) = (views.to_vec(), tables.to_vec(), self.queues.input());
+    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, _: f32) -> Result<(), Error> {
+        let (to, from) = (to.memory()?, from.memory()?);
         self.enqueue(move |device| {
-            device.now = now.clone();
-            let (pictures, height, width) = &device.kept;
-            let images = Input::Kept { views: &views, tables: &tables };
-            let images = values(&images, Some((pictures, *height, *width)), shape);
-            to.lock().0[..images.len()].copy_from_slice(&images);
-            Ok(())
+            let weight = device.update.expect("an update was begun").1;
+            Reference.lerp(&mut to.lock(), &from.lock(), weight)
         })
     }
+}
 
-    fn queues(&self) -> bool {
-        true
-    }
-
+impl Queue<Remote> for Remote {
     fn prefetch(&self, images: &Input<'_>) -> Result<(), Error> {
         if !matches!(images, Input::Kept { .. }) {
             *self.ahead.borrow_mut() = Some((place_of(images), values(images, None, self.queues.input())));
@@ -192,7 +170,7 @@ impl Backend for Remote {
         Ok(true)
     }
 
-    fn repeat<E: From<Error>>(&self, key: u64, work: &mut dyn FnMut() -> Result<(), E>) -> Result<(), E> {
+    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
         let known = self.passes.borrow_mut().remove(&key);
         let tape = match known {
             None => {
@@ -219,12 +197,34 @@ impl Backend for Remote {
         Ok(())
     }
 
-    fn sums(&self) -> Result<LossSums, Error> {
+    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        let update = *update;
+        self.enqueue(move |device| {
+            device.update = Some((update, average));
+            Ok(())
+        })
+    }
+
+    fn loss_sums(&self) -> Result<LossSums, Error> {
         self.queues.ask(|device| {
             let sums = device.sums.take().unwrap_or_default();
             let loss = if device.broken { f64::NAN } else { sums.loss };
             LossSums { loss, ..sums }
         })
+    }
+}
+
+impl Backend for Remote {
+    fn describe(&self) -> String {
+        "remote (the reference, late)".into()
+    }
+
+    fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        Ok(Box::new(plan::RemotePlan::new(self.queues.clone(), request)?))
+    }
+
+    fn upload(&self, images: &[f32], to: &mut RemoteBuf) -> Result<(), Error> {
+        to.write(0, images)
     }
 
     fn download(&self, desc: &TensorDesc, from: &RemoteBuf) -> Result<Vec<f32>, Error> {
@@ -233,20 +233,65 @@ impl Backend for Remote {
         Ok(all)
     }
 
-    fn copy(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
-        self.combine(to, from, |reference, to, from| reference.copy(to, from))
+    fn begin(&self, start: &PassInput<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
+        let (to, now) = (to.memory()?, queue::Now::of(start));
+        let Input::Kept { views, tables } = start.images else {
+            let images = values(&start.images, None, self.queues.input());
+            if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
+                assert_eq!(ahead, images, "what was sent ahead has changed since");
+            }
+            return self.enqueue(move |device| {
+                device.now = now.clone();
+                to.lock().0[..images.len()].copy_from_slice(&images);
+                Ok(())
+            });
+        };
+        let (views, tables, shape) = (views.to_vec(), tables.to_vec(), self.queues.input());
+        self.enqueue(move |device| {
+            device.now = now.clone();
+            let (pictures, height, width) = &device.kept;
+            let images = Input::Kept { views: &views, tables: &tables };
+            let images = values(&images, Some((pictures, *height, *width)), shape);
+            to.lock().0[..images.len()].copy_from_slice(&images);
+            Ok(())
+        })
     }
 
-    fn zero(&self, to: &mut RemoteBuf) -> Result<(), Error> {
-        self.change(to, |reference, to| reference.zero(to))
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        _: CrossEntropy<'_>,
+        x: &RemoteBuf,
+        dx: Option<&mut RemoteBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let (desc, x, dx) = (*desc, x.memory()?, dx.map(|dx| dx.memory()).transpose()?);
+        self.enqueue(move |device| {
+            // what the host asks for now is not what it will ask for in a replay
+            let (labels, smoothing, scale) = device.now.loss.as_ref().expect("a loss was begun");
+            let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale };
+            let mut dx = dx.as_ref().map(|dx| dx.lock());
+            device.sums = Reference.cross_entropy(&desc, ask, &x.lock(), dx.as_deref_mut())?;
+            Ok(())
+        })?;
+        Ok(None)
     }
 
-    fn add(&self, to: &mut RemoteBuf, from: &RemoteBuf) -> Result<(), Error> {
-        self.combine(to, from, |reference, to, from| reference.add(to, from))
-    }
-
-    fn scale(&self, to: &mut RemoteBuf, factor: f32) -> Result<(), Error> {
-        self.change(to, move |reference, to| reference.scale(to, factor))
+    fn rates(
+        &self,
+        norms: &Norms,
+        _: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut RemoteBuf,
+    ) -> Result<(), Error> {
+        let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
+        let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
+        self.enqueue(move |device| {
+            let copies =
+                |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
+            let update = device.update.expect("an update was begun").0;
+            Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
+        })
     }
 
     fn update(
@@ -272,60 +317,7 @@ impl Backend for Remote {
         Ok(true)
     }
 
-    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
-        let update = *update;
-        self.enqueue(move |device| {
-            device.update = Some((update, average));
-            Ok(())
-        })
-    }
-
-    fn rates(
-        &self,
-        norms: &Norms,
-        _: &Update,
-        weights: &Arena<Self>,
-        gradients: &Arena<Self>,
-        to: &mut RemoteBuf,
-    ) -> Result<(), Error> {
-        let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
-        let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
-        self.enqueue(move |device| {
-            let copies =
-                |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
-            let update = device.update.expect("an update was begun").0;
-            Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
-        })
-    }
-
-    fn clamp(&self, x: &mut RemoteBuf, limit: f32) -> Result<(), Error> {
-        self.change(x, move |reference, x| reference.clamp(x, limit))
-    }
-
-    fn lerp(&self, to: &mut RemoteBuf, from: &RemoteBuf, _: f32) -> Result<(), Error> {
-        let (to, from) = (to.memory()?, from.memory()?);
-        self.enqueue(move |device| {
-            let weight = device.update.expect("an update was begun").1;
-            Reference.lerp(&mut to.lock(), &from.lock(), weight)
-        })
-    }
-
-    fn cross_entropy(
-        &self,
-        desc: &TensorDesc,
-        _: CrossEntropy<'_>,
-        x: &RemoteBuf,
-        dx: Option<&mut RemoteBuf>,
-    ) -> Result<Option<LossSums>, Error> {
-        let (desc, x, dx) = (*desc, x.memory()?, dx.map(|dx| dx.memory()).transpose()?);
-        self.enqueue(move |device| {
-            // what the host asks for now is not what it will ask for in a replay
-            let (labels, smoothing, scale) = device.now.loss.as_ref().expect("a loss was begun");
-            let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale };
-            let mut dx = dx.as_ref().map(|dx| dx.lock());
-            device.sums = Reference.cross_entropy(&desc, ask, &x.lock(), dx.as_deref_mut())?;
-            Ok(())
-        })?;
-        Ok(None)
+    fn queue(&self) -> Option<&dyn Queue<Self>> {
+        Some(self)
     }
 }

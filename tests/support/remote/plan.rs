@@ -7,7 +7,9 @@ use super::queue::{Memory, Queues, Task};
 use super::{Remote, RemoteBuf};
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::{Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, Planned, Request, Slot, TensorDesc};
+use trireme::backend::{
+    Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc,
+};
 
 /// What the host knows of a plan.
 pub struct RemotePlan {
@@ -76,7 +78,7 @@ impl Site {
 }
 
 impl RemotePlan {
-    pub fn new(queues: Rc<Queues>, request: &Request<'_, Remote>) -> Result<Self, Error> {
+    pub fn new(queues: Rc<Queues>, request: &PlanRequest<'_, Remote>) -> Result<Self, Error> {
         let number = queues.number(request.shapes[0]);
         let (name, op, index) = (request.name.to_string(), request.op.clone(), request.index);
         let (shapes, x): (Vec<Shape>, Vec<TensorDesc>) = (request.shapes.to_vec(), request.x.to_vec());
@@ -84,7 +86,7 @@ impl RemotePlan {
         let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
         let outline = queues.ask(move |device| {
             let formats = formats.as_deref();
-            let request = Request { name: &name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index };
+            let request = PlanRequest { name: &name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);

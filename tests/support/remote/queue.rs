@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use trireme::backend::op::Shape;
 use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::{Error, LossSums, Planned, Start, Update};
+use trireme::backend::{Error, LossSums, PassInput, Planned, Update};
 
 /// How late every operation is.
 const LATE: Duration = Duration::from_micros(20);
@@ -67,7 +67,7 @@ pub struct Now {
 }
 
 impl Now {
-    pub fn of(start: &Start<'_>) -> Self {
+    pub fn of(start: &PassInput<'_>) -> Self {
         let loss = start.loss.map(|ask| (ask.labels.to_vec(), ask.smoothing, ask.scale));
         let (seed, epoch, ids) = (start.key.seed, start.key.epoch, start.key.ids.to_vec());
         Self { seed, epoch, ids, running: start.running.to_vec(), loss }

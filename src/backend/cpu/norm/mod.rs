@@ -8,10 +8,11 @@ use std::ops::Range;
 use rows::{LANES, Lanes, RELU, RESIDUAL, Row, SECOND, Slope};
 
 use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format};
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -67,7 +68,7 @@ impl View<'_> {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Norm, r: &Request<'_, Cpu>) -> Self {
+    pub fn new(threads: Threads, op: Norm, r: &PlanRequest<'_, Cpu>) -> Self {
         let x = r.x[0];
         let c = x.blocks() * x.block;
         let partial = vec![0.0; threads.0 * 2 * c];
@@ -202,6 +203,11 @@ impl Plan {
             })
             .collect()
     }
+}
+
+/// Plans the op.
+pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    Ok(Box::new(Plan::new(cpu.threads, op.clone(), r)))
 }
 
 impl Planned<Cpu> for Plan {

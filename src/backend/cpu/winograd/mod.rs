@@ -13,11 +13,13 @@ mod transform;
 use std::rc::Rc;
 
 use super::buf::{AlignedBuf, Scratch};
-use super::simd;
+use super::device::Cpu;
+use super::flat;
+use super::format::Format;
 use super::threads::{Shared, Threads};
-use super::{Cpu, Format, elementwise};
 use crate::backend::op::{Conv, Shape};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::simd;
 use filters::Filters;
 use kernel::{ROWS, WIDTH, step};
 use transform::{BLOCK, Finish, Run, Side, tiles};
@@ -39,7 +41,7 @@ struct Plan<const A: usize> {
 }
 
 /// Plans a convolution on the grid that suits its kernel, if it is one that pays; in f32 alone, as bf16 would round on the grid.
-pub(super) fn plan(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
+pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     let x = &r.x[0];
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let same = op.kernel == [k; 2] && op.pads == [pad; 4] && k == 2 * pad + 1 && op.stride == [1, 1] && op.groups == 1;
@@ -70,7 +72,7 @@ fn strip_len(a: usize, ci: usize, co: usize, tiles: usize) -> usize {
 
 impl<const A: usize> Plan<A> {
     /// Plans all passes; the weights lie in plain order.
-    fn new(cpu: &Cpu, r: &Request<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+    fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
@@ -236,7 +238,7 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
         let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
         if self.relu {
             let n = self.y.elems();
-            elementwise::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
+            flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
         let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
         let scratch = self.scratch.clone();

@@ -12,7 +12,7 @@ use super::status::driver;
 use super::stream::{Event, Stream};
 use crate::backend::cuda::settings::Precision;
 use crate::backend::{Buffer, Error};
-use crate::region::Region;
+use crate::device_region::DeviceRegion;
 
 /// The two queues of a backend: one computes, one copies between GPU and host meanwhile.
 pub struct Queues {
@@ -264,13 +264,13 @@ impl Buffer for CudaBuf {
         Ok(())
     }
 
-    fn region(&mut self) -> Result<Option<Region<'_>>, Error> {
+    fn region(&mut self) -> Result<Option<DeviceRegion<'_>>, Error> {
         if let (Some(filled), Some(_)) = (&self.filled, &self.queues) {
             filled.wait()?;
         }
         // SAFETY: the memory is this buffer's, which the region borrows exclusively; what fills it is over (waited for above), and
         // nothing that uses it is enqueued before it is given back to the thread that enqueues.
-        Ok(Some(unsafe { Region::new(self.address as usize, self.len) }))
+        Ok(Some(unsafe { DeviceRegion::new(self.address as usize, self.len) }))
     }
 
     fn read(&self, first: usize, to: &mut [f32]) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-// ReLU, tanh, sum of two tensors, weights in the type of activations.
+// ReLU, tanh, SiLU, sum of two tensors, weights in the type of activations.
 
 extern "C" __global__ void relu_forward(const T* x, T* y, u64 n) {
     map(x, y, n, [](float v) { return relu(v); });
@@ -14,6 +14,17 @@ extern "C" __global__ void tanh_forward(const T* x, T* y, u64 n) {
 
 extern "C" __global__ void tanh_backward(const T* y, T* dy, u64 n) {
     map(y, dy, dy, n, [](float v, float d) { return d * (1.0f - v * v); });
+}
+
+extern "C" __global__ void silu_forward(const T* x, T* y, u64 n) {
+    map(x, y, n, [](float v) { return v / (1.0f + expf(-v)); });
+}
+
+extern "C" __global__ void silu_backward(const T* x, T* dy, u64 n) {
+    map(x, dy, dy, n, [](float v, float d) {
+        float s = 1.0f / (1.0f + expf(-v));
+        return d * (s * (1.0f + v * (1.0f - s)));
+    });
 }
 
 // y may be a.

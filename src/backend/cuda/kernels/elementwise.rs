@@ -24,6 +24,16 @@ kernels! {
         y: [Activation; n], dy: [Activation; n], n: u64,
     }
 
+    /// y = x sigmoid(x)
+    silu_forward: SiluForward over threads(n.div_ceil(4)) {
+        x: [Activation; n], y: [Activation; n], n: u64,
+    }
+
+    /// dy = dy s (1 + x (1 - s)), s = sigmoid(x)
+    silu_backward: SiluBackward over threads(n.div_ceil(4)) {
+        x: [Activation; n], dy: [Activation; n], n: u64,
+    }
+
     /// y = a + b
     sum_of_two: SumOfTwo over threads(n.div_ceil(4)) {
         a: [Activation; n], b: [Activation; n], y: [Activation; n], n: u64,

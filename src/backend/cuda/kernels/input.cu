@@ -13,17 +13,17 @@ extern "C" __global__ void input_bytes(const u8* pixels, const float* tables, T*
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] = rounded(tables[(u32)(i % channels) * 256 + pixels[i]]);
 }
 
-struct View {
+struct CropRect {
     u32 picture;
     int top, left;
     u32 mirrored;
 };
 
 // Parts of kept pictures (picture, from_h, from_w, c); outside of a picture every byte is 0.
-extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_w, const View* views, const float* tables, T* to, u32 rows, u32 h, u32 w, u32 channels) {
+extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_w, const CropRect* views, const float* tables, T* to, u32 rows, u32 h, u32 w, u32 channels) {
     u64 count = (u64)rows * h * w;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
-        View view = views[i / ((u64)h * w)];
+        CropRect view = views[i / ((u64)h * w)];
         int row = view.top + (int)(i / w % h), column = (int)(i % w);
         column = view.left + (view.mirrored ? (int)w - 1 - column : column);
         bool inside = row >= 0 && row < (int)from_h && column >= 0 && column < (int)from_w;

@@ -6,14 +6,14 @@ use crate::backend::cuda::driver::slice::{Activation, plain};
 /// A part of a stored picture, as `backend` describes it to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
-pub struct View {
+pub struct CropRect {
     pub picture: u32,
     pub top: i32,
     pub left: i32,
     pub mirrored: u32,
 }
 
-plain! { View = "View" }
+plain! { CropRect = "CropRect" }
 
 kernels! {
     /// Values, (n, c, h, w).
@@ -35,7 +35,7 @@ kernels! {
         pictures: [u8; pictures_used * from_h * from_w * channels],
         from_h: u32,
         from_w: u32,
-        views: [View; rows],
+        views: [CropRect; rows],
         tables: [f32; 256 * channels],
         to: [Activation; rows * h * w * channels],
         rows: u32,

@@ -22,7 +22,7 @@ use crate::backend::cuda::kernels::kernel::Kernel;
 use crate::backend::cuda::kernels::module::Kernels;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::{self, Error};
-use crate::coding::{Codes, Coding, Draw, Form, Moments, Whole};
+use crate::code_spec::{CodeFormat, CodeSpec, Codes, Draw, IntegerCodes, Moments};
 
 /// How many runs there are of a sort, and where they end.
 #[derive(Clone, Copy, Default)]
@@ -38,9 +38,9 @@ impl Extent {
     }
 }
 
-/// See [`backend::Coder`].
-pub struct Coder {
-    coding: Coding,
+/// See [`backend::DeviceCodec`].
+pub struct GpuCodec {
+    spec: CodeSpec,
     queues: Arc<Queues>,
     kernels: Arc<Kernels>,
     /// First the runs of fixed-point codes, then those of lanes.
@@ -65,33 +65,33 @@ pub struct Coder {
 }
 
 /// The runs of a bucket, fixed-point codes first; fails where blocks of lanes are not those of the kernels.
-fn runs_of(form: &Form) -> Result<(Runs, Runs), Error> {
-    match form {
-        Form::Halves => Ok(Default::default()),
-        Form::Whole(whole) if whole.block == WORDS => Ok((Runs::of_integers(whole), Runs::of_lanes(whole))),
-        Form::Whole(whole) => {
+fn runs_of(format: &CodeFormat) -> Result<(Runs, Runs), Error> {
+    match format {
+        CodeFormat::Bf16 => Ok(Default::default()),
+        CodeFormat::Integers(whole) if whole.block == WORDS => Ok((Runs::of_integers(whole), Runs::of_lanes(whole))),
+        CodeFormat::Integers(whole) => {
             let (expected, got) = (format!("{WORDS} words"), whole.block.to_string());
             Err(Error::Size { op: "a block of codes".into(), expected, got })
         }
     }
 }
 
-impl Coder {
+impl GpuCodec {
     /// For a bucket of these workers.
-    pub fn new(shared: &Shared, coding: &Coding, workers: Range<usize>) -> Result<Self, Error> {
-        let (fixed, lanes) = runs_of(&coding.form)?;
-        let (halves, scales, clipped) = match &coding.form {
-            Form::Halves => (coding.len, 0, false),
-            Form::Whole(whole) => (0, whole.parts.len(), whole.clip > 0.0),
+    pub fn new(shared: &Shared, spec: &CodeSpec, workers: Range<usize>) -> Result<Self, Error> {
+        let (fixed, lanes) = runs_of(&spec.format)?;
+        let (halves, scales, clipped) = match &spec.format {
+            CodeFormat::Bf16 => (spec.len, 0, false),
+            CodeFormat::Integers(whole) => (0, whole.parts.len(), whole.clip > 0.0),
         };
         shared.start()?;
         let list = [fixed.list.as_slice(), &lanes.list].concat();
         let measured = list.len() * workers.len();
-        let fed_back = if coding.feedback { workers.len() } else { 0 };
-        let residuals = (0..fed_back).map(|_| shared.alloc(coding.len, "residuals"));
+        let fed_back = if spec.feedback { workers.len() } else { 0 };
+        let residuals = (0..fed_back).map(|_| shared.alloc(spec.len, "residuals"));
         let queues = &shared.queues;
         let coder = Self {
-            coding: coding.clone(),
+            spec: spec.clone(),
             queues: queues.clone(),
             kernels: shared.kernels(),
             runs: if list.is_empty() { CudaBuf::default() } else { shared.constant(&list, "codes")? },
@@ -155,7 +155,7 @@ impl Coder {
     }
 
     /// Adds one worker's codes to those before.
-    fn add(&self, whole: &Whole, share: &CudaBuf, index: usize, draw: Draw) -> Result<(), Error> {
+    fn add(&self, whole: &IntegerCodes, share: &CudaBuf, index: usize, draw: Draw) -> Result<(), Error> {
         let (g, scales, tensors) = (share.slice(), self.scales.slice(), whole.parts.len());
         let add = u32::from(index > 0);
         let Extent { runs, codes, end } = self.fixed;
@@ -196,7 +196,7 @@ impl Coder {
     /// Leaves the sum of the workers' gradients in the last, once each is rounded if its rounding is fed back.
     fn add_up(&self, shares: &[CudaBuf]) -> Result<(), Error> {
         let Some((last, earlier)) = shares.split_last() else { return Ok(()) };
-        let n = self.coding.len as u64;
+        let n = self.spec.len as u64;
         for (share, residual) in shares.iter().zip(&self.residuals) {
             self.launch(&CodecHalvesSplit { g: share.slice(), n, residual: residual.slice() })?;
         }
@@ -207,7 +207,7 @@ impl Coder {
     }
 
     /// Enqueues the way from sums of integer codes back to gradients.
-    fn decode_whole(&self, whole: &Whole, into: &CudaBuf) -> Result<(), Error> {
+    fn decode_whole(&self, whole: &IntegerCodes, into: &CudaBuf) -> Result<(), Error> {
         let (g, scales, tensors) = (into.slice(), self.scales.slice(), whole.parts.len());
         let Extent { runs, codes, end } = self.fixed;
         self.launch(&CodecIntegersBack {
@@ -239,21 +239,21 @@ impl Coder {
     }
 }
 
-impl backend::Coder<Cuda> for Coder {
+impl backend::DeviceCodec<Cuda> for GpuCodec {
     fn begin(&mut self, shares: &[CudaBuf]) -> Result<(), Error> {
         if shares.len() > self.workers.len() {
             let (expected, got) = (format!("at most {} shares", self.workers.len()), shares.len().to_string());
             return Err(Error::Size { op: "codes".into(), expected, got });
         }
         for share in shares {
-            share.check(0, self.coding.len)?;
+            share.check(0, self.spec.len)?;
             share.wait_on(&self.queues.copies)?;
         }
         self.reach()
     }
 
     fn measure(&mut self, shares: &mut [CudaBuf], scales: &mut Vec<u32>) -> Result<(), Error> {
-        let Form::Whole(whole) = &self.coding.form else { return Ok(()) };
+        let CodeFormat::Integers(whole) = &self.spec.format else { return Ok(()) };
         let (count, clipped) = (self.tensors.len(), whole.clip > 0.0);
         for (index, share) in shares.iter().enumerate() {
             self.measure_one(share, index, clipped)?;
@@ -277,13 +277,13 @@ impl backend::Coder<Cuda> for Coder {
     }
 
     fn encode(&mut self, shares: &mut [CudaBuf], scales: &[u32], draw: Draw) -> Result<(), Error> {
-        match &self.coding.form {
-            Form::Halves => {
+        match &self.spec.format {
+            CodeFormat::Bf16 => {
                 self.add_up(shares)?;
                 let Some(sum) = shares.last() else { return Ok(()) };
-                self.launch(&CodecHalves { g: sum.slice(), n: self.coding.len as u64, halves: self.halves.slice() })?;
+                self.launch(&CodecHalves { g: sum.slice(), n: self.spec.len as u64, halves: self.halves.slice() })?;
             }
-            Form::Whole(whole) => {
+            CodeFormat::Integers(whole) => {
                 if scales.len() != whole.parts.len() {
                     let (expected, got) = (whole.parts.len().to_string(), scales.len().to_string());
                     return Err(Error::Size { op: "scales of a codec".into(), expected, got });
@@ -309,12 +309,12 @@ impl backend::Coder<Cuda> for Coder {
         self.integers.up(&self.queues)?;
         self.words.up(&self.queues)?;
         self.halves.up(&self.queues)?;
-        match &self.coding.form {
-            Form::Halves => {
-                let (halves, n) = (self.halves.slice(), self.coding.len as u64);
+        match &self.spec.format {
+            CodeFormat::Bf16 => {
+                let (halves, n) = (self.halves.slice(), self.spec.len as u64);
                 self.launch(&CodecHalvesBack { halves, n, g: into.slice() })?;
             }
-            Form::Whole(whole) => self.decode_whole(whole, into)?,
+            CodeFormat::Integers(whole) => self.decode_whole(whole, into)?,
         }
         into.come_after(&self.queues.copies)
     }

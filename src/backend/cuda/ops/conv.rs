@@ -15,8 +15,8 @@ use crate::backend::cuda::kernels::bias::BiasForward;
 use crate::backend::cuda::kernels::elementwise::{ReluBackward, ReluForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::op::{Conv, Op};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::op::Conv;
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A convolution of known sizes.
 pub struct Plan {
@@ -47,10 +47,9 @@ fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Pr
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
-        let shape = Op::Conv(op.clone()).output(&[x.shape]);
-        let shape = shape.map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
+        let shape = r.output()?;
         let y = channels_last(x.n, shape);
         let sizes = Convolution {
             n: x.n,
@@ -98,6 +97,11 @@ impl Plan {
         shared.start()?;
         prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Conv, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

@@ -6,11 +6,12 @@ use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::dropout::Dropout;
+use crate::backend::cuda::kernels;
 use crate::backend::cuda::kernels::elementwise::CopyTensor;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::reference::dropout::FIRST_INDEX;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::op::Dropout;
+use crate::backend::op::dropout::FIRST_INDEX;
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size.
 pub struct Plan {
@@ -21,7 +22,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, p: f32, r: &Request<'_, Cuda>) -> Self {
+    pub fn new(shared: &Rc<Shared>, p: f32, r: &PlanRequest<'_, Cuda>) -> Self {
         Self { shared: shared.clone(), p, index: r.index, x: r.x[0] }
     }
 
@@ -30,8 +31,24 @@ impl Plan {
         let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
         let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
         let (epoch, ids, op) = (blocks.epoch.slice(), blocks.ids.slice(), u32::from(FIRST_INDEX | self.index));
-        self.shared.launch(&Dropout { from, to, rows, channels, plane, seed, epoch, ids, op, p: self.p })
+        self.shared.launch(&kernels::dropout::Dropout {
+            from,
+            to,
+            rows,
+            channels,
+            plane,
+            seed,
+            epoch,
+            ids,
+            op,
+            p: self.p,
+        })
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Dropout, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op.0, r)))
 }
 
 impl Planned<Cuda> for Plan {

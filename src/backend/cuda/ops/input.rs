@@ -10,7 +10,7 @@ use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::driver::stream::Event;
 use crate::backend::cuda::kernels::input::{InputBytes, InputValues, InputViews};
 use crate::backend::cuda::shared::Shared;
-use crate::backend::{Buffer, Error, Input, TensorDesc, View};
+use crate::backend::{Buffer, CropRect, Error, Input, TensorDesc};
 
 /// Bytes of stored pictures that are copied at once: page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
@@ -45,7 +45,7 @@ struct Slot {
 /// The bytes that are copied.
 fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
     let raw = |data: *const u8, len: usize| {
-        // SAFETY: f32 and `View` (four 32-bit words) have no padding, and live as long as the slice they come from.
+        // SAFETY: f32 and `CropRect` (four 32-bit words) have no padding, and live as long as the slice they come from.
         unsafe { std::slice::from_raw_parts(data, len) }
     };
     match images {
@@ -60,7 +60,7 @@ fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error
     let need = match images {
         Input::Values(_) => 4 * desc.elems(),
         Input::Bytes { .. } => desc.elems(),
-        Input::Kept { .. } => desc.n * size_of::<View>(),
+        Input::Kept { .. } => desc.n * size_of::<CropRect>(),
     };
     if got == need {
         return Ok(());

@@ -12,7 +12,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::elementwise::ReluBackward;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// A linear layer of known sizes.
 pub struct Plan {
@@ -38,7 +38,7 @@ fn epilogue(op: &Linear) -> Epilogue {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Linear, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let (n, inputs, outputs) = (x.n, x.shape.elems(), op.out_features);
         let factor = |rows, columns| Factor { rows, columns, transposed: false };
@@ -74,6 +74,11 @@ impl Plan {
         shared.start()?;
         product.run(shared.cublaslt()?, shared.stream(), factors, bias, shared.scratch().slice())
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Linear, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

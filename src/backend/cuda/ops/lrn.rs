@@ -8,7 +8,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::lrn::{LrnBackward, LrnForward, LrnSend};
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// LRN of known sizes.
 pub struct Plan {
@@ -18,7 +18,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Lrn, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         if r.train {
             shared.reserve(4 * r.x[0].elems(), r.name)?;
         }
@@ -29,6 +29,11 @@ impl Plan {
     fn sizes(&self) -> (u64, u32, u32) {
         ((self.x.n * self.x.shape.plane()) as u64, self.x.shape.c as u32, self.op.radius as u32)
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Lrn, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

@@ -13,7 +13,7 @@ use crate::backend::cuda::kernels::norm::{
 };
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
@@ -67,7 +67,7 @@ struct Tensors<'a> {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Norm, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let c = x.shape.c;
         let splits = shared.geometry().columns(x.n * x.shape.plane(), c).y;
@@ -177,6 +177,11 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

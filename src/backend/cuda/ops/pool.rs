@@ -8,8 +8,8 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::pool::{PoolBackward, PoolForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::op::{Op, Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::op::{OpSpec, Pool, PoolKind, Window};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Pooling of known sizes.
 pub struct Plan {
@@ -40,10 +40,10 @@ fn holders_table(windows: &[Window], size: usize) -> Vec<u32> {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Pool, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
         let wrong = |why| Error::Unsupported { op: r.name.into(), why };
-        let shape = Op::Pool(op.clone()).output(&[x.shape]).map_err(wrong)?;
+        let shape = op.output(&[x.shape]).map_err(wrong)?;
         let (rows, columns) = (op.windows(x.shape, 0).map_err(wrong)?, op.windows(x.shape, 1).map_err(wrong)?);
         let longest = |windows: &[Window]| windows.iter().map(|w| w.to - w.from).max().unwrap_or(0);
         let byte_index = longest(&rows) * longest(&columns) <= 256;
@@ -75,6 +75,11 @@ impl Plan {
             PoolKind::AvgCountPad => 2,
         }
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Pool, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

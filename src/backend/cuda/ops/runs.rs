@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::backend::cuda::kernels::codec::Run;
-use crate::coding::{Part, Whole};
+use crate::code_spec::{CodedTensor, IntegerCodes};
 
 /// Elements of a run of fixed-point codes.
 const RUN: usize = 4096;
@@ -22,17 +22,17 @@ pub struct Runs {
 
 impl Runs {
     /// Those of fixed-point codes.
-    pub fn of_integers(whole: &Whole) -> Self {
+    pub fn of_integers(whole: &IntegerCodes) -> Self {
         Self::new(whole, false, RUN, 1)
     }
 
     /// Those of codes in lanes.
-    pub fn of_lanes(whole: &Whole) -> Self {
+    pub fn of_lanes(whole: &IntegerCodes) -> Self {
         Self::new(whole, true, whole.block * whole.per_word, whole.per_word)
     }
 
     /// Runs of `run` elements, of which `each` share a code word.
-    fn new(whole: &Whole, in_lanes: bool, run: usize, each: usize) -> Self {
+    fn new(whole: &IntegerCodes, in_lanes: bool, run: usize, each: usize) -> Self {
         let mut runs = Self::default();
         for (tensor, part) in whole.parts.iter().enumerate().filter(|(_, p)| p.in_lanes == in_lanes) {
             for first in (0..part.range.len()).step_by(run) {
@@ -44,7 +44,7 @@ impl Runs {
         runs
     }
 
-    fn push(&mut self, tensor: usize, part: &Part, of: Range<usize>, each: usize) {
+    fn push(&mut self, tensor: usize, part: &CodedTensor, of: Range<usize>, each: usize) {
         self.list.push(Run {
             from: (part.range.start + of.start) as u64,
             place: (self.codes + of.start / each) as u64,

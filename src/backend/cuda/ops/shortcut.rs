@@ -8,8 +8,8 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::op::{Op, Shortcut};
-use crate::backend::{Error, Gradients, Pass, Planned, Request, TensorDesc};
+use crate::backend::op::{OpSpec, Shortcut};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub struct Plan {
@@ -20,9 +20,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &Request<'_, Cuda>) -> Result<Self, Error> {
+    pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
-        let shape = Op::Shortcut(*op).output(&[x.shape]);
+        let shape = op.output(&[x.shape]);
         let shape = shape.map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
         Ok(Self { shared: shared.clone(), op: *op, x, y: channels_last(x.n, shape) })
     }
@@ -32,6 +32,11 @@ impl Plan {
         let (x, y) = (self.x.shape, self.y.shape);
         [self.x.n, x.h, x.w, x.c, y.h, y.w, y.c, self.op.stride, self.op.before(x)].map(|v| v as u32)
     }
+}
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    Ok(Box::new(Plan::new(&gpu.shared, op, r)?))
 }
 
 impl Planned<Cuda> for Plan {

@@ -1,19 +1,9 @@
-//! What changes from one pass to the next: images, keys of the random draws, labels, statistics.
+//! The inputs of a pass: images, keys of the random draws, labels, statistics.
 
-use super::CrossEntropy;
+use super::loss::CrossEntropy;
+use super::op::DrawKey;
 
-/// What identifies the random draws of a pass: they are functions of (seed, epoch, sample, op), of nothing else.
-#[derive(Clone, Copy, Debug)]
-pub struct DrawKey<'a> {
-    /// The run's seed.
-    pub seed: u64,
-    /// Epoch of these samples.
-    pub epoch: u32,
-    /// Sample id of each row of the batch.
-    pub ids: &'a [u64],
-}
-
-/// The images of a pass, as the host hands them over.
+/// The images of a pass on the host.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// Plain NCHW, ready for the first layer.
@@ -25,19 +15,19 @@ pub enum Input<'a> {
         /// One a channel.
         tables: &'a [[f32; 256]],
     },
-    /// Parts of pictures that [`Backend::keep`](super::Backend::keep) has brought to the device.
+    /// Crops of pictures that [`Queue::keep`](super::Queue::keep) has copied to the device.
     Kept {
         /// One a row.
-        views: &'a [View],
+        views: &'a [CropRect],
         /// As for bytes; pixels outside a picture are bytes of 0.
         tables: &'a [[f32; 256]],
     },
 }
 
-/// A part of a kept picture, of the size that the network takes.
+/// A crop of a kept picture, of the size of the network's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct View {
+pub struct CropRect {
     /// Which picture.
     pub picture: u32,
     /// Row of the picture that becomes the first; outside of it below 0 and beyond its height.
@@ -48,15 +38,14 @@ pub struct View {
     pub mirrored: u32,
 }
 
-/// Everything that changes from one pass to the next of the same kind. A device keeps what its operations need of it in memory
-/// of its own: [`Backend::repeat`](super::Backend::repeat) replays them.
+/// Everything that differs between passes of the same kind. A device with a queue copies what its operations need to fixed places: [`Queue::repeat`](super::Queue::repeat) replays them.
 #[derive(Clone, Copy, Debug)]
-pub struct Start<'a> {
+pub struct PassInput<'a> {
     /// One image a row.
     pub images: Input<'a>,
-    /// Keys of the random draws; its ids tell the number of rows.
+    /// Keys of the random draws; one id per row.
     pub key: DrawKey<'a>,
-    /// What the loss will be asked for; none where only scores are wanted.
+    /// Arguments of the loss; none if only scores are wanted.
     pub loss: Option<CrossEntropy<'a>>,
     /// Running means and variances of all batch normalisations, see [`Pass::running_at`](super::Pass::running_at).
     pub running: &'a [f32],

@@ -1,36 +1,36 @@
-//! How gradients become numbers that add up, told in numbers alone: what a codec (`comm::codec`, which has the formulas) asks of a
-//! device that has the gradients in memory of its own.
+//! How a bucket of gradients is coded, in numbers alone: what a codec (`comm::codec`, which has the formulas) requires of a device that
+//! holds the gradients.
 
 use std::ops::Range;
 
-/// The coding of a bucket.
+/// The code of a bucket.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Coding {
+pub struct CodeSpec {
     /// Elements of the bucket.
     pub len: usize,
-    /// Whether what is cut off a worker's gradient is added to its next one.
+    /// Whether the error of a worker's code is added to its next gradient (error feedback).
     pub feedback: bool,
-    /// What gradients become.
-    pub form: Form,
+    /// The numbers that are sent.
+    pub format: CodeFormat,
 }
 
-/// What gradients become.
+/// The numbers that are sent.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Form {
-    /// The nearest bf16; fed back is what rounding cuts off.
-    Halves,
-    /// Whole numbers, by one scale a tensor; fed back is what lies beyond the scale, of tensors in lanes.
-    Whole(Whole),
+pub enum CodeFormat {
+    /// The nearest bf16; the error is that of rounding.
+    Bf16,
+    /// Integers, with one scale for each tensor; the error is the part beyond the scale, of tensors in lanes.
+    Integers(IntegerCodes),
 }
 
-/// Tensors as whole numbers.
+/// Tensors as integers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Whole {
+pub struct IntegerCodes {
     /// The tensors, in the order of their scales.
-    pub parts: Vec<Part>,
-    /// V, over all ranks.
+    pub parts: Vec<CodedTensor>,
+    /// Workers of all ranks.
     pub workers: usize,
-    /// Bits by which a sum over all workers grows.
+    /// Bits by which a sum over all workers can grow.
     pub room: u32,
     /// Bits of a lane.
     pub bits: u32,
@@ -38,26 +38,26 @@ pub struct Whole {
     pub per_word: usize,
     /// Words of a block: lane l of its word j holds element l w + j, where it has w words.
     pub block: usize,
-    /// The largest code in a lane, for |g| = scale; it is added to each, so that none is negative.
+    /// The largest code in a lane, for |g| = scale; it is added to every code, so that none is negative.
     pub steps: u32,
-    /// Deviations of a worker's gradient that make its scale of a tensor in lanes; 0: the largest |g| does, as it does elsewhere.
+    /// The scale of a tensor in lanes in standard deviations of the worker's gradient; 0: the largest |g|, as for other tensors.
     pub clip: f32,
 }
 
 /// One tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct CodedTensor {
     /// Its place in the bucket.
     pub range: Range<usize>,
     /// Elements without the zeros that pad it.
     pub elems: usize,
-    /// Keys its random draws.
+    /// Key of its random draws.
     pub parameter: u16,
-    /// Whether it goes rounded at random in lanes, or as 32-bit fixed point.
+    /// Whether its codes are rounded at random into lanes, or are 32-bit fixed point.
     pub in_lanes: bool,
 }
 
-/// What keys a step's random draws.
+/// The key of a step's random draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
     /// The run's seed.
@@ -66,7 +66,7 @@ pub struct Draw {
     pub step: u64,
 }
 
-/// What is known of a tensor of one worker, block by block ([`Whole::block`] words of lanes, a shorter one last).
+/// Sums over a tensor of one worker, block by block ([`IntegerCodes::block`] words of lanes, a shorter one last).
 ///
 /// Sums are in f64 and in one order, the same on every device: of a block, element i goes to sum i mod [`Moments::LANES`], in the
 /// order of i; sum l takes in sum l + 16, then l + 8, 4, 2 and 1; then the blocks, one after another. Squares of f32 are exact in
@@ -82,13 +82,13 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Sums side by side.
+    /// Number of partial sums.
     pub const LANES: usize = 32;
 
     /// Where the deviation is below this part of the largest |g|, all elements are equal (or there is one alone) but for rounding.
     const EQUAL: f64 = 1e-6;
 
-    /// Takes in the next block.
+    /// Adds the next block.
     pub fn add(&mut self, block: Self) {
         self.largest = self.largest.max(block.largest);
         self.sum += block.sum;
@@ -96,7 +96,7 @@ impl Moments {
     }
 
     /// The worker's scale, as bits: `clip` deviations from the mean of `elems` elements. It is the largest |g| with `clip` = 0, and
-    /// where all elements are equal; infinity and NaN show.
+    /// where all elements are equal; infinity and NaN pass through.
     pub fn scale(&self, elems: usize, clip: f32) -> u32 {
         let most = f32::from_bits(self.largest);
         if clip == 0.0 || !most.is_finite() {
@@ -111,7 +111,7 @@ impl Moments {
     }
 }
 
-/// Codes on the host, which their sums over all ranks replace.
+/// Codes on the host; MPI replaces them by their sums over all ranks.
 #[derive(Debug)]
 pub struct Codes<'a> {
     /// 32-bit fixed point.

@@ -2,16 +2,16 @@
 //! vectorised primitive: its own takes 100 times as long.
 
 use super::buf::AlignedBuf;
-use super::simd::simd;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Conv;
 use crate::backend::{Error, TensorDesc};
+use crate::simd::simd;
 
 /// Kernel taps whose sums stay in registers.
 const TAPS: usize = 8;
 
 /// Sizes and work space.
-pub(super) struct Narrow {
+pub(super) struct FewChannels {
     x: TensorDesc,
     y: TensorDesc,
     stride: [usize; 2],
@@ -47,7 +47,7 @@ simd! {
     }
 }
 
-impl Narrow {
+impl FewChannels {
     /// For a convolution without groups over a plain input.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;

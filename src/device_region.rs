@@ -1,16 +1,16 @@
-//! Memory that only a device can address, on its way from the backend that owns it to the library that may be given it.
+//! Memory that only a device can address, as its backend lends it to MPI.
 
 use std::marker::PhantomData;
 
 /// f32 elements in a device's memory, borrowed for as long as it lives.
 #[derive(Debug)]
-pub struct Region<'a> {
+pub struct DeviceRegion<'a> {
     address: usize,
     elems: usize,
     owner: PhantomData<&'a mut [f32]>,
 }
 
-impl Region<'_> {
+impl DeviceRegion<'_> {
     /// The region of `elems` elements at `address`.
     ///
     /// # Safety

@@ -1,0 +1,102 @@
+//! The plan of each operation, the loss and the optimizer's passes of the CPU.
+
+use super::bf16::Bf16;
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::isa::Isa;
+use super::{loss, onednn, update};
+use crate::backend::op::{Op, Reads, Shape, for_each_op};
+use crate::backend::{
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, TensorDesc, Update,
+};
+
+/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
+/// blocks of an input would be taken for something else.
+fn layouts(r: &PlanRequest<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
+    let seen = |(d, s): (&TensorDesc, &Shape)| if d.is_plain() { TensorDesc { shape: *s, ..*d } } else { *d };
+    let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(seen).collect();
+    let alike = |d: &TensorDesc| *d == x[0] || (d.is_plain() && x[0].is_plain());
+    let by_channel = r.op.reads() == Reads::Channels;
+    let why = if !x.iter().all(alike) {
+        "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
+         put a convolution or a linear layer between"
+    } else if by_channel && x[0].shape != r.shapes[0] {
+        "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
+    } else {
+        return Ok(x);
+    };
+    Err(Error::Unsupported { op: r.name.into(), why: why.into() })
+}
+
+macro_rules! plan_op {
+    ($($file:ident $name:ident,)*) => {
+        fn plan_op(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+            match r.op { $(Op::$name(op) => super::$file::plan(cpu, op, r),)* }
+        }
+    };
+}
+for_each_op!(plan_op);
+
+impl Backend for Cpu {
+    fn describe(&self) -> String {
+        let (library, isa, threads) = (onednn::version(), Isa::effective().name(), self.threads.0);
+        let plural = if threads == 1 { "" } else { "s" };
+        let factors = self.bf16.map_or("", Bf16::name);
+        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors})")
+    }
+
+    fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
+        plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
+    }
+
+    fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice()[..images.len()].copy_from_slice(images);
+        Ok(())
+    }
+
+    fn download(&self, desc: &TensorDesc, from: &AlignedBuf) -> Result<Vec<f32>, Error> {
+        let mut plain = vec![0.0; desc.n * desc.shape.elems()];
+        desc.to_plain(from.as_slice(), &mut plain);
+        Ok(plain)
+    }
+
+    fn update(
+        &self,
+        update: &Update,
+        groups: &[ParamGroup],
+        rates: &AlignedBuf,
+        w: &mut AlignedBuf,
+        g: &AlignedBuf,
+        slots: &mut [&mut AlignedBuf],
+    ) -> Result<bool, Error> {
+        let slots: Vec<&mut [f32]> = slots.iter_mut().map(|slot| slot.as_mut_slice()).collect();
+        let (w, g) = (w.as_mut_slice(), g.as_slice());
+        Ok(update::update(self.threads, update, groups, rates.as_slice(), w, g, slots))
+    }
+
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut AlignedBuf,
+    ) -> Result<(), Error> {
+        let squares = |arena: &Arena<Self>| -> Vec<f64> {
+            let chunks = arena.chunks.iter().zip(&norms.tensors);
+            chunks.flat_map(|(x, tensors)| update::squares(self.threads, x.as_slice(), tensors)).collect()
+        };
+        let weights = if update.rule.adapts() { squares(weights) } else { Vec::new() };
+        to.write(0, &norms.rates(update, &squares(gradients), &weights))
+    }
+
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &AlignedBuf,
+        dx: Option<&mut AlignedBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
+    }
+}

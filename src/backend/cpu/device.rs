@@ -1,0 +1,122 @@
+//! The CPU as a device: oneDNN's engine and threads, its memory, and the passes over flat arrays.
+
+use std::rc::Rc;
+
+use super::bf16::Bf16;
+use super::buf::{AlignedBuf, Scratch};
+use super::format::Format;
+use super::isa::Isa;
+use super::onednn::Engine;
+use super::threads::Threads;
+use super::{flat, update};
+use crate::backend::{Arena, DeviceMemory, Error, Slot};
+
+/// Compute threads of one rank at most: beyond any node's cores.
+const MOST_THREADS: usize = 1024;
+
+/// oneDNN on the cores of this rank. Use it from the thread that made it: the OpenMP pool belongs to that thread.
+pub struct Cpu {
+    pub(super) engine: Rc<Engine>,
+    pub(super) threads: Threads,
+    /// Work space of our own convolutions.
+    pub(super) scratch: Rc<Scratch>,
+    /// Channels per block: what one vector register of the instruction set holds.
+    pub(super) block: usize,
+    /// How factors of products are rounded, if they are.
+    pub(super) bf16: Option<Bf16>,
+}
+
+impl Cpu {
+    /// With this many threads, in f32.
+    pub fn new(threads: usize) -> Result<Self, Error> {
+        Self::with_factors(threads, None)
+    }
+
+    /// With factors of convolutions and linear layers in bf16, all else in f32; an error that says what is missing where the
+    /// processor has no instructions for it.
+    pub fn in_bf16(threads: usize) -> Result<Self, Error> {
+        Self::bf16().map_err(|why| Error::Unsupported {
+            op: "precision = \"bf16\" on the CPU".into(),
+            why: format!("{why}; use precision = \"f32\", or --device cuda"),
+        })?;
+        Self::with_factors(threads, Some(Bf16::Halves))
+    }
+
+    /// Whether [`Cpu::in_bf16`] can be had, or what is missing.
+    pub fn bf16() -> Result<(), String> {
+        Isa::effective().bf16()
+    }
+
+    /// The same in f32 instructions on rounded factors: slow, for tests on any processor.
+    pub fn in_widened_bf16(threads: usize) -> Result<Self, Error> {
+        Self::with_factors(threads, Some(Bf16::Widened))
+    }
+
+    fn with_factors(threads: usize, bf16: Option<Bf16>) -> Result<Self, Error> {
+        if threads > MOST_THREADS {
+            let why = format!(
+                "{threads} are asked for, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
+            );
+            return Err(Error::Unsupported { op: "compute threads".into(), why });
+        }
+        let threads = threads.max(1);
+        let engine = Rc::new(Engine::new(threads)?);
+        Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block: Isa::effective().block(), bf16 })
+    }
+}
+
+impl DeviceMemory for Cpu {
+    type Buf = AlignedBuf;
+    type Format = Format;
+
+    fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
+        AlignedBuf::zeroed(elems, "tensors")
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.engine.scratch_bytes() + self.scratch.bytes()
+    }
+
+    fn copy(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice().copy_from_slice(from.as_slice());
+        Ok(())
+    }
+
+    fn zero(&self, to: &mut AlignedBuf) -> Result<(), Error> {
+        to.as_mut_slice().fill(0.0);
+        Ok(())
+    }
+
+    fn add(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {
+        flat::add_to(self.threads, to.as_mut_slice(), from.as_slice());
+        Ok(())
+    }
+
+    fn scale(&self, to: &mut AlignedBuf, factor: f32) -> Result<(), Error> {
+        // asked for in a few steps of a run, if at all: not worth waking the threads
+        to.as_mut_slice().iter_mut().for_each(|x| *x *= factor);
+        Ok(())
+    }
+
+    fn clamp(&self, x: &mut AlignedBuf, limit: f32) -> Result<(), Error> {
+        update::clamp(self.threads, x.as_mut_slice(), limit);
+        Ok(())
+    }
+
+    fn lerp(&self, to: &mut AlignedBuf, from: &AlignedBuf, weight: f32) -> Result<(), Error> {
+        update::lerp(self.threads, to.as_mut_slice(), from.as_slice(), weight);
+        Ok(())
+    }
+}
+
+impl Arena<Cpu> {
+    /// The elements of a slot.
+    pub(super) fn get(&self, slot: Slot) -> &[f32] {
+        &self.chunks[slot.chunk].as_slice()[slot.range()]
+    }
+
+    /// The elements of a slot for writing.
+    pub(super) fn get_mut(&mut self, slot: Slot) -> &mut [f32] {
+        &mut self.chunks[slot.chunk].as_mut_slice()[slot.range()]
+    }
+}

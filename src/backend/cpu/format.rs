@@ -1,0 +1,55 @@
+//! How a parameter lies in the CPU's memory.
+
+use super::layout::Md;
+use crate::backend::{Error, ParamFormat};
+
+/// The memory order of one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Weights in a layout of oneDNN's choice.
+    Weights(Box<Md>),
+    /// A vector of this many elements.
+    Plain(usize),
+}
+
+impl ParamFormat for Format {
+    fn elems(&self) -> usize {
+        match self {
+            Format::Weights(md) => md.elems(),
+            Format::Plain(n) => *n,
+        }
+    }
+
+    fn pack(&self, plain: &[f32], packed: &mut [f32]) -> Result<(), Error> {
+        match self {
+            Format::Weights(md) => {
+                fits(md, plain, packed)?;
+                md.pack(plain, packed);
+            }
+            Format::Plain(n) => packed[..*n].copy_from_slice(plain),
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, packed: &[f32], plain: &mut [f32]) -> Result<(), Error> {
+        match self {
+            Format::Weights(md) => {
+                fits(md, plain, packed)?;
+                md.unpack(packed, plain);
+            }
+            Format::Plain(n) => plain.copy_from_slice(&packed[..*n]),
+        }
+        Ok(())
+    }
+}
+
+/// Whether both sides of a copy of weights are as long as their layout says.
+fn fits(md: &Md, plain: &[f32], packed: &[f32]) -> Result<(), Error> {
+    for (what, elems, len) in [("plain", md.plain_elems(), plain.len()), ("packed", md.elems(), packed.len())] {
+        if len < elems {
+            let (expected, got) = (format!("{elems} elements"), len.to_string());
+            return Err(Error::Size { op: format!("{what} side of a weight copy"), expected, got });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! The GPU's queue, as [`crate::backend::Queue`] offers it, and the other questions that a GPU answers.
+
+use super::device::Cuda;
+use super::driver::memory::CudaBuf;
+use super::nccl;
+use super::ops::{loss, update};
+use crate::backend::{
+    AlgorithmChoice, Algorithms, Collective, Collectives, Error, Input, LossScale, LossScaling, LossSums, Queue, Update,
+};
+
+impl Queue<Cuda> for Cuda {
+    fn prefetch(&self, images: &Input<'_>) -> Result<(), Error> {
+        self.feed.send(&self.shared, images).map(|_| ())
+    }
+
+    fn keep(&self, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error> {
+        self.shared.start()?;
+        self.feed.keep(&self.shared, pictures, height, width)
+    }
+
+    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+        self.records.run(&self.shared, key, work)
+    }
+
+    fn mark(&self, buffer: &mut CudaBuf) -> Result<(), Error> {
+        buffer.mark(self.shared.recording.get())
+    }
+
+    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        update::begin(&self.shared, update, average)
+    }
+
+    fn loss_sums(&self) -> Result<LossSums, Error> {
+        loss::sums(&self.shared)
+    }
+}
+
+impl Collectives<Cuda> for Cuda {
+    fn new_id(&self) -> Result<Vec<u8>, Error> {
+        nccl::new_id()
+    }
+
+    fn join(&self, id: &[u8], rank: usize, ranks: usize) -> Result<Box<dyn Collective<Self>>, Error> {
+        Ok(Box::new(nccl::Ring::join(self, id, rank, ranks)?))
+    }
+}
+
+impl AlgorithmChoice for Cuda {
+    fn used(&self) -> Algorithms {
+        self.shared.chosen.used()
+    }
+
+    fn adopt(&self, algorithms: &Algorithms) {
+        self.shared.chosen.adopt(algorithms);
+    }
+}
+
+impl LossScaling<Cuda> for Cuda {
+    fn inspect(&self, gradients: &[CudaBuf]) -> Result<(), Error> {
+        update::inspect(&self.shared, gradients)
+    }
+
+    fn scale(&self) -> Result<LossScale, Error> {
+        self.shared.settle()?;
+        Ok(self.shared.blocks.borrow().scale())
+    }
+
+    fn set_scale(&self, scale: LossScale) -> Result<(), Error> {
+        self.shared.settle()?;
+        self.shared.blocks.borrow_mut().set_scale(scale)
+    }
+}

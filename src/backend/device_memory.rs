@@ -1,0 +1,50 @@
+//! Memory of a device, and the passes over flat arrays of f32 in it.
+
+use super::buffer::Buffer;
+use super::error::Error;
+use super::param_format::ParamFormat;
+
+/// A device as far as its memory goes. All binary passes take buffers of equal length.
+pub trait DeviceMemory: Sized + 'static {
+    /// An array of f32 in it.
+    type Buf: Buffer;
+    /// How a parameter lies in it.
+    type Format: ParamFormat;
+
+    /// Zeroed memory.
+    fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
+
+    /// Bytes that are free; none where the device uses the host's memory.
+    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+        Ok(None)
+    }
+
+    /// Bytes of the work space that all operations share.
+    fn scratch_bytes(&self) -> usize {
+        0
+    }
+
+    /// Number of f32 words that as many activations take.
+    fn words(&self, elems: usize) -> usize {
+        elems
+    }
+
+    /// `to = from`.
+    fn copy(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
+
+    /// `to = 0`.
+    fn zero(&self, to: &mut Self::Buf) -> Result<(), Error>;
+
+    /// `to += from`.
+    fn add(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error>;
+
+    /// `to *= factor`.
+    fn scale(&self, to: &mut Self::Buf, factor: f32) -> Result<(), Error>;
+
+    /// Moves every value into [-limit, limit]; NaN stays NaN.
+    fn clamp(&self, x: &mut Self::Buf, limit: f32) -> Result<(), Error>;
+
+    /// `to += weight * (from - to)`; a device with a [`Queue`](super::Queue) uses the weight given to
+    /// [`begin_update`](super::Queue::begin_update).
+    fn lerp(&self, to: &mut Self::Buf, from: &Self::Buf, weight: f32) -> Result<(), Error>;
+}

@@ -1,0 +1,119 @@
+//! The trait that every backend implements, and its questions: what only some devices can do is an extension trait behind one of them.
+
+use std::ops::Range;
+
+use super::algorithms::AlgorithmChoice;
+use super::arena::Arena;
+use super::collectives::Collectives;
+use super::device_codec::DeviceCodec;
+use super::device_memory::DeviceMemory;
+use super::error::Error;
+use super::loss::{CrossEntropy, LossSums};
+use super::loss_scale::LossScaling;
+use super::op::Shape;
+use super::pass_input::{Input, PassInput};
+use super::planned::{PlanRequest, Planned};
+use super::queue::Queue;
+use super::tensor::TensorDesc;
+use super::update::{Norms, ParamGroup, Update};
+use crate::code_spec::CodeSpec;
+
+/// A device and the way it computes.
+pub trait Backend: DeviceMemory {
+    /// Device, library, version, instruction set, threads: one line for the log.
+    fn describe(&self) -> String;
+
+    /// Layout of the network's input.
+    fn input(&self, n: usize, shape: Shape) -> TensorDesc {
+        TensorDesc::plain(n, shape)
+    }
+
+    /// Plans one operation.
+    fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
+
+    /// Copies a batch of images (plain NCHW) to the device.
+    fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
+
+    /// Copies a tensor to the host as plain NCHW.
+    fn download(&self, desc: &TensorDesc, from: &Self::Buf) -> Result<Vec<f32>, Error>;
+
+    /// Makes a pass ready: puts the network's input into `to` in the layout of `desc`, and everything else that changes from pass to
+    /// pass where the operations of this device read it.
+    fn begin(&self, start: &PassInput<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
+        match start.images {
+            Input::Values(images) => self.upload(images, to),
+            Input::Bytes { .. } | Input::Kept { .. } => {
+                let why = "this device takes images as values".into();
+                Err(Error::Unsupported { op: "the network's input".into(), why })
+            }
+        }
+    }
+
+    /// `to += from` of activations or their gradients.
+    fn add_tensors(&self, to: &mut Self::Buf, from: &Self::Buf) -> Result<(), Error> {
+        self.add(to, from)
+    }
+
+    /// Softmax cross-entropy of (rows, classes) scores; with `dx`, also its gradient times `scale`. A device with a [`Queue`] reads
+    /// the arguments of [`Backend::begin`] instead of `ask` where the pass was begun with a loss; it returns no sums here but later, by
+    /// [`Queue::loss_sums`].
+    fn cross_entropy(
+        &self,
+        desc: &TensorDesc,
+        ask: CrossEntropy<'_>,
+        x: &Self::Buf,
+        dx: Option<&mut Self::Buf>,
+    ) -> Result<Option<LossSums>, Error>;
+
+    /// Writes the [`rates`](super::update::rates) of a step to `to`. Sums of squares are in f64, and in an order that does not depend
+    /// on the number of threads.
+    fn rates(
+        &self,
+        norms: &Norms,
+        update: &Update,
+        weights: &Arena<Self>,
+        gradients: &Arena<Self>,
+        to: &mut Self::Buf,
+    ) -> Result<(), Error>;
+
+    /// One optimizer step over the parameter groups of a chunk by these [`rates`](super::update::rates); its `slots` are those of the rule, in
+    /// its order. Returns whether all parameters are still finite, as far as is known by now (see [`Queue::loss_sums`]).
+    fn update(
+        &self,
+        update: &Update,
+        groups: &[ParamGroup],
+        rates: &Self::Buf,
+        w: &mut Self::Buf,
+        g: &Self::Buf,
+        slots: &mut [&mut Self::Buf],
+    ) -> Result<bool, Error>;
+
+    /// The queue of a device that computes later than it is called; none where every call returns with its result.
+    fn queue(&self) -> Option<&dyn Queue<Self>> {
+        None
+    }
+
+    /// Sums over ranks by the devices themselves; none where MPI must sum.
+    fn collectives(&self) -> Option<&dyn Collectives<Self>> {
+        None
+    }
+
+    /// The codec of a bucket of these workers' gradients on the device; none where the host must code.
+    fn device_codec(
+        &self,
+        _spec: &CodeSpec,
+        _workers: Range<usize>,
+    ) -> Result<Option<Box<dyn DeviceCodec<Self>>>, Error> {
+        Ok(None)
+    }
+
+    /// The choice among algorithms, where the device's libraries offer several for an operation.
+    fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
+        None
+    }
+
+    /// The scale of the losses, where the type of the activations needs one.
+    fn loss_scaling(&self) -> Option<&dyn LossScaling<Self>> {
+        None
+    }
+}

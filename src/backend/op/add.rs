@@ -1,0 +1,26 @@
+//! Sum of two tensors of one shape.
+
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+
+/// a + b.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Add;
+
+impl OpSpec for Add {
+    fn kind(&self) -> &'static str {
+        "add"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Elements
+    }
+
+    fn arity(&self) -> usize {
+        2
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        Shape::alike(x)
+    }
+}

@@ -1,0 +1,26 @@
+//! From an image to a vector.
+
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+
+/// (N, C, H, W) to (N, C*H*W): no work, the next layer reads the same memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Flatten;
+
+impl OpSpec for Flatten {
+    fn kind(&self) -> &'static str {
+        "flatten"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Elements
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        Ok(Shape::vector(x[0].elems()))
+    }
+
+    fn renames(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,49 @@
+//! The parameters that an op owns, and how they start.
+
+/// How a parameter starts. Every draw is a function of (seed, parameter, element).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// Every element has this value.
+    Constant(f32),
+    /// Normal with this standard deviation, redrawn outside two of them (TensorFlow's `truncated_normal`).
+    TruncatedNormal(f32),
+    /// Normal with variance 2 / fan, fan = elements that feed one output (He et al. 2015, arXiv 1502.01852, eq. 10).
+    HeNormalFanIn,
+    /// Normal with variance 2 / fan, fan = outputs that one element feeds.
+    HeNormalFanOut,
+    /// Uniform in +-sqrt(3 / fan_in) (Caffe's "xavier").
+    Xavier,
+    /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Conv2d` and `Linear`); for a bias, fan_in is its weight's.
+    UniformFanIn,
+    /// Uniform in +- this bound.
+    Uniform(f32),
+}
+
+/// One parameter of an op: its field name, plain shape (PyTorch's layout) and start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamSpec {
+    /// `weight` or `bias`.
+    pub field: &'static str,
+    /// OIHW for a convolution, (O, I) for a linear layer, (C) for the rest.
+    pub shape: Vec<usize>,
+    /// How it starts.
+    pub init: Init,
+}
+
+impl ParamSpec {
+    pub(super) fn new(field: &'static str, shape: Vec<usize>, init: Init) -> Self {
+        Self { field, shape, init }
+    }
+
+    /// The bias that goes with this weight, (O, I) or OIHW.
+    pub(super) fn bias(&self, init: Init) -> Self {
+        let fan_in: usize = self.shape.iter().skip(1).product();
+        let init = if init == Init::UniformFanIn { Init::Uniform(1.0 / (fan_in as f32).sqrt()) } else { init };
+        Self::new("bias", vec![self.shape[0]], init)
+    }
+
+    /// Number of elements of the plain tensor.
+    pub fn elems(&self) -> usize {
+        self.shape.iter().product()
+    }
+}

@@ -1,0 +1,36 @@
+//! A device that computes later than it is called: its operations are enqueued, and the host goes on.
+
+use super::device_memory::DeviceMemory;
+use super::error::Error;
+use super::loss::LossSums;
+use super::pass_input::Input;
+use super::update::Update;
+
+/// The queue of such a device. Finished gradients leave when their whole pass is enqueued, and images may be given as bytes.
+pub trait Queue<D: DeviceMemory> {
+    /// Starts copying images to the device whose [`Backend::begin`](super::Backend::begin) is likely the next one; they must stay in
+    /// place until then. A `begin` of other images forgets them.
+    fn prefetch(&self, images: &Input<'_>) -> Result<(), Error>;
+
+    /// Copies pictures of one size (bytes, HWC) to the device for the whole run, for [`Input::Kept`]; false where they do not fit.
+    fn keep(&self, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error>;
+
+    /// Runs `work`, or replays what it enqueued before under the same `key`. Equal keys must mean the same memory; everything else that
+    /// `work` reads is given to [`Backend::begin`](super::Backend::begin) or [`Queue::begin_update`] before. `work` is called at most
+    /// once, or twice where it cannot be recorded.
+    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
+
+    /// Marks the buffer as finished for this pass: copies of it to the host wait for everything enqueued before, and for nothing
+    /// enqueued later.
+    fn mark(&self, buffer: &mut D::Buf) -> Result<(), Error>;
+
+    /// Makes an optimizer step ready with everything that changes from step to step: the arguments of
+    /// [`Backend::rates`](super::Backend::rates) and [`Backend::update`](super::Backend::update), and `average`, the weight of
+    /// [`DeviceMemory::lerp`].
+    fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error>;
+
+    /// Waits for everything enqueued and returns the sums of the last [`Backend::cross_entropy`](super::Backend::cross_entropy), zeros
+    /// if there was none. The statistics of [`Planned::pool_statistics`](super::Planned::pool_statistics) are ready then, too. The loss
+    /// is NaN if an earlier update has left a parameter that is not finite.
+    fn loss_sums(&self) -> Result<LossSums, Error>;
+}
