@@ -1,0 +1,24 @@
+//! One way of showing or storing events.
+
+use std::path::PathBuf;
+
+use super::event::Event;
+
+/// A metrics file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}; free some space or choose another --out", path.display())]
+pub struct Error {
+    /// The file.
+    pub path: PathBuf,
+    /// The system's answer.
+    pub source: std::io::Error,
+}
+
+/// One way of showing or storing events.
+pub trait Sink {
+    /// Takes one event.
+    fn event(&mut self, event: &Event) -> Result<(), Error>;
+
+    /// Takes one line of plain text, such as a warning. Files of metrics ignore it.
+    fn note(&mut self, _text: &str) {}
+}
