@@ -8,7 +8,7 @@ use crate::recipe::Overlap;
 use crate::report::Start;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
-use crate::train::run::{Footprints, Run};
+use crate::train::plan::run::{Footprints, Run};
 use loaders::Shuffle;
 
 /// Recipe, layers and memory, as `--dry-run` prints them.

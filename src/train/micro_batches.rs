@@ -12,9 +12,9 @@ use crate::train::device_input::Feed;
 use crate::train::observe::notices::Notices;
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::observe::watch::Activity;
+use crate::train::plan::run::Run;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::StepMetrics;
-use crate::train::run::Run;
 use loaders::Loader;
 
 /// This rank's batches on their way to the device.

@@ -1,6 +1,6 @@
 //! Training: the loop, and the folders of what it is made of.
 //!
-//! - [`start`] brings the ranks up; [`plan`] turns a request into a [`run`](mod@run) without a word to other ranks; [`agree`] makes all ranks the same;
+//! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
 //! - [`step`](mod@step) runs one step: [`micro_batches`] the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks synchronise;
 //! - [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`] watches and reports.
 
@@ -12,7 +12,6 @@ mod micro_batches;
 pub mod observe;
 pub mod plan;
 pub mod reduce;
-pub mod run;
 pub mod save;
 pub mod start;
 mod step;
@@ -34,12 +33,12 @@ use observe::stop::Stop;
 use observe::trace::{Lane, Trace};
 use observe::watch::Activity;
 use plan::request::TrainRequest;
+use plan::run::Run;
+use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
-use run::Run;
-use save::saver::Saver;
+use save::saver::{Moment, Saver};
 use save::{digest, output};
 use step::Stepper;
-use strategy::ranks::MpiRanks;
 
 /// What surrounds a run: its ranks, its arguments, and what may end it early.
 #[derive(Clone, Copy)]
@@ -136,11 +135,13 @@ impl<'a, B: Backend> Training<'a, B> {
         }
         let begin = Instant::now();
         if !self.evaluate()? {
-            self.saver.stop(&mut self.run, &mut self.stepper, &self.at, &mut self.report)?;
+            let (saver, mut now, report) = self.between_steps();
+            saver.stop(&mut now, report)?;
         }
         self.trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
         let begin = Instant::now();
-        self.saver.epoch_done(&mut self.run, &mut self.stepper, &mut self.at, &mut self.report)?;
+        let (saver, mut now, report) = self.between_steps();
+        saver.epoch_done(&mut now, report)?;
         self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         // the final model is the synchronised one
         if self.at.step < self.last {
@@ -164,7 +165,8 @@ impl<'a, B: Backend> Training<'a, B> {
             let seconds = self.context.started.elapsed().as_secs_f64();
             self.report.note(&format!("first step done {seconds:.2} s after the start of the program"));
         }
-        self.saver.step_done(&mut self.run, &mut self.stepper, &self.at, begin.elapsed(), &mut self.report)
+        let (saver, mut now, report) = self.between_steps();
+        saver.step_done(&mut now, begin.elapsed(), report)
     }
 
     /// The line of an epoch that ended, or with which the run ends; this process trained on so many images in `time`.
@@ -193,11 +195,19 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(true)
     }
 
+    /// What the saver works with.
+    fn between_steps(&mut self) -> (&mut Saver<'a, B>, Moment<'_, B>, &mut Reporter) {
+        let Self { run, stepper, saver, at, report, .. } = self;
+        let agreed = stepper.agreed();
+        (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)
+    }
+
     /// The last checkpoint, the model, the trace, and the last event.
     fn finish(mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
         session.watch.set_activity(Activity::Writing { step: self.at.step });
-        self.saver.finish(&mut self.run, &mut self.stepper, &self.at, &mut self.report)?;
+        let (saver, mut now, report) = self.between_steps();
+        saver.finish(&mut now, report)?;
         let model = output::model_path(&request.out);
         output::model(session, &mut self.run, &self.at, &model)?;
         if let Some(path) = &request.trace {

@@ -17,12 +17,12 @@ use crate::train::observe::notices::Notices;
 use crate::train::observe::record::StepRecord;
 use crate::train::observe::timing::{EpochTiming, RankTiming};
 use crate::train::observe::trace::{Lane, Trace};
+use crate::train::plan::run::Run;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
+use crate::train::reduce::ranks::MpiRanks;
 use crate::train::reduce::sync_bn::{AllRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
-use crate::train::run::Run;
-use crate::train::strategy::ranks::MpiRanks;
 use loaders::Loader;
 
 /// Runs steps.
@@ -269,9 +269,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.agreed
     }
 
-    /// What error feedback carries over to the next step: one vector a rank, on rank 0; nothing without error feedback. Collective.
-    pub fn gather_residuals(&mut self) -> Result<Vec<Vec<u8>>, Error> {
-        self.reduction.gather_residuals()
+    /// The sums of gradients, with what carries over from step to step.
+    pub fn reduction(&mut self) -> &mut GradientSum<B> {
+        &mut self.reduction
     }
 
     /// After the last of the first steps: what the reduction of gradients costs.

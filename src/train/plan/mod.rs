@@ -4,4 +4,5 @@ pub mod build;
 pub mod division;
 pub mod request;
 pub mod resources;
+pub mod run;
 pub mod source;

@@ -17,6 +17,7 @@ pub mod mpi;
 pub mod nccl;
 pub mod plan;
 pub mod protocol;
+pub mod ranks;
 pub mod sync_bn;
 pub mod transport;
 pub mod trial;

@@ -4,7 +4,7 @@ use crc32c::crc32c_append;
 
 use crate::backend::Backend;
 use crate::error::Error;
-use crate::train::run::Run;
+use crate::train::plan::run::Run;
 
 /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, each with the names of its
 /// tensors and in plain layout.

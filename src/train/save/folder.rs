@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::recipe::Recipe;
 use crate::train::agree::preflight::Need;
 use crate::train::plan::request::TrainRequest;
-use crate::train::run::Run;
+use crate::train::plan::run::Run;
 
 /// Bytes that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {

@@ -8,7 +8,7 @@ use crate::checkpoint::{ModelFile, Progress};
 use crate::error::Error;
 use crate::recipe;
 use crate::train::agree::session::Session;
-use crate::train::run::Run;
+use crate::train::plan::run::Run;
 use crate::train::save::model;
 use loaders::Images;
 

@@ -12,10 +12,10 @@ use crate::nn::Graph;
 use crate::recipe::Recipe;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
+use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::bytes::{from_bytes, to_bytes};
 use crate::train::reduce::device::elements;
-use crate::train::run::Run;
 use crate::train::save::model;
 use crate::train::save::saver;
 

@@ -12,12 +12,12 @@ use crate::train::agree::session::Session;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 use crate::train::plan::request::TrainRequest;
+use crate::train::plan::run::Run;
+use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::Requests;
-use crate::train::run::Run;
+use crate::train::reduce::ranks::MpiRanks;
 use crate::train::save::output;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
-use crate::train::step::Stepper;
-use crate::train::strategy::ranks::MpiRanks;
 
 /// Exit code of a run that stopped early and can go on.
 const RESUMABLE: u8 = 75;
@@ -45,6 +45,18 @@ pub struct Saver<'a, B: Backend> {
     due: bool,
     /// Why the last one was not written.
     failed: Option<Error>,
+}
+
+/// A run between two steps.
+pub struct Moment<'a, B: Backend> {
+    /// The run.
+    pub run: &'a mut Run<B>,
+    /// What carries over between its sums of gradients.
+    pub reduction: &'a mut GradientSum<B>,
+    /// How far it is.
+    pub at: &'a mut Progress,
+    /// What any rank requested with the last step.
+    pub agreed: Requests,
 }
 
 /// Where the checkpoint of this step lies.
@@ -102,36 +114,23 @@ impl<'a, B: Backend> Saver<'a, B> {
     }
 
     /// After a step that took so long: a checkpoint, or the end of the run, if the ranks have agreed on it.
-    pub fn step_done(
-        &mut self,
-        run: &mut Run<B>,
-        stepper: &mut Stepper<'_, B>,
-        at: &Progress,
-        took: Duration,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
+    pub fn step_done(&mut self, now: &mut Moment<'_, B>, took: Duration, report: &mut Reporter) -> Result<(), Error> {
         self.stop.note_step(took);
         self.poll(false, report)?;
-        let flags = stepper.agreed();
-        if flags.stop {
-            return self.stop(run, stepper, at, report);
+        if now.agreed.stop {
+            return self.stop(now, report);
         }
-        self.due |= flags.save;
+        self.due |= now.agreed.save;
         // the end of an epoch is scored first
-        if self.due && at.step_of_epoch < run.division.steps_per_epoch {
-            self.save(run, stepper, at, report)?;
+        if self.due && now.at.step_of_epoch < now.run.division.steps_per_epoch {
+            self.save(now, report)?;
         }
         Ok(())
     }
 
     /// After an epoch was trained and scored: it is over, unless the run ends within it.
-    pub fn epoch_done(
-        &mut self,
-        run: &mut Run<B>,
-        stepper: &mut Stepper<'_, B>,
-        at: &mut Progress,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
+    pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
+        let Moment { run, at, agreed, .. } = now;
         if at.step_of_epoch < run.division.steps_per_epoch {
             return Ok(());
         }
@@ -139,34 +138,22 @@ impl<'a, B: Backend> Saver<'a, B> {
         let better = |score: &Best| at.best.is_none_or(|best| score.top1 > best.top1);
         let best = at.score.map(|score| Best { top1: score.top1, step: at.step }).filter(better);
         at.best = best.or(at.best);
-        self.due |= stepper.agreed().save;
+        self.due |= agreed.save;
         let whole = matches!(self.every, Every::Epochs(n) if at.epoch.is_multiple_of(n));
-        if best.is_some() || whole || self.due { self.save(run, stepper, at, report) } else { Ok(()) }
+        if best.is_some() || whole || self.due { self.save(now, report) } else { Ok(()) }
     }
 
     /// The last checkpoint of a run that is over.
-    pub fn finish(
-        &mut self,
-        run: &mut Run<B>,
-        stepper: &mut Stepper<'_, B>,
-        at: &Progress,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
-        if self.taken != Some(at.step) {
-            self.save(run, stepper, at, report)?;
+    pub fn finish(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
+        if self.taken != Some(now.at.step) {
+            self.save(now, report)?;
         }
         self.poll(true, report)
     }
 
     /// Ends the run early: a checkpoint, and the error that all ranks end with.
-    pub fn stop(
-        &mut self,
-        run: &mut Run<B>,
-        stepper: &mut Stepper<'_, B>,
-        at: &Progress,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
-        self.save(run, stepper, at, report)?;
+    pub fn stop(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
+        self.save(now, report)?;
         self.poll(true, report)?;
         let written = match self.failed.take() {
             Some(error) => Err(error),
@@ -177,33 +164,28 @@ impl<'a, B: Backend> Saver<'a, B> {
         if !self.session.is_root() {
             return Err(Error::Elsewhere { code: RESUMABLE });
         }
-        let (reason, path) = (self.stop.reason(), path_of(&self.folder, at.step));
+        let (reason, path) = (self.stop.reason(), path_of(&self.folder, now.at.step));
         let text = format!(
             "stopped after step {}: {reason}. {} holds all of it; go on with the same command and --resume auto",
-            at.step,
+            now.at.step,
             path.display()
         );
         Err(Error::Agreed { code: RESUMABLE, text })
     }
 
     /// Takes a snapshot and hands it to the thread that writes. Collective.
-    fn save(
-        &mut self,
-        run: &mut Run<B>,
-        stepper: &mut Stepper<'_, B>,
-        at: &Progress,
-        report: &mut Reporter,
-    ) -> Result<(), Error> {
+    fn save(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
         let begin = Instant::now();
-        self.session.watch.set_activity(Activity::Writing { step: at.step });
-        (self.due, self.taken) = (false, Some(at.step));
-        let residuals = stepper.gather_residuals()?;
+        self.session.watch.set_activity(Activity::Writing { step: now.at.step });
+        (self.due, self.taken) = (false, Some(now.at.step));
+        let residuals = now.reduction.gather_residuals()?;
         // only a file that must be there can find another under way
         self.poll(true, report)?;
         // ranks that step by themselves have just synchronised, or an epoch is over
         let mut ranks = MpiRanks::new(&self.session.comm, &self.session.world);
+        let run = &mut *now.run;
         let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;
-        let handed = self.hand_over(run, at, residuals, begin);
+        let handed = self.hand_over(run, now.at, residuals, begin);
         if swapped_in {
             run.strategy.swap_out(&mut run.graph);
         }

@@ -11,8 +11,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::backend::{self, Arena, Backend, Buffer};
 use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use crate::error::Error;
+use crate::train::plan::run::Run;
 use crate::train::reduce::bytes::from_bytes;
-use crate::train::run::Run;
 use crate::train::save::export::Plain;
 
 /// What the thread does, for messages.

@@ -4,9 +4,9 @@
 
 use super::Strategy;
 use super::average::{OwnModel, copy};
-use super::ranks::RankSum;
 use crate::backend::{Arena, Backend, Buffer, Error};
 use crate::nn::Graph;
+use crate::train::reduce::ranks::RankSum;
 
 /// What a rank keeps between two synchronisations.
 pub struct Easgd<B: Backend> {

@@ -3,9 +3,9 @@
 
 use super::Strategy;
 use super::average::{OwnModel, copy, mean};
-use super::ranks::RankSum;
 use crate::backend::{Arena, Backend, Error};
 use crate::nn::Graph;
+use crate::train::reduce::ranks::RankSum;
 
 /// What a rank keeps between two synchronisations.
 pub struct LocalSgd<B: Backend> {

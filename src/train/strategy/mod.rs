@@ -9,13 +9,12 @@ pub mod allreduce;
 mod average;
 pub mod easgd;
 pub mod local_sgd;
-pub mod ranks;
 #[cfg(test)]
 mod tests;
 
 use crate::backend::{Arena, Backend, Error};
 use crate::nn::Graph;
-use ranks::RankSum;
+use crate::train::reduce::ranks::RankSum;
 
 /// How the ranks keep one model. All ranks call each method in the same steps, so a method may sum over them.
 pub trait Strategy<B: Backend> {

@@ -6,9 +6,9 @@ use super::Strategy;
 use super::average::pool;
 use super::easgd::Easgd;
 use super::local_sgd::LocalSgd;
-use super::ranks::RankSum;
 use crate::backend::reference::{HostBuf, Reference};
 use crate::backend::{Arena, Error};
+use crate::train::reduce::ranks::RankSum;
 
 /// The ranks of a test.
 #[derive(Clone)]

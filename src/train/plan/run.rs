@@ -1,4 +1,4 @@
-//! A planned run on one rank: all that its steps work on. [`plan::build`](super::plan::build) makes it.
+//! A planned run on one rank: all that its steps work on. [`build`](super::build) makes it.
 
 use crate::backend::Backend;
 use crate::error::Error;
