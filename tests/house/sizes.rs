@@ -4,15 +4,15 @@ use crate::package::Package;
 use crate::syntax::File;
 
 /// Lines of the longest file.
-const LONGEST_FILE: usize = 500;
+const LONGEST_FILE: usize = 400;
 /// Lines of the median file.
-const MEDIAN_FILE: usize = 145;
+const MEDIAN_FILE: usize = 130;
 /// Lines of the longest function, from `fn` to its last brace.
-const LONGEST_FUNCTION: usize = 80;
+const LONGEST_FUNCTION: usize = 60;
 /// Lines that nine of ten functions do not exceed.
 const USUAL_FUNCTION: usize = 25;
 /// Characters of the longest line.
-const LONGEST_LINE: usize = 400;
+const LONGEST_LINE: usize = 140;
 
 /// A function with a body.
 struct Function {
