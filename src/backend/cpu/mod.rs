@@ -19,6 +19,7 @@ mod loss;
 mod onednn;
 mod product;
 mod signals;
+mod sys;
 mod threads;
 mod update;
 mod winograd;
