@@ -1,8 +1,6 @@
-//! What a kind of device offers to a rank that opens one. [`launch`](crate::launch) names the kinds; all else is written for any of them.
+//! The choice of a device. [`launch`](crate::launch) names the kinds; all else is written for any [`Device`].
 
-use serde::{Deserialize, Serialize};
-
-use crate::backend::{self, Backend, Precision};
+pub use crate::backend::{DeviceKind as Device, DeviceSettings, Gpu};
 
 /// What `--device` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,61 +12,4 @@ pub enum DeviceChoice {
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
-}
-
-/// The settings with which a rank opens its device.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceSettings {
-    /// Compute threads.
-    pub threads: usize,
-    /// This rank's number among those of its node, which picks the GPU.
-    pub node_rank: usize,
-    /// Number format of the arithmetic.
-    pub precision: Precision,
-    /// Whether products of f32 may be rounded to tf32.
-    pub tf32: bool,
-    /// Only algorithms that give the same bits again.
-    pub deterministic: bool,
-}
-
-/// A GPU that a rank has opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// The node that it is in.
-    pub host: String,
-    /// Its model.
-    pub name: String,
-    /// Identifies it wherever it is.
-    pub uuid: String,
-}
-
-/// A kind of device, and how a rank opens its own.
-pub trait Device {
-    /// How it computes.
-    type Backend: Backend;
-
-    /// As `--device` and the log name it.
-    const NAME: &'static str;
-
-    /// Whether devices of this kind fail one by one, so that an error must name the one it comes from.
-    const REMOVABLE: bool;
-
-    /// What to do where ranks have planned different memory layouts.
-    const LAYOUT_CURE: &'static str;
-
-    /// Compute threads of a rank with so many cores, unless the user sets them.
-    fn threads(&self, cores: usize) -> usize;
-
-    /// Opens the device of this rank.
-    fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, backend::Error>;
-
-    /// Notes on the choice of this kind, for the log.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// The GPU behind an open device, where ranks could share one by mistake.
-    fn gpu(&self, _backend: &Self::Backend) -> Option<Gpu> {
-        None
-    }
 }

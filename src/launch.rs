@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::backend::cpu::Cpu;
-use crate::backend::cuda::{self, Cuda, Settings};
-use crate::backend::{self, Backend, Precision};
+use crate::backend::cpu::{Cpu, CpuDevice};
+use crate::backend::cuda::{self, CudaDevice};
+use crate::backend::{Backend, Precision};
 use crate::bench;
 use crate::comm::Comm;
-use crate::device::{Device, DeviceChoice, DeviceSettings, Gpu};
+use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::follow;
 use crate::eval::scoring::{self, Predict, Scored};
@@ -18,69 +18,6 @@ use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::choose;
 use crate::train::start;
-
-/// The processors of this machine.
-pub struct CpuDevice {
-    /// Why no GPU was taken, where there is one.
-    note: Option<String>,
-}
-
-/// NVIDIA's GPUs.
-pub struct CudaDevice;
-
-impl Device for CpuDevice {
-    type Backend = Cpu;
-    const NAME: &'static str = "cpu";
-    const REMOVABLE: bool = false;
-    const LAYOUT_CURE: &'static str =
-        "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
-
-    fn threads(&self, cores: usize) -> usize {
-        cores
-    }
-
-    fn open(&self, settings: &DeviceSettings) -> Result<Cpu, backend::Error> {
-        match settings.precision {
-            Precision::F32 => Cpu::new(settings.threads),
-            Precision::Bf16 => Cpu::in_bf16(settings.threads),
-            Precision::F16 => Err(backend::Error::Unsupported {
-                op: "precision = \"f16\"".into(),
-                why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
-                    .into(),
-            }),
-        }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.note.iter().cloned().collect()
-    }
-}
-
-impl Device for CudaDevice {
-    type Backend = Cuda;
-    const NAME: &'static str = "cuda";
-    const REMOVABLE: bool = true;
-    const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of one kind";
-
-    fn threads(&self, _: usize) -> usize {
-        // the thread only queues work and waits for it
-        1
-    }
-
-    fn open(&self, settings: &DeviceSettings) -> Result<Cuda, backend::Error> {
-        let DeviceSettings { precision, tf32, deterministic, node_rank, .. } = *settings;
-        let settings = Settings { precision, allow_tf32: tf32, deterministic, ..Settings::default() };
-        // a launcher that binds a rank to its own GPU shows it no other; else each rank takes the GPU of its number
-        let gpus = cuda::gpu_count()?.max(1);
-        Cuda::open(node_rank % gpus, settings)
-    }
-
-    fn gpu(&self, backend: &Cuda) -> Option<Gpu> {
-        let properties = backend.gpu();
-        let uuid: String = properties.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(Gpu { host: String::new(), name: properties.name.clone(), uuid: format!("GPU-{uuid}") })
-    }
-}
 
 /// The kind of device that a run takes, or why there is none.
 enum Found {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use super::error::Error;
 
 /// Makes `folder` if it is missing, and proves that a file can be written there.
 ///

@@ -63,7 +63,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The file was written by a later version.
-    #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::model_file::VERSION)]
+    #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::version::VERSION)]
     Newer {
         /// The file.
         path: PathBuf,

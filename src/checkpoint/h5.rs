@@ -12,7 +12,7 @@ use hdf5_metno as hdf5;
 use hdf5::H5Type;
 use hdf5::types::VarLenUnicode;
 
-use super::Error;
+use super::error::Error;
 
 /// An open HDF5 file.
 pub(super) struct H5File {

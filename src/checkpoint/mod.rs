@@ -1,6 +1,7 @@
 //! Files that outlive a process: `model.h5` and checkpoints, in HDF5.
 //!
-//! - [`mod@model_file`]: what a model file holds, and its layout on disk;
+//! - `model`: a trained network, `head`: everything of it but the weights;
+//! - [`mod@model_file`]: the layout of model files;
 //! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
 //! - `h5`: groups, attributes and arrays of HDF5, the only file that names the library;
@@ -11,15 +12,18 @@
 mod atomic;
 pub mod error;
 mod h5;
+mod head;
 pub mod keras;
 mod layer_kind;
+mod model;
 pub mod model_file;
 mod seal;
 pub mod state_file;
+mod version;
 
 pub use atomic::{free_space, writable, write_text};
 pub use error::Error;
 pub use keras::Tensor;
 pub use layer_kind::LayerKind;
-pub use model_file::{LayerWeights, ModelFile};
+pub use model::{LayerWeights, ModelFile};
 pub use state_file::{Best, Progress, Scale, StateFile, Sums};

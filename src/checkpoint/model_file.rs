@@ -7,61 +7,19 @@
 //! layers, laid out as `model_weights`.
 //! The file holds no time, host, rank count or speed, and equal models make equal bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::error::Error;
 use super::h5::{Group, H5File};
+use super::head::{read_head, three};
 use super::keras::{self, Tensor};
 use super::layer_kind::LayerKind;
-use super::{Error, atomic, seal, state_file};
-
-/// Version of the format, raised when older programs can no longer read what is written.
-pub const VERSION: u64 = 1;
+use super::model::{LayerWeights, ModelFile};
+use super::{atomic, seal, state_file};
 
 /// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
 const KERAS_VERSION: &str = "2.15.0";
-
-/// A trained network with all that is needed to use it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelFile {
-    /// Name in the catalogue, such as `resnet20`.
-    pub network: String,
-    /// Shape of an input: channels, height, width.
-    pub input: [usize; 3],
-    /// Shape of the data set's images before any transform: channels, height, width; 0 and 0 if they may have any size.
-    pub image: [usize; 3],
-    /// Class names, in order of their labels.
-    pub classes: Vec<String>,
-    /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
-    pub preprocess: Vec<String>,
-    /// Mean per channel that `normalize` subtracts, of pixel / 255.
-    pub mean: Vec<f64>,
-    /// Standard deviation per channel that `normalize` divides by, of pixel / 255.
-    pub std: Vec<f64>,
-    /// The recipe as resolved, in TOML.
-    pub recipe: String,
-    /// Scores by name, such as `validation/top1`.
-    pub scores: BTreeMap<String, f64>,
-    /// Epochs done.
-    pub epoch: u64,
-    /// Optimizer steps done.
-    pub step: u64,
-    /// Layers with weights, in the order Keras wants them (by depth in the graph, the first layer first).
-    pub layers: Vec<LayerWeights>,
-    /// The same layers with moving averages of their weights; empty if the run kept none.
-    pub ema: Vec<LayerWeights>,
-}
-
-/// The weights of a layer, with PyTorch's names and layouts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LayerWeights {
-    /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
-    pub name: String,
-    /// What the layer does.
-    pub kind: LayerKind,
-    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
-    pub tensors: Vec<Tensor>,
-}
 
 impl ModelFile {
     /// Writes the file: a temporary one beside, fsync, rename, fsync of the folder, which must exist.
@@ -117,47 +75,6 @@ impl ModelFile {
         }
         Ok(())
     }
-
-    /// Everything but the weights.
-    pub(super) fn put_head(&self, ours: &Group) -> Result<(), Error> {
-        ours.put_number("version", VERSION)?;
-        ours.put_text("network", &self.network)?;
-        ours.put_numbers("input", &self.input.map(|n| n as u64))?;
-        ours.put_numbers("image", &self.image.map(|n| n as u64))?;
-        ours.put_texts("classes", &self.classes)?;
-        ours.put_texts("preprocess", &self.preprocess)?;
-        ours.put_numbers("mean", &self.mean)?;
-        ours.put_numbers("std", &self.std)?;
-        ours.put_text("recipe", &self.recipe)?;
-        ours.put_number("epoch", self.epoch)?;
-        ours.put_number("step", self.step)?;
-        let scores = ours.create("scores")?;
-        self.scores.iter().try_for_each(|(name, &score)| scores.put_number(name, score))
-    }
-}
-
-/// Everything but the weights.
-pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
-    let version = ours.number("version")?;
-    if version > VERSION {
-        return Err(Error::Newer { path: path.to_path_buf(), version });
-    }
-    let content = |text| Error::Content { path: path.to_path_buf(), text };
-    Ok(ModelFile {
-        network: ours.text("network")?,
-        input: three(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
-        image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
-        classes: ours.texts("classes")?,
-        preprocess: ours.texts("preprocess")?,
-        mean: ours.numbers("mean")?,
-        std: ours.numbers("std")?,
-        recipe: ours.text("recipe")?,
-        scores: read_scores(&ours.open("scores")?)?,
-        epoch: ours.number("epoch")?,
-        step: ours.number("step")?,
-        layers: Vec::new(),
-        ema: Vec::new(),
-    })
 }
 
 /// Each layer's tensors in Keras's names and layouts; refuses what could not be read back.
@@ -229,21 +146,9 @@ fn read_kind(layer: &Group) -> Result<LayerKind, Result<Error, String>> {
     Ok(LayerKind { flatten: Some(three(&chw).map_err(Err)?), ..kind })
 }
 
-fn read_scores(group: &Group) -> Result<BTreeMap<String, f64>, Error> {
-    let names = group.attribute_names()?;
-    names.into_iter().map(|name| group.number(&name).map(|score| (name, score))).collect()
-}
-
-/// Channels, height and width.
-fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
-    let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok()).collect();
-    sizes
-        .and_then(|sizes| sizes.try_into().ok())
-        .ok_or_else(|| format!("channels, height and width are three numbers, got {numbers:?}"))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::head::VERSION;
     use super::*;
 
     /// Reads a file that `fill` has made and sealed.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use loaders::record::masked_crc32c;
 
-use super::Error;
+use super::error::Error;
 
 /// What an HDF5 file starts with.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";

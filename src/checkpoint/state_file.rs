@@ -9,10 +9,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::Error;
 use super::h5::{Group, H5File};
+use super::head::read_head;
 use super::keras::Tensor;
-use super::model_file::read_head;
-use super::{Error, LayerKind, LayerWeights, ModelFile, atomic, seal};
+use super::layer_kind::LayerKind;
+use super::model::{LayerWeights, ModelFile};
+use super::{atomic, seal};
 
 /// Version of the format, raised when older programs can no longer read what is written.
 pub const VERSION: u64 = 1;

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use super::accumulate::{Accumulator, Gather};
 use super::init;
 use super::memory::{Memory, Need, NodeFacts};
+use super::norm_place::NormPlace;
 use super::params::Layout;
 use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_specs};
-use super::profile::{NodeSpan, NodeTime};
+use super::span::{NodeSpan, NodeTime};
 use super::spec::{NetSpec, SpecError};
 use crate::backend::op::Shape;
 use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Slot, TensorDesc};
@@ -45,17 +46,6 @@ pub struct Loss {
     pub smoothing: f32,
     /// Factor of the gradient: 1 / (true number of samples of the whole step).
     pub scale: f32,
-}
-
-/// Where a batch normalisation's running statistics lie.
-#[derive(Clone, Copy, Debug)]
-pub struct NormPlace {
-    /// Its node.
-    pub node: usize,
-    /// Its number of channels C.
-    pub channels: usize,
-    /// First of 2 C values: means, then variances.
-    pub offset: usize,
 }
 
 /// Receives a finished chunk of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
@@ -119,12 +109,8 @@ impl<B: Backend> Graph<B> {
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let train = purpose != Purpose::Infer;
-        let need = Need {
-            parameters: 4 * (1 + usize::from(train)) * layout.chunks.iter().sum::<usize>(),
-            activations: 4 * memory.buffers.iter().sum::<usize>(),
-            workspace: backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>(),
-        };
-        need.check(&net, batch, backend.free_bytes()?)?;
+        let workspace = backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>();
+        Need::of(&layout.chunks, train, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
         let weights = Arena::new(&backend, &layout.chunks)?;
         let grads = Arena::new(&backend, if train { &layout.chunks } else { &[] })?;
         let norms = norm_places(&net, &shapes);
@@ -154,11 +140,16 @@ impl<B: Backend> Graph<B> {
             across: None,
         };
         graph.check_scores()?;
-        for i in 0..graph.layout.params.len() {
-            let values = init::values(&graph.layout.params[i].spec, i, seed);
-            graph.set_param(i, &values)?;
-        }
+        graph.fill_params()?;
         Ok(graph)
+    }
+
+    /// Draws the parameters' first values from the seed.
+    fn fill_params(&mut self) -> Result<(), Error> {
+        (0..self.layout.params.len()).try_for_each(|i| {
+            let values = init::values(&self.layout.params[i].spec, i, self.seed);
+            self.set_param(i, &values)
+        })
     }
 
     /// Fails unless the network ends in plain rows of scores, which the loss reads.

@@ -147,18 +147,24 @@ impl Memory {
     }
 }
 
-/// Bytes of a graph by what they are for.
+/// Bytes of a graph by purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// Parameters, and their gradients.
     pub parameters: usize,
     /// Activations and their gradients.
     pub activations: usize,
-    /// Work space and private memory of the operations, which have taken theirs already.
+    /// Work space and private memory of the operations, allocated already.
     pub workspace: usize,
 }
 
 impl Need {
+    /// Of a graph with parameters in chunks of these elements.
+    pub fn of(chunks: &[usize], train: bool, memory: &Memory, workspace: usize) -> Self {
+        let parameters = 4 * (1 + usize::from(train)) * chunks.iter().sum::<usize>();
+        Self { parameters, activations: 4 * memory.buffers.iter().sum::<usize>(), workspace }
+    }
+
     /// Fails where a device has fewer bytes free than parameters and activations of `batch` rows need, and says what would fit.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
         let need = self.parameters + self.activations;

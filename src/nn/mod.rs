@@ -4,15 +4,18 @@ mod accumulate;
 pub mod graph;
 pub mod init;
 pub mod memory;
+mod norm_place;
 pub mod params;
 mod pass;
 mod plan;
 mod profile;
+mod span;
 pub mod spec;
 mod state;
 pub mod table;
 
 pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Batch, Graph, Loss, Purpose};
+pub use norm_place::NormPlace;
 pub use params::Param;
 pub use spec::{Id, NetSpec};

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::accumulate::{Gather, MicroBatch};
-use super::graph::{Batch, Graph, Loss, NormPlace, Ready};
+use super::graph::{Batch, Graph, Loss, Ready};
 use super::memory::Move;
+use super::norm_place::NormPlace;
 use crate::backend::{
     Arena, Backend, Buffer, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, PassInput, Planned,
     TensorDesc,

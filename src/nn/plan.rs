@@ -1,7 +1,7 @@
 //! The operations of a network for one batch size, and facts that follow from its description before memory is allocated.
 
-use super::graph::NormPlace;
 use super::memory::NodeFacts;
+use super::norm_place::NormPlace;
 use super::spec::NetSpec;
 use crate::backend::op::{ParamSpec, Shape};
 use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};

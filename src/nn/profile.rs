@@ -1,25 +1,10 @@
 //! How long each node of a graph takes, and when it runs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::graph::Graph;
+use super::span::{NodeSpan, NodeTime};
 use crate::backend::Backend;
-
-/// Time spent in one node, forward and backward.
-pub type NodeTime = [Duration; 2];
-
-/// When a node ran.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeSpan {
-    /// Which.
-    pub node: usize,
-    /// Its backward pass.
-    pub backward: bool,
-    /// Its beginning.
-    pub start: Instant,
-    /// How long it took.
-    pub took: Duration,
-}
 
 impl<B: Backend> Graph<B> {
     /// Starts (or, with false, ends) the timing of every node; gives the times so far.

@@ -1,7 +1,8 @@
 //! Access to a graph's state for training, checkpoints and tables: parameters, gradients, running statistics, formats.
 
-use super::graph::{Graph, NormPlace};
+use super::graph::Graph;
 use super::memory::Memory;
+use super::norm_place::NormPlace;
 use super::params::{Layout, Param};
 use super::spec::NetSpec;
 use crate::backend::op::Shape;

@@ -9,7 +9,7 @@ use super::few_channels::{FewChannels, put_in_frame};
 use super::flat;
 use super::format::Format;
 use super::layout::Md;
-use super::onednn::{Engine, Layer, Pass as Way, Primitive, arg, reorder};
+use super::onednn::{Direction, Engine, Layer, Primitive, arg, reorder};
 use super::product::{Product, pointer};
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
@@ -151,7 +151,7 @@ impl Plan {
         Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
     }
 
-    /// With factors in the format that the backend was asked for; in f32 where oneDNN has no fast primitive for others.
+    /// With factors in the precision of the backend; in f32 where oneDNN has no fast primitive for others.
     fn new(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, g: &Geometry, y: TensorDesc) -> Result<Self, Error> {
         match cpu.bf16.and_then(|bf16| Self::with_factors(cpu, r, g, y, Some(bf16)).ok()) {
             Some(plan) if !plan.is_slow() => Ok(plan),
@@ -169,37 +169,35 @@ impl Plan {
         let engine = cpu.engine.clone();
         let factor = |md: Md| bf16.map_or(md, |bf16| bf16.layout(md));
         let bias = g.bias.map(|n| Md::plain(&[n])).transpose()?;
-        let layer = |way, w: Md| {
-            let (x, w, y) = match way {
-                Way::Forward => (factor(g.x), factor(w), g.y),
-                Way::BackwardData => (g.x, factor(w), factor(g.y)),
-                Way::BackwardWeights => (factor(g.x), w, factor(g.y)),
+        let layer = |direction, w: Md| {
+            let (x, w, y) = match direction {
+                Direction::Forward => (factor(g.x), factor(w), g.y),
+                Direction::BackwardData => (g.x, factor(w), factor(g.y)),
+                Direction::BackwardWeights => (factor(g.x), w, factor(g.y)),
             };
-            Layer { op: r.name, x, w, bias, y, window: g.window, relu: g.relu }.primitive(&engine, way)
+            Layer { op: r.name, x, w, bias, y, window: g.window, relu: g.relu }.primitive(&engine, direction)
         };
         let any = Md::any(&g.w_dims)?;
-        let product = |way, weights: Md| -> Result<Product, Error> {
+        let product = |direction, weights: Md| -> Result<Product, Error> {
             // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
-            if let Ok((primitive, _)) = layer(way, weights)
+            if let Ok((primitive, _)) = layer(direction, weights)
                 && let product = Product::new(primitive)
                 && !product.is_slow()
             {
                 return Ok(product);
             }
-            let (primitive, own) = layer(way, any)?;
-            let (from, to) = if way == Way::BackwardWeights { (own, weights) } else { (factor(weights), own) };
+            let (primitive, own) = layer(direction, any)?;
+            let (from, to) =
+                if direction == Direction::BackwardWeights { (own, weights) } else { (factor(weights), own) };
             let copy = reorder(&engine, &from, &to, r.name)?;
             Ok(Product::new(primitive).with_detour(copy, AlignedBuf::zeroed(own.elems(), r.name)?))
         };
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
-            Some(Format::Weights(given)) => (product(Way::Forward, **given)?, **given),
-            _ => {
-                let (primitive, own) = layer(Way::Forward, any)?;
-                (Product::new(primitive), own.in_f32())
-            }
+            Some(Format::Weights(given)) => (product(Direction::Forward, **given)?, **given),
+            _ => layer(Direction::Forward, any).map(|(primitive, own)| (Product::new(primitive), own.in_f32()))?,
         };
-        let backward_weights = r.train.then(|| product(Way::BackwardWeights, weights)).transpose()?;
-        let backward_data = (r.train && r.wants_dx).then(|| product(Way::BackwardData, weights)).transpose()?;
+        let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
+        let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;
         let elems = [g.x.elems(), weights.elems(), g.y.elems()];
         let rounded = bf16.map(|bf16| Rounded::new(bf16, cpu.threads, elems, r.train, r.name)).transpose()?;
         cpu.scratch.reserve(rounded.as_ref().map_or(0, Rounded::scratch), r.name)?;

@@ -1,7 +1,7 @@
 //! The instruction set that oneDNN uses here, and what follows from it: how many channels make a block, and whether products of
 //! bf16 factors pay.
 
-use super::onednn::{self, sys};
+use super::{onednn, sys};
 
 /// Instruction sets between which it makes a difference here, each with all before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

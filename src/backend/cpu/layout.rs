@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::onednn::{check, sys};
+use super::sys::{self, check};
 use crate::backend::Error;
 
 /// Layout of a tensor as oneDNN describes it.

@@ -7,16 +7,12 @@ use std::ptr;
 use super::buf::AlignedBuf;
 use super::layout::Md;
 use super::signals;
+use super::sys::{self, check};
 use crate::backend::Error;
-
-#[allow(warnings, missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
-pub(super) mod sys {
-    include!(concat!(env!("OUT_DIR"), "/onednn.rs"));
-}
 
 /// Names of the execution arguments.
 pub mod arg {
-    use super::sys;
+    use super::super::sys;
     pub const SRC: i32 = sys::DNNL_ARG_SRC_0 as i32;
     pub const DST: i32 = sys::DNNL_ARG_DST_0 as i32;
     pub const WEIGHTS: i32 = sys::DNNL_ARG_WEIGHTS_0 as i32;
@@ -30,29 +26,13 @@ pub mod arg {
 
 /// Which of the three passes a primitive computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum Direction {
     /// y from x and w.
     Forward,
     /// dx from dy and w.
     BackwardData,
     /// dw, db from x and dy.
     BackwardWeights,
-}
-
-pub(super) fn check(status: sys::dnnl_status_t, call: &'static str, op: &str) -> Result<(), Error> {
-    if status == sys::dnnl_success {
-        return Ok(());
-    }
-    let name = match status {
-        sys::dnnl_out_of_memory => "out of memory",
-        sys::dnnl_invalid_arguments => "invalid arguments",
-        sys::dnnl_unimplemented => "unimplemented",
-        sys::dnnl_iterator_ends => "iterator ends",
-        sys::dnnl_runtime_error => "runtime error",
-        sys::dnnl_not_required => "not required",
-        _ => "unknown",
-    };
-    Err(Error::Foreign { library: "oneDNN", call, op: op.into(), status: format!("{status} ({name})") })
 }
 
 /// Version of the library that was loaded.
@@ -308,15 +288,15 @@ pub struct Layer<'a> {
 
 impl Layer<'_> {
     /// The primitive of one pass, and the weights' layout that it settled on.
-    pub fn primitive(&self, engine: &Engine, pass: Pass) -> Result<(Primitive, Md), Error> {
+    pub fn primitive(&self, engine: &Engine, pass: Direction) -> Result<(Primitive, Md), Error> {
         let desc = match self.window {
             Some(window) => self.convolution(engine, pass, window)?,
             None => self.inner_product(engine, pass)?,
         };
         let (x, w, b, y) = match pass {
-            Pass::Forward => (arg::SRC, arg::WEIGHTS, Some(arg::BIAS), arg::DST),
-            Pass::BackwardData => (arg::DIFF_SRC, arg::WEIGHTS, None, arg::DIFF_DST),
-            Pass::BackwardWeights => (arg::SRC, arg::DIFF_WEIGHTS, Some(arg::DIFF_BIAS), arg::DIFF_DST),
+            Direction::Forward => (arg::SRC, arg::WEIGHTS, Some(arg::BIAS), arg::DST),
+            Direction::BackwardData => (arg::DIFF_SRC, arg::WEIGHTS, None, arg::DIFF_DST),
+            Direction::BackwardWeights => (arg::SRC, arg::DIFF_WEIGHTS, Some(arg::DIFF_BIAS), arg::DIFF_DST),
         };
         let weights = desc.md(w);
         let mut arguments = vec![(x, self.x), (w, weights), (y, self.y)];
@@ -333,7 +313,7 @@ impl Layer<'_> {
     fn convolution(
         &self,
         engine: &Engine,
-        pass: Pass,
+        pass: Direction,
         window: ([usize; 2], [usize; 4]),
     ) -> Result<PrimitiveDesc, Error> {
         let ([sh, sw], [top, left, bottom, right]) = window;
@@ -351,36 +331,38 @@ impl Layer<'_> {
         // SAFETY: as above; spatial arrays hold at least two values.
         let status = unsafe {
             match pass {
-                Pass::Forward => {
+                Direction::Forward => {
                     let kind = sys::dnnl_forward_training;
                     sys::dnnl_convolution_forward_desc_init(&mut d, kind, direct, x, w, bias, y, s, b, a)
                 }
-                Pass::BackwardData => sys::dnnl_convolution_backward_data_desc_init(&mut d, direct, x, w, y, s, b, a),
-                Pass::BackwardWeights => {
+                Direction::BackwardData => {
+                    sys::dnnl_convolution_backward_data_desc_init(&mut d, direct, x, w, y, s, b, a)
+                }
+                Direction::BackwardWeights => {
                     sys::dnnl_convolution_backward_weights_desc_init(&mut d, direct, x, w, bias, y, s, b, a)
                 }
             }
         };
         check(status, "dnnl_convolution_desc_init", self.op)?;
-        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Pass::Forward, self.op)
+        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Direction::Forward, self.op)
     }
 
-    fn inner_product(&self, engine: &Engine, pass: Pass) -> Result<PrimitiveDesc, Error> {
+    fn inner_product(&self, engine: &Engine, pass: Direction) -> Result<PrimitiveDesc, Error> {
         // SAFETY: an all-zero descriptor is overwritten by the init call; all pointers outlive it.
         let mut d: sys::dnnl_inner_product_desc_t = unsafe { std::mem::zeroed() };
         let (x, w, bias, y) = (&self.x.0, &self.w.0, self.bias_pointer(), &self.y.0);
         // SAFETY: as above.
         let status = unsafe {
             match pass {
-                Pass::Forward => {
+                Direction::Forward => {
                     sys::dnnl_inner_product_forward_desc_init(&mut d, sys::dnnl_forward_training, x, w, bias, y)
                 }
-                Pass::BackwardData => sys::dnnl_inner_product_backward_data_desc_init(&mut d, x, w, y),
-                Pass::BackwardWeights => sys::dnnl_inner_product_backward_weights_desc_init(&mut d, x, w, bias, y),
+                Direction::BackwardData => sys::dnnl_inner_product_backward_data_desc_init(&mut d, x, w, y),
+                Direction::BackwardWeights => sys::dnnl_inner_product_backward_weights_desc_init(&mut d, x, w, bias, y),
             }
         };
         check(status, "dnnl_inner_product_desc_init", self.op)?;
-        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Pass::Forward, self.op)
+        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Direction::Forward, self.op)
     }
 }
 

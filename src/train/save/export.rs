@@ -5,8 +5,7 @@ use crate::backend::op::{Reads, Shape};
 use crate::backend::{Arena, Backend, ParamFormat};
 use crate::checkpoint::{LayerKind, LayerWeights, Tensor};
 use crate::error::Error;
-use crate::nn::graph::NormPlace;
-use crate::nn::{Graph, Param};
+use crate::nn::{Graph, NormPlace, Param};
 
 /// One layer with weights.
 struct Layer<B: Backend> {

@@ -7,8 +7,7 @@ use std::arch::x86_64::{
 use std::arch::x86_64::{_mm256_fnmadd_ps, _mm256_sub_ps};
 
 use super::super::threads::{Shared, Threads};
-use super::kernel::WIDTH;
-use super::padded;
+use super::kernel::{WIDTH, padded};
 use super::transform::{BLOCK, Lanes, kernel, transpose, zero};
 
 /// Taps of the longest side of a filter.

@@ -119,3 +119,8 @@ pub fn accumulate(tiles: usize, v: &[f32], d: &[f32], (ci, co): (usize, usize), 
         by_rows!(ci, |at| outer(tiles, &v[at..], step(ci), &d[group * WIDTH..], step(co), &mut du[at..]));
     }
 }
+
+/// Channels, padded to what the kernels take at once.
+pub fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(WIDTH)
+}

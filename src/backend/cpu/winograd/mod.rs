@@ -21,7 +21,7 @@ use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd;
 use filters::Filters;
-use kernel::{ROWS, WIDTH, step};
+use kernel::{ROWS, padded, step};
 use transform::{BLOCK, Finish, Run, Side, tiles};
 
 /// A convolution of known sizes on an A x A grid.
@@ -54,11 +54,6 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Res
         5 => Some(Plan::<6>::new(cpu, r, op).map(|p| Box::new(p) as _)),
         _ => None,
     }
-}
-
-/// Channels, padded to what the kernels take at once.
-fn padded(channels: usize) -> usize {
-    channels.next_multiple_of(WIDTH)
 }
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that

@@ -1,0 +1,39 @@
+//! The CPU as a kind of device.
+
+use super::device::Cpu;
+use crate::backend::{DeviceKind, DeviceSettings, Error, Precision};
+
+/// The processors of this machine.
+#[derive(Default)]
+pub struct CpuDevice {
+    /// Why no GPU was taken, where there is one.
+    pub note: Option<String>,
+}
+
+impl DeviceKind for CpuDevice {
+    type Backend = Cpu;
+    const NAME: &'static str = "cpu";
+    const REMOVABLE: bool = false;
+    const LAYOUT_CURE: &'static str =
+        "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
+
+    fn threads(&self, cores: usize) -> usize {
+        cores
+    }
+
+    fn open(&self, settings: &DeviceSettings) -> Result<Cpu, Error> {
+        match settings.precision {
+            Precision::F32 => Cpu::new(settings.threads),
+            Precision::Bf16 => Cpu::in_bf16(settings.threads),
+            Precision::F16 => Err(Error::Unsupported {
+                op: "precision = \"f16\"".into(),
+                why: "the CPU computes in f32 or, where its instructions allow, in bf16; use one of those, or --device cuda"
+                    .into(),
+            }),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.note.iter().cloned().collect()
+    }
+}

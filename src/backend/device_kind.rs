@@ -1,0 +1,64 @@
+//! A kind of device, and how a rank opens its own.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Error;
+use super::interface::Backend;
+use super::precision::Precision;
+
+/// The settings with which a rank opens its device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceSettings {
+    /// Compute threads.
+    pub threads: usize,
+    /// This rank's number among those of its node, which picks the GPU.
+    pub node_rank: usize,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
+    /// Whether products of f32 may be rounded to tf32.
+    pub tf32: bool,
+    /// Only algorithms that give the same bits again.
+    pub deterministic: bool,
+}
+
+/// A GPU that a rank has opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// The node that it is in.
+    pub host: String,
+    /// Its model.
+    pub name: String,
+    /// Identifies it wherever it is.
+    pub uuid: String,
+}
+
+/// A kind of device, and how a rank opens its own.
+pub trait DeviceKind {
+    /// How it computes.
+    type Backend: Backend;
+
+    /// As `--device` and the log name it.
+    const NAME: &'static str;
+
+    /// Whether devices of this kind fail one by one, so that an error must name the one it comes from.
+    const REMOVABLE: bool;
+
+    /// What to do where ranks have planned different memory layouts.
+    const LAYOUT_CURE: &'static str;
+
+    /// Compute threads of a rank with so many cores, unless the user sets them.
+    fn threads(&self, cores: usize) -> usize;
+
+    /// Opens the device of this rank.
+    fn open(&self, settings: &DeviceSettings) -> Result<Self::Backend, Error>;
+
+    /// Notes on the choice of this kind, for the log.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The GPU behind an open device, where ranks could share one by mistake.
+    fn gpu(&self, _backend: &Self::Backend) -> Option<Gpu> {
+        None
+    }
+}

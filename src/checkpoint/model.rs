@@ -1,0 +1,48 @@
+//! A trained network, as files hold it.
+
+use std::collections::BTreeMap;
+
+use super::keras::Tensor;
+use super::layer_kind::LayerKind;
+
+/// A trained network with all that is needed to use it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelFile {
+    /// Name in the catalogue, such as `resnet20`.
+    pub network: String,
+    /// Shape of an input: channels, height, width.
+    pub input: [usize; 3],
+    /// Shape of the data set's images before any transform: channels, height, width; 0 and 0 if they may have any size.
+    pub image: [usize; 3],
+    /// Class names, in order of their labels.
+    pub classes: Vec<String>,
+    /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
+    pub preprocess: Vec<String>,
+    /// Mean per channel that `normalize` subtracts, of pixel / 255.
+    pub mean: Vec<f64>,
+    /// Standard deviation per channel that `normalize` divides by, of pixel / 255.
+    pub std: Vec<f64>,
+    /// The recipe as resolved, in TOML.
+    pub recipe: String,
+    /// Scores by name, such as `validation/top1`.
+    pub scores: BTreeMap<String, f64>,
+    /// Epochs done.
+    pub epoch: u64,
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Layers with weights, in the order Keras wants them (by depth in the graph, the first layer first).
+    pub layers: Vec<LayerWeights>,
+    /// The same layers with moving averages of their weights; empty if the run kept none.
+    pub ema: Vec<LayerWeights>,
+}
+
+/// The weights of a layer, with PyTorch's names and layouts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerWeights {
+    /// Name as in PyTorch's state_dict, such as `layer1.0.conv1`.
+    pub name: String,
+    /// What the layer does.
+    pub kind: LayerKind,
+    /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
+    pub tensors: Vec<Tensor>,
+}
