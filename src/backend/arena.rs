@@ -1,4 +1,4 @@
-//! Flat memory for parameters, gradients and optimizer state: chunks that travel whole, and the places of tensors in them.
+//! Flat memory for parameters, gradients and optimizer state, in chunks that are summed over the ranks as a whole.
 
 use super::buffer::Buffer;
 use super::device_memory::DeviceMemory;
@@ -37,7 +37,7 @@ impl<B: DeviceMemory> Arena<B> {
         Ok(Self { chunks })
     }
 
-    /// Writes a plain parameter (PyTorch's layout) into its place.
+    /// Writes a parameter given in PyTorch's layout into its place.
     pub fn pack(&mut self, format: &B::Format, plain: &[f32], slot: Slot) -> Result<(), Error> {
         let chunk = &mut self.chunks[slot.chunk];
         if chunk.host().is_some() {
@@ -48,7 +48,7 @@ impl<B: DeviceMemory> Arena<B> {
         chunk.write(slot.offset, &packed)
     }
 
-    /// Reads a parameter back into its plain layout, on any thread.
+    /// Reads a parameter in PyTorch's layout, on any thread.
     pub fn unpack(&self, format: &B::Format, slot: Slot, plain: &mut [f32]) -> Result<(), Error> {
         let chunk = &self.chunks[slot.chunk];
         if let Some(all) = chunk.host() {

@@ -76,8 +76,8 @@ pub trait Backend: DeviceMemory {
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
 
-    /// One optimizer step over the parameter groups of a chunk by these [`rates`](super::update::rates); its `slots` are those of the rule, in
-    /// its order. Returns whether all parameters are still finite, as far as is known by now (see [`Queue::loss_sums`]).
+    /// One optimizer step over the parameter groups of a chunk by these [`rates`](super::update::rates); its `slots` are those of the
+    /// rule, in its order. Returns whether all parameters are still finite, as far as is known by now (see [`Queue::loss_sums`]).
     fn update(
         &self,
         update: &Update,

@@ -38,7 +38,8 @@ pub struct CropRect {
     pub mirrored: u32,
 }
 
-/// Everything that differs between passes of the same kind. A device with a queue copies what its operations need to fixed places: [`Queue::repeat`](super::Queue::repeat) replays them.
+/// Everything that differs between passes of the same kind. A device with a queue copies what its operations
+/// need to fixed places: [`Queue::repeat`](super::Queue::repeat) replays them.
 #[derive(Clone, Copy, Debug)]
 pub struct PassInput<'a> {
     /// One image a row.

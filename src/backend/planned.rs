@@ -1,4 +1,4 @@
-//! Operations whose primitives, layouts and memory are settled: what is planned, and what a pass gives them.
+//! Planned operations: the request for a plan, and the inputs of its passes.
 
 use super::across::Across;
 use super::arena::{Arena, Slot};
@@ -7,13 +7,13 @@ use super::error::Error;
 use super::op::{DrawKey, Op, Shape};
 use super::tensor::TensorDesc;
 
-/// Everything a planned operation may read during a pass, beside its tensors.
+/// Inputs of a pass beside the tensors of the operation.
 pub struct Pass<'a, B: DeviceMemory> {
     /// The device.
     pub backend: &'a B,
     /// All parameters.
     pub params: &'a Arena<B>,
-    /// Where this op's parameters lie, in the order of [`Planned::formats`].
+    /// Places of this op's parameters, in the order of [`Planned::formats`].
     pub slots: &'a [Slot],
     /// Running means, then variances, of this op's channels.
     pub running: &'a [f32],
@@ -37,13 +37,13 @@ pub struct Gradients<'a, B: DeviceMemory> {
     pub dy: &'a mut B::Buf,
     /// A second summand of the gradient, only for ops that take it, see [`Planned::adds`].
     pub dy2: Option<&'a B::Buf>,
-    /// Where the gradient of the one input that is not aliased goes, if anyone wants it.
+    /// Destination of the gradient of the one input that is not aliased, if it is wanted.
     pub dx: Option<&'a mut B::Buf>,
-    /// Where the parameters' gradients go; this op's ranges are overwritten.
+    /// Destination of the parameters' gradients; this op's ranges are overwritten.
     pub dparams: &'a mut Arena<B>,
 }
 
-/// One operation for one batch size: its primitives, layouts and private memory are settled.
+/// One operation for one batch size, with its primitives, layouts and private memory.
 pub trait Planned<B: DeviceMemory> {
     /// Layout of the output.
     fn output(&self) -> TensorDesc;
@@ -80,7 +80,7 @@ pub trait Planned<B: DeviceMemory> {
     }
 }
 
-/// What to plan.
+/// A request for a plan.
 pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Name of the node, for messages.
     pub name: &'a str,
@@ -88,7 +88,7 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub op: &'a Op,
     /// Logical shape of the inputs (a flattened image is a vector).
     pub shapes: &'a [Shape],
-    /// Layout of the inputs as they lie in memory.
+    /// Memory layout of the inputs.
     pub x: &'a [TensorDesc],
     /// Whether `backward` will be called.
     pub train: bool,

@@ -1,4 +1,4 @@
-//! How a batch of activations lies in memory.
+//! The memory layout of a batch of activations.
 
 use super::op::Shape;
 

@@ -56,9 +56,9 @@ impl H5File {
         Ok(Group { group, path: Arc::clone(&self.path) })
     }
 
-    /// Closes the file; what was written is only then given to the system. All groups must be dropped.
+    /// Closes the file, which flushes it to the system. All groups must be dropped.
     pub(super) fn close(self) -> Result<(), Error> {
-        // Flushed apart: a failure to write is an error here, in a close it leaves the file open inside HDF5.
+        // Flushed by itself: a failure to write is an error here, in a close it leaves the file open inside HDF5.
         self.file.flush().map_err(|e| refusal(&self.path, "write".into(), &e))?;
         self.file.close().map_err(|e| refusal(&self.path, "close".into(), &e))
     }

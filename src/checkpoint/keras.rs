@@ -1,4 +1,4 @@
-//! Between PyTorch's names and layouts, which trireme uses in memory, and Keras's, which stand in the file.
+//! Conversion between PyTorch's names and layouts, which trireme uses in memory, and Keras's, which are in the file.
 //!
 //! | layer | PyTorch | Keras |
 //! |---|---|---|

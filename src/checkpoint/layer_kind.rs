@@ -1,4 +1,4 @@
-//! The kind of a layer with weights, as files tell it: what the op says of its storage, and the image that was flattened before.
+//! The kind of a layer with weights in files: how its op stores tensors, and the image that was flattened before it.
 
 use crate::backend::op::{Op, Stored};
 

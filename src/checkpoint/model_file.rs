@@ -1,4 +1,4 @@
-//! `model.h5`: what it holds, and where.
+//! `model.h5`: its layout.
 //!
 //! Weights stand in Keras's legacy layout: group `model_weights` with the attribute `layer_names`; a group per layer with
 //! `weight_names`; arrays `<layer>/kernel:0` and so on inside it. Beside Keras's, a layer's group has the attributes

@@ -1,9 +1,9 @@
-//! A checkpoint: all that a run needs to go on, in one HDF5 file that knows no rank.
+//! A checkpoint: everything that a run needs to continue, in one HDF5 file that does not depend on the number of ranks.
 //!
 //! Group `trireme` stands as in a model file, so that every checkpoint can be scored. Instead of Keras's layout, arrays have
 //! PyTorch's names and layouts: `params/<name>`, `bn/<name>`, averages in `ema/params`, `ema/bn`, slots of the optimizer in
 //! `optim/<slot>/<name>`, error feedback in `residuals/<worker>/<name>`. Each such group lists its arrays in the attribute
-//! `names`. `progress` says how far the run is, in attributes.
+//! `names`. `progress` has the run's position in attributes.
 
 use std::path::Path;
 
@@ -28,15 +28,15 @@ const RESERVE: u64 = 1 << 20;
 pub struct StateFile {
     /// The network as it is now; its `step` and `epoch` (epochs begun) are those of `progress`.
     pub model: ModelFile,
-    /// The optimizer's slots by name, each a tensor a parameter.
+    /// The optimizer's slots by name, a tensor for each parameter.
     pub slots: Vec<(String, Vec<Tensor>)>,
-    /// What error feedback carries over, of each worker a tensor a parameter; empty without.
+    /// Error feedback of each worker, a tensor for each parameter; empty without.
     pub residuals: Vec<Vec<Tensor>>,
-    /// How far the run is.
+    /// The run's position.
     pub progress: Progress,
 }
 
-/// How far a run is. Random draws are functions of the seed and of these numbers: nothing else of them is kept.
+/// The position of a run. Random draws are functions of the seed and of these numbers alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The epoch under way, from 0.

@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// The scale of the last norm of each block starts at zero where it is asked for, and nothing else changes.
+    /// The scale of the last norm of each block starts at zero on request, and nothing else changes.
     #[test]
     fn zero_init_residual_touches_the_last_norm_of_each_block() {
         let plain = build("resnet50", Shape::image(3, 224, 224), 1000).unwrap();

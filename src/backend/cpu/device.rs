@@ -55,7 +55,7 @@ impl Cpu {
     fn with_factors(threads: usize, bf16: Option<Bf16>) -> Result<Self, Error> {
         if threads > MOST_THREADS {
             let why = format!(
-                "{threads} are asked for, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
+                "{threads} are requested, {MOST_THREADS} is the most; leave --threads out to use this rank's cores"
             );
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
@@ -93,7 +93,7 @@ impl DeviceMemory for Cpu {
     }
 
     fn scale(&self, to: &mut AlignedBuf, factor: f32) -> Result<(), Error> {
-        // asked for in a few steps of a run, if at all: not worth waking the threads
+        // needed in a few steps of a run, if at all: not worth waking the threads
         to.as_mut_slice().iter_mut().for_each(|x| *x *= factor);
         Ok(())
     }

@@ -133,7 +133,7 @@ pub struct Primitive {
     op: String,
 }
 
-/// A description that can be asked for layouts before the primitive is made.
+/// A description, which knows its layouts before the primitive is made.
 struct PrimitiveDesc(sys::dnnl_primitive_desc_t);
 
 impl Drop for PrimitiveDesc {

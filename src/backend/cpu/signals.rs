@@ -9,7 +9,7 @@ use crate::backend::Error;
 const FAULTS: [i32; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
-/// Blocks every signal that someone handles, for the calling thread and those that it will start: another thread of the process
+/// Blocks every signal that has a handler, for the calling thread and those that it will start: another thread of the process
 /// takes them. Signals without a handler do what they always do.
 pub fn leave_to_others() -> Result<(), Error> {
     // SAFETY: a set is plain memory, which sigemptyset makes the empty one.
@@ -26,7 +26,7 @@ pub fn leave_to_others() -> Result<(), Error> {
             unsafe { libc::sigaddset(&mut handled, signal) };
         }
     }
-    // SAFETY: a live set; the old mask is not asked for.
+    // SAFETY: a live set; the old mask is not requested.
     let status = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &handled, ptr::null_mut()) };
     if status == 0 {
         return Ok(());

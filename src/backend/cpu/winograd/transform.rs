@@ -226,7 +226,7 @@ fn gradient_tiles<const A: usize>(plane: &[f32], s: Strip, d: &mut [f32]) {
     }
 }
 
-/// A^T m A of a strip into one channel block's plane, plus bias, then ReLU if asked for.
+/// A^T m A of a strip into one channel block's plane, plus bias, then ReLU if requested.
 #[target_feature(enable = "avx2,fma")]
 fn output_tiles<const A: usize>(m: &[f32], s: Strip, bias: Lanes, relu: bool, plane: &mut [f32]) {
     for (i, top, left) in s.tiles() {
