@@ -171,7 +171,7 @@ bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far a
 	measure '$(CIFAR10)' 'pad_crop(4),flip,normalize' 128 9
 
 lint: ## rustfmt and clippy, warnings are errors
-	@$(CARGO) fmt --all --check
+	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
 
 doc: ## target/doc/trireme/index.html, warnings are errors

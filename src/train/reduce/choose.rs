@@ -51,7 +51,7 @@ pub fn choose<B: Backend>(session: &Session, backend: &B, request: &TransportReq
     if request.coded {
         return staged(format!("coded: the device codes for {}, codes alone come to the host", request.codec));
     }
-    if session.world.size == 1 || !request.allreduce || !backend.queue().is_some() {
+    if session.world.size == 1 || !request.allreduce || backend.queue().is_none() {
         return staged(String::new());
     }
     if request.codec != FLOAT.name {
