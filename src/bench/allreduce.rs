@@ -1,4 +1,5 @@
-//! The sum of gradients over all ranks, with any codec, by the caller and by the MPI thread, against plain MPI_Allreduce of f32 of the same MPI, in turn.
+//! The sum of gradients over all ranks, with any codec, by the caller and by the MPI thread, against plain MPI_Allreduce of f32 of the
+//! same MPI, in turn.
 
 use std::time::{Duration, Instant};
 

@@ -186,7 +186,8 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 eprint!("{table}");
             }
             print(serde_json::json!({
-                "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads, "device": result.device, "precision": request.precision,
+                "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads,
+                "device": result.device, "precision": request.precision,
                 "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
                 "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
                 "backend": result.backend, "cpu": bench::processor(),
@@ -269,9 +270,11 @@ fn scale(args: &Scale) -> Result<(), Failure> {
         json["forecast"] = true.into();
         json["gb_per_s"] = (link.rate / 1e9).into();
         json["latency_us"] = (link.latency * 1e6).into();
-        json["assumes"] = "a forecast, not a measurement: the step of one rank here, one rank a node, ring allreduce at the link's full rate after \
+        json["assumes"] =
+            "a forecast, not a measurement: the step of one rank here, one rank a node, ring allreduce at the \
+            link's full rate after \
                            backward, no overlap, no slower rank"
-            .into();
+                .into();
         print(json)?;
     }
     Ok(())

@@ -41,8 +41,8 @@ enum Next {
     },
 }
 
-/// Scores the files of `request.file`, a run's output folder or a model file that may be yet to come; `once`: only the newest, which must be
-/// there. `show` gets each score on rank 0.
+/// Scores the files of `request.file`, a run's output folder or a model file that may be yet to come; `once`: only the newest, which must
+/// be there. `show` gets each score on rank 0.
 pub fn follow<D: Device>(
     device: &D,
     request: &Request,

@@ -41,8 +41,8 @@ impl MicroBatches {
         Self { input, next: None, smoothing }
     }
 
-    /// Runs the passes of the step that comes after `at` and adds each worker's sums to `metrics`. Buckets of gradients go to `reduction` as soon as the
-    /// last worker's backward pass has finished them.
+    /// Runs the passes of the step that comes after `at` and adds each worker's sums to `metrics`. Buckets of gradients go to `reduction`
+    /// as soon as the last worker's backward pass has finished them.
     pub fn run<B: Backend>(
         &mut self,
         run: &mut Run<B>,

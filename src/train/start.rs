@@ -70,8 +70,8 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     session.conclude(result)
 }
 
-/// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one this is the
-/// only rank.
+/// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one
+/// this is the only rank.
 fn open(request: &TrainRequest, session: Option<&Session>) -> Result<Source, Error> {
     let recipe = Source::recipe(request);
     let Some(under) = &request.stage else {

@@ -1,7 +1,8 @@
 //! One optimizer step, as in Goyal et al. 2017 (arXiv 1706.02677): each worker's gradient, the sum over all ranks, one update.
 //!
-//! Ranks that step by themselves between synchronisations (see [`strategy`](super::strategy)) do the same with a sum over this rank alone. No word
-//! passes between two synchronisations, so the records of their steps come out together, summed over the ranks, when the ranks synchronise.
+//! Ranks that step by themselves between synchronisations (see [`strategy`](super::strategy)) do the same with a sum over this rank
+//! alone. No word passes between two synchronisations, so the records of their steps come out together, summed over the ranks, when the
+//! ranks synchronise.
 
 use std::time::Instant;
 
@@ -92,7 +93,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         })
     }
 
-    /// The step that comes after `at`, which moves on; gives the records of the steps that are known of all ranks. `requests` are this rank's.
+    /// The step that comes after `at`, which moves on; gives the records of the steps that are known of all ranks. `requests` are this
+    /// rank's.
     pub fn step(
         &mut self,
         run: &mut Run<B>,
@@ -169,7 +171,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(PendingStep { metrics, own_loss, record })
     }
 
-    /// The optimizer, the running statistics and the averages. A loss or a parameter that is not finite marks the metrics, by which all ranks learn.
+    /// The optimizer, the running statistics and the averages. A loss or a parameter that is not finite marks the metrics, by which all
+    /// ranks learn.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
         // all ranks have the same sums, so all stop here; a rank without samples in a short batch has nothing to step by
@@ -206,7 +209,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
-    /// The records of all pending steps, summed over all ranks: when the ranks synchronise, and at the end of an epoch. `at` takes their sums.
+    /// The records of all pending steps, summed over all ranks: when the ranks synchronise, and at the end of an epoch. `at` takes their
+    /// sums.
     pub fn finish_pending(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let mut pending = std::mem::take(&mut self.pending);
         if !run.strategy.sums_gradients() {

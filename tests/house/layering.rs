@@ -143,7 +143,7 @@ const UNSAFE: &[&str] = &[
     "src/backend/cpu/",
     "src/backend/cuda/",
     "src/comm/sys/",
-    "src/region.rs",
+    "src/device_region.rs",
     "src/simd.rs",
 ];
 

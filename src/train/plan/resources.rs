@@ -17,8 +17,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Compute threads as requested, else all of this rank's cores. Loader threads as requested, else the cores that are left (one of them for
-    /// MPI), at least one: they run at nice 19, so on a shared core they take what compute leaves.
+    /// Compute threads as requested, else all of this rank's cores. Loader threads as requested, else the cores that are left (one of
+    /// them for MPI), at least one: they run at nice 19, so on a shared core they take what compute leaves.
     pub fn new<D: Device>(
         device: &D,
         cores: Cores,
@@ -31,7 +31,8 @@ impl Resources {
         Self { cores, compute, loader: loader.unwrap_or(left.max(1)) }
     }
 
-    /// Whether buckets travel while backward runs: where MPI has a core of its own, or a device that queues its work leaves the compute thread idle.
+    /// Whether buckets travel while backward runs: where MPI has a core of its own, or a device that queues its work leaves the compute
+    /// thread idle.
     pub fn overlap(&self, wish: Overlap, queues: bool) -> bool {
         match wish {
             Overlap::On => true,

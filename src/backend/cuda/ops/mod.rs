@@ -1,5 +1,5 @@
-//! What the backend computes: one op of `backend::op` a file of the same name, the passes over arenas, the codecs of gradients, the network's
-//! input.
+//! What the backend computes: one op of `backend::op` a file of the same name, the passes over arenas, the codecs of gradients, the
+//! network's input.
 
 pub mod activation;
 pub mod bias;
