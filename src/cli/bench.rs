@@ -270,15 +270,15 @@ fn scale(args: &Scale) -> Result<(), Failure> {
         json["forecast"] = true.into();
         json["gb_per_s"] = (link.rate / 1e9).into();
         json["latency_us"] = (link.latency * 1e6).into();
-        json["assumes"] =
-            "a forecast, not a measurement: the step of one rank here, one rank a node, ring allreduce at the \
-            link's full rate after \
-                           backward, no overlap, no slower rank"
-                .into();
+        json["assumes"] = ASSUMES.into();
         print(json)?;
     }
     Ok(())
 }
+
+/// How forecasts are made.
+const ASSUMES: &str = "a forecast, not a measurement: the step of one rank here, one rank a node, ring allreduce at the link's full \
+                       rate after backward, no overlap, no slower rank";
 
 #[cfg(test)]
 mod tests {
