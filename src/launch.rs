@@ -12,7 +12,9 @@ use crate::comm::Comm;
 use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::follow;
-use crate::eval::scoring::{self, Predict, Scored};
+use crate::eval::predict::{Predict, Predictor};
+use crate::eval::request::EvalRequest;
+use crate::eval::score::{self, Scored};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
@@ -136,13 +138,13 @@ pub fn train(request: &TrainRequest, started: Instant) -> Result<Option<String>,
 }
 
 /// Scores a split over all ranks.
-pub fn score(request: &scoring::Request) -> Result<Scored, Error> {
-    on!(request.device, device => scoring::score(device, request))
+pub fn score(request: &EvalRequest) -> Result<Scored, Error> {
+    on!(request.device, device => score::score(device, request))
 }
 
 /// Scores the files of a run as they appear, see [`follow::follow`].
 pub fn follow(
-    request: &scoring::Request,
+    request: &EvalRequest,
     once: bool,
     show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -151,7 +153,7 @@ pub fn follow(
 
 /// A model file ready to name pictures; `ema`: with the averaged weights.
 pub fn predictor(wanted: DeviceChoice, file: &Path, ema: bool) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(scoring::Predictor::open(device, file, ema)?)))
+    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema)?)))
 }
 
 /// Forward, backward and update on one synthetic batch, again and again.

@@ -66,7 +66,7 @@ pub struct StepResult {
     pub device: &'static str,
     /// Device and library.
     pub backend: String,
-    /// Milliseconds per layer, if asked for.
+    /// Milliseconds per layer, if requested.
     pub profile: Option<String>,
 }
 

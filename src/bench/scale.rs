@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 
-/// What is asked for.
+/// The arguments of `trireme bench scale`.
 pub struct Scale {
     /// Network.
     pub model: String,
@@ -89,8 +89,8 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let work =
         Work { model, size: None, batch, threads: Some(threads), precision: Precision::F32, tf32: false, node_rank };
     let mut work = session.agree(Synthetic::new(device, &work))?;
-    let cards = gpus::check(&session, device.gpu(work.graph.backend()).as_ref(), request.share_gpu)?;
-    session.notes.extend(cards.notes);
+    let checked = gpus::check(&session, device.gpu(work.graph.backend()).as_ref(), request.share_gpu)?;
+    session.notes.extend(checked.notes);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
     for ranks in counts(session.world.size) {

@@ -5,7 +5,8 @@ use super::output::print;
 use super::threads;
 use super::value::{Device, positive};
 use crate::error::Error;
-use crate::eval::scoring::{self, Scored};
+use crate::eval::request::EvalRequest;
+use crate::eval::score::Scored;
 use crate::launch;
 use std::path::{Path, PathBuf};
 
@@ -67,7 +68,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     threads::calm_waiting()?;
     loaders::sigbus::install().map_err(Failure::failed)?;
-    let request = scoring::Request {
+    let request = EvalRequest {
         file: args.model.clone(),
         ema: args.ema,
         data: args.data.clone(),

@@ -32,7 +32,7 @@ impl Failure {
 }
 
 impl From<crate::error::Error> for Failure {
-    /// What another rank says already is not said again: the message is then empty.
+    /// Empty if another rank has printed the message.
     fn from(error: crate::error::Error) -> Self {
         use crate::error::Error;
         let code = error.code();

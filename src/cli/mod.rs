@@ -56,7 +56,7 @@ pub enum Command {
     Doctor(doctor::Args),
 }
 
-/// Does what was asked; `started` is when the process began.
+/// Runs the subcommand; `started` is when the process began.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
     match cli.command {
         Command::Train(args) => train::run(&args, started),

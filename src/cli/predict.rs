@@ -3,7 +3,7 @@
 use super::exit::Failure;
 use super::output::print;
 use super::value::{Device, positive};
-use crate::eval::scoring::Prediction;
+use crate::eval::predict::Prediction;
 use crate::launch;
 use std::path::{Path, PathBuf};
 

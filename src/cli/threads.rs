@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 /// Threads spin this often (some 10 microseconds) before they sleep.
 const SPINS: &str = "20000";
 
-/// Makes OpenMP threads sleep after a short spin, unless the user has said how they shall wait. By default they spin for
+/// Makes OpenMP threads sleep after a short spin, unless the user has set how they wait. By default they spin for
 /// milliseconds; with a core taken by anything else (a loader thread, MPI, a neighbour) that costs a factor of three and more.
 /// libgomp reads its variables when it is loaded, so the program starts itself once more with them set.
 ///

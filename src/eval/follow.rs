@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::comm::Comm;
 use crate::device::Device;
 use crate::error::Error;
-use crate::eval::scoring::{self, Request, Scored};
+use crate::eval::request::EvalRequest;
+use crate::eval::score::{self, Scored};
 use crate::report::{Eval, Event, write_whole};
 use crate::train::agree::session::Session;
 use loaders::Dataset;
@@ -45,7 +46,7 @@ enum Next {
 /// be there. `show` gets each score on rank 0.
 pub fn follow<D: Device>(
     device: &D,
-    request: &Request,
+    request: &EvalRequest,
     once: bool,
     mut show: impl FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -58,13 +59,13 @@ pub fn follow<D: Device>(
 fn score_all<D: Device>(
     device: &D,
     session: &mut Session,
-    request: &Request,
+    request: &EvalRequest,
     once: bool,
     interrupted: &AtomicBool,
     show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
     session.agree(Dataset::open(&request.data).map_err(Error::from))?;
-    let seats = scoring::seats::<D>(session)?;
+    let seats = score::join::<D>(session)?;
     let mut log = Log::open(request);
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
@@ -76,8 +77,8 @@ fn score_all<D: Device>(
             Next::Score { file, last } => (file, last),
         };
         log.seen.insert(name(&file));
-        let this = Request { file, ..request.clone() };
-        match scoring::score_with(device, session, seats, &this) {
+        let this = EvalRequest { file, ..request.clone() };
+        match score::score_with(device, session, seats, &this) {
             Ok(scored) if session.is_root() => {
                 Log::write(&path(&request.file), &this, &scored)?;
                 show(&this.file, &scored)?;
@@ -125,7 +126,7 @@ fn nap(interrupted: &AtomicBool) {
 }
 
 /// Rank 0 looks, and all ranks get its choice. An interrupt of one rank ends all.
-fn next(session: &Session, request: &Request, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
+fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &AtomicBool) -> Result<Next, Error> {
     let local = match session.is_root() {
         true => look(&request.file, once, log),
         false => Ok(Next::Wait),
@@ -203,7 +204,7 @@ struct Line<'a> {
 
 impl Log {
     /// Takes over what an earlier follower has scored: the same split, the same weights.
-    fn open(request: &Request) -> Self {
+    fn open(request: &EvalRequest) -> Self {
         let text = fs::read_to_string(path(&request.file)).unwrap_or_default();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let of = |line: &serde_json::Value| {
@@ -215,7 +216,7 @@ impl Log {
     }
 
     /// Adds a line at the end of the file at `path`, in one write.
-    fn write(path: &Path, request: &Request, scored: &Scored) -> Result<(), Error> {
+    fn write(path: &Path, request: &EvalRequest, scored: &Scored) -> Result<(), Error> {
         let score = scored.score;
         let event = Eval {
             step: scored.step,

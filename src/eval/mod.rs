@@ -1,4 +1,7 @@
-//! Using a model: scoring a split, naming pictures, following a run.
+//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear.
 
 pub mod follow;
-pub mod scoring;
+mod model;
+pub mod predict;
+pub mod request;
+pub mod score;

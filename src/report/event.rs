@@ -121,7 +121,7 @@ pub struct Loading {
     pub skipped: u64,
     /// Seconds that compute waited for data.
     pub data_wait_s: f64,
-    /// Batches that stood ready when one was asked for, on average.
+    /// Batches that were ready when one was taken, on average.
     pub queue_depth: f64,
     /// Bytes of the records.
     pub bytes: u64,

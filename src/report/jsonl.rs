@@ -49,7 +49,7 @@ pub fn write_whole(mut file: &File, line: &[u8]) -> io::Result<()> {
     let before = file.metadata()?;
     file.write_all(line).inspect_err(|_| {
         if before.is_file() {
-            // what is cut off was never whole; the error that is told is the write's
+            // what is cut off was never whole; the error to report is the write's
             let _ = file.set_len(before.len());
         }
     })

@@ -15,14 +15,14 @@ const MOST: usize = 8 << 30;
 const AT_A_TIME: usize = 1024;
 
 /// How batches come.
-pub struct Feed {
+pub struct DeviceInput {
     form: PixelFormat,
     tables: Vec<[f32; 256]>,
     /// Of the batch at hand.
     views: Vec<CropRect>,
 }
 
-impl Feed {
+impl DeviceInput {
     /// For a device that takes bytes only where it queues its work, and a pipeline that may leave more than bytes.
     pub fn new<B: Backend>(backend: &B, pipeline: &Pipeline) -> Self {
         let tables = pipeline.tables().filter(|_| backend.queue().is_some());
@@ -120,7 +120,7 @@ fn read(split: &Arc<Split>, options: &Options) -> Result<(Vec<u8>, Vec<u32>), Er
     Ok((pixels, labels))
 }
 
-/// A list without ops asks nothing of a data set.
+/// A pipeline without ops needs nothing of a data set.
 fn bare() -> loaders::Manifest {
     loaders::Manifest {
         version: 1,

@@ -7,7 +7,7 @@ use crate::comm::Comm;
 use crate::error::Error;
 use crate::nn::{Batch, Graph};
 use crate::train::agree::session::Session;
-use crate::train::device_input::Feed;
+use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 use loaders::{EvalOrder, Options, Pipeline, Split};
@@ -32,7 +32,7 @@ struct ScoreSums {
     top1: f64,
     top5: f64,
     count: f64,
-    /// Ranks that were told to stop.
+    /// Ranks that received a request to stop.
     stop: f64,
     /// One a batch.
     losses: Vec<f64>,
@@ -57,7 +57,7 @@ impl ScoreSums {
         Ok(())
     }
 
-    /// The means, unless a rank was told to stop.
+    /// The means, unless a rank received a request to stop.
     fn score(&self) -> Option<Score> {
         let mean = |sum: f64| sum / self.count.max(1.0);
         let loss = mean(self.losses.iter().sum());
@@ -87,7 +87,7 @@ impl Evaluation {
         full.into_iter().chain((tail > 0).then_some(tail)).collect()
     }
 
-    /// Runs over this rank's batches and sums over all ranks; nothing if any rank was told to stop before its last batch.
+    /// Runs over this rank's batches and sums over all ranks; nothing if any rank received a request to stop before its last batch.
     pub fn run<B: Backend>(
         &self,
         session: &Session,
@@ -96,7 +96,7 @@ impl Evaluation {
     ) -> Result<Option<Score>, Error> {
         let (rank, ranks) = (session.world.rank, session.world.size);
         let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
-        let mut feed = Feed::new(graph.backend(), &self.pipeline);
+        let mut feed = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = feed.start(&self.split, &self.pipeline, Box::new(order), self.options)?;
         let batches = self.split.len().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::nn::graph::Ready;
 use crate::nn::{Batch, Loss, MicroBatch};
 use crate::train::agree::session::Session;
-use crate::train::device_input::Feed;
+use crate::train::device_input::DeviceInput;
 use crate::train::observe::notices::Notices;
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::observe::watch::Activity;
@@ -19,13 +19,13 @@ use loaders::Loader;
 
 /// This rank's batches on their way to the device.
 pub struct MicroBatches {
-    input: Feed,
+    input: DeviceInput,
     /// A batch whose copy to the device began early.
     next: Option<loaders::Batch>,
     smoothing: f32,
 }
 
-/// Who is told of each pass.
+/// What observes each pass.
 pub struct Observers<'a> {
     /// Skipped records.
     pub notices: &'a mut Notices,
@@ -37,7 +37,7 @@ pub struct Observers<'a> {
 
 impl MicroBatches {
     /// Batches that reach the device by `input`; the loss has this label smoothing.
-    pub fn new(input: Feed, smoothing: f32) -> Self {
+    pub fn new(input: DeviceInput, smoothing: f32) -> Self {
         Self { input, next: None, smoothing }
     }
 

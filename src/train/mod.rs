@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::recipe::ImageCache;
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
 use agree::session::Session;
-use device_input::Feed;
+use device_input::DeviceInput;
 use evaluate::Score;
 use loaders::{Loader, LoaderStats};
 use observe::loading::{self, EpochLoading};
@@ -72,7 +72,7 @@ struct Training<'a, B: Backend> {
     trained: Duration,
 }
 
-/// Runs a planned training from `at` to its end: all epochs, or the requested step, or until it is told to stop.
+/// Runs a planned training from `at` to its end: all epochs, or the requested step, or until a rank receives a request to stop.
 pub fn train<B: Backend>(
     context: RunContext<'_>,
     run: Run<B>,
@@ -184,7 +184,7 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// Scores the data set's test or validation split, if it has one; false if it was told to stop before the end.
+    /// Scores the data set's test or validation split, if it has one; false if a rank received a request to stop before the end.
     fn evaluate(&mut self) -> Result<bool, Error> {
         let Some(evaluation) = &self.run.evaluation else { return Ok(true) };
         let RunContext { session, stop, .. } = self.context;
@@ -225,12 +225,12 @@ impl<'a, B: Backend> Training<'a, B> {
 }
 
 /// How training images reach the device.
-fn device_input<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<Feed, Error> {
+fn device_input<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<DeviceInput, Error> {
     let (backend, augment) = (run.graph.backend(), &run.source.augment);
     if run.recipe.loader.cache == ImageCache::None {
-        return Ok(Feed::new(backend, augment));
+        return Ok(DeviceInput::new(backend, augment));
     }
-    let (input, note) = session.agree(Feed::kept(backend, augment, &run.source.train, &run.options))?;
+    let (input, note) = session.agree(DeviceInput::kept(backend, augment, &run.source.train, &run.options))?;
     let note = note.unwrap_or_else(|| format!("images: {}", input.describe()));
     report.note(&note);
     Ok(input)

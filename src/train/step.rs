@@ -11,7 +11,7 @@ use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::report;
 use crate::train::agree::session::Session;
-use crate::train::device_input::Feed;
+use crate::train::device_input::DeviceInput;
 use crate::train::micro_batches::{MicroBatches, Observers};
 use crate::train::observe::diagnose::{self, not_finite};
 use crate::train::observe::notices::Notices;
@@ -62,7 +62,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     pub fn new(
         session: &'a Session,
         run: &mut Run<B>,
-        input: Feed,
+        input: DeviceInput,
         plan: TransportPlan<B>,
         trace: &Trace,
     ) -> Result<Self, Error> {

@@ -72,7 +72,7 @@ impl Stop {
             (SIGINT, _) => "SIGINT".into(),
             (SIGUSR1, _) => "SIGUSR1".into(),
             (_, Some(limit)) if self.is_late_in(TOLERANCE) => format!("{} is near", limit.name),
-            _ => "another rank was told to".into(),
+            _ => "another rank received a request to stop".into(),
         }
     }
 

@@ -117,7 +117,7 @@ fn pick<B: Backend>(
     if request.path != TransportSetting::Auto || transports.len() == 1 || trial.session.world.size > 2 {
         let last = if request.path == TransportSetting::Staged { None } else { transports.pop() };
         let transport = last.unwrap_or(Transport::Host);
-        let why = if found.is_empty() { "asked for".into() } else { found.join("; ") };
+        let why = if found.is_empty() { "requested".into() } else { found.join("; ") };
         return Ok(Choice { why: format!("{} ({why})", transport.name()), transport });
     }
     let mut times = transports.iter().map(|transport| trial.time(transport)).collect::<Result<Vec<_>, _>>()?;

@@ -16,11 +16,11 @@ struct Layer<B: Backend> {
 }
 
 /// The layers with weights of a network, in its order.
-pub struct Plain<B: Backend> {
+pub struct Exporter<B: Backend> {
     layers: Vec<Layer<B>>,
 }
 
-impl<B: Backend> Plain<B> {
+impl<B: Backend> Exporter<B> {
     /// Those of `graph`.
     pub fn of(graph: &Graph<B>) -> Self {
         let layer = |(node, spec): (usize, &crate::nn::spec::Node)| {

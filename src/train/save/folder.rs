@@ -22,7 +22,7 @@ pub fn need<B: Backend>(run: &Run<B>) -> Need {
 }
 
 /// Creates the output folder, proves that it can be written, and leaves the recipe there. It must be new or empty, unless the run
-/// goes on in it from the checkpoint `from`, or was asked to and there is none.
+/// resumes in it from the checkpoint `from`, or was requested to resume and there is none.
 pub fn claim_output(request: &TrainRequest, from: Option<&Head>, recipe: &Recipe) -> Result<(), Error> {
     let out = &request.out;
     // what a killed run left half-written is hidden, and no obstacle

@@ -6,11 +6,11 @@ use crate::backend::Backend;
 use crate::checkpoint::{LayerWeights, ModelFile};
 use crate::error::Error;
 use crate::nn::Graph;
-use crate::train::save::export::Plain;
+use crate::train::save::export::Exporter;
 
 /// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> {
-    Plain::of(graph).layers(graph.weights(), graph.running())
+    Exporter::of(graph).layers(graph.weights(), graph.running())
 }
 
 /// Fills a graph from a model file; every parameter must be there with its shape.

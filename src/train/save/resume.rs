@@ -40,7 +40,7 @@ pub struct Resume {
     state: Option<StateFile>,
 }
 
-/// The checkpoint that the request asks for: the newest whole one under OUT, or the named one. Nothing without `--resume`, and
+/// The requested checkpoint: the newest whole one under OUT, or the named one. Nothing without `--resume`, and
 /// for `auto` where there is none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let resume = |path: PathBuf, state: StateFile, notes| {

@@ -13,7 +13,7 @@ use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
 use crate::error::Error;
 use crate::train::plan::run::Run;
 use crate::train::reduce::bytes::from_bytes;
-use crate::train::save::export::Plain;
+use crate::train::save::export::Exporter;
 
 /// What the thread does, for messages.
 const TASK: &str = "writes checkpoints";
@@ -158,18 +158,18 @@ pub struct Writer<B: Backend> {
 impl<B: Backend> Writer<B> {
     /// For checkpoints of `run`.
     pub fn start(run: &Run<B>) -> Result<Self, Error> {
-        let plain = Plain::of(&run.graph);
+        let exporter = Exporter::of(&run.graph);
         let ((jobs, queue), (answer, written)) = (bounded::<Job<B>>(1), bounded(1));
         let chunks: Arc<[usize]> = run.graph.layout().chunks.as_slice().into();
         let mut first = Snapshot::new(run)?;
         let (fresh_in, fresh) = bounded(1);
         let work = move || {
             let touched = first.touch();
-            // whoever asked for it may be gone
+            // its receiver may be gone
             let _ = fresh_in.send(touched.map(|()| first));
             while let Ok(job) = queue.recv() {
                 let begin = Instant::now();
-                let result = write(&job, &plain, &chunks);
+                let result = write(&job, &exporter, &chunks);
                 let Job { snapshot, progress, path, waited, .. } = job;
                 let _ = answer.send(Written { snapshot, progress, path, waited, result, took: begin.elapsed() });
             }
@@ -226,22 +226,26 @@ fn gone() -> Error {
     Error::ThreadGone { task: TASK }
 }
 
-fn write<B: Backend>(job: &Job<B>, plain: &Plain<B>, chunks: &[usize]) -> Result<u64, Error> {
+fn write<B: Backend>(job: &Job<B>, exporter: &Exporter<B>, chunks: &[usize]) -> Result<u64, Error> {
     let Snapshot { weights, running, slots, ema } = &job.snapshot;
-    let layers = plain.layers(weights, running)?;
-    let ema = ema.as_ref().map(|(weights, running)| plain.layers(weights, running)).transpose()?;
-    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), plain.tensors(arena)?)));
+    let layers = exporter.layers(weights, running)?;
+    let ema = ema.as_ref().map(|(weights, running)| exporter.layers(weights, running)).transpose()?;
+    let slots = slots.iter().map(|(name, arena)| Ok((name.to_string(), exporter.tensors(arena)?)));
     let state = StateFile {
         model: ModelFile { layers, ema: ema.unwrap_or_default(), ..job.head.clone() },
         slots: slots.collect::<Result<_, Error>>()?,
-        residuals: residuals(plain, chunks, &job.residuals)?,
+        residuals: residuals(exporter, chunks, &job.residuals)?,
         progress: job.progress.clone(),
     };
     Ok(state.write(&job.path)?)
 }
 
 /// Each worker's residuals out of flat bytes.
-fn residuals<B: Backend>(plain: &Plain<B>, chunks: &[usize], ranks: &[Vec<u8>]) -> Result<Vec<Vec<Tensor>>, Error> {
+fn residuals<B: Backend>(
+    exporter: &Exporter<B>,
+    chunks: &[usize],
+    ranks: &[Vec<u8>],
+) -> Result<Vec<Vec<Tensor>>, Error> {
     let each = 4 * chunks.iter().sum::<usize>();
     let mut flat: Vec<Vec<f32>> = chunks.iter().map(|&len| vec![0.0; len]).collect();
     let mut workers = Vec::new();
@@ -251,7 +255,7 @@ fn residuals<B: Backend>(plain: &Plain<B>, chunks: &[usize], ranks: &[Vec<u8>]) 
             from_bytes(own, chunk);
             bytes = rest;
         }
-        workers.push(plain.tensors_of(&flat)?);
+        workers.push(exporter.tensors_of(&flat)?);
     }
     Ok(workers)
 }

@@ -31,7 +31,7 @@ impl Target {
 /// Code, and what the compiler says of it.
 pub struct Compiled {
     pub code: Vec<u8>,
-    /// Registers and shared memory of each kernel, where an option asks for them.
+    /// Registers and shared memory of each kernel, where an option requests them.
     #[cfg_attr(not(test), allow(dead_code))]
     pub log: String,
 }

@@ -22,7 +22,7 @@ pub enum Library {
     CublasLt,
 }
 
-/// What this backend needs, in the order in which it asks.
+/// The libraries that this backend needs, in the order of the search.
 pub const ALL: [Library; 4] = [Library::Driver, Library::Nvrtc, Library::Cudnn, Library::CublasLt];
 
 impl Library {

@@ -106,7 +106,7 @@ impl CudaBuf {
         driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
     }
 
-    /// Where it begins, which no other living buffer has: for telling buffers apart.
+    /// Where it begins, which no other living buffer has: it identifies the buffer.
     pub fn address(&self) -> u64 {
         self.address
     }

@@ -1,0 +1,61 @@
+//! Names what is on pictures, with a model file.
+
+use std::path::Path;
+
+use super::model::{SETTINGS, graph, images, manifest, read};
+use crate::backend::Backend;
+use crate::checkpoint::ModelFile;
+use crate::cores;
+use crate::device::{Device, DeviceSettings};
+use crate::error::Error;
+use crate::nn::Graph;
+use loaders::{Pipeline, picture};
+
+/// The likeliest classes of one picture.
+pub struct Prediction {
+    /// Class index, name and probability, the likeliest first.
+    pub classes: Vec<(usize, String, f64)>,
+    /// Height and width in the file, if the picture was forced into the one size that the data set's images had.
+    pub resized_from: Option<(u32, u32)>,
+}
+
+/// What can name pictures.
+pub trait Predict {
+    /// The `top` likeliest classes of a PNG or JPEG file.
+    fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error>;
+}
+
+/// A model ready to name pictures.
+pub struct Predictor<B: Backend> {
+    model: ModelFile,
+    graph: Graph<B>,
+    pipeline: Pipeline,
+}
+
+impl<B: Backend> Predictor<B> {
+    /// Reads the model file; `ema`: with the averaged weights.
+    pub fn open<D: Device<Backend = B>>(device: &D, file: &Path, ema: bool) -> Result<Self, Error> {
+        let model = read(file, ema)?;
+        let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
+        let threads = device.threads(cores::affinity().len());
+        let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
+        let graph = graph(&model, backend, 1, &[])?;
+        Ok(Self { model, graph, pipeline })
+    }
+}
+
+impl<B: Backend> Predict for Predictor<B> {
+    fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
+        let mut input = vec![0.0; self.pipeline.output().values()];
+        let resized_from = picture::transform(path, &self.pipeline, &mut input)?;
+        let scores = self.graph.scores(&input, 1)?;
+        let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+        let class = |i: usize| (i, self.model.classes[i].clone(), weights[i] / total);
+        let classes = order.into_iter().take(top).map(class).collect();
+        Ok(Prediction { classes, resized_from })
+    }
+}

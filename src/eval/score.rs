@@ -1,0 +1,183 @@
+//! Scores a split of a data set with a model file, on all ranks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::model::{SETTINGS, graph, images, manifest, read};
+use super::request::EvalRequest;
+use crate::checkpoint::ModelFile;
+use crate::comm::Comm;
+use crate::cores;
+use crate::device::{Device, DeviceSettings, Gpu};
+use crate::error::Error;
+use crate::nn::Graph;
+use crate::recipe;
+use crate::train::agree::session::Session;
+use crate::train::agree::{algorithms, gpus, staging};
+use crate::train::evaluate::{Evaluation, Score};
+use crate::train::observe::stop::Stop;
+use loaders::record::masked_crc32c;
+use loaders::{Dataset, Images, Manifest, Options, Pipeline};
+
+/// A split's score and what was scored.
+pub struct Scored {
+    /// The score.
+    pub score: Score,
+    /// The split.
+    pub split: String,
+    /// Network of the model.
+    pub network: String,
+    /// Epochs that it has seen.
+    pub epoch: u32,
+    /// Optimizer steps that it has seen.
+    pub step: u64,
+    /// Whether this rank is the one that prints.
+    pub root: bool,
+}
+
+/// Scores a split over all ranks.
+pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Error> {
+    let comm = Comm::launch();
+    // what all ranks do together waits for MPI
+    let opened = request.stage.is_none().then(|| open(request, &request.data));
+    let mut session = Session::join(comm)?;
+    let opened = opened.unwrap_or_else(|| staged(&session, request));
+    let result = score_on(device, &mut session, opened, request);
+    session.conclude(result)
+}
+
+/// Opens a copy of the split on this node's disk.
+fn staged(session: &Session, request: &EvalRequest) -> Result<Opened, Error> {
+    let EvalRequest { data, stage, .. } = request;
+    let under = stage.as_deref().unwrap_or(data);
+    let splits = |names: &[&str]| Ok(vec![split_name(request, names)?]);
+    open(request, &staging::stage(Some(session), data, under, splits)?)
+}
+
+/// The requested split, of those that there are.
+fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
+    recipe::eval_split(request.split.as_deref(), names)?.ok_or_else(|| {
+        let data = request.data.display();
+        Error::Usage(format!("{data} has no split test or validation; name one with --split"))
+    })
+}
+
+fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
+    let (file, batch) = (&request.file, request.batch);
+    let model = read(file, request.ema)?;
+    let dataset = Dataset::open(data)?;
+    let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
+    let split = dataset.split(&split_name(request, &splits)?)?;
+    let (given, expected) = (split.images()?, images(model.image));
+    let fits = match expected {
+        Images::Fixed(_) => given == expected,
+        // each image is looked at again; grey ones count as coloured
+        Images::Varied { channels } => given.channels() == channels || (given.channels(), channels) == (1, 3),
+    };
+    if !fits || split.classes() != model.classes.len() {
+        return Err(Error::Failed(format!(
+            "{} was trained on images of {expected} in {} classes, {} has images of {given} in {} classes; give the data set \
+             that it was trained on",
+            file.display(),
+            model.classes.len(),
+            data.display(),
+            split.classes()
+        )));
+    }
+    let pipeline = Pipeline::new(&model.preprocess, expected, &manifest(&model), 0)?;
+    // a batch larger than the split would be planned for images that do not exist
+    let batch = batch.min(split.len().max(1) as usize);
+    let evaluation = Evaluation {
+        split: Arc::new(split),
+        pipeline,
+        batch,
+        options: Options { io: request.io, ..Options::default() },
+    };
+    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation })
+}
+
+/// What is scored, and the text that must be the same on every rank.
+struct Opened {
+    model: ModelFile,
+    evaluation: Evaluation,
+    text: String,
+}
+
+fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Result<String, Error> {
+    let mut text = format!("network {}\nstep {}\nbatch {}\n", model.network, model.step, evaluation.batch);
+    text.push_str(&format!("split {}\n", evaluation.split.name()));
+    for (layer, (name, _, values)) in model.layers.iter().flat_map(|l| l.tensors.iter().map(move |t| (&l.name, t))) {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        text.push_str(&format!("{layer}.{name} {:08x}\n", masked_crc32c(&bytes)));
+    }
+    text.push_str(&crate::train::plan::source::digest(manifest)?);
+    Ok(text)
+}
+
+fn score_on<D: Device>(
+    device: &D,
+    session: &mut Session,
+    opened: Result<Opened, Error>,
+    request: &EvalRequest,
+) -> Result<Scored, Error> {
+    let cores = join::<D>(session)?;
+    score_opened(device, session, cores, opened, request)
+}
+
+/// Compares the ranks' programs and devices, and divides the cores; says on rank 0 what there is to say.
+pub(super) fn join<D: Device>(session: &mut Session) -> Result<cores::Cores, Error> {
+    session.same_program()?;
+    session.same_device(D::NAME)?;
+    let cores = session.cores()?;
+    if session.is_root() {
+        session.notes.iter().for_each(|note| eprintln!("{note}"));
+    }
+    Ok(cores)
+}
+
+/// Scores one file on ranks that have joined.
+pub(super) fn score_with<D: Device>(
+    device: &D,
+    session: &Session,
+    cores: cores::Cores,
+    request: &EvalRequest,
+) -> Result<Scored, Error> {
+    let opened = match &request.stage {
+        Some(_) => staged(session, request),
+        None => open(request, &request.data),
+    };
+    score_opened(device, session, cores, opened, request)
+}
+
+fn score_opened<D: Device>(
+    device: &D,
+    session: &Session,
+    cores: cores::Cores,
+    opened: Result<Opened, Error>,
+    request: &EvalRequest,
+) -> Result<Scored, Error> {
+    let Opened { model, mut evaluation, text } = session.agree(opened)?;
+    session.same(
+        "the model, the data set, --split, --batch or --ema",
+        &text,
+        "start all ranks with the same files and options",
+    )?;
+    let threads = request.threads.unwrap_or(device.threads(cores.own));
+    evaluation.options.threads = request.loader_threads.unwrap_or(cores.own.saturating_sub(threads).max(1));
+    let here = |error, gpu: Option<&Gpu>| gpus::located(device, error, &session.world.host, gpu);
+    let opened = device.open(&DeviceSettings { threads, node_rank: session.world.node_rank, ..SETTINGS });
+    let backend = session.agree(opened.map_err(|error| here(error.into(), None)))?;
+    let gpu = device.gpu(&backend);
+    let planned =
+        |backend| graph(&model, backend, evaluation.batch, &evaluation.sizes()).map_err(|e| here(e, gpu.as_ref()));
+    let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
+    let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
+    if session.is_root() {
+        notes.iter().chain(&checked.notes).for_each(|note| eprintln!("{note}"));
+    }
+    let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, gpu.as_ref()))?;
+    let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
+    let split = evaluation.split.name().to_string();
+    let (epoch, step) = (model.epoch as u32, model.step);
+    Ok(Scored { score, split, network: model.network, epoch, step, root: session.is_root() })
+}
