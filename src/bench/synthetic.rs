@@ -7,7 +7,7 @@ use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::models;
 use crate::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
-use crate::optim::{Optimizer, Policy, sgd::Sgd};
+use crate::optim::{Optimizer, Policy, Sgd};
 use crate::recipe;
 use crate::train::plan::source::network;
 use loaders::{Draws, ImageSpec};

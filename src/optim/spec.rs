@@ -1,20 +1,23 @@
-//! The `[optimizer]` section of a recipe. A new optimizer is a line in [`OptimizerKind`].
+//! The `[optimizer]` section of a recipe.
 
 use super::method::{Method, OptimizerError};
 use super::sgd::Sgd;
+use crate::backend::update::for_each_optimizer;
 use crate::schema::{Range, Section, check_section, kinds, matches, section};
 
-kinds! {
-    /// The optimizers that a recipe can name.
-    pub enum OptimizerKind: Method {
-        "sgd" => Sgd(super::sgd::Sgd),
-        "adam" => Adam(super::adam::Adam),
-        "adamw" => AdamW(super::adam::AdamW),
-        "rmsprop" => RmsProp(super::rmsprop::RmsProp),
-        "lars" => Lars(super::lars::Lars),
-        "adagrad" => Adagrad(super::adagrad::Adagrad),
-    }
+/// Defines [`OptimizerKind`].
+macro_rules! optimizer_kinds {
+    ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
+        kinds! {
+            /// The optimizers that a recipe can name.
+            pub enum OptimizerKind: Method {
+                $($($kind => $settings(super::$file::$settings),)+)+
+            }
+        }
+    };
 }
+
+for_each_optimizer!(optimizer_kinds);
 
 impl Default for OptimizerKind {
     fn default() -> Self {

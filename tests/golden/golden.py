@@ -91,6 +91,14 @@ def write(path, head, key, entries):
         assert len(json.load(f)[key]) == len(entries)
 
 
+def renew(path, key, entries):
+    """Writes entries over those of the same name in the file, or after its last; everything else stays."""
+    with open(path) as f:
+        head = json.load(f)
+    all_of = {e["name"]: e for e in head.pop(key)} | {e["name"]: e for e in entries}
+    write(path, head, key, list(all_of.values()))
+
+
 def check_fill():
     """The tensor forms against the plain ones, over a wrap of i * K1 and a large k; and three values worked out by hand."""
     for k, scale, shift in [(0, 1.0, 0.0), (999, 1.5, 0.0), (283549, 0.3, 2.0)]:

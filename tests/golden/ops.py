@@ -1,6 +1,7 @@
 """Writes ops.json: each operation's result and gradients by PyTorch, on small inputs made by the formula of golden.py.
 
     python ops.py [OUT.json]        (default: ops.json beside this file)
+    python ops.py --only NAME ...   (these cases alone, into ops.json; its others stay as they are)
 
 The numbers are PyTorch's in float64 on inputs that are exact in float32, so they hold no rounding worth naming; `float32_error`
 tells how far PyTorch's own float32 lies from them (largest absolute difference), as a measure for tolerances.
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import plain
-from golden import FORMULA, close, digits, example, fill, fill_plain, write
+from golden import FORMULA, close, digits, example, fill, fill_plain, renew, write
 
 # Roles turn the fill's sequence by 0.382 of its period each (golden.py), so that no two tensors of a case look alike.
 ROLE = {name: 40507 * (i + 1) for i, name in enumerate(["x", "weight", "bias", "dy", "residual", "running_mean", "running_var"])}
@@ -271,7 +272,6 @@ def others():
     four = [2, 5, 4, 3]
     add("relu", "relu", lambda t: rectify(t["x"], True, "relu"), lambda v: positive(v["x"], True), x=spec("x", four), dy=None)
     add("tanh", "tanh", lambda t: t["x"].tanh(), lambda v: [math.tanh(a) for a in v["x"]], x=spec("x", four, 3.0), dy=None)
-    # recorded by silu.py so far, without PyTorch
     add("silu", "silu", lambda t: F.silu(t["x"]), lambda v: [a / (1 + math.exp(-a)) for a in v["x"]], x=spec("x", four, 4.0), dy=None)
     lrn("lrn_size9_cifarnet", [2, 12, 3, 5], 9, 0.001, 0.75, 1.0, scale=20.0)
     lrn("lrn_size9_strong", [2, 16, 3, 4], 9, 1.0, 0.75, 1.0, scale=3.0)
@@ -300,10 +300,13 @@ def others():
 
 
 def main():
-    out = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "ops.json"
+    here, only = pathlib.Path(__file__).parent / "ops.json", sys.argv[2:] if sys.argv[1:2] == ["--only"] else []
     for part in (convolutions, norms, pools, others):
         part()
     assert len({c["name"] for c in CASES}) == len(CASES)
+    if only:
+        return renew(here, "cases", [c for c in CASES if c["name"] in only])
+    out = sys.argv[1] if len(sys.argv) > 1 else here
     write(out, {"torch": torch.__version__, "fill": FORMULA, "fill_example": example(fill_plain)}, "cases", CASES)
     print(f"{len(CASES)} cases, {pathlib.Path(out).stat().st_size} bytes: {out}")
 

@@ -2,8 +2,8 @@
 
     python optim.py --tf            (in an environment with TensorFlow: leaves its numbers in optim_tf.json beside this file)
     python optim.py [OUT.json]      (in one with PyTorch: takes them in; default: optim.json beside this file)
-    python optim.py --formula       (without either: appends the runs that optim.json lacks, from the update rule written out below;
-                                    `by` is then "formula", until a run with PyTorch replaces them)
+    python optim.py --only NAME ... (in one with PyTorch: these runs alone, none of them TensorFlow's, into optim.json; its others stay as
+                                    they are)
 
 Start and gradients are fill()s of golden.py; step t's gradient does not depend on the parameters. Numbers are float64's (TensorFlow: its own
 kernels run in float64 too, with decay, momentum and eps rounded to float32). Each run is checked against the update rule written out below; `float32_error` is the largest distance of the
@@ -157,46 +157,14 @@ def lars_by_torch(keys, weight_decay, clip, dtype):
     return steps, norms, {"momentum_buffer": [v for p in velocity.values() for v in p.double().tolist()]}
 
 
-def exact(x):
-    return x
-
-
-def single(x):
-    """Rounded to float32."""
-    return struct.unpack("f", struct.pack("f", x))[0]
-
-
-def adagrad(keys, wd, clip, rounded):
-    """PyTorch's documented formula, each operation rounded: parameters after each step, norms, slots."""
-    w = {name: [rounded(x) for x in v] for name, v in tensors(START).items()}
-    state = {name: [rounded(keys.get("initial_accumulator_value", 0.0)) for _ in v] for name, v in w.items()}
-    eps, wd, steps, norms = rounded(keys.get("eps", 1e-10)), rounded(wd), [], []
-    for t, (lr, spec) in enumerate(zip(LRS, GRADIENTS), 1):
-        gs = tensors(spec)
-        total = math.sqrt(sum(x * x for v in gs.values() for x in v))
-        scale = min(1.0, clip.get("clip_norm", math.inf) / (total + 1e-6))
-        clr = rounded(lr / (1 + (t - 1) * keys.get("lr_decay", 0.0)))
-        for name, g in gs.items():
-            for i, x in enumerate(w[name]):
-                d = rounded(rounded(g[i] * rounded(scale)) + rounded(wd * x))
-                state[name][i] = rounded(state[name][i] + rounded(d * d))
-                root = rounded(rounded(math.sqrt(state[name][i])) + eps)
-                w[name][i] = rounded(x - rounded(clr * rounded(d / root)))
-        norms.append(total)
-        steps.append([x for v in w.values() for x in v])
-    return steps, norms if "clip_norm" in clip else [], {"sum": [x for v in state.values() for x in v]}
-
-
 def by_hand(keys, wd, clip):
     """Every rule in plain Python floats, one number after another."""
-    if keys["kind"] == "adagrad":
-        return adagrad(keys, wd, clip, exact)[0]
     kind, m = keys["kind"], keys.get("momentum", 0.0)
     tf = keys.get("form") == "tf"
-    alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf else 1e-8)
+    alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf or kind == "adagrad" else 1e-8)
     b1, b2 = keys.get("beta1", 0.9), keys.get("beta2", 0.999)
-    w, steps = tensors(START), []
-    state = {name: [[1.0 if tf else 0.0, 0.0, 0.0] for _ in v] for name, v in w.items()}
+    w, steps, start = tensors(START), [], 1.0 if tf else keys.get("initial_accumulator_value", 0.0)
+    state = {name: [[start, 0.0, 0.0] for _ in v] for name, v in w.items()}
     norm = lambda v: math.sqrt(sum(x * x for x in v))
     for t, (lr, spec) in enumerate(zip(LRS, GRADIENTS), 1):
         gs = tensors(spec)
@@ -216,6 +184,9 @@ def by_hand(keys, wd, clip):
                 elif kind == "lars":
                     s[0] = m * s[0] + rate * d
                     x -= s[0]
+                elif kind == "adagrad":
+                    s[0] += d * d
+                    x -= lr / (1 + (t - 1) * keys.get("lr_decay", 0.0)) * d / (math.sqrt(s[0]) + eps)
                 elif kind == "rmsprop":
                     s[0] = alpha * s[0] + (1 - alpha) * d * d
                     s[2] = alpha * s[2] + (1 - alpha) * d
@@ -246,6 +217,15 @@ def record(name, by, keys, weight_decay, clip, runs):
     return e | ({"grad_norms": digits(norms)} if norms else {})
 
 
+def torch_entry(name, by, keys, weight_decay, clip):
+    """One entry of a run by PyTorch, or of the paper's."""
+    import torch
+
+    run = lars_by_torch if by == "paper" else by_torch
+    runs = [run(keys, weight_decay, clip, dtype) for dtype in (torch.float64, torch.float32)]
+    return record(name, by, keys, weight_decay, clip, runs)
+
+
 def tf_part(path):
     """TensorFlow's numbers as a file of their own; golden.py needs torch, which is not there."""
     import tensorflow as tf
@@ -255,45 +235,23 @@ def tf_part(path):
     pathlib.Path(path).write_text(json.dumps({"tensorflow": tf.__version__, "runs": runs, "emas": emas}))
 
 
-def formula_part(path):
-    """Appends the runs that the file lacks."""
-    text = path.read_text()
-    have, lines = {run["name"] for run in json.loads(text)["runs"]}, []
-    digits = lambda values: [float(f"{v:.9g}") for v in values]
-    for name, _, keys, weight_decay, clip in RUNS:
-        if name in have:
-            continue
-        (steps, norms, slots), other = (adagrad(keys, weight_decay, clip, rounded) for rounded in (exact, single))
-        error = max(abs(a - b) for s, d in zip(other[0], steps) for a, b in zip(s, d))
-        e = {"name": name, "by": "formula", "optimizer": keys | {"weight_decay": weight_decay} | clip, "params_after": [digits(s) for s in steps]}
-        e |= {"float32_error": float(f"{error:.2g}"), "slots_after": {k: digits(v) for k, v in slots.items()}}
-        e |= {"grad_norms": digits(norms)} if norms else {}
-        lines.append(",\n" + json.dumps(e, separators=(",", ":")))
-    path.write_text(text.removesuffix("\n]}\n") + "".join(lines) + "\n]}\n")
-
-
 def main():
     here = pathlib.Path(__file__).parent
-    if "--formula" in sys.argv:
-        return formula_part(here / "optim.json")
     args = [a for a in sys.argv[1:] if a != "--tf"]
     tf_file = here / "optim_tf.json"
     if "--tf" in sys.argv:
         return tf_part(args[0] if args else tf_file)
+    if sys.argv[1:2] == ["--only"]:
+        from golden import renew
+
+        return renew(here / "optim.json", "runs", [torch_entry(*run) for run in RUNS if run[0] in sys.argv[2:]])
     import torch
     from golden import FORMULA, close, digits, example, write
     from golden import fill_plain as formula
 
     out = args[0] if args else here / "optim.json"
     theirs = json.loads(tf_file.read_text())
-    entries = []
-    for name, by, keys, weight_decay, clip in RUNS:
-        if by == "tf":
-            runs = theirs["runs"][name]
-        else:
-            run = lars_by_torch if by == "paper" else by_torch
-            runs = [run(keys, weight_decay, clip, dtype) for dtype in (torch.float64, torch.float32)]
-        entries.append(record(name, by, keys, weight_decay, clip, runs))
+    entries = [record(*run, theirs["runs"][run[0]]) if run[1] == "tf" else torch_entry(*run) for run in RUNS]
     for ema in theirs["emas"]:
         average = tensors(START)["a"]
         for t, (spec, got) in enumerate(zip(GRADIENTS, ema["averages"]), 1):

@@ -15,7 +15,7 @@ use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
 use trireme::checkpoint::ModelFile;
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
-use trireme::optim::{Optimizer, Policy, sgd::Sgd};
+use trireme::optim::{Optimizer, Policy, Sgd};
 
 /// Batch normalisation and random transforms.
 const RECIPE: &str = r#"

@@ -14,7 +14,7 @@ use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input};
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Optimizer, Policy, sgd::Sgd};
+use trireme::optim::{Optimizer, Policy, Sgd};
 
 #[derive(Deserialize)]
 struct Nets {

@@ -7,7 +7,7 @@ use trireme::backend::op::{Conv, Dropout, Flatten, Linear, Norm, Op, Pool, PoolK
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Input, LossSums};
 use trireme::nn::{Batch, Gather, Graph, Loss, MicroBatch, NetSpec, Purpose};
-use trireme::optim::{Ema, Optimizer, Policy, sgd::Sgd};
+use trireme::optim::{Ema, Optimizer, Policy, Sgd};
 
 const IMAGE: Shape = Shape { c: 2, h: 6, w: 6 };
 const CLASSES: usize = 5;

@@ -1,20 +1,23 @@
-//! All update rules. A new one is a file beside this, its kernel, and a line in the list below.
+//! All update rules as one type, made from the list of optimizers.
 
+use super::list::for_each_optimizer;
 use super::real::Real;
 use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
 
 /// Defines [`Rule`], which calls the rule that it holds.
 macro_rules! rules {
-    ($($name:ident($rule:ty) = $source:literal),+ $(,)?) => {
+    ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
         /// An update rule with its numbers for one step.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Rule {
-            $(#[doc = concat!("See `backend/update/", $source, "` and the Rust file beside it.")] $name($rule)),+
+            $(#[doc = concat!("See `backend/update/", stringify!($file), ".rs` and the kernel beside it.")] $name(super::$file::$rule)),+
         }
 
         impl Rule {
             /// Name and text of each rule's CUDA source, which needs `update.cu` before it.
-            pub const SOURCES: &'static [(&'static str, &'static str)] = &[$(($source, include_str!($source))),+];
+            pub const SOURCES: &'static [(&'static str, &'static str)] = &[
+                $((concat!(stringify!($file), ".cu"), include_str!(concat!(stringify!($file), ".cu")))),+
+            ];
 
             /// See [`UpdateRule::slots`].
             pub fn slots(&self) -> usize {
@@ -44,10 +47,4 @@ macro_rules! rules {
     };
 }
 
-rules! {
-    Sgd(super::sgd::SgdRule) = "sgd.cu",
-    Lars(super::lars::LarsRule) = "lars.cu",
-    Adam(super::adam::AdamRule) = "adam.cu",
-    RmsProp(super::rmsprop::RmsPropRule) = "rmsprop.cu",
-    Adagrad(super::adagrad::AdagradRule) = "adagrad.cu",
-}
+for_each_optimizer!(rules);

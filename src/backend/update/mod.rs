@@ -1,31 +1,32 @@
 //! What one step of an optimizer computes, in numbers that do not depend on a device: update rules, and what the norms of tensors make
 //! of a step.
 //!
-//! A rule is one file here with its formula, which the reference and the CPU compute alike, and its CUDA kernel beside it; [`Rule`]
-//! lists them.
+//! A rule is one file here with its formula, which the reference and the CPU compute alike, and its CUDA kernel beside it; `list.rs`
+//! has a line for each, and [`Rule`] is made from it.
 //!
 //! Every rule leaves an element at zero whose parameter, gradient and slots are zero, so the padding of blocked layouts stays
 //! zero; those that divide by a root need `eps > 0` for it.
 
-mod adagrad;
-mod adam;
 mod catalogue;
 mod group;
-mod lars;
+mod list;
 mod norms;
 pub mod rates;
 mod real;
-mod rmsprop;
 mod rule;
-mod sgd;
 
-pub use adagrad::AdagradRule;
-pub use adam::AdamRule;
+macro_rules! modules {
+    ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
+        $(mod $file;
+        pub use $file::$rule;)+
+    };
+}
+list::for_each_optimizer!(modules);
+
 pub use catalogue::Rule;
 pub use group::{ParamGroup, Update};
-pub use lars::LarsRule;
+pub(crate) use list::for_each_optimizer;
 pub use norms::{Normed, Norms};
 pub use real::Real;
-pub use rmsprop::{RmsPropRule, RmsPropVariant};
+pub use rmsprop::RmsPropVariant;
 pub use rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
-pub use sgd::SgdRule;
