@@ -8,8 +8,6 @@ pub enum DeviceChoice {
     /// A GPU if there is one that can be used, else the CPU.
     #[default]
     Auto,
-    /// The CPU.
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
+    /// The kind of this name.
+    Kind(&'static str),
 }

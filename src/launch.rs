@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::backend::cpu::{Cpu, CpuDevice};
-use crate::backend::cuda::{self, CudaDevice};
-use crate::backend::{Backend, Precision};
+use crate::backend::cuda::{self, CudaDevice, visible};
+use crate::backend::{Backend, Precision, Unavailable};
 use crate::bench;
 use crate::comm::Comm;
 use crate::device::{Device, DeviceChoice, DeviceSettings};
@@ -21,6 +21,19 @@ use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::choose;
 use crate::train::start;
 
+/// What `--device` takes. A new kind of device is a line here, in [`Found`], [`choose`] and `on!`.
+pub const CHOICES: &[DeviceChoice] =
+    &[DeviceChoice::Auto, DeviceChoice::Kind(CpuDevice::NAME), DeviceChoice::Kind(CudaDevice::NAME)];
+
+/// One line of help for a choice.
+pub fn about(choice: DeviceChoice) -> &'static str {
+    match choice {
+        DeviceChoice::Auto => "An NVIDIA GPU if this machine has one with its driver and libraries, else the CPU",
+        DeviceChoice::Kind(CudaDevice::NAME) => CudaDevice::ABOUT,
+        DeviceChoice::Kind(_) => CpuDevice::ABOUT,
+    }
+}
+
 /// The kind of device that a run takes, or why there is none.
 enum Found {
     Cpu(CpuDevice),
@@ -29,29 +42,28 @@ enum Found {
 }
 
 /// The requested kind of device, if it is available. Looks for libraries and counts GPUs; opens none.
-fn choose(wanted: DeviceChoice) -> Found {
-    let cpu = |note| Found::Cpu(CpuDevice { note });
-    let usable = || cuda::library::require_all().and_then(|()| cuda::gpu_count());
-    match wanted {
-        DeviceChoice::Cpu => cpu(None),
-        DeviceChoice::Cuda => match usable() {
-            Ok(0) => Found::Refused(Error::Failed(format!(
-                "--device cuda: this process sees no GPU{}; `nvidia-smi -L` lists those of the machine, or use --device cpu",
-                visible()
-            ))),
-            Ok(_) => Found::Cuda(CudaDevice),
-            Err(error) => Found::Refused(Error::Failed(format!("--device cuda: {error}; or use --device cpu"))),
+fn choose(choice: DeviceChoice) -> Found {
+    let refused =
+        |name: &str, why: String| Found::Refused(Error::Failed(format!("--device {name}: {why}; or use --device cpu")));
+    let cpu = |notes| match CpuDevice::find(notes) {
+        Ok(device) => Found::Cpu(device),
+        Err(unavailable) => refused(CpuDevice::NAME, unavailable.why),
+    };
+    let cuda = || CudaDevice::find(Vec::new());
+    match choice {
+        DeviceChoice::Kind(CudaDevice::NAME) => match cuda() {
+            Ok(device) => Found::Cuda(device),
+            Err(unavailable) => refused(CudaDevice::NAME, unavailable.why),
         },
-        DeviceChoice::Auto => match (cuda::gpu_count(), usable()) {
-            (Ok(1..), Ok(_)) => Found::Cuda(CudaDevice),
-            (Ok(1..), Err(error)) => cpu(Some(format!("note: this machine has a GPU, which is left alone: {error}"))),
-            _ => cpu(None),
+        DeviceChoice::Kind(_) => cpu(Vec::new()),
+        DeviceChoice::Auto => match cuda() {
+            Ok(device) => Found::Cuda(device),
+            Err(Unavailable { why, present: true }) => {
+                cpu(vec![format!("note: this machine has a GPU, which is not used: {why}")])
+            }
+            Err(_) => cpu(Vec::new()),
         },
     }
-}
-
-fn visible() -> String {
-    std::env::var("CUDA_VISIBLE_DEVICES").map_or(String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is \"{list}\")"))
 }
 
 /// Ends all ranks where this one cannot have the requested device. If it is so on all ranks the message is this rank's own, else it names
@@ -112,22 +124,24 @@ pub fn cuda_lines() -> Vec<String> {
 /// Tries whether MPI sums in GPU memory; gives the findings on rank 0. Collective, and a job of its own, since a library that claims to
 /// and cannot ends the process by a signal.
 pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
-    if let Found::Refused(error) = choose(DeviceChoice::Cuda) {
-        return refused(error);
-    }
+    let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {
+        Found::Cuda(device) => device,
+        Found::Refused(error) => return refused(error),
+        Found::Cpu(_) => return Ok(None),
+    };
     let mut session = Session::join(Comm::launch())?;
-    let found = cuda_aware(&mut session, share_gpu);
+    let found = cuda_aware(&device, &mut session, share_gpu);
     session.conclude(found)
 }
 
-fn cuda_aware(session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
+fn cuda_aware(device: &CudaDevice, session: &mut Session, share_gpu: bool) -> Result<Option<String>, Error> {
     session.same_program()?;
     session.same_device(CudaDevice::NAME)?;
     let node_rank = session.world.node_rank;
     let settings =
         DeviceSettings { threads: 1, node_rank, precision: Precision::F32, tf32: false, deterministic: true };
-    let backend = session.agree(CudaDevice.open(&settings).map_err(Error::from))?;
-    let checked = gpus::check(session, CudaDevice.gpu(&backend).as_ref(), share_gpu)?;
+    let backend = session.agree(device.open(&settings).map_err(Error::from))?;
+    let checked = gpus::check(session, device.gpu(&backend).as_ref(), share_gpu)?;
     checked.notes.iter().filter(|_| session.is_root()).for_each(|note| eprintln!("{note}"));
     choose::try_aware(session, &backend)
 }

@@ -32,19 +32,34 @@ pub struct Gpu {
     pub uuid: String,
 }
 
+/// Why a kind of device cannot be used here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The reason, and what to try.
+    pub why: String,
+    /// Whether this machine has such a device, which `--device auto` then leaves unused with a note.
+    pub present: bool,
+}
+
 /// A kind of device, and how a rank opens its own.
-pub trait DeviceKind {
+pub trait DeviceKind: Sized {
     /// How it computes.
     type Backend: Backend;
 
     /// As `--device` and the log name it.
     const NAME: &'static str;
 
+    /// One line of help for `--device`.
+    const ABOUT: &'static str;
+
     /// Whether devices of this kind fail one by one, so that an error must name the one it comes from.
     const REMOVABLE: bool;
 
     /// What to do where ranks have planned different memory layouts.
     const LAYOUT_CURE: &'static str;
+
+    /// Looks for such a device on this machine, and opens none. `notes` go to the log with those of this kind.
+    fn find(notes: Vec<String>) -> Result<Self, Unavailable>;
 
     /// Compute threads of a rank with so many cores, unless the user sets them.
     fn threads(&self, cores: usize) -> usize;

@@ -33,7 +33,7 @@ pub use arena::{Arena, Slot};
 pub use buffer::Buffer;
 pub use collectives::{Collective, Collectives};
 pub use device_codec::DeviceCodec;
-pub use device_kind::{DeviceKind, DeviceSettings, Gpu};
+pub use device_kind::{DeviceKind, DeviceSettings, Gpu, Unavailable};
 pub use device_memory::DeviceMemory;
 pub use error::Error;
 pub use interface::Backend;

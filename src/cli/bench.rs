@@ -3,9 +3,10 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Device, bytes, duration, link, positive, transforms};
+use super::value::{bytes, duration, link, positive, transforms};
 use crate::backend::Precision;
 use crate::bench::{self, scale::Link};
+use crate::device::DeviceChoice;
 use crate::launch;
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -58,7 +59,7 @@ pub struct Step {
     pub batch: usize,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: Device,
+    pub device: DeviceChoice,
     /// Number format of the arithmetic
     #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
     pub precision: Precision,
@@ -142,7 +143,7 @@ pub struct Scale {
     pub batch: usize,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: Device,
+    pub device: DeviceChoice,
     /// Let several ranks compute on one GPU
     #[arg(long)]
     pub share_gpu: bool,
@@ -174,7 +175,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
                 model: step.model.clone(),
                 size: step.size,
                 batch: step.batch,
-                device: step.device.into(),
+                device: step.device,
                 precision: step.precision,
                 tf32: step.tf32,
                 threads: step.threads,
@@ -239,7 +240,7 @@ fn scale(args: &Scale) -> Result<(), Failure> {
     let request = bench::scale::Scale {
         model: args.model.clone(),
         batch: args.batch,
-        device: args.device.into(),
+        device: args.device,
         share_gpu: args.share_gpu,
         threads: args.threads,
         seconds: args.seconds,

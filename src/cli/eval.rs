@@ -3,7 +3,8 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Device, positive};
+use super::value::positive;
+use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::eval::request::EvalRequest;
 use crate::eval::score::Scored;
@@ -46,7 +47,7 @@ pub struct Args {
     pub json: bool,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: Device,
+    pub device: DeviceChoice,
     /// Let several ranks compute on one GPU
     #[arg(long)]
     pub share_gpu: bool,
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         data: args.data.clone(),
         split: args.split.clone(),
         batch: args.batch,
-        device: args.device.into(),
+        device: args.device,
         share_gpu: args.share_gpu,
         threads: args.threads,
         loader_threads: args.loader_threads,

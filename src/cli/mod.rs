@@ -12,8 +12,6 @@ mod threads;
 pub mod train;
 mod value;
 
-pub use value::Device;
-
 use clap::{Parser, Subcommand};
 use exit::Failure;
 use std::time::Instant;

@@ -2,7 +2,8 @@
 
 use super::exit::Failure;
 use super::output::print;
-use super::value::{Device, positive};
+use super::value::positive;
+use crate::device::DeviceChoice;
 use crate::eval::predict::Prediction;
 use crate::launch;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub struct Args {
     pub ema: bool,
     /// Where to compute
     #[arg(long, value_enum, default_value = "cpu")]
-    pub device: Device,
+    pub device: DeviceChoice,
     /// Print one JSON object per image to stdout
     #[arg(long)]
     pub json: bool,
@@ -35,7 +36,7 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut predictor = launch::predictor(args.device.into(), &args.model, args.ema)?;
+    let mut predictor = launch::predictor(args.device, &args.model, args.ema)?;
     let mut failures = Vec::new();
     for path in &args.images {
         match predictor.predict(path, args.top) {

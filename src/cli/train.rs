@@ -3,7 +3,8 @@
 use super::exit::Failure;
 use super::output::print;
 use super::threads;
-use super::value::{Device, Patience, patience, positive};
+use super::value::{Patience, patience, positive};
+use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::keys;
 use crate::train::observe::watch::Limits;
@@ -46,7 +47,7 @@ pub struct Args {
     pub resume: Option<Resume>,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
-    pub device: Device,
+    pub device: DeviceChoice,
     /// Let several ranks compute on one GPU, which is slower than one rank alone: for tests
     #[arg(long)]
     pub share_gpu: bool,
@@ -127,7 +128,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             Some(Resume::From(file)) => Some(file.clone()),
             _ => None,
         },
-        device: args.device.into(),
+        device: args.device,
         share_gpu: args.share_gpu,
         threads: args.threads,
         max_steps: args.max_steps,
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn defaults() {
         let args = parse(&["recipes/a.toml"]);
-        assert_eq!((args.out(), args.sets(), args.device), ("runs/a".into(), vec![], Device::Auto));
+        assert_eq!((args.out(), args.sets(), args.device), ("runs/a".into(), vec![], DeviceChoice::Auto));
         assert_eq!((args.resume, args.threads, args.max_steps, args.dry_run), (None, None, None, false));
         let limits = Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 };
         assert_eq!(limits, Limits::default());

@@ -3,29 +3,24 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 use crate::bench::scale::Link;
 use crate::device::DeviceChoice;
+use crate::launch;
 use crate::recipe::every::duration as duration_of;
 
-/// Where to compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Device {
-    /// An NVIDIA GPU if this machine has one with its driver and libraries, else the CPU
-    Auto,
-    /// The CPU
-    Cpu,
-    /// An NVIDIA GPU
-    Cuda,
-}
+impl ValueEnum for DeviceChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        launch::CHOICES
+    }
 
-impl From<Device> for DeviceChoice {
-    fn from(device: Device) -> Self {
-        match device {
-            Device::Auto => DeviceChoice::Auto,
-            Device::Cpu => DeviceChoice::Cpu,
-            Device::Cuda => DeviceChoice::Cuda,
-        }
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let name = match *self {
+            DeviceChoice::Auto => "auto",
+            DeviceChoice::Kind(name) => name,
+        };
+        Some(PossibleValue::new(name).help(launch::about(*self)))
     }
 }
 

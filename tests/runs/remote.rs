@@ -8,7 +8,7 @@ use crate::support::remote::Remote;
 use crate::support::setting::Setting;
 use loaders::ImageSpec;
 use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error};
+use trireme::backend::{Backend, Error, Unavailable};
 use trireme::comm;
 use trireme::device::{Device, DeviceChoice, DeviceSettings};
 use trireme::train;
@@ -22,8 +22,13 @@ struct On<B>(fn() -> B);
 impl<B: Backend> Device for On<B> {
     type Backend = B;
     const NAME: &'static str = "test";
+    const ABOUT: &'static str = "A device of tests";
     const REMOVABLE: bool = false;
     const LAYOUT_CURE: &'static str = "there is but one layout";
+
+    fn find(_: Vec<String>) -> Result<Self, Unavailable> {
+        Err(Unavailable { why: "tests make it themselves".into(), present: false })
+    }
 
     fn threads(&self, _: usize) -> usize {
         1

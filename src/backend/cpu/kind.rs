@@ -1,21 +1,25 @@
 //! The CPU as a kind of device.
 
 use super::device::Cpu;
-use crate::backend::{DeviceKind, DeviceSettings, Error, Precision};
+use crate::backend::{DeviceKind, DeviceSettings, Error, Precision, Unavailable};
 
 /// The processors of this machine.
 #[derive(Default)]
 pub struct CpuDevice {
-    /// Why no GPU was taken, where there is one.
-    pub note: Option<String>,
+    notes: Vec<String>,
 }
 
 impl DeviceKind for CpuDevice {
     type Backend = Cpu;
     const NAME: &'static str = "cpu";
+    const ABOUT: &'static str = "The CPU";
     const REMOVABLE: bool = false;
     const LAYOUT_CURE: &'static str =
         "the ranks' processors differ; set ONEDNN_MAX_CPU_ISA=AVX2 on all, or use nodes of one kind";
+
+    fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
+        Ok(Self { notes })
+    }
 
     fn threads(&self, cores: usize) -> usize {
         cores
@@ -34,6 +38,6 @@ impl DeviceKind for CpuDevice {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.note.iter().cloned().collect()
+        self.notes.clone()
     }
 }

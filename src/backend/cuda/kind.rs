@@ -2,17 +2,40 @@
 
 use super::device::Cuda;
 use super::driver::context::gpu_count;
+use super::driver::library;
 use super::settings::Settings;
-use crate::backend::{DeviceKind, DeviceSettings, Error, Gpu};
+use crate::backend::{DeviceKind, DeviceSettings, Error, Gpu, Unavailable};
 
 /// NVIDIA's GPUs.
-pub struct CudaDevice;
+pub struct CudaDevice {
+    notes: Vec<String>,
+}
+
+/// The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in words; empty if the variable is not set.
+pub fn visible() -> String {
+    std::env::var("CUDA_VISIBLE_DEVICES").map_or(String::new(), |list| format!(" (CUDA_VISIBLE_DEVICES is \"{list}\")"))
+}
 
 impl DeviceKind for CudaDevice {
     type Backend = Cuda;
     const NAME: &'static str = "cuda";
+    const ABOUT: &'static str = "An NVIDIA GPU";
     const REMOVABLE: bool = true;
     const LAYOUT_CURE: &'static str = "the ranks' GPUs or their libraries differ; use nodes of one kind";
+
+    fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
+        let count = gpu_count();
+        let present = matches!(count, Ok(1..));
+        let unavailable = |why: String| Err(Unavailable { why, present });
+        match library::require_all().and(count) {
+            Ok(1..) => Ok(Self { notes }),
+            Ok(_) => unavailable(format!(
+                "this process sees no GPU{}; `nvidia-smi -L` lists those of the machine",
+                visible()
+            )),
+            Err(error) => unavailable(error.to_string()),
+        }
+    }
 
     fn threads(&self, _: usize) -> usize {
         // the thread only queues work and waits for it
@@ -25,6 +48,10 @@ impl DeviceKind for CudaDevice {
         // a launcher that binds a rank to its own GPU shows it no other; else each rank takes the GPU of its number
         let gpus = gpu_count()?.max(1);
         Cuda::open(node_rank % gpus, settings)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 
     fn gpu(&self, backend: &Cuda) -> Option<Gpu> {

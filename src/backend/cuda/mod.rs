@@ -27,5 +27,5 @@ pub use driver::context::{Gpu, gpu_count};
 pub use driver::library;
 pub use driver::memory::CudaBuf;
 pub use format::Format;
-pub use kind::CudaDevice;
+pub use kind::{CudaDevice, visible};
 pub use settings::{Precision, Settings};
