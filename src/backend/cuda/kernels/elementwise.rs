@@ -1,4 +1,4 @@
-//! The kernels of elementwise.cu.
+//! The kernels of elementwise.cu that several ops or passes launch.
 
 use super::kernel::kernels;
 use crate::backend::cuda::driver::slice::Activation;
@@ -12,26 +12,6 @@ kernels! {
     /// dy = 0 where y is
     relu_backward: ReluBackward over threads(n.div_ceil(4)) {
         y: [Activation; n], dy: [Activation; n], n: u64,
-    }
-
-    /// y = tanh(x)
-    tanh_forward: TanhForward over threads(n.div_ceil(4)) {
-        x: [Activation; n], y: [Activation; n], n: u64,
-    }
-
-    /// dy = dy (1 - y^2)
-    tanh_backward: TanhBackward over threads(n.div_ceil(4)) {
-        y: [Activation; n], dy: [Activation; n], n: u64,
-    }
-
-    /// y = x sigmoid(x)
-    silu_forward: SiluForward over threads(n.div_ceil(4)) {
-        x: [Activation; n], y: [Activation; n], n: u64,
-    }
-
-    /// dy = dy s (1 + x (1 - s)), s = sigmoid(x)
-    silu_backward: SiluBackward over threads(n.div_ceil(4)) {
-        x: [Activation; n], dy: [Activation; n], n: u64,
     }
 
     /// y = a + b

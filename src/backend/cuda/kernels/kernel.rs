@@ -73,20 +73,6 @@ pub unsafe trait Kernel {
     fn arguments(&self) -> Vec<u64>;
 }
 
-/// A parameter of a kernel, for the test that compares declarations with sources.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter {
-    pub name: &'static str,
-    /// The kernels' name of its type, or of what it points to.
-    pub element: &'static str,
-    pub pointer: bool,
-}
-
-/// A kernel and its parameters.
-#[cfg(test)]
-pub type Signature = (&'static str, &'static [Parameter]);
-
 /// A type of arguments.
 pub trait Argument: Copy {
     /// The kernels' name of its type, or of what it points to; and whether it points.
@@ -184,11 +170,13 @@ macro_rules! parameter {
     (need (null or [$type:ty; $len:expr])) => { $len };
     (need $type:ident) => { 0 };
 }
-pub(super) use parameter;
+pub(in crate::backend::cuda) use parameter;
 
 /// Declares kernels: the symbol in the sources, the struct of its arguments under the names and in the order of the sources' parameters,
 /// and the grid (a method of [`Geometry`], `as grid` where lengths depend on it). Lengths are expressions of the sizes among the
 /// arguments; sizes in `given` are no arguments, but properties of lists whose elements say where a kernel reads and writes.
+///
+/// It also makes a test that compares the declarations with the sources.
 macro_rules! kernels {
     ($(
         $(#[$doc:meta])*
@@ -205,7 +193,7 @@ macro_rules! kernels {
                 $($(pub $given: usize,)*)?
             }
 
-            // SAFETY: names, types and order are those of the sources (see the test in `module`), and each slice has the elements
+            // SAFETY: names, types and order are those of the sources (see the test below), and each slice has the elements
             // that the kernel of this name indexes for these sizes.
             unsafe impl $crate::backend::cuda::kernels::kernel::Kernel for $name<'_> {
                 fn name(&self) -> &'static str {
@@ -244,19 +232,18 @@ macro_rules! kernels {
             }
         )*
 
-        /// The kernels of this file, for the test that compares them with the sources.
-        #[cfg(test)]
-        pub const SIGNATURES: &[$crate::backend::cuda::kernels::kernel::Signature] = {
-            use $crate::backend::cuda::kernels::kernel::{Argument, Parameter, parameter};
-            &[$((
-                stringify!($symbol),
-                &[$(Parameter {
+        #[test]
+        fn kernels_have_the_parameters_of_the_sources() {
+            use $crate::backend::cuda::kernels::kernel::{Argument, parameter};
+            use $crate::backend::cuda::kernels::signature::{Parameter, compare};
+            $(
+                compare(stringify!($symbol), &[$(Parameter {
                     name: stringify!($field),
                     element: <parameter!(type 'static $kind) as Argument>::ELEMENT,
                     pointer: <parameter!(type 'static $kind) as Argument>::POINTER,
-                }),*],
-            )),*]
-        };
+                }),*]);
+            )*
+        }
     };
 }
-pub(super) use kernels;
+pub(in crate::backend::cuda) use kernels;

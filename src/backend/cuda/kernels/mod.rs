@@ -1,17 +1,16 @@
-//! Our kernels: beside each source `x.cu` its declarations in `x.rs`, by which the host launches them; how they are loaded.
+//! Our kernels: their sources, how they are loaded, and their declarations, by which the host launches them. An op's own kernels are
+//! declared in its file in `ops`; those of several ops and passes, and the many of norm, in `x.rs` beside their source `x.cu`.
 
 pub mod arena;
 pub mod bias;
 pub mod codec;
-pub mod dropout;
 pub mod elementwise;
 pub mod input;
 pub mod kernel;
 pub mod loss;
-pub mod lrn;
 pub mod module;
 pub mod norm;
-pub mod pool;
-pub mod shortcut;
+#[cfg(test)]
+pub mod signature;
 mod source;
 pub mod update;

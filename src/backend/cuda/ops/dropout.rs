@@ -6,12 +6,28 @@ use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels;
 use crate::backend::cuda::kernels::elementwise::CopyTensor;
+use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Dropout;
 use crate::backend::op::dropout::FIRST_INDEX;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+
+kernels! {
+    /// to = from times 0 or 1 / (1 - p)
+    dropout: DropoutKernel over threads((rows * channels * plane).div_ceil(4)) {
+        from: [Activation; rows * channels * plane],
+        to: [Activation; rows * channels * plane],
+        rows: u32,
+        channels: u32,
+        plane: u32,
+        seed: u64,
+        epoch: [u32; 1],
+        ids: [u64; rows],
+        op: u32,
+        p: f32,
+    }
+}
 
 /// Dropout of known size.
 pub struct Plan {
@@ -31,18 +47,7 @@ impl Plan {
         let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
         let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
         let (epoch, ids, op) = (blocks.epoch.slice(), blocks.ids.slice(), u32::from(FIRST_INDEX | self.index));
-        self.shared.launch(&kernels::dropout::Dropout {
-            from,
-            to,
-            rows,
-            channels,
-            plane,
-            seed,
-            epoch,
-            ids,
-            op,
-            p: self.p,
-        })
+        self.shared.launch(&DropoutKernel { from, to, rows, channels, plane, seed, epoch, ids, op, p: self.p })
     }
 }
 

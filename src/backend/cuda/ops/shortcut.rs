@@ -4,12 +4,45 @@ use std::rc::Rc;
 
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
+use crate::backend::cuda::driver::slice::Activation;
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward};
+use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{OpSpec, Shortcut};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+
+kernels! {
+    /// y: every `stride`-th place of x, its channels from `before` on, zeros around them.
+    shortcut_forward: ShortcutForward over threads(n * out_h * out_w * out_c) {
+        x: [Activation; n * h * w * c],
+        y: [Activation; n * out_h * out_w * out_c],
+        n: u32,
+        h: u32,
+        w: u32,
+        c: u32,
+        out_h: u32,
+        out_w: u32,
+        out_c: u32,
+        stride: u32,
+        before: u32,
+    }
+
+    /// dx: the places that were taken, zeros elsewhere.
+    shortcut_backward: ShortcutBackward over threads(n * h * w * c) {
+        dy: [Activation; n * out_h * out_w * out_c],
+        dx: [Activation; n * h * w * c],
+        n: u32,
+        h: u32,
+        w: u32,
+        c: u32,
+        out_h: u32,
+        out_w: u32,
+        out_c: u32,
+        stride: u32,
+        before: u32,
+    }
+}
 
 /// The shortcut of known sizes.
 pub struct Plan {
