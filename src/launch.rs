@@ -127,7 +127,7 @@ pub fn try_cuda_aware(share_gpu: bool) -> Result<Option<String>, Error> {
     let device = match choose(DeviceChoice::Kind(CudaDevice::NAME)) {
         Found::Cuda(device) => device,
         Found::Refused(error) => return refused(error),
-        Found::Cpu(_) => return Ok(None),
+        Found::Cpu(_) => return refused(Error::Failed("--cuda-aware is for GPUs".into())),
     };
     let mut session = Session::join(Comm::launch())?;
     let found = cuda_aware(&device, &mut session, share_gpu);

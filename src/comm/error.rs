@@ -51,8 +51,16 @@ pub enum Error {
         /// The value that arrived.
         got: String,
     },
-    /// A value between ranks that cannot be written or read.
-    #[error("{what}: a value between ranks cannot be read: {why}. Do all ranks run the same build of trireme?")]
+    /// A value for other ranks that JSON cannot hold, such as a path that is not UTF-8.
+    #[error("{what}: a value cannot be sent to other ranks: {why}")]
+    Unsendable {
+        /// The operation's name.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A value from another rank that cannot be read.
+    #[error("{what}: a value from another rank cannot be read: {why}. Do all ranks run the same build of trireme?")]
     Value {
         /// The operation's name.
         what: &'static str,

@@ -49,7 +49,7 @@ impl Comm {
 }
 
 fn encode<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(value).map_err(|e| Error::Value { what, why: e.to_string() })
+    serde_json::to_vec(value).map_err(|e| Error::Unsendable { what, why: e.to_string() })
 }
 
 fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, Error> {

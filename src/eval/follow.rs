@@ -65,7 +65,7 @@ fn score_all<D: Device>(
     show: &mut dyn FnMut(&Path, &Scored) -> Result<(), Error>,
 ) -> Result<(), Error> {
     session.agree(Dataset::open(&request.data).map_err(Error::from))?;
-    let seats = score::join::<D>(session)?;
+    let cores = score::join::<D>(session)?;
     let mut log = Log::open(request);
     loop {
         let (file, last) = match next(session, request, once, &log, interrupted)? {
@@ -78,7 +78,7 @@ fn score_all<D: Device>(
         };
         log.seen.insert(name(&file));
         let this = EvalRequest { file, ..request.clone() };
-        match score::score_with(device, session, seats, &this) {
+        match score::score_with(device, session, cores, &this) {
             Ok(scored) if session.is_root() => {
                 Log::write(&path(&request.file), &this, &scored)?;
                 show(&this.file, &scored)?;
@@ -136,7 +136,7 @@ fn next(session: &Session, request: &EvalRequest, once: bool, log: &Log, stop: &
     if stops.contains(&true) {
         return Ok(Next::Over);
     }
-    Ok(session.comm.broadcast("choice of the next file", Some(&next))?)
+    Ok(session.comm.broadcast("choice of the next file", session.is_root().then_some(&next))?)
 }
 
 /// The oldest file that is not scored yet, with `once` the newest of all.

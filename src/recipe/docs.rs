@@ -36,7 +36,7 @@ pub fn markdown() -> String {
 
 /// A doc comment as a paragraph.
 fn about(doc: &str) -> String {
-    doc.trim().replace("\n ", "\n")
+    doc.trim().into()
 }
 
 fn table<'a>(keys: impl Iterator<Item = &'a Key>) -> String {

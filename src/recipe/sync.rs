@@ -45,14 +45,6 @@ impl Sync {
             _ => Err(other()),
         }
     }
-
-    /// Steps from one synchronisation to the next.
-    pub fn period(&self) -> u64 {
-        match self {
-            Self::Allreduce => 1,
-            Self::Local(period) | Self::Easgd { period, .. } => *period,
-        }
-    }
 }
 
 impl KeyValue for Sync {

@@ -42,6 +42,9 @@ impl Range {
             Range::OpenFraction(example) if !inside => Err(format!("must be {}, as {example}, got {got}", self.text())),
             _ if !inside => Err(format!("must be {}, got {got}", self.text())),
             // a smaller one would become 0 in f32
+            Range::AtLeast(_) if got > f64::from(f32::MAX) => {
+                Err(format!("must be a number that f32 holds, got {got:e}"))
+            }
             Range::PositiveF32 if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) => {
                 Err(format!("must be a number that f32 holds, got {got:e}"))
             }

@@ -1,6 +1,9 @@
-//! What the loader hands to the device: values, or, to a device that makes values itself, bytes; or, where the device keeps the
-//! whole split (`loader.cache = "device"`), no more than which part of which picture is seen. The values are the same to the bit,
-//! but for images that are resized: of these, bytes are rounded.
+//! What the loader hands to the device, in one of three forms:
+//! - values, ready for the first layer;
+//! - bytes, for a device that makes the values itself;
+//! - crops, for a device that keeps the whole split (`loader.cache = "device"`): only which part of which picture.
+//!
+//! The values are the same to the bit, except for images that are resized, since bytes are rounded after resizing.
 
 use std::sync::Arc;
 
@@ -37,27 +40,27 @@ impl DeviceInput {
         split: &Arc<Split>,
         options: &Options,
     ) -> Result<(Self, Option<String>), Error> {
-        let feed = Self::new(backend, pipeline);
+        let input = Self::new(backend, pipeline);
         let not = |why: &str| Some(format!("note: loader.cache = \"device\" has no effect: {why}"));
         let Images::Fixed(spec) = split.images()? else {
-            return Ok((feed, not("the images are of various sizes")));
+            return Ok((input, not("the images are of various sizes")));
         };
         let bytes = spec.values().saturating_mul(split.len() as usize);
         let Some(queue) = backend.queue() else {
-            return Ok((feed, not("the processor's memory is where they are")));
+            return Ok((input, not("the processor's memory is where they are")));
         };
         if !pipeline.only_crops() {
-            return Ok((feed, not("augment.train does more than to crop, flip and normalize")));
+            return Ok((input, not("augment.train does more than to crop, flip and normalize")));
         }
         if bytes > MOST {
-            return Ok((feed, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
+            return Ok((input, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
         }
         let (pixels, labels) = read(split, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
-            return Ok((feed, not(&format!("the device has no room for {bytes} bytes"))));
+            return Ok((input, not(&format!("the device has no room for {bytes} bytes"))));
         }
         let form = PixelFormat::CropRects { labels: labels.into(), spec };
-        Ok((Self { form, ..feed }, None))
+        Ok((Self { form, ..input }, None))
     }
 
     /// Starts a loader of such batches.

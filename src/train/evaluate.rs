@@ -96,14 +96,14 @@ impl Evaluation {
     ) -> Result<Option<Score>, Error> {
         let (rank, ranks) = (session.world.rank, session.world.size);
         let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
-        let mut feed = DeviceInput::new(graph.backend(), &self.pipeline);
-        let mut loader = feed.start(&self.split, &self.pipeline, Box::new(order), self.options)?;
+        let mut input = DeviceInput::new(graph.backend(), &self.pipeline);
+        let mut loader = input.start(&self.split, &self.pipeline, Box::new(order), self.options)?;
         let batches = self.split.len().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
         session.watch.set_activity(Activity::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
-            let one = Batch { images: feed.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
+            let one = Batch { images: input.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             sums.top1 += top1 as f64;
             sums.top5 += top5 as f64;

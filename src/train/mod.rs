@@ -129,7 +129,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let time = start.elapsed();
         self.trained += time;
         self.report_epoch(self.at.samples - before, loaded, time)?;
-        let mut ranks = MpiRanks::new(&self.context.session.comm, &self.context.session.world);
+        let mut ranks = MpiRanks::of(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.note(&slowest);

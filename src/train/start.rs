@@ -34,7 +34,7 @@ struct Planned<B: Backend> {
     resume: Option<Resume>,
 }
 
-/// A session's limits and beginning.
+/// The arguments of a run, what may end it early, and when the process began.
 #[derive(Clone, Copy)]
 struct Invocation<'a> {
     request: &'a TrainRequest,
@@ -198,7 +198,7 @@ fn begin<D: Device>(
     Ok(None)
 }
 
-/// Opens OUT on rank 0 and shows all that there is to know before the first step. Collective.
+/// Opens OUT on rank 0, and prints the table of the ranks and the notes. Collective.
 fn open_report<B: Backend>(
     session: &mut Session,
     run: &Run<B>,

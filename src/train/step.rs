@@ -109,7 +109,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         run.rescale_for_skipped(at.step_of_epoch, step.record.loss.count)?;
         let synchronises = run.strategy.synchronises(at.step);
         if synchronises {
+            let begin = Instant::now();
             run.strategy.before_update(run.graph.weights(), &mut self.ranks())?;
+            self.synchronised(run, begin);
         }
         self.update(run, &mut step)?;
         self.trace_layers(run, step.record.step);
@@ -141,7 +143,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(metrics)
     }
 
-    /// Looks at what the last of the `done` steps, with which the device is through by now, made of the scale of the losses.
+    /// Reads the scale of the losses after the last of the `done` steps, with which the device is through by now: notes a step that was
+    /// left out, and fails where halving the scale no longer helps.
     fn check_loss_scale(&mut self, run: &Run<B>, done: u64) -> Result<(), Error> {
         let Some(scaling) = run.graph.backend().loss_scaling() else { return Ok(()) };
         let now = scaling.scale()?;
@@ -175,7 +178,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// ranks learn.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
-        // all ranks have the same sums, so all stop here; a rank without samples in a short batch has nothing to step by
+        // a loss that is not finite ends the run in `finish_pending`, on all ranks alike; a rank without samples in a short batch has
+        // nothing to step by
         if (together && !step.metrics.loss().is_finite()) || (!together && step.record.loss.count == 0) {
             return Ok(());
         }
@@ -187,7 +191,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
                 step.own_loss = f64::NAN;
             }
         }
-        step.record.grad_norm = stepped.grad_norm;
+        step.record.grad_norm = stepped.grad_norm.filter(|_| together);
         step.metrics.update_running(&mut run.graph);
         if let Some(ema) = &mut run.ema {
             ema.update_running(run.graph.running(), step.record.step);
@@ -202,11 +206,17 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let records = self.finish_pending(run, at)?;
         let mut slots = run.optimizer.slots_mut().map(|slot| slot.1);
         run.strategy.after_update(run.graph.weights_mut().1, &mut slots, &mut self.ranks())?;
+        drop(slots);
+        self.synchronised(run, begin);
+        Ok(records)
+    }
+
+    /// Counts the time since `begin` as a wait for the other ranks, where they synchronise their models.
+    fn synchronised(&mut self, run: &Run<B>, begin: Instant) {
         if !run.strategy.sums_gradients() {
             self.before.comm += begin.elapsed().as_secs_f64() * 1e3;
             self.trace.part("wait", "synchronisation of the ranks", Lane::Compute, begin, begin.elapsed());
         }
-        Ok(records)
     }
 
     /// The records of all pending steps, summed over all ranks: when the ranks synchronise, and at the end of an epoch. `at` takes their
@@ -249,7 +259,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 
     fn ranks(&self) -> MpiRanks {
-        MpiRanks::new(&self.session.comm, &self.session.world)
+        MpiRanks::of(self.session)
     }
 
     /// Hands the layers' times of step `done` to the trace.

@@ -94,7 +94,7 @@ fn refusals_say_what_to_change() {
         let (usage, message) = refusal(&bad);
         assert!(usage && message.contains(part), "{message}");
     }
-    assert!(refusal(&options(1, &["flop"], 1)).1.contains("did you mean `flip`"));
+    assert!(refusal(&options(1, &["flop"], 1)).1.contains("did you mean \"flip\""));
     assert!(refusal(&options(2, &[], 1)).1.contains("record 1: an image of 4x4x2; only 1 or 3 channels"));
     let test = ShowOptions { split: "test".into(), ..ShowOptions::default() };
     assert!(refusal(&test).1.contains("no split `test`; it has `train`"));

@@ -23,7 +23,7 @@ pub(crate) struct ReadOptions {
     pub buffer: usize,
 }
 
-/// ShardSizes of a split's shards in bytes.
+/// Sizes of a split's shards in bytes.
 #[derive(Debug, Clone, Copy)]
 struct ShardSizes {
     all: u64,

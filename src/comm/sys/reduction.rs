@@ -22,11 +22,11 @@ pub(in crate::comm) enum Op {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::comm) struct OwnOp {
     raw: ffi::MPI_Op,
-    /// As in [`Communicator`].
+    /// As in [`Communicator`](super::communicator::Communicator).
     alone: PhantomData<*const ()>,
 }
 
-// SAFETY: as for [`Communicator`], beside which it lives behind the same lock.
+// SAFETY: as for `Communicator`, beside which it lives behind the same lock.
 unsafe impl Send for OwnOp {}
 
 impl OwnOp {

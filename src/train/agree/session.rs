@@ -52,7 +52,7 @@ impl Session {
             return local;
         }
         let own = local.as_ref().err().map(|e| Failure { code: e.code(), text: e.to_string() });
-        let all = self.comm.gather_all("agreement before the start", &own)?;
+        let all = self.comm.gather_all("agreement of the ranks", &own)?;
         match (first_failure(all), local) {
             (None, local) => local,
             (Some(Failure { code, text }), _) if self.is_root() => Err(Error::Agreed { code, text }),

@@ -1,4 +1,4 @@
-//! What is known of a step once it is over, for whoever observes a run: log, timing, notices.
+//! What is known of a step once it is over, for what observes a run: the log and the timing of the ranks.
 
 use super::timing::{RankTiming, spread};
 use crate::backend::{LossScale, LossSums};

@@ -1,7 +1,8 @@
 //! Sums over the ranks, as the strategies need them.
 
 use crate::backend::Error;
-use crate::comm::{Comm, WorldInfo};
+use crate::comm::Comm;
+use crate::train::agree::session::Session;
 
 /// Sums over the ranks.
 pub trait RankSum {
@@ -22,9 +23,9 @@ pub struct MpiRanks {
 }
 
 impl MpiRanks {
-    /// The ranks that `comm` joins.
-    pub fn new(comm: &Comm, world: &WorldInfo) -> Self {
-        Self { comm: comm.clone(), ranks: world.size }
+    /// Those of the session.
+    pub fn of(session: &Session) -> Self {
+        Self { comm: session.comm.clone(), ranks: session.world.size }
     }
 }
 

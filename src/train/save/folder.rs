@@ -1,8 +1,8 @@
 //! The output folder: whether a run may have it, and what it will take there.
 
-use super::resume::{self, Head};
 use std::path::Path;
 
+use super::resume::{self, Head};
 use crate::backend::Backend;
 use crate::checkpoint;
 use crate::error::Error;

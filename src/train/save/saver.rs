@@ -182,7 +182,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         // only a file that must be there can find another under way
         self.poll(true, report)?;
         // ranks that step by themselves have just synchronised, or an epoch is over
-        let mut ranks = MpiRanks::new(&self.session.comm, &self.session.world);
+        let mut ranks = MpiRanks::of(self.session);
         let run = &mut *now.run;
         let swapped_in = run.strategy.swap_in(&mut run.graph, &mut ranks)?;
         let handed = self.hand_over(run, now.at, residuals, begin);

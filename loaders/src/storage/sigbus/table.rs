@@ -33,6 +33,7 @@ static TABLE: [Entry; LIMIT] = [const {
 
 /// One past the highest entry ever used, so that a scan stays short.
 static USED: AtomicUsize = AtomicUsize::new(0);
+
 /// Keeps a mapped range in the table until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {

@@ -26,7 +26,7 @@ __device__ inline int scale_exponent(u32 largest, u32 room) {
 __device__ inline double power_of_two(int k) { return __longlong_as_double((long long)(k + 1023) << 52); }
 
 // What the scale of each run's tensor is made from: the largest |g|, as bits (NaN > infinity > finite), and, unless `moments` is null, sum
-// and sum of squares in the order of src/coding.rs, a lane of a warp for each of its sums. The residual is added before.
+// and sum of squares in the order of src/code_spec.rs, a lane of a warp for each of its sums. The residual is added before.
 extern "C" __global__ void codec_measure(float* g, const Run* runs, u32 count, const float* residual, u32* largest, double* moments) {
     u32 lane = threadIdx.x % 32;
     for (u32 p = warp_index(); p < count; p += warp_count()) {

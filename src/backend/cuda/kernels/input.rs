@@ -1,17 +1,8 @@
 //! The kernels of input.cu.
 
 use super::kernel::kernels;
+use crate::backend::CropRect;
 use crate::backend::cuda::driver::slice::{Activation, plain};
-
-/// A part of a stored picture, as `backend` describes it to the GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
-pub struct CropRect {
-    pub picture: u32,
-    pub top: i32,
-    pub left: i32,
-    pub mirrored: u32,
-}
 
 plain! { CropRect = "CropRect" }
 

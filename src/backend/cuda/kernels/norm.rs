@@ -6,12 +6,12 @@ use crate::backend::cuda::driver::slice::Activation;
 kernels! {
     /// Sums of offsets and of their squares, one part a block row.
     norm_moments: NormMoments over columns(rows, channels) as grid {
-        x: [Activation; rows * channels], partial: [f64; 2 * grid.y * channels], rows: u64, channels: u32,
+        x: [Activation; rows.max(1) * channels], partial: [f64; 2 * grid.y * channels], rows: u64, channels: u32,
     }
 
     /// Statistics of the batch from these parts, and the affine map of the forward pass.
     norm_statistics: NormStatistics over threads(32 * channels) {
-        x: [Activation; rows.min(1) * channels],
+        x: [Activation; channels],
         partial: [f64; 2 * splits * channels],
         splits: u32,
         rows: u64,

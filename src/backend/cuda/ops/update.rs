@@ -30,6 +30,10 @@ pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
     shared.start()?;
     let mut values = vec![u.lr, f64::from(average)];
     values.extend(u.rule.kernel().numbers);
+    if values.len() > NUMBERS {
+        let (expected, got) = (format!("at most {} numbers", NUMBERS - 2), (values.len() - 2).to_string());
+        return Err(Error::Size { op: "update rule".into(), expected, got });
+    }
     values.resize(NUMBERS, 0.0);
     let mut kept = shared.lists.numbers.borrow_mut();
     let mut inlet = match kept.take() {
