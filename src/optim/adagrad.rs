@@ -11,7 +11,7 @@ section! {
         /// Decay of the learning rate with the steps, beside the schedule.
         optional lr_decay: f64 = 0.0, in Range::AtLeast(0.0);
         /// Value from which the sums of squares start.
-        optional initial_accumulator_value: f64 = 0.0, in Range::AtLeast(0.0);
+        optional initial_accumulator_value: f64 = 0.0, in Range::NonNegativeF32;
         /// Keeps the denominator from 0.
         optional eps: f64 = 1e-10, in Range::PositiveF32;
     }

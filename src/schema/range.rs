@@ -7,6 +7,8 @@ pub enum Range {
     Any,
     /// This number or more.
     AtLeast(f64),
+    /// 0 or more, and a number that f32 holds.
+    NonNegativeF32,
     /// More than 0.
     Positive,
     /// More than 0 and a normal number in f32, in which the optimizers compute.
@@ -23,6 +25,7 @@ impl Range {
         match self {
             Range::Any => String::new(),
             Range::AtLeast(least) => format!(">= {least}"),
+            Range::NonNegativeF32 => ">= 0".into(),
             Range::Positive | Range::PositiveF32 => "> 0".into(),
             Range::Fraction => "in [0, 1)".into(),
             Range::OpenFraction(_) => "in (0, 1)".into(),
@@ -34,6 +37,7 @@ impl Range {
         let inside = match self {
             Range::Any => true,
             Range::AtLeast(least) => got >= *least,
+            Range::NonNegativeF32 => got >= 0.0,
             Range::Positive | Range::PositiveF32 => got > 0.0,
             Range::Fraction => (0.0..1.0).contains(&got),
             Range::OpenFraction(_) => got > 0.0 && got < 1.0,
@@ -41,10 +45,10 @@ impl Range {
         match self {
             Range::OpenFraction(example) if !inside => Err(format!("must be {}, as {example}, got {got}", self.text())),
             _ if !inside => Err(format!("must be {}, got {got}", self.text())),
-            // a smaller one would become 0 in f32
-            Range::AtLeast(_) if got > f64::from(f32::MAX) => {
+            Range::NonNegativeF32 if got > f64::from(f32::MAX) => {
                 Err(format!("must be a number that f32 holds, got {got:e}"))
             }
+            // a smaller one would become 0 in f32
             Range::PositiveF32 if !(f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&got) => {
                 Err(format!("must be a number that f32 holds, got {got:e}"))
             }

@@ -178,7 +178,7 @@ fn fewer_threads_than_asked_for() {
     start(limited).wait(PATIENCE).failed(1, &["OpenMP starts 1 of 2", "OMP_THREAD_LIMIT", "--threads 1"]);
     assert!(!Path::new(&setting.out).exists());
     let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &setting.out, "--threads", "100000"];
-    run(2, &args).failed(1, &["100000 are asked for"]);
+    run(2, &args).failed(1, &["100000 are requested"]);
 }
 
 #[test]
