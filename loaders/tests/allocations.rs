@@ -38,7 +38,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of a loader in its steady state, over 26 of 30 epochs of 500 samples.
+/// Allocations of a loader in its steady state: over each third of 26 of 30 epochs of 500 samples, the least of the three. A thread that
+/// the system did not run in the first epochs allocates its memory later, in one of the thirds.
 fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
     const SLOTS: usize = 4;
     let options = Options { threads: 2, slots: SLOTS, nice: 0, ..Options::default() };
@@ -47,18 +48,20 @@ fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
     // Two epochs, in which each thread meets the largest batch; all slots are held at once first, so that each of them is used.
     drop((0..SLOTS).map(|_| loader.next().unwrap().unwrap()).collect::<Vec<_>>());
     while loader.next().unwrap().unwrap().epoch() < 2 {}
-    let before = CALLS.load(Ordering::Relaxed);
-    let mut samples = 0;
-    loop {
-        let batch = loader.next().unwrap().unwrap();
-        samples += batch.len();
-        if batch.epoch() == 28 {
-            break;
+    let mut until = |epoch: u32| {
+        let before = CALLS.load(Ordering::Relaxed);
+        let mut samples = 0;
+        loop {
+            let batch = loader.next().unwrap().unwrap();
+            samples += batch.len();
+            if batch.epoch() == epoch {
+                break;
+            }
         }
-    }
-    let calls = CALLS.load(Ordering::Relaxed) - before;
-    assert!(samples > 12_000);
-    calls
+        assert!(samples > 3_500, "{samples}");
+        CALLS.load(Ordering::Relaxed) - before
+    };
+    [until(10), until(19), until(28)].into_iter().min().unwrap_or(u64::MAX)
 }
 
 /// A split of JPEG and RAW images of various sizes.
