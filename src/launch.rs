@@ -21,7 +21,7 @@ use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::choose;
 use crate::train::start;
 
-/// What `--device` takes. A new kind of device is a line here, in [`Found`], [`choose`] and `on!`.
+/// What `--device` takes. A new kind of device is a line here, in `Found`, `choose` and `on!`.
 pub const CHOICES: &[DeviceChoice] =
     &[DeviceChoice::Auto, DeviceChoice::Kind(CpuDevice::NAME), DeviceChoice::Kind(CudaDevice::NAME)];
 

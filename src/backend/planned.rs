@@ -48,7 +48,7 @@ pub trait Planned<B: DeviceMemory> {
     /// Layout of the output.
     fn output(&self) -> TensorDesc;
 
-    /// Memory format of each parameter, in the order of [`Op::params`].
+    /// Memory format of each parameter, in the order of [`OpSpec::params`](super::op::OpSpec::params).
     fn formats(&self) -> Vec<B::Format>;
 
     /// Bytes of private memory: statistics, masks, indices, work space.

@@ -1,4 +1,4 @@
-//! What a key of a recipe is: its Rust type, default, range and one line of documentation, written once in [`section!`]. The struct,
+//! What a key of a recipe is: its Rust type, default, range and one line of documentation, written once in `section!`. The struct,
 //! its TOML form, the checks, `--help` and `docs/recipe.md` all come from there.
 //!
 //! Nothing here knows a particular key: those are in [`crate::recipe`] and [`crate::optim`].

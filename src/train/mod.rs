@@ -1,7 +1,7 @@
 //! Training: the loop, and the folders of what it is made of.
 //!
 //! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
-//! - [`step`](mod@step) runs one step: [`micro_batches`] the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
+//! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
 //!   synchronise;
 //! - [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`] watches and reports.
 

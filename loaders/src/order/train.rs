@@ -32,7 +32,7 @@ enum Mixing {
 
 impl TrainOrder {
     /// `n` samples in global batches of `batch`, dealt to `workers` of which `mine` are this rank's
-    /// (see [`rank_workers`]); from `start` = (epoch, step within it) to the end of `epochs` epochs.
+    /// (see [`rank_workers`](super::rank_workers)); from `start` = (epoch, step within it) to the end of `epochs` epochs.
     ///
     /// # Panics
     /// If `batch` or `workers` is 0, or `mine` reaches past `workers`.

@@ -1,7 +1,7 @@
 //! `--trace`: what every rank did when, as one file of Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 //!
 //! Format: "Trace Event Format", complete events (`ph: X`): `ts` and `dur` in microseconds, `pid` the rank, `tid` the thread. Clocks
-//! start at a barrier. Memory is bounded: layers, data and sums are recorded in the first steps only, and at most [`MOST`] spans.
+//! start at a barrier. Memory is bounded: layers, data and sums are recorded in the first steps only, and at most `MOST` spans.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
