@@ -1,5 +1,5 @@
-//! The algorithms of NVIDIA's libraries: rank 0's choice is that of all ranks and of every start of a run; where it cannot be, that is said.
-//! The emulated GPU's libraries prefer other algorithms where a variable says so, whose results differ in their last bit.
+//! The algorithms of NVIDIA's libraries: rank 0's choice is that of all ranks and of every start of a run; where it cannot be, that is
+//! said. The emulated GPU's libraries prefer other algorithms where a variable says so, whose results differ in their last bit.
 
 use crate::support::gpu;
 use crate::support::program::{Ended, events, on_ranks, start};

@@ -10,8 +10,8 @@ use crate::package::Package;
 use crate::syntax::{File, How, Mention, absolute};
 
 /// For each module, the others that it may name; `a::b` allows that part of `a` alone. A module goes by the longest of these names that
-/// its own begins with. Modules of `loaders` and `data-tools` stand below `loaders` and `data_tools`. Within one module, `a` means what of it
-/// has no line of its own.
+/// its own begins with. Modules of `loaders` and `data-tools` stand below `loaders` and `data_tools`. Within one module, `a` means what
+/// of it has no line of its own.
 const ARROWS: &[(&str, &[&str])] = &[
     ("simd", &[]),
     ("bf16", &["simd"]),

@@ -1,5 +1,5 @@
-//! Ranks that synchronise only now and then (local SGD, EASGD), by the real binary under `mpirun`: one model at the end, every step in the log, and what is
-//! refused. The update rules themselves are tested in `train::rounds`.
+//! Ranks that synchronise only now and then (local SGD, EASGD), by the real binary under `mpirun`: one model at the end, every step in
+//! the log, and what is refused. The update rules themselves are tested in `train::rounds`.
 
 use std::path::Path;
 

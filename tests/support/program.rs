@@ -232,8 +232,8 @@ pub fn events(out: &str, event: &str) -> Vec<Value> {
     lines.filter(|line: &Value| line["event"] == event).collect()
 }
 
-/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder. The ranks' signs of life, which those that
-/// were killed leave behind, do not count.
+/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder. The ranks' signs of life, which those
+/// that were killed leave behind, do not count.
 pub fn files(folder: &str) -> Vec<String> {
     fn visit(folder: &Path, root: &Path, found: &mut Vec<String>) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,4 +1,5 @@
-//! A recipe and images in a folder of their own, trained on by the real binary; and what a training leaves in OUT. No expectations of its own.
+//! A recipe and images in a folder of their own, trained on by the real binary; and what a training leaves in OUT. No expectations of its
+//! own.
 
 use std::fs;
 use std::path::Path;
