@@ -10,10 +10,13 @@ pub fn build() {
     let mut builder = bindgen::Builder::default()
         .header_contents(
             "onednn.h",
-            "#include <dnnl.h>\nint omp_get_thread_num(void);\nint omp_get_num_threads(void);\nvoid omp_set_num_threads(int);\nvoid omp_set_dynamic(int);\n\
+            "#include <dnnl.h>\nint omp_get_thread_num(void);\nint omp_get_num_threads(void);\n\
+             void omp_set_num_threads(int);\nvoid omp_set_dynamic(int);\n\
              void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned);\n",
         )
-        .allowlist_function("dnnl_.*|omp_get_thread_num|omp_get_num_threads|omp_set_dynamic|omp_set_num_threads|GOMP_parallel")
+        .allowlist_function(
+            "dnnl_.*|omp_get_thread_num|omp_get_num_threads|omp_set_dynamic|omp_set_num_threads|GOMP_parallel",
+        )
         .allowlist_type("dnnl_.*")
         .allowlist_var("DNNL_.*")
         .prepend_enum_name(false)

@@ -93,8 +93,8 @@ impl<'a, B: Backend> Stepper<'a, B> {
         })
     }
 
-    /// The step that comes after `at`, which moves on; gives the records of the steps that are known of all ranks. `requests` are this
-    /// rank's.
+    /// Runs the step after `at` and advances `at`. Returns the records of the steps whose metrics are summed over all ranks by now: one,
+    /// or, where ranks synchronise now and then, none or several. `requests` are this rank's.
     pub fn step(
         &mut self,
         run: &mut Run<B>,

@@ -128,7 +128,7 @@ impl<'a, B: Backend> Saver<'a, B> {
         Ok(())
     }
 
-    /// After an epoch was trained and scored: it is over, unless the run ends within it.
+    /// Ends an epoch that was trained and scored, unless the run ends in the middle of it.
     pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
         let Moment { run, at, agreed, .. } = now;
         if at.step_of_epoch < run.division.steps_per_epoch {
