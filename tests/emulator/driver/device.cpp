@@ -24,6 +24,9 @@ static Settings read_settings() {
     s.fault_at = fault ? strtol(fault, nullptr, 10) : 0;
     const char* code = fault ? strchr(fault, ':') : nullptr;
     s.fault_code = code ? (CUresult)strtol(code + 1, nullptr, 10) : CUDA_ERROR_UNKNOWN;
+    if (fault && !s.fault_at) s.fault_in = code ? std::string(fault, code) : fault;
+    const char* refused = getenv("TRIREME_EMULATED_CAPTURE");
+    s.refused = refused ? refused : "";
     const char* order = getenv("TRIREME_EMULATED_ORDER");
     std::string kind = order ? order : "lazy";
     s.order = kind == "eager" ? Settings::Eager : kind == "reverse" ? Settings::Reverse
@@ -105,15 +108,34 @@ static const std::vector<int>& visible() {
     return found;
 }
 
+static CUresult failed = CUDA_SUCCESS;
+
+static bool faulty(const std::string& name) {
+    const std::string& in = settings().fault_in;
+    return !in.empty() && name.compare(0, in.size(), in) == 0;
+}
+
+CUresult health() { return failed; }
+
 static CUresult fault() {
     const Settings& s = settings();
-    return s.fault_at > 0 && ++calls >= s.fault_at ? s.fault_code : CUDA_SUCCESS;
+    if (s.fault_at > 0 && ++calls >= s.fault_at) failed = s.fault_code;
+    return failed;
+}
+
+void count(const std::string& what) { ++counts()[what]; }
+
+bool runs(const std::string& label) {
+    if (faulty(label)) failed = settings().fault_code;
+    if (!failed) ++counts()["ran " + label];
+    return !failed;
 }
 
 CUresult enter(const char* call) {
     if (!initialised) return refuse(CUDA_ERROR_NOT_INITIALIZED, "%s before cuInit", call);
     if (device_of_thread < 0) return refuse(CUDA_ERROR_INVALID_CONTEXT, "%s on a thread without a current context", call);
     ++counts()[call];
+    if (faulty(call)) failed = settings().fault_code;
     return fault();
 }
 
@@ -144,6 +166,15 @@ static const Name NAMES[] = {
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {710, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error"},
+    {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered"},
+    {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", "operation not supported on global/shared address space"},
+    {718, "CUDA_ERROR_INVALID_PC", "invalid program counter"},
+    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
     {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
@@ -322,7 +353,7 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return CUDA_SUCCESS;
 }
 
-/// For tests: how often this process has made a call.
+/// For tests: how often this process has made a call, or, after "ran ", work of this name has run.
 unsigned long long trireme_emulated_calls(const char* call) {
     std::lock_guard guard(lock());
     return counts()[call];
@@ -333,7 +364,7 @@ CUresult cuCtxSynchronize() {
     if (CUresult e = enter("cuCtxSynchronize")) return e;
     if (CUresult e = unsafe_while_capturing("cuCtxSynchronize")) return e;
     drain_device(device_of_thread);
-    return CUDA_SUCCESS;
+    return health();
 }
 
 }  // extern "C"

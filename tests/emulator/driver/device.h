@@ -27,7 +27,9 @@ struct Settings {
     int driver;            // TRIREME_EMULATED_DRIVER, 13000
     bool unified;          // TRIREME_EMULATED_UNIFIED=1: the host may touch device memory, as a CUDA-aware MPI does
     long fault_at;         // TRIREME_EMULATED_FAULT=CALL[:CODE]: from this call on every call fails with the code
+    std::string fault_in;  // TRIREME_EMULATED_FAULT=NAME[:CODE]: so from a call, or the run of work, whose name begins so
     CUresult fault_code;
+    std::string refused;   // TRIREME_EMULATED_CAPTURE: what fails of each capture: "call", "end" or "graph"
     enum Order { Lazy, Eager, Reverse, Random } order;
     uint64_t seed;
 };
@@ -49,6 +51,12 @@ int current_device();
 void set_current_device(int device);
 /// First of every call that needs a context: gives the error that it must return, or success. Counts calls for the fault.
 CUresult enter(const char* call);
+/// The error of a device that has failed, which every call returns from then on, or success.
+CUresult health();
+/// Counts a piece of work that is about to run; false once the device has failed, by this piece at the latest.
+bool runs(const std::string& label);
+/// Counts something that a test asks for by `trireme_emulated_calls`.
+void count(const std::string& what);
 
 // memory.cpp
 CUresult allocate(int device, size_t bytes, CUdeviceptr* to);
@@ -82,12 +90,20 @@ struct Work {
 
 struct Event {
     bool timing = true;
-    uint64_t issued = 0, done = 0;
+    uint64_t issued = 0;
     double milliseconds = 0;
-    std::weak_ptr<struct Stream> stream;
+    /// The stream of each recording that has not happened yet: whoever waits means one of them, not a later one on another stream.
+    std::map<uint64_t, std::weak_ptr<struct Stream>> open;
     /// Where it was recorded, if the last recording was part of a capture.
     std::weak_ptr<Capture> capture;
     std::vector<int> after;
+
+    bool done(uint64_t ticket) const { return open.count(ticket) == 0; }
+    /// Begins another recording; gives its number.
+    uint64_t issue(const std::shared_ptr<struct Stream>& stream) {
+        open[++issued] = stream;
+        return issued;
+    }
 };
 
 // graph.cpp

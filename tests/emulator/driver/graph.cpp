@@ -115,7 +115,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* to) {
     // The capture and its origin hold each other.
     capture->streams.clear();
     capture->origin.reset();
-    if (capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (capture->invalid || settings().refused == "end") return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!complete) return refuse(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a capture ends before all its streams are joined");
     *to = new CUgraph_st{std::move(nodes)};
     return CUDA_SUCCESS;
@@ -139,6 +139,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* to, CUgraph graph, unsigned lo
     std::lock_guard guard(lock());
     if (CUresult e = enter("cuGraphInstantiate")) return e;
     if (!graph) return CUDA_ERROR_INVALID_VALUE;
+    if (settings().refused == "graph") return CUDA_ERROR_OUT_OF_MEMORY;
     *to = new CUgraphExec_st{graph->nodes};
     return CUDA_SUCCESS;
 }
@@ -155,8 +156,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle) {
         Work work = exec->nodes[(size_t)node].work;
         if (work.wait) work.ticket = work.wait->issued;
         if (work.record) {
-            work.ticket = ++work.record->issued;
-            work.record->stream = stream;
+            work.ticket = work.record->issue(stream);
             work.record->capture.reset();
         }
         if (CUresult e = enqueue_on(stream, std::move(work))) return e;

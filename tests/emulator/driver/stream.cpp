@@ -49,14 +49,21 @@ static void step(Stream& stream) {
         complete(*work.wait, work.ticket);
         stream.waits = false;
     }
-    if (work.run) {
+    if (work.run && runs(work.label)) {
         running(work.label);
         work.run();
     }
     if (work.record) {
-        work.record->done = std::max(work.record->done, work.ticket);
+        work.record->open.erase(work.ticket);
         work.record->milliseconds = now();
     }
+}
+
+/// Whether its next piece of work waits for nothing.
+static bool ready(const Stream& stream) {
+    if (idle(stream) || stream.waits) return false;
+    const Work& next = stream.queue[stream.next];
+    return !next.wait || next.wait->done(next.ticket);
 }
 
 /// In the random order, other streams get on now and then; not those that wait for an event.
@@ -65,7 +72,7 @@ static void wander() {
     while (chance(3) == 0) {
         auto at = streams().begin();
         std::advance(at, chance((unsigned)streams().size()));
-        if (!idle(*at->second) && !at->second->waits) step(*at->second);
+        if (ready(*at->second)) step(*at->second);
     }
 }
 
@@ -84,13 +91,14 @@ void drain_device(int device) {
 }
 
 void complete(Event& event, uint64_t ticket) {
-    if (event.done >= ticket) return;
+    if (event.done(ticket)) return;
     Access access;
-    while (event.done < ticket) {
-        auto stream = event.stream.lock();
+    while (!event.done(ticket)) {
+        auto stream = event.open[ticket].lock();
         if (!stream || idle(*stream)) die("an event waits for a recording that never comes");
+        if (stream->waits) die("two streams wait for each other");
         wander();
-        if (event.done < ticket && !idle(*stream)) step(*stream);
+        if (!event.done(ticket) && !idle(*stream)) step(*stream);
     }
 }
 
@@ -100,6 +108,10 @@ CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work) {
         return refuse(CUDA_ERROR_INVALID_HANDLE, "%s on a stream of another device", work.label.c_str());
     if (stream->capture) {
         if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        if (settings().refused == "call") {
+            stream->capture->invalid = true;
+            return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "%s cannot be captured, as TRIREME_EMULATED_CAPTURE says", work.label.c_str());
+        }
         return capture_work(*stream, std::move(work)), CUDA_SUCCESS;
     }
     bool is_default = stream == stream_of(nullptr);
@@ -149,8 +161,9 @@ static CUresult copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from
         return enqueue(handle, "a copy to the device", [=] { memcpy(target, kept->data(), bytes); });
     }
     CUresult e = enqueue(handle, "a copy", [=] { memmove(target, source, bytes); });
-    if (e == CUDA_SUCCESS && pageable_target) drain(*stream);
-    return e;
+    if (e != CUDA_SUCCESS || !pageable_target) return e;
+    drain(*stream);
+    return health();
 }
 
 template <class T>
@@ -212,7 +225,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     std::shared_ptr<Stream> stream;
     if (CUresult e = before_wait("cuStreamSynchronize", handle, stream)) return e;
     drain(*stream);
-    return CUDA_SUCCESS;
+    return health();
 }
 
 CUresult cuStreamQuery(CUstream handle) {
@@ -270,7 +283,7 @@ CUresult cuEventCreate(CUevent* to, unsigned flags) {
 
 CUresult cuEventDestroy_v2(CUevent handle) {
     std::lock_guard guard(lock());
-    return events().erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return events().erase(handle) ? health() : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned flags) {
@@ -289,8 +302,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned
     work.record = event;
     if (!stream->capture) {
         event->capture.reset();
-        event->stream = stream;
-        work.ticket = ++event->issued;
+        work.ticket = event->issue(stream);
     }
     return enqueue_on(stream, std::move(work));
 }
@@ -301,15 +313,15 @@ CUresult cuEventSynchronize(CUevent handle) {
     std::shared_ptr<Event> event;
     if (CUresult e = before_event("cuEventSynchronize", handle, event)) return e;
     complete(*event, event->issued);
-    return CUDA_SUCCESS;
+    return health();
 }
 
 CUresult cuEventQuery(CUevent handle) {
     std::lock_guard guard(lock());
     std::shared_ptr<Event> event;
     if (CUresult e = before_event("cuEventQuery", handle, event)) return e;
-    if (event->done >= event->issued) return CUDA_SUCCESS;
-    if (auto stream = event->stream.lock(); stream && !idle(*stream)) {
+    if (event->done(event->issued)) return CUDA_SUCCESS;
+    if (auto stream = event->open[event->issued].lock(); stream && !idle(*stream)) {
         Access access;
         step(*stream);
     }
@@ -320,7 +332,7 @@ CUresult cuEventElapsedTime_v2(float* to, CUevent from_handle, CUevent until_han
     std::lock_guard guard(lock());
     auto from = event_of(from_handle), until = event_of(until_handle);
     if (!from || !until || !from->timing || !until->timing || !from->issued || !until->issued) return CUDA_ERROR_INVALID_HANDLE;
-    if (from->done < from->issued || until->done < until->issued) return CUDA_ERROR_NOT_READY;
+    if (!from->done(from->issued) || !until->done(until->issued)) return CUDA_ERROR_NOT_READY;
     *to = (float)(until->milliseconds - from->milliseconds);
     return CUDA_SUCCESS;
 }
