@@ -41,18 +41,19 @@ pub enum Error {
         /// What is missing, where it was looked for, and what to do.
         why: String,
     },
-    /// A device that stopped answering.
-    #[error(
-        "the GPU is gone: {call} for {op} answered {status}; see `nvidia-smi` and `dmesg | grep -i xid` on this node, and start \
-         again from the last checkpoint"
-    )]
+    /// A device that this process can use no more: every further call fails, too.
+    #[error("{what}: {call} for {op} answered {status}; {cure}")]
     Lost {
-        /// The function.
+        /// What has happened.
+        what: &'static str,
+        /// The function that told of it; an earlier one may have caused it.
         call: &'static str,
         /// Node or purpose.
         op: String,
         /// Its status.
         status: String,
+        /// What to try.
+        cure: &'static str,
     },
     /// A device's memory is too small.
     #[error("out of device memory: {what} needs {need}, {have}")]
@@ -80,4 +81,11 @@ pub enum Error {
         /// What was given.
         got: String,
     },
+}
+
+impl Error {
+    /// The error itself where it leaves the device of no use, so that nothing else can be tried on it; none otherwise.
+    pub fn fatal(self) -> Option<Self> {
+        matches!(self, Error::Lost { .. }).then_some(self)
+    }
 }

@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::checkpoint::Progress;
 use crate::comm::{self, Comm};
 use crate::cores;
-use crate::device::{Device, DeviceSettings};
+use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::recipe::{self, Recipe};
 use crate::report::{Reporter, Start};
@@ -159,20 +159,32 @@ fn plan_together<D: Device>(
     Ok(Planned { run, resources, resume })
 }
 
-/// From the plan to the first step, and on to the end.
+/// From the plan to the first step, and on to the end. A failure of the device is told with its place.
 fn begin<D: Device>(
     device: &D,
     session: &mut Session,
     planned: Planned<D::Backend>,
     invocation: Invocation<'_>,
 ) -> Result<Option<String>, Error> {
+    let (gpu, host) = (device.gpu(planned.run.graph.backend()), session.world.host.clone());
+    session.notes.extend(device.notes());
+    start(session, planned, invocation, gpu.as_ref(), D::LAYOUT_CURE)
+        .map_err(|error| gpus::located(device, error, &host, gpu.as_ref()))
+}
+
+/// The same, on this GPU if it is one; `layout_cure` is for ranks whose memory lies differently.
+fn start<B: Backend>(
+    session: &mut Session,
+    planned: Planned<B>,
+    invocation: Invocation<'_>,
+    gpu: Option<&Gpu>,
+    layout_cure: &str,
+) -> Result<Option<String>, Error> {
     let Planned { mut run, resources, resume } = planned;
     let Invocation { request, stop, started } = invocation;
-    session.notes.extend(device.notes());
-    let gpu = device.gpu(run.graph.backend());
-    let gpus = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
+    let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
-    session.same("the memory layout of the parameters", &run.graph.format_lines(), D::LAYOUT_CURE)?;
+    session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     if request.dry_run {
         return session.is_root().then(|| describe::dry_run(&run)).transpose();
     }
@@ -186,15 +198,14 @@ fn begin<D: Device>(
     };
     let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
     let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;
-    let start = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
+    let event = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
     let algorithms = algorithms::describe(&before, run.graph.backend());
-    let facts = start.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
-    report.event(Start { step: at.step, epoch: at.epoch, facts, ..start })?;
+    let facts = event.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
+    report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
     let context = RunContext { session, request, stop, started };
-    train::train(context, run, at, TransportPlan { overlap, transport }, report)
-        .map_err(|error| gpus::located(device, error, &session.world.host, gpu.as_ref()))?;
+    train::train(context, run, at, TransportPlan { overlap, transport }, report)?;
     Ok(None)
 }
 

@@ -30,21 +30,19 @@ impl Chosen {
     }
 
     /// The algorithm of an operation: the one in use for it, else the one wanted, else a new choice. All numbers of images share one; a
-    /// number `n` for which that does not run has one of its own. `made` prepares an algorithm, if it runs.
+    /// number `n` for which that does not run has one of its own. `made` prepares an algorithm, if it runs; its error ends the choice.
     pub fn get<T, E>(
         &self,
         of: &str,
         n: usize,
-        made: impl Fn(&str) -> Option<T>,
+        made: impl Fn(&str) -> Result<Option<T>, E>,
         choose: impl FnOnce() -> Result<(String, T), E>,
     ) -> Result<T, E> {
         let for_n = format!("{of}, {n} images");
         for name in [of, &for_n] {
             let known = |from: &RefCell<Algorithms>| from.borrow().by_operation.get(name).cloned();
-            let known = known(&self.used).or_else(|| known(&self.wanted));
-            if let Some((algorithm, ready)) =
-                known.and_then(|algorithm| made(&algorithm).map(|ready| (algorithm, ready)))
-            {
+            let Some(algorithm) = known(&self.used).or_else(|| known(&self.wanted)) else { continue };
+            if let Some(ready) = made(&algorithm)? {
                 self.used.borrow_mut().by_operation.insert(name.into(), algorithm);
                 return Ok(ready);
             }
@@ -64,8 +62,8 @@ mod tests {
     #[test]
     fn a_wanted_algorithm_is_used_where_it_runs() {
         let get = |chosen: &Chosen, of: &str, n: usize, runs: &[&str]| {
-            let made = |name: &str| runs.contains(&name).then(|| name.to_string());
-            chosen.get(of, n, made, || Ok::<_, ()>(("own".into(), "own".into()))).unwrap()
+            let made = |name: &str| Ok::<_, ()>(runs.contains(&name).then(|| name.to_string()));
+            chosen.get(of, n, made, || Ok(("own".into(), "own".into()))).unwrap()
         };
         let wanted = |on: &str| Algorithms::parse(&format!("{on}\nfirst\ta\nfifth\ta, 5 images\nsecond\tb\n"));
         let chosen = Chosen::new("gpu".into());
@@ -86,5 +84,12 @@ mod tests {
         assert_eq!(wanted("gpu").differs(&chosen.used()), Some(("b", 1)));
         let all = "gpu\nfirst\ta\nown\ta, 3 images\nfifth\ta, 5 images\nown\tb\n";
         assert_eq!(chosen.used().to_string(), all);
+    }
+    #[test]
+    fn an_error_of_an_algorithm_ends_the_choice() {
+        let chosen = Chosen::new("gpu".into());
+        chosen.adopt(&Algorithms::parse("gpu\nfirst\ta\n"));
+        let never = || -> Result<(String, ()), &str> { panic!("another algorithm was chosen") };
+        assert_eq!(chosen.get("a", 9, |_| Err("the GPU is gone"), never), Err("the GPU is gone"));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use super::device::Cuda;
 use super::driver::lookup::words;
 use super::driver::memory::CudaBuf;
+use super::driver::status::lost;
 use super::driver::stream::Stream;
 use crate::backend::{Buffer, Collective, Error};
 
@@ -94,7 +95,8 @@ impl Library {
         }
         // SAFETY: the function takes a status and gives a constant string.
         let status = unsafe { words((self.error)(status)) };
-        Err(Error::Foreign { library: "NCCL", call, op: op.into(), status })
+        let foreign = Error::Foreign { library: "NCCL", call, op: op.into(), status };
+        Err(lost(call, op).unwrap_or(foreign))
     }
 }
 

@@ -5,7 +5,7 @@ use cudarc::cublaslt::sys::{self, cublasLtMatmulAlgo_t};
 use super::descriptor::{Layout, ProductDescriptor, preference};
 use super::handle::Handle;
 use crate::backend::Error;
-use crate::backend::cuda::driver::status::cublaslt;
+use crate::backend::cuda::driver::status::{attempted, cublaslt};
 use crate::backend::cuda::settings::Settings;
 
 /// An algorithm and its work space.
@@ -64,16 +64,18 @@ impl Problem<'_> {
         Ok(Algorithm { raw: found.algo, workspace: found.workspaceSize })
     }
 
-    /// The algorithm of this text, if it runs.
-    pub fn again(&self, text: &str) -> Option<Algorithm> {
-        let (raw, mut found) = (parse(text)?, NO_RESULT);
+    /// The algorithm of this text, if it runs; an error where the GPU has failed.
+    pub fn again(&self, text: &str) -> Result<Option<Algorithm>, Error> {
+        let Some(raw) = parse(text) else { return Ok(None) };
+        let mut found = NO_RESULT;
         let [b, a, c] = self.layouts.each_ref().map(Layout::raw);
         let (handle, product) = (self.handle.raw(), self.product.raw());
         // SAFETY: handle and descriptors live; cuBLASLt checks the algorithm's words.
         let status = unsafe { sys::cublasLtMatmulAlgoCheck(handle, product, b, a, c, c, &raw, &mut found) };
+        let runs =
+            attempted(cublaslt(status, "cublasLtMatmulAlgoCheck", "an algorithm that was chosen before"))?.is_some();
         let workspace = found.workspaceSize;
-        let runs = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && workspace <= self.settings.workspace;
-        runs.then_some(Algorithm { raw, workspace })
+        Ok((runs && workspace <= self.settings.workspace).then_some(Algorithm { raw, workspace }))
     }
 }
 

@@ -14,7 +14,7 @@ use super::descriptor::{Address, Descriptor, Knob, Note};
 use super::handle::{Device, Handle};
 use crate::backend::Error;
 use crate::backend::cuda::driver::slice::Slice;
-use crate::backend::cuda::driver::status::cudnn;
+use crate::backend::cuda::driver::status::{attempted, cudnn};
 use crate::backend::cuda::settings::{Precision, Settings};
 
 /// An algorithm for a graph, ready to run.
@@ -146,11 +146,10 @@ impl<'a> Task<'a> {
             }
             Err(e) => Err(e),
         };
-        match taken {
-            Ok(prepared) if prepared.workspace <= self.settings.workspace => return Ok(Some(prepared)),
-            Ok(_) => refused.large += 1,
-            Err(lost @ Error::Lost { .. }) => return Err(lost),
-            Err(_) => refused.failed += 1,
+        match attempted(taken)? {
+            Some(prepared) if prepared.workspace <= self.settings.workspace => return Ok(Some(prepared)),
+            Some(_) => refused.large += 1,
+            None => refused.failed += 1,
         }
         Ok(None)
     }
@@ -174,12 +173,9 @@ pub fn candidates(
     let task = Task::new(device, what, direction, settings)?;
     let (mut found, mut refused) = (Vec::new(), Refused::default());
     for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-        let proposed = match proposals(device, &task.graph, mode) {
-            Err(lost @ Error::Lost { .. }) => return Err(lost),
-            // a heuristic that knows nothing of such a graph says so by an error
-            other => other.unwrap_or_default(),
-        };
-        for config in proposed {
+        // a heuristic that knows nothing of such a graph says so by an error
+        let proposed = attempted(proposals(device, &task.graph, mode))?;
+        for config in proposed.unwrap_or_default() {
             if found.len() == most {
                 return Ok(found);
             }

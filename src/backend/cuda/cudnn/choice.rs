@@ -10,6 +10,7 @@ use super::handle::Device;
 use crate::backend::Error;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::Slice;
+use crate::backend::cuda::driver::status::attempted;
 use crate::backend::cuda::shared::Shared;
 
 /// Algorithms that are timed against each other.
@@ -24,20 +25,21 @@ pub fn choose(shared: &Shared, what: &Convolution, direction: Direction) -> Resu
     let (handle, settings) = (shared.cudnn()?, &shared.settings);
     let tf32 = if settings.allow_tf32 { ", tf32" } else { "" };
     let name = format!("{what}{tf32}, {direction}");
-    let ready = |algorithm: ConvAlgorithm| again(&Device::Gpu(handle), what, direction, settings, algorithm).ok();
+    let ready = |algorithm| attempted(again(&Device::Gpu(handle), what, direction, settings, algorithm));
     let fresh = || {
         let prepared = if settings.deterministic {
             candidates(&Device::Gpu(handle), what, direction, settings, 1)?.swap_remove(0)
         } else {
             let name = format!("{} images, {name}, {} MB", what.n, settings.workspace >> 20);
-            match handle.fastest.get(&name).and_then(ready) {
+            match handle.fastest.get(&name).map(ready).transpose()?.flatten() {
                 Some(prepared) => prepared,
                 None => timed(shared, what, direction, name)?,
             }
         };
         Ok((prepared.algorithm.to_string(), prepared))
     };
-    shared.chosen.get(&name, what.n, |text| ConvAlgorithm::parse(text).and_then(ready), fresh)
+    let known = |text: &str| Ok(ConvAlgorithm::parse(text).map(ready).transpose()?.flatten());
+    shared.chosen.get(&name, what.n, known, fresh)
 }
 
 /// The fastest of the algorithms.
@@ -47,7 +49,7 @@ fn timed(shared: &Shared, what: &Convolution, direction: Direction, name: String
     // where there is no room to try, cuDNN's own first proposal is taken, and tried again at the next start
     let place = match found.len() {
         1 => Some(0),
-        _ => fastest(shared, what, direction, &found).ok(),
+        _ => attempted(fastest(shared, what, direction, &found))?,
     };
     let prepared = found.swap_remove(place.unwrap_or(0));
     if place.is_some() {
@@ -91,7 +93,7 @@ fn fastest(shared: &Shared, what: &Convolution, direction: Direction, found: &[P
     let mut best: Option<(Duration, usize)> = None;
     for (i, prepared) in found.iter().enumerate() {
         let run = || prepared.run(handle, &tensors, trial.space.slice(), "timing convolutions");
-        if run().and_then(|()| stream.wait()).is_err() {
+        if attempted(run().and_then(|()| stream.wait()))?.is_none() {
             continue;
         }
         let start = Instant::now();

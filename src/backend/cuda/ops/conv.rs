@@ -10,6 +10,7 @@ use crate::backend::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
+use crate::backend::cuda::driver::status::attempted;
 use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::bias::BiasForward;
 use crate::backend::cuda::kernels::elementwise::{ReluBackward, ReluForward};
@@ -39,11 +40,12 @@ pub struct Plan {
 fn choose_forward(shared: &Shared, op: &Conv, sizes: &Convolution) -> Result<(Prepared, bool), Error> {
     let fused = Direction::Forward { bias: op.bias, relu: op.relu };
     let plain = Direction::Forward { bias: false, relu: false };
-    match choose(shared, sizes, fused) {
-        Ok(forward) => Ok((forward, false)),
-        Err(_) if fused != plain => Ok((choose(shared, sizes, plain)?, true)),
-        Err(e) => Err(e),
+    if fused != plain
+        && let Some(forward) = attempted(choose(shared, sizes, fused))?
+    {
+        return Ok((forward, false));
     }
+    Ok((choose(shared, sizes, plain)?, fused != plain))
 }
 
 impl Plan {
