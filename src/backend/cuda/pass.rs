@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::driver::inlet::Inlet;
-use super::driver::memory::{CudaBuf, Queues};
+use super::driver::memory::CudaBuf;
 use super::driver::pinned::Pinned;
+use super::driver::queues::Queues;
 use super::settings::Precision;
 use crate::backend::{Buffer, Error, LossScale};
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::memory::{CudaBuf, Queues};
+use super::memory::CudaBuf;
 use super::pinned::Pinned;
+use super::queues::Queues;
 use super::slice::{Plain, Slice};
 use super::stream::{Event, Stream};
 use crate::backend::Error;

@@ -1,47 +1,17 @@
 //! Device memory, and its copies to the host and back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{self, CUresult};
 
-use super::context::Context;
 use super::pinned::Pinned;
+use super::queues::Queues;
 use super::slice::{Activation, Plain, Slice};
 use super::status::driver;
 use super::stream::{Event, Stream};
 use crate::backend::cuda::settings::Precision;
 use crate::backend::{Buffer, Error};
 use crate::device_region::DeviceRegion;
-
-/// The two queues of a backend: one computes, one copies between GPU and host meanwhile.
-pub struct Queues {
-    pub compute: Stream,
-    pub copies: Stream,
-    /// Something was enqueued on `copies` that the next computation must wait for.
-    late: AtomicBool,
-    caught_up: Event,
-}
-
-impl Queues {
-    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        let (compute, copies) = (Stream::new(context)?, Stream::new(context)?);
-        Ok(Arc::new(Self { compute, copies, late: AtomicBool::new(false), caught_up: Event::new(context)? }))
-    }
-
-    pub fn context(&self) -> &Arc<Context> {
-        self.compute.context()
-    }
-
-    /// Work that is enqueued to compute from now on comes after the copies that other threads have enqueued.
-    pub fn catch_up(&self) -> Result<(), Error> {
-        if self.late.swap(false, Ordering::Acquire) {
-            self.caught_up.record(&self.copies, false)?;
-            self.compute.wait_for(&self.caught_up)?;
-        }
-        Ok(())
-    }
-}
 
 /// Device memory, in f32 elements.
 #[derive(Default)]
@@ -53,8 +23,8 @@ pub struct CudaBuf {
     host: Option<Pinned<f32>>,
     /// The end of the work that fills it, once it was marked.
     filled: Option<Event>,
-    /// The end of its last copy to the host.
-    fetched: Option<Event>,
+    /// The end of its last copy to the host or back.
+    copied: Option<Event>,
 }
 
 impl CudaBuf {
@@ -83,7 +53,7 @@ impl CudaBuf {
             return Err(Error::DeviceMemory { what: what.into(), need: megabytes(bytes), have });
         }
         driver(status, "cuMemAlloc_v2", what)?;
-        Ok(Self { address, len, queues: Some(queues.clone()), host: None, filled: None, fetched: None })
+        Ok(Self { address, len, queues: Some(queues.clone()), host: None, filled: None, copied: None })
     }
 
     /// Zeros, on the computing queue.
@@ -104,6 +74,23 @@ impl CudaBuf {
         // SAFETY: both hold as many bytes (checked).
         let status = unsafe { sys::cuMemcpyDtoDAsync_v2(self.address, from.address, 4 * self.len, stream) };
         driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
+    }
+
+    /// Repeats its first `len` elements to its end, on the computing queue.
+    pub fn repeat_first(&self, len: usize) -> Result<(), Error> {
+        let Some(queues) = &self.queues else { return Ok(()) };
+        self.check(0, len)?;
+        queues.context().bind()?;
+        let mut done = len;
+        while done > 0 && done < self.len {
+            let more = done.min(self.len - done);
+            let (to, stream) = (self.address + 4 * done as u64, queues.compute.handle());
+            // SAFETY: both ranges lie in the buffer and do not overlap.
+            let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, self.address, 4 * more, stream) };
+            driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")?;
+            done += more;
+        }
+        Ok(())
     }
 
     /// Where it begins, which no other living buffer has: it identifies the buffer.
@@ -152,12 +139,9 @@ impl CudaBuf {
         Ok(())
     }
 
-    /// Makes a stream of another library wait for the work that fills it.
+    /// Makes a stream wait for all that was enqueued to change it before.
     pub fn wait_on(&self, stream: &Stream) -> Result<(), Error> {
-        match &self.filled {
-            Some(filled) => stream.wait_for(filled),
-            None => self.queues()?.compute.wait(),
-        }
+        self.follow(self.queues()?, stream)
     }
 
     /// Makes what is computed and copied next wait for another library's work on it.
@@ -168,9 +152,34 @@ impl CudaBuf {
             None => Event::new(queues.context())?,
         };
         done.record(stream, false)?;
-        queues.copies.wait_for(&done)?;
-        queues.late.store(true, Ordering::Release);
+        queues.compute_after(&done)?;
         self.filled = Some(done);
+        Ok(())
+    }
+
+    /// Makes a stream wait for the work that fills the buffer, and for its last copy.
+    fn follow(&self, queues: &Queues, stream: &Stream) -> Result<(), Error> {
+        match &self.filled {
+            Some(filled) => stream.wait_for(filled)?,
+            None => {
+                // never marked: all that was enqueued may change it
+                let all = Event::new(queues.context())?;
+                all.record(&queues.compute, false)?;
+                stream.wait_for(&all)?;
+            }
+        }
+        self.copied.as_ref().map_or(Ok(()), |copied| stream.wait_for(copied))
+    }
+
+    /// Notes that the copy which was just enqueued here is its last; what is computed next comes after it.
+    fn copied_by(&mut self, queues: &Queues, copies: &Stream) -> Result<(), Error> {
+        let copied = match self.copied.take() {
+            Some(event) => event,
+            None => Event::new(queues.context())?,
+        };
+        copied.record(copies, false)?;
+        queues.compute_after(&copied)?;
+        self.copied = Some(copied);
         Ok(())
     }
 
@@ -212,61 +221,34 @@ impl Buffer for CudaBuf {
         }
         self.own_host()?;
         let queues = self.queues()?.clone();
-        match &self.filled {
-            Some(filled) => queues.copies.wait_for(filled)?,
-            None => {
-                // never marked: all that was enqueued may change it
-                let all = Event::new(queues.context())?;
-                all.record(&queues.compute, false)?;
-                queues.copies.wait_for(&all)?;
-            }
-        }
+        self.follow(&queues, &queues.down)?;
         if let Some(host) = &mut self.host {
-            host.receive(Slice::new(self.address, self.len, 4), &queues.copies)?;
+            host.receive(Slice::new(self.address, self.len, 4), &queues.down)?;
         }
-        let fetched = match self.fetched.take() {
-            Some(event) => event,
-            None => Event::new(queues.context())?,
-        };
-        fetched.record(&queues.copies, false)?;
-        self.fetched = Some(fetched);
-        queues.late.store(true, Ordering::Release);
-        Ok(())
+        self.copied_by(&queues, &queues.down)
     }
 
     fn staged(&mut self) -> Result<&mut [f32], Error> {
         if self.len == 0 {
             return Ok(&mut []);
         }
-        if let Some(fetched) = &self.fetched {
-            fetched.wait()?;
+        if let Some(copied) = &self.copied {
+            copied.wait()?;
         }
         Ok(self.own_host()?.as_mut_slice())
     }
 
     fn unstage(&mut self) -> Result<(), Error> {
-        let (Some(queues), Some(host)) = (&self.queues, &self.host) else { return Ok(()) };
-        if self.fetched.is_none()
-            && let Some(filled) = &self.filled
-        {
-            // what was there before is still being made
-            queues.copies.wait_for(filled)?;
-        }
-        host.send(self.slice(), &queues.copies)?;
+        let (Some(queues), Some(host)) = (self.queues.clone(), &self.host) else { return Ok(()) };
+        self.follow(&queues, &queues.up)?;
+        host.send(self.slice(), &queues.up)?;
         // the host may write there again once this is over
-        let event = match self.fetched.take() {
-            Some(event) => event,
-            None => Event::new(queues.context())?,
-        };
-        event.record(&queues.copies, false)?;
-        self.fetched = Some(event);
-        queues.late.store(true, Ordering::Release);
-        Ok(())
+        self.copied_by(&queues, &queues.up)
     }
 
     fn region(&mut self) -> Result<Option<DeviceRegion<'_>>, Error> {
-        if let (Some(filled), Some(_)) = (&self.filled, &self.queues) {
-            filled.wait()?;
+        for event in self.filled.iter().chain(&self.copied) {
+            event.wait()?;
         }
         // SAFETY: the memory is this buffer's, which the region borrows exclusively; what fills it is over (waited for above), and
         // nothing that uses it is enqueued before it is given back to the thread that enqueues.
@@ -279,16 +261,12 @@ impl Buffer for CudaBuf {
             return Ok(());
         }
         let queues = self.queues()?;
-        match &self.filled {
-            Some(filled) => queues.copies.wait_for(filled)?,
-            None => queues.compute.wait()?,
-        }
-        queues.context().bind()?;
+        self.follow(queues, &queues.down)?;
         let (from, bytes) = (self.address + 4 * first as u64, size_of_val(to));
         // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `to` ends.
-        let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, queues.copies.handle()) };
+        let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, bytes, queues.down.handle()) };
         driver(status, "cuMemcpyDtoHAsync_v2", "a buffer")?;
-        queues.copies.wait()
+        queues.down.wait()
     }
 
     fn write(&mut self, first: usize, from: &[f32]) -> Result<(), Error> {
@@ -297,16 +275,12 @@ impl Buffer for CudaBuf {
             return Ok(());
         }
         let queues = self.queues()?;
-        match &self.filled {
-            Some(filled) => queues.copies.wait_for(filled)?,
-            None => queues.compute.wait()?,
-        }
-        queues.context().bind()?;
+        self.follow(queues, &queues.up)?;
         let (to, bytes) = (self.address + 4 * first as u64, size_of_val(from));
         // SAFETY: both sides hold so many bytes; the copy is over before the borrow of `from` ends.
-        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), bytes, queues.copies.handle()) };
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), bytes, queues.up.handle()) };
         driver(status, "cuMemcpyHtoDAsync_v2", "a buffer")?;
-        queues.copies.wait()
+        queues.up.wait()
     }
 }
 

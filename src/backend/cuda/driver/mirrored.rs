@@ -1,9 +1,10 @@
-//! Elements with a place on the GPU and one on the host, copied from one to the other on the copies' queue.
+//! Elements with a place on the GPU and one on the host, copied from one to the other on the codes' queue.
 
 use std::sync::Arc;
 
-use super::memory::{CudaBuf, Queues};
+use super::memory::CudaBuf;
 use super::pinned::Pinned;
+use super::queues::Queues;
 use super::slice::{Plain, Slice};
 use crate::backend::Error;
 
@@ -39,11 +40,11 @@ impl<T: Plain> Mirrored<T> {
 
     /// Enqueues their way to the host.
     pub fn down(&mut self, queues: &Queues) -> Result<(), Error> {
-        if self.len == 0 { Ok(()) } else { self.host.receive(self.device.slice().range(0, self.len)?, &queues.copies) }
+        if self.len == 0 { Ok(()) } else { self.host.receive(self.device.slice().range(0, self.len)?, &queues.codes) }
     }
 
     /// Enqueues their way to the GPU.
     pub fn up(&self, queues: &Queues) -> Result<(), Error> {
-        if self.len == 0 { Ok(()) } else { self.host.send(self.device.slice().range(0, self.len)?, &queues.copies) }
+        if self.len == 0 { Ok(()) } else { self.host.send(self.device.slice().range(0, self.len)?, &queues.codes) }
     }
 }

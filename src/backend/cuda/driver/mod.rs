@@ -10,6 +10,7 @@ pub mod lookup;
 pub mod memory;
 pub mod mirrored;
 pub mod pinned;
+pub mod queues;
 pub mod raw;
 pub mod slice;
 pub mod status;

@@ -1,6 +1,7 @@
 //! Queues of work on the GPU, and the events by which one waits for another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::{result, sys};
 
@@ -72,8 +73,17 @@ pub struct Event {
 impl Event {
     /// Not recorded yet, which counts as over.
     pub fn new(context: &Arc<Context>) -> Result<Self, Error> {
+        Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// The same, and it notes the time at which the GPU gets there.
+    pub fn timed(context: &Arc<Context>) -> Result<Self, Error> {
+        Self::create(context, sys::CUevent_flags_enum::CU_EVENT_DEFAULT)
+    }
+
+    fn create(context: &Arc<Context>, flags: sys::CUevent_flags_enum) -> Result<Self, Error> {
         context.bind()?;
-        let created = result::event::create(sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING);
+        let created = result::event::create(flags);
         let handle = Raw(checked(created, "cuEventCreate", "an event")?);
         Ok(Self { handle, context: context.clone() })
     }
@@ -97,6 +107,15 @@ impl Event {
         self.context.bind()?;
         // SAFETY: it lives.
         driver(unsafe { sys::cuEventSynchronize(self.handle.0) }, "cuEventSynchronize", "an event")
+    }
+
+    /// Time on the GPU between two events with time that the GPU has passed; the clock ticks about twice a microsecond.
+    pub fn time_until(&self, later: &Event) -> Result<Duration, Error> {
+        self.context.bind()?;
+        // SAFETY: both live.
+        let elapsed = unsafe { result::event::elapsed(self.handle.0, later.handle.0) };
+        let milliseconds = checked(elapsed, "cuEventElapsedTime", "an event")?;
+        Ok(Duration::from_secs_f64((f64::from(milliseconds) / 1e3).max(0.0)))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The codecs' phases as kernels on the queue of copies: gradients and residuals stay on the GPU; codes travel, and of each run of elements
-//! what its tensor's scale is made from.
+//! The codecs' phases as kernels on a queue of their own: gradients and residuals stay on the GPU; codes travel, and of each run of
+//! elements what its tensor's scale is made from.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,9 +8,10 @@ use loaders::random::CODEC_OP;
 
 use super::runs::Runs;
 use crate::backend::cuda::device::Cuda;
-use crate::backend::cuda::driver::memory::{CudaBuf, Queues};
+use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::mirrored::Mirrored;
 use crate::backend::cuda::driver::pinned::Pinned;
+use crate::backend::cuda::driver::queues::Queues;
 use crate::backend::cuda::driver::slice::Slice;
 use crate::backend::cuda::driver::stream::Event;
 use crate::backend::cuda::kernels::arena::ArenaAdd;
@@ -112,15 +113,15 @@ impl GpuCodec {
         Ok(coder)
     }
 
-    /// Waits for what was enqueued on the copies' queue.
+    /// Waits for what was enqueued on the codes' queue.
     fn reach(&self) -> Result<(), Error> {
-        self.reached.record(&self.queues.copies, false)?;
+        self.reached.record(&self.queues.codes, false)?;
         self.reached.wait()
     }
 
     fn launch(&self, kernel: &impl Kernel) -> Result<(), Error> {
         self.queues.context().bind()?;
-        self.kernels.launch(&self.queues.copies, kernel)
+        self.kernels.launch(&self.queues.codes, kernel)
     }
 
     fn fixed_runs(&self) -> Result<Slice<'_, Run>, Error> {
@@ -247,7 +248,7 @@ impl backend::DeviceCodec<Cuda> for GpuCodec {
         }
         for share in shares {
             share.check(0, self.spec.len)?;
-            share.wait_on(&self.queues.copies)?;
+            share.wait_on(&self.queues.codes)?;
         }
         self.reach()
     }
@@ -316,7 +317,7 @@ impl backend::DeviceCodec<Cuda> for GpuCodec {
             }
             CodeFormat::Integers(whole) => self.decode_whole(whole, into)?,
         }
-        into.come_after(&self.queues.copies)
+        into.come_after(&self.queues.codes)
     }
 
     fn residual(&mut self, worker: usize) -> Option<&mut CudaBuf> {

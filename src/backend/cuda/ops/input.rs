@@ -92,9 +92,9 @@ impl Feed {
         // the copy of two batches ago, and the kernel that read it
         slot.arrived.wait()?;
         slot.host.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-        shared.queues.copies.wait_for(&slot.used)?;
-        slot.host.send(slot.device.slice().range(0, bytes.len())?, &shared.queues.copies)?;
-        slot.arrived.record(&shared.queues.copies, false)?;
+        shared.queues.up.wait_for(&slot.used)?;
+        slot.host.send(slot.device.slice().range(0, bytes.len())?, &shared.queues.up)?;
+        slot.arrived.record(&shared.queues.up, false)?;
         slot.holds = Some(place);
         slots[i] = Some(slot);
         self.next.set(1 - i);
