@@ -1,5 +1,7 @@
 //! A device that computes later than it is called: its operations are enqueued, and the host goes on.
 
+use std::time::Instant;
+
 use super::device_memory::DeviceMemory;
 use super::error::Error;
 use super::loss::LossSums;
@@ -15,10 +17,21 @@ pub trait Queue<D: DeviceMemory> {
     /// Copies pictures of one size (bytes, HWC) to the device for the whole run, for [`Input::Kept`]; false where they do not fit.
     fn keep(&self, pictures: &[u8], height: usize, width: usize) -> Result<bool, Error>;
 
-    /// Runs `work`, or replays what it enqueued before under the same `key`. Equal keys must mean the same memory; everything else that
-    /// `work` reads is given to [`Backend::begin`](super::Backend::begin) or [`Queue::begin_update`] before. `work` is called at most
-    /// once, or twice where it cannot be recorded.
-    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
+    /// Runs `work`, or replays what it enqueued before under the same `key`; `name` is for the log. Equal keys must mean the same memory;
+    /// everything else that `work` reads is given to [`Backend::begin`](super::Backend::begin) or [`Queue::begin_update`] before. `work`
+    /// is called at most once, or twice where it cannot be recorded.
+    fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
+
+    /// Lines for the log since the last call: what the device does otherwise than planned.
+    fn take_notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Enqueues a note of the time at which the device gets here.
+    fn stamp(&self) -> Result<(), Error>;
+
+    /// Waits for everything enqueued and returns the times of the stamps since the last call, in their order.
+    fn take_stamps(&self) -> Result<Vec<Instant>, Error>;
 
     /// Marks the buffer as finished for this pass: copies of it to the host wait for everything enqueued before, and for nothing
     /// enqueued later.

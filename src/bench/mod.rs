@@ -89,6 +89,7 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
             begin = Instant::now();
         }
     }
+    work.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
     let steps = times.len() - WARM_UP;
     let profile = request.profile.then(|| profile_table(&mut work.graph, steps));
     let mut times = times.split_off(WARM_UP);

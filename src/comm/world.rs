@@ -29,6 +29,13 @@ pub struct WorldInfo {
     pub library: String,
 }
 
+impl WorldInfo {
+    /// What a line that is this rank's own begins with: its number, where there are others.
+    pub fn who(&self) -> String {
+        if self.size > 1 { format!("rank {}: ", self.rank) } else { String::new() }
+    }
+}
+
 /// All ranks. Closures given to [`Comm::run`](super::Comm::run) and [`Comm::start`](super::Comm::start) get to see it.
 pub struct World {
     communicator: Communicator,

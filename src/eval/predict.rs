@@ -49,6 +49,7 @@ impl<B: Backend> Predict for Predictor<B> {
         let mut input = vec![0.0; self.pipeline.output().values()];
         let resized_from = picture::transform(path, &self.pipeline, &mut input)?;
         let scores = self.graph.scores(&input, 1)?;
+        self.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
         let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
         let total: f64 = weights.iter().sum();

@@ -176,6 +176,7 @@ fn score_opened<D: Device>(
         notes.iter().chain(&checked.notes).for_each(|note| eprintln!("{note}"));
     }
     let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, gpu.as_ref()))?;
+    graph.take_notes().iter().for_each(|note| eprintln!("{}{note}", session.world.who()));
     let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let split = evaluation.split.name().to_string();
     let (epoch, step) = (model.epoch as u32, model.step);

@@ -74,6 +74,8 @@ pub struct Graph<B: Backend> {
     pub(super) profile: Option<Vec<NodeTime>>,
     /// When each node ran, where that is traced.
     pub(super) spans: Option<Vec<NodeSpan>>,
+    /// Passes of nodes whose times the device has not told yet: node, and 0 forward or 1 backward.
+    pub(super) stamped: Vec<(usize, usize)>,
     /// Of the last pass, where they are known already.
     pub(super) sums: Option<LossSums>,
     /// The ranks that share each batch's statistics.
@@ -136,6 +138,7 @@ impl<B: Backend> Graph<B> {
             current: batch,
             profile: None,
             spans: None,
+            stamped: Vec::new(),
             sums: None,
             across: None,
         };

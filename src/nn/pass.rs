@@ -3,7 +3,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
-use std::time::Instant;
 
 use super::accumulate::{Gather, MicroBatch};
 use super::graph::{Batch, Graph, Loss, Ready};
@@ -23,6 +22,16 @@ enum Kind {
     Loss,
     /// Gradients; with those of this rank's earlier workers if `last`.
     Gradients { last: bool },
+}
+
+impl Kind {
+    /// For the log.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Scores | Kind::Loss => "the scoring pass",
+            Kind::Gradients { .. } => "the training pass",
+        }
+    }
 }
 
 impl<B: Backend> Graph<B> {
@@ -91,15 +100,22 @@ impl<B: Backend> Graph<B> {
 
     /// Loss and hits of the last pass; waits for it.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
-        match self.sums.take() {
-            Some(sums) => Ok(sums),
-            None => self.backend.queue().ok_or_else(no_sums)?.loss_sums(),
-        }
+        let sums = match self.sums.take() {
+            Some(sums) => sums,
+            None => self.backend.queue().ok_or_else(no_sums)?.loss_sums()?,
+        };
+        self.read_clock()?;
+        Ok(sums)
     }
 
     /// Starts copying the images of the next pass to the device, where it has a queue.
     pub fn prefetch(&self, images: Input<'_>) -> Result<(), Error> {
         self.backend.queue().map_or(Ok(()), |queue| queue.prefetch(&images))
+    }
+
+    /// Lines for the log since the last call: what the device does otherwise than planned.
+    pub fn take_notes(&self) -> Vec<String> {
+        self.backend.queue().map_or_else(Vec::new, |queue| queue.take_notes())
     }
 
     /// Multiplies the gradients of the step; all chunks must have been given back.
@@ -248,7 +264,7 @@ impl<B: Backend> Graph<B> {
     fn enqueue(&mut self, kind: Kind, work: &mut dyn FnMut(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
         match backend.queue().filter(|_| !anew) {
-            Some(queue) => queue.repeat(self.digest(kind), &mut || work(self)),
+            Some(queue) => queue.repeat(kind.name(), self.digest(kind), &mut || work(self)),
             None => work(self),
         }
     }
@@ -280,14 +296,14 @@ impl<B: Backend> Graph<B> {
         batch: &Batch<'_>,
         training: bool,
     ) -> Result<(), Error> {
-        let start = self.watched().then(Instant::now);
+        let start = self.clock()?;
         let to = self.memory.tensors[node + 1];
         let mut y = std::mem::take(&mut self.buffers[to]);
         let x: Vec<&B::Buf> = self.inputs(node);
         let result = op.forward(&self.pass(node, batch, training), &x, &mut y);
         self.buffers[to] = y;
-        self.clock(node, 0, start);
-        result
+        result?;
+        self.clocked(node, 0, start)
     }
 
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
@@ -312,7 +328,7 @@ impl<B: Backend> Graph<B> {
             }
             Move::Node { node, dy, second, dx } => (node, dy, second, dx),
         };
-        let start = self.watched().then(Instant::now);
+        let start = self.clock()?;
         let mut plan = self.plans.remove(&self.current).unwrap_or_default();
         let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
         let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
@@ -336,8 +352,8 @@ impl<B: Backend> Graph<B> {
         }
         self.grads = dparams;
         self.plans.insert(self.current, plan);
-        self.clock(node, 1, start);
-        result
+        result?;
+        self.clocked(node, 1, start)
     }
 
     fn inputs(&self, node: usize) -> Vec<&B::Buf> {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::graph::Graph;
 use super::span::{NodeSpan, NodeTime};
-use crate::backend::Backend;
+use crate::backend::{Backend, Error};
 
 impl<B: Backend> Graph<B> {
     /// Starts (or, with false, ends) the timing of every node; gives the times so far.
@@ -28,10 +28,39 @@ impl<B: Backend> Graph<B> {
         self.profile.is_some() || self.spans.is_some()
     }
 
+    /// The beginning of a node's pass, if anyone wants times. A device with a queue has a clock of its own, which is read later.
+    pub(super) fn clock(&self) -> Result<Option<Instant>, Error> {
+        if !self.watched() {
+            return Ok(None);
+        }
+        self.backend.queue().map_or(Ok(()), |queue| queue.stamp())?;
+        Ok(Some(Instant::now()))
+    }
+
     /// Notes a pass of `node` that began at `start`: forward (`way` 0) or backward (1).
-    pub(super) fn clock(&mut self, node: usize, way: usize, start: Option<Instant>) {
-        let Some(start) = start else { return };
-        let took = start.elapsed();
+    pub(super) fn clocked(&mut self, node: usize, way: usize, start: Option<Instant>) -> Result<(), Error> {
+        let Some(start) = start else { return Ok(()) };
+        if let Some(queue) = self.backend.queue() {
+            queue.stamp()?;
+            self.stamped.push((node, way));
+            return Ok(());
+        }
+        self.note_time(node, way, [start, Instant::now()]);
+        Ok(())
+    }
+
+    /// Notes the passes that a device with a queue has finished; waits for it if there are any.
+    pub(super) fn read_clock(&mut self) -> Result<(), Error> {
+        let Some(queue) = self.backend.queue().filter(|_| !self.stamped.is_empty()) else { return Ok(()) };
+        let times = queue.take_stamps()?;
+        for ((node, way), between) in std::mem::take(&mut self.stamped).into_iter().zip(times.as_chunks().0) {
+            self.note_time(node, way, *between);
+        }
+        Ok(())
+    }
+
+    fn note_time(&mut self, node: usize, way: usize, [start, end]: [Instant; 2]) {
+        let took = end - start;
         if let Some(times) = &mut self.profile {
             times[node][way] += took;
         }

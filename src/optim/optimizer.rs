@@ -95,7 +95,7 @@ impl<B: Backend> Optimizer<B> {
         match backend.queue() {
             Some(queue) => {
                 queue.begin_update(&update, weight)?;
-                queue.repeat(key, &mut work)?;
+                queue.repeat("the optimizer step", key, &mut work)?;
             }
             None => work()?,
         }

@@ -140,6 +140,7 @@ impl<'a, B: Backend> Training<'a, B> {
             saver.stop(&mut now, report)?;
         }
         self.trace.span("eval", "evaluation", Lane::Compute, begin, begin.elapsed());
+        self.tell();
         let begin = Instant::now();
         let (saver, mut now, report) = self.between_steps();
         saver.epoch_done(&mut now, report)?;
@@ -158,16 +159,21 @@ impl<'a, B: Backend> Training<'a, B> {
         let records = self.stepper.step(&mut self.run, &mut self.loader, &mut self.at, requests)?;
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
-        for notice in self.stepper.take_notices() {
-            // the reporters of other ranks are silent, and their notices are theirs alone
-            if self.context.session.is_root() { self.report.note(&notice) } else { eprintln!("{notice}") }
-        }
+        self.tell();
         if self.at.step == self.begun.step + 1 {
             let seconds = self.context.started.elapsed().as_secs_f64();
             self.report.note(&format!("first step done {seconds:.2} s after the start of the program"));
         }
         let (saver, mut now, report) = self.between_steps();
         saver.step_done(&mut now, begin.elapsed(), report)
+    }
+
+    /// Passes on what there is to say.
+    fn tell(&mut self) {
+        for notice in self.stepper.take_notices(&self.run) {
+            // the reporters of other ranks are silent, and their notices are theirs alone
+            if self.context.session.is_root() { self.report.note(&notice) } else { eprintln!("{notice}") }
+        }
     }
 
     /// The line of an epoch that ended, or with which the run ends; this process trained on so many images in `time`.

@@ -298,8 +298,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         std::mem::take(&mut self.timing).slowest()
     }
 
-    /// Notices of skipped records and steps since the last call.
-    pub fn take_notices(&mut self) -> Vec<String> {
+    /// Notices of skipped records and steps, and of the device, since the last call.
+    pub fn take_notices(&mut self, run: &Run<B>) -> Vec<String> {
+        self.notices.device(run.graph.take_notes(), &self.session.world);
         self.notices.take()
     }
 }

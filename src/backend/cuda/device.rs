@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::clock::Clock;
 use super::driver::context::{Context, Gpu};
 use super::driver::library;
 use super::driver::memory::CudaBuf;
@@ -18,6 +19,7 @@ pub struct Cuda {
     pub(super) shared: Rc<Shared>,
     pub(super) feed: input::Feed,
     pub(super) records: record::Records,
+    pub(super) clock: Clock,
 }
 
 impl Cuda {
@@ -27,7 +29,8 @@ impl Cuda {
         library::require_all()?;
         let context = Context::open(ordinal)?;
         let shared = Rc::new(Shared::new(&context, settings)?);
-        Ok(Self { shared, feed: input::Feed::default(), records: record::Records::default() })
+        let (feed, records, clock) = (input::Feed::default(), record::Records::default(), Clock::default());
+        Ok(Self { shared, feed, records, clock })
     }
 
     /// Its properties.

@@ -5,6 +5,7 @@
 
 mod algorithms;
 mod backend;
+mod clock;
 mod cublaslt;
 mod cudnn;
 mod device;

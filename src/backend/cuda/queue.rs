@@ -1,5 +1,7 @@
 //! The GPU's queue, as [`crate::backend::Queue`] offers it, and the other questions that a GPU answers.
 
+use std::time::Instant;
+
 use super::device::Cuda;
 use super::driver::memory::CudaBuf;
 use super::nccl;
@@ -18,8 +20,20 @@ impl Queue<Cuda> for Cuda {
         self.feed.keep(&self.shared, pictures, height, width)
     }
 
-    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        self.records.run(&self.shared, key, work)
+    fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+        self.records.run(&self.shared, name, key, work)
+    }
+
+    fn take_notes(&self) -> Vec<String> {
+        self.records.take_notes()
+    }
+
+    fn stamp(&self) -> Result<(), Error> {
+        self.clock.stamp(&self.shared)
+    }
+
+    fn take_stamps(&self) -> Result<Vec<Instant>, Error> {
+        self.clock.take(&self.shared)
     }
 
     fn mark(&self, buffer: &mut CudaBuf) -> Result<(), Error> {

@@ -1,5 +1,5 @@
 //! Lines about what training has left out: records (`loader.on_corrupt = "skip"`) and, under f16, steps. The first few are named, the rest
-//! counted.
+//! counted. And about what the device does otherwise than planned.
 
 use crate::backend::LossScale;
 use crate::comm::WorldInfo;
@@ -20,7 +20,7 @@ impl Notices {
     /// Takes the faults of a batch, found by this rank.
     pub fn records(&mut self, faults: &[Error], world: &WorldInfo) {
         for fault in faults.iter().take(LINES.saturating_sub(self.records)) {
-            let who = if world.size > 1 { format!("rank {}: ", world.rank) } else { String::new() };
+            let who = world.who();
             self.lines.push(format!("{who}left out: {fault}"));
             self.records += 1;
             if self.records == LINES {
@@ -45,6 +45,12 @@ impl Notices {
                 scale.scale
             ));
         }
+    }
+
+    /// Takes what this rank's device says of itself.
+    pub fn device(&mut self, notes: Vec<String>, world: &WorldInfo) {
+        let who = world.who();
+        self.lines.extend(notes.into_iter().map(|note| format!("{who}{note}")));
     }
 
     /// The lines since the last call.
@@ -75,6 +81,9 @@ mod tests {
         assert!(lines[LINES - 1].starts_with("further records"), "{lines:?}");
         notices.records(&[fault()], &world(0, 1));
         assert!(notices.take().is_empty());
+        notices.device(vec!["note: slow".into()], &world(1, 4));
+        notices.device(vec!["note: slow".into()], &world(0, 1));
+        assert_eq!(notices.take(), ["rank 1: note: slow", "note: slow"]);
         (1..=20).for_each(|step| notices.step(step, &LossScale { scale: 0.5, ..LossScale::default() }));
         let lines = notices.take();
         assert!(lines[0].starts_with("step 1 left out: ") && lines[0].ends_with("is 0.5 now"), "{lines:?}");

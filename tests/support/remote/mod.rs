@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::mem::discriminant;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
@@ -170,7 +171,7 @@ impl Queue<Remote> for Remote {
         Ok(true)
     }
 
-    fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+    fn repeat(&self, _: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
         let known = self.passes.borrow_mut().remove(&key);
         let tape = match known {
             None => {
@@ -190,6 +191,17 @@ impl Queue<Remote> for Remote {
         tape.iter().flatten().for_each(|task| self.queues.enqueue(task.clone()));
         self.passes.borrow_mut().insert(key, tape);
         Ok(())
+    }
+
+    fn stamp(&self) -> Result<(), Error> {
+        self.enqueue(|device| {
+            device.stamps.push(Instant::now());
+            Ok(())
+        })
+    }
+
+    fn take_stamps(&self) -> Result<Vec<Instant>, Error> {
+        self.queues.ask(|device| std::mem::take(&mut device.stamps))
     }
 
     fn mark(&self, buffer: &mut RemoteBuf) -> Result<(), Error> {

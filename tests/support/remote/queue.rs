@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use trireme::backend::op::Shape;
 use trireme::backend::reference::{HostBuf, Reference};
@@ -82,6 +82,8 @@ pub struct Device {
     /// What an optimizer step was begun with, and the weight of its averages.
     pub update: Option<(Update, f32)>,
     pub sums: Option<LossSums>,
+    /// Times since they were taken.
+    pub stamps: Vec<Instant>,
     /// Whether an update has left a parameter that is not finite.
     pub broken: bool,
     /// Pictures, height, width.
