@@ -9,3 +9,4 @@ mod fastest;
 pub mod handle;
 #[cfg(test)]
 mod tests;
+mod trial;
