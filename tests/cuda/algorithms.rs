@@ -2,7 +2,7 @@
 //! said. The emulated GPU's libraries prefer other algorithms where a variable says so, whose results differ in their last bit.
 
 use crate::support::gpu;
-use crate::support::program::{Ended, events, on_ranks, start};
+use crate::support::program::{Ended, events, on_ranks};
 use crate::support::setting::Setting;
 use loaders::ImageSpec;
 use trireme::checkpoint::StateFile;
@@ -56,7 +56,7 @@ fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> Ended {
         }
         command.args([own, env!("CARGO_BIN_EXE_trireme")]).args(args).args(more);
     }
-    start(gpu::find(command)).wait(gpu::PATIENCE)
+    gpu::run(command)
 }
 
 fn notes(ended: &Ended) -> Vec<&str> {
@@ -139,9 +139,9 @@ fn another_gpu_goes_on_and_says_what_no_longer_holds() {
     {
         assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
     }
-    let mut alone = gpu::find(setting.command("parts", 1, &["--device", "cuda", "--resume", "auto"]));
+    let mut alone = setting.command("parts", 1, &["--device", "cuda", "--resume", "auto"]);
     alone.envs([("TRIREME_EMULATED_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "1")]);
-    let ended = start(alone).wait(gpu::PATIENCE).succeeded();
+    let ended = gpu::run(alone).succeeded();
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
     for part in [
@@ -189,7 +189,7 @@ fn runs_go_on_from_processor_to_gpu_and_back() {
     let setting = setting();
     let on = |device: &str, last: &str| {
         let args = ["--device", device, "--threads", "1", "--max-steps", last, "--resume", "auto"];
-        start(gpu::find(setting.command("out", 1, &args))).wait(gpu::PATIENCE).succeeded()
+        gpu::run(setting.command("out", 1, &args)).succeeded()
     };
     assert_eq!(notes(&on("cpu", "1")), [""; 0]);
     assert_eq!(notes(&on("cuda", "2")), [""; 0]);

@@ -3,6 +3,7 @@
 //! `gradients.rs` with those of all backends.
 
 mod optimizer_steps;
+mod passes;
 
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
@@ -14,7 +15,6 @@ use trireme::backend::{
     Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
     PassInput, Queue, Rule, TensorDesc, Update,
 };
-use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
 
 /// A buffer on the GPU with these values.
@@ -82,81 +82,6 @@ fn operations_in_16_bits_are_near_those_in_32() {
             near("y", &got.y, &want.y);
             got.dx.iter().zip(&want.dx).for_each(|(g, w)| near("dx", g, w));
             got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| near("a parameter's gradient", g, w));
-        }
-    }
-}
-
-/// Gradients of all parameters, and the loss, of `passes` passes over the same batch.
-fn gradients(cuda: Cuda, net: NetSpec, batch: &Batch<'_>, passes: usize) -> Vec<(f64, Vec<Vec<f32>>)> {
-    let purpose = Purpose::Train { chunk_bytes: 4_000 };
-    let rows = batch.ids.len();
-    let mut graph = Graph::new(cuda, net, rows, purpose, 3).unwrap_or_else(|e| panic!("{e}"));
-    let mut all = Vec::new();
-    for _ in 0..passes {
-        let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
-        let turn = MicroBatch { worker: 0, last: true };
-        let sums = graph.train::<Error>(*batch, loss, turn, None).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(sums.count, rows as u64);
-        let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
-        all.push((sums.loss, each));
-    }
-    all
-}
-
-#[test]
-fn a_replayed_pass_is_the_recorded_one_and_that_the_first() {
-    let _alone = alone();
-    let input = Shape::image(3, 32, 32);
-    let rows = 4;
-    let (images, ids) = (noise(rows * input.elems(), 7, 1.0), [3, 1, 4, 15]);
-    let batch = Batch { images: Input::Values(&images), labels: &[1, 0, 7, 2], ids: &ids, epoch: 2 };
-    let Some(device) = cuda(Precision::F32) else { return };
-    let net = models::build("cifarnet", input, 10).unwrap();
-    let got = gradients(device, net.clone(), &batch, 4);
-    let mut oracle = Graph::new(Reference, net, rows, Purpose::Train { chunk_bytes: 4_000 }, 3).unwrap();
-    let (loss, turn) = (Loss { smoothing: 0.1, scale: 1.0 / rows as f32 }, MicroBatch { worker: 0, last: true });
-    let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
-    for (pass, (loss, each)) in got.iter().enumerate() {
-        assert!((loss - want.loss).abs() < 1e-5 * want.loss, "pass {pass}: loss {loss} for {}", want.loss);
-        assert_eq!(loss.to_bits(), got[0].0.to_bits(), "pass {pass}");
-        for (i, gradient) in each.iter().enumerate() {
-            assert_eq!(bits(gradient), bits(&got[0].1[i]), "pass {pass}, parameter {i}");
-            let want = oracle.gradient(i).unwrap();
-            assert_close(&format!("pass {pass}, parameter {i}"), gradient, &want, 2e-5 * magnitude(&want).max(1e-3));
-        }
-    }
-}
-
-#[test]
-fn what_changes_between_replayed_passes_reaches_them() {
-    let _alone = alone();
-    let input = Shape::image(1, 28, 28);
-    let Some(device) = cuda(Precision::F32) else { return };
-    let mut net = NetSpec::new("small", input);
-    let x = net.add("p", Op::Pool(Pool::new(PoolKind::Avg, 4, 4)), net.image());
-    let x = net.add("d", Dropout(0.5), x);
-    net.add("fc", Op::Linear(Linear::new(10)), x);
-    let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
-    let mut graph = Graph::new(device, net.clone(), 2, purpose, 3).unwrap();
-    let mut oracle = Graph::new(Reference, net, 2, purpose, 3).unwrap();
-    for step in 0..6u32 {
-        let images = noise(2 * input.elems(), u64::from(step), 1.0);
-        let (labels, ids) = ([step, 9 - step], [u64::from(step), 1 << 40]);
-        let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: step };
-        let (loss, turn) =
-            (Loss { smoothing: 0.0, scale: 0.5 / (step + 1) as f32 }, MicroBatch { worker: 0, last: true });
-        let got = graph.train::<Error>(batch, loss, turn, None).unwrap();
-        let want = oracle.train::<Error>(batch, loss, turn, None).unwrap();
-        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "step {step}: {} for {}", got.loss, want.loss);
-        assert_eq!((got.top1, got.top5), (want.top1, want.top5), "step {step}");
-        for i in 0..graph.params().len() {
-            let want = oracle.gradient(i).unwrap();
-            assert_close(
-                &format!("step {step}"),
-                &graph.gradient(i).unwrap(),
-                &want,
-                1e-5 * magnitude(&want).max(1e-3),
-            );
         }
     }
 }
@@ -342,48 +267,4 @@ fn more_memory_than_there_is_says_how_much_is_free() {
     let Some(cuda) = cuda(Precision::F32) else { return };
     let error = cuda.alloc(1 << 44).err().expect("64 TB").to_string();
     assert!(error.contains("out of device memory") && error.contains("are free on"), "{error}");
-}
-
-/// Sums over two ranks that hold the same share.
-struct Twice;
-
-impl Across for Twice {
-    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
-        values.iter_mut().for_each(|v| *v *= 2.0);
-        Ok(())
-    }
-}
-
-#[test]
-fn statistics_over_all_ranks_reach_the_kernels() {
-    let _alone = alone();
-    let input = Shape::image(3, 6, 5);
-    let mut net = NetSpec::new("norms", input);
-    let x = net.add("c", Op::Conv(Conv::new(8, 3).pad(1)), net.image());
-    let short = net.add("n1", Op::Norm(Norm::new().relu()), x);
-    let x = net.add("c2", Op::Conv(Conv::new(8, 3).pad(1)), short);
-    let x = net.join("n2", Op::Norm(Norm::new().residual().relu()), &[x, short]);
-    let x = net.add("p", Op::Pool(Pool::global()), x);
-    net.add("fc", Op::Linear(Linear::new(4)), x);
-    fn run<B: Backend>(backend: B, net: &NetSpec, images: &[f32]) -> (f64, Vec<Vec<f32>>, Vec<f64>) {
-        let mut graph = Graph::new(backend, net.clone(), 2, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap();
-        graph.normalise_across(Box::new(Twice));
-        let batch = Batch { images: Input::Values(images), labels: &[1, 2], ids: &[0, 1], epoch: 0 };
-        let (loss, turn) = (Loss { smoothing: 0.0, scale: 0.25 }, MicroBatch { worker: 0, last: true });
-        let sums = graph.train::<Error>(batch, loss, turn, None).unwrap();
-        let each = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect();
-        let mut pooled = vec![0.0; 32];
-        graph.pool_statistics(&mut pooled, &mut [0.0; 2]);
-        (sums.loss, each, pooled)
-    }
-    let images = noise(2 * input.elems(), 9, 1.0);
-    let Some(device) = cuda(Precision::F32) else { return };
-    let (got, want) = (run(device, &net, &images), run(Reference, &net, &images));
-    assert!((got.0 - want.0).abs() < 1e-5 * want.0, "loss {} for {}", got.0, want.0);
-    for (i, (got, want)) in got.1.iter().zip(&want.1).enumerate() {
-        assert_close(&format!("parameter {i}"), got, want, 2e-5 * magnitude(want).max(1e-2));
-    }
-    for (got, want) in got.2.iter().zip(&want.2) {
-        assert!((got - want).abs() < 1e-4 * want.abs().max(1.0), "statistics {got} for {want}");
-    }
 }

@@ -1,7 +1,7 @@
 //! Optimizer steps that a GPU replays: one call each, to the bits of steps that are enqueued operation by operation.
 
 use crate::support::emulator;
-use crate::support::gpu::alone;
+use crate::support::gpu::{alone, assert_recorded};
 use crate::support::numerics::{cuda, noise};
 use trireme::backend::cuda::{Cuda, Precision};
 use trireme::backend::op::{Linear, Op, Shape};
@@ -96,6 +96,7 @@ fn run(spec: &OptimizerSpec, fresh: bool) -> Option<Vec<After>> {
         let slots = optimizer.slots().map(|(_, slot)| bits(&graph, slot)).collect();
         course.push((bits(&graph, graph.weights()), bits(&graph, &ema.weights), slots, stepped.grad_norm));
     }
+    assert_recorded(graph.backend());
     Some(course)
 }
 

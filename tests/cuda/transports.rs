@@ -19,6 +19,7 @@ epochs = 1
 seed = 7
 batch = 8
 workers = 4
+deterministic = true
 
 [optimizer]
 kind = "sgd"
@@ -266,9 +267,9 @@ fn doctor_tries_device_memory_in_a_job_of_its_own() {
         return;
     }
     let doctor = |more: &[&str], variables: &[(&str, &str)]| {
-        let mut program = gpu::find(trireme(2, &[&["doctor", "--cuda-aware"], more].concat()));
+        let mut program = trireme(2, &[&["doctor", "--cuda-aware"], more].concat());
         program.envs(variables.iter().copied());
-        start(program).wait(PATIENCE)
+        gpu::run(program)
     };
     doctor(&[], &[]).failed(1, &["have opened the same GPU", "--share-gpu"]);
     let no = doctor(&["--share-gpu"], &[]);

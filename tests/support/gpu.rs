@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::emulator;
 use super::program::{Ended, start};
 use super::setting::Setting;
+use trireme::backend::Queue;
+use trireme::backend::cuda::Cuda;
 
 /// A run on the emulated GPU computes on one core, which other tests want too, and compiles its kernels at the first start.
 pub const PATIENCE: Duration = Duration::from_secs(400);
@@ -40,10 +42,33 @@ pub fn find(mut command: Command) -> Command {
     command
 }
 
+/// What the log says of a pass that the driver does not record.
+pub const NOT_RECORDED: &str = "is not replayed as a CUDA graph";
+
+/// Runs a program that finds the GPU, unless it was told where to look, to its end. Every pass must be recorded, unless the emulated driver
+/// was told to refuse that.
+#[track_caller]
+pub fn run(command: Command) -> Ended {
+    let told = |variable: &str| command.get_envs().any(|(name, _)| name == variable);
+    let (may, looks) = (told(REFUSAL), told("LD_LIBRARY_PATH"));
+    let ended = start(if looks { command } else { find(command) }).wait(PATIENCE);
+    assert!(may || !ended.stderr.contains(NOT_RECORDED), "a pass was not recorded:\n{}", ended.stderr);
+    ended
+}
+
+/// Has the emulated driver refuse captures.
+pub const REFUSAL: &str = "TRIREME_EMULATED_CAPTURE";
+
 /// Trains on the GPU to the end, with these variables.
 #[track_caller]
 pub fn train(setting: &Setting, out: &str, ranks: usize, more: &[&str], variables: &[(&str, &str)]) -> Ended {
-    let mut command = find(setting.command(out, ranks, &[&["--device", "cuda"], more].concat()));
+    let mut command = setting.command(out, ranks, &[&["--device", "cuda"], more].concat());
     command.envs(variables.iter().copied());
-    start(command).wait(PATIENCE)
+    run(command)
+}
+
+/// No pass of this process so far was left unrecorded.
+#[track_caller]
+pub fn assert_recorded(cuda: &Cuda) {
+    assert_eq!(cuda.take_notes(), [""; 0], "a pass was not recorded");
 }

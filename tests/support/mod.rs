@@ -9,5 +9,6 @@ pub mod images;
 pub mod numerics;
 pub mod program;
 pub mod remote;
+pub mod rounding;
 pub mod setting;
 pub mod small_run;

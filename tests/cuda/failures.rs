@@ -1,0 +1,144 @@
+//! Failures after which a GPU can be used no more: told as such at once, whoever meets them first, and nothing else is tried. Buffers,
+//! queues and libraries are dropped in peace.
+
+use crate::support::emulator;
+use crate::support::gpu;
+use crate::support::gpu::alone;
+use crate::support::numerics::cuda;
+use crate::support::program::Folder;
+use trireme::backend::cuda::{Cuda, Precision, Settings};
+use trireme::backend::op::{Conv, Op, Shape};
+use trireme::backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
+
+/// Codes of the driver after which its context is of no use, their names, and whether a kernel must be at fault.
+const STICKY: [(u32, &str, bool); 12] = [
+    (700, "CUDA_ERROR_ILLEGAL_ADDRESS", true),
+    (702, "CUDA_ERROR_LAUNCH_TIMEOUT", true),
+    (710, "CUDA_ERROR_ASSERT", true),
+    (714, "CUDA_ERROR_HARDWARE_STACK_ERROR", true),
+    (715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", true),
+    (716, "CUDA_ERROR_MISALIGNED_ADDRESS", true),
+    (717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", true),
+    (718, "CUDA_ERROR_INVALID_PC", true),
+    (214, "CUDA_ERROR_ECC_UNCORRECTABLE", false),
+    (709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", false),
+    (719, "CUDA_ERROR_LAUNCH_FAILED", false),
+    (999, "CUDA_ERROR_UNKNOWN", false),
+];
+
+/// What a test in a process of its own says of an error.
+fn say(error: &Error) {
+    println!("lost {}: {error}", matches!(error, Error::Lost { .. }));
+}
+
+/// Runs a test of this file in a process of its own; what it says.
+#[track_caller]
+fn said(test: &str, settings: &[(&str, &str)]) -> String {
+    let ended = emulator::alone(&format!("failures::{test}"), settings);
+    let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{test}: {}\n{stdout}{stderr}", ended.status);
+    stdout.into_owned()
+}
+
+#[test]
+fn a_kernel_that_fails_ends_the_use_of_the_gpu() {
+    let _alone = alone();
+    if !gpu::emulated("failures of kernels") {
+        return;
+    }
+    for (code, name, kernel) in STICKY {
+        let said = said("a_kernel_fails", &[("TRIREME_EMULATED_FAULT", &format!("kernel arena_scale:{code}"))]);
+        let line = said.lines().find(|line| line.starts_with("lost true")).unwrap_or_else(|| panic!("{code}:\n{said}"));
+        let what = if kernel { "a kernel has failed" } else { "the GPU is gone: " };
+        for part in [what, name, "last checkpoint", "TRIREME_CUDA_SYNC=1", "compute-sanitizer"] {
+            assert!(line.contains(part), "no {part:?} in {line}");
+        }
+        assert!(said.contains("all was dropped"), "{said}");
+    }
+    // one that a smaller batch may help against is another kind of error
+    let said = said("a_kernel_fails", &[("TRIREME_EMULATED_FAULT", "kernel arena_scale:1")]);
+    assert!(said.contains("lost false") && said.contains("CUDA_ERROR_INVALID_VALUE"), "{said}");
+}
+
+#[test]
+#[ignore = "run with settings"]
+fn a_kernel_fails() {
+    let device = cuda(Precision::F32).expect("the emulated GPU");
+    let (mut x, y) = (device.alloc(100).unwrap(), device.alloc(100).unwrap());
+    x.write(0, &[1.0; 100]).unwrap();
+    x.fetch().unwrap();
+    plan(&device).unwrap();
+    device.add(&mut x, &y).unwrap();
+    device.mark(&mut x).unwrap();
+    DeviceMemory::scale(&device, &mut x, 2.0).unwrap();
+    let waited = device.loss_sums().map(|_| ());
+    say(&waited.expect_err("the kernel has failed"));
+    // whoever comes next is told the same
+    for later in [device.add(&mut x, &y), x.fetch(), x.read(0, &mut [0.0; 100]), device.alloc(1).map(|_| ())] {
+        say(&later.expect_err("the GPU is gone"));
+    }
+    drop((x, y, device));
+    println!("all was dropped");
+}
+
+fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    let (op, image) = (Op::Conv(Conv::new(8, 3).pad(1)), Shape::image(4, 8, 8));
+    let (shapes, x) = ([image], [device.input(4, image)]);
+    let (name, train, wants_dx, formats, index) = ("conv", true, true, None, 0);
+    device.plan(&PlanRequest { name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index })
+}
+
+/// Where cuDNN's algorithms are timed, one that kills the context ends the choice: the others would all seem not to run.
+#[test]
+fn an_algorithm_that_kills_the_gpu_ends_the_choice() {
+    let _alone = alone();
+    if !gpu::emulated("an algorithm that kills the GPU") {
+        return;
+    }
+    let folder = Folder::new();
+    for (i, work) in ["cuDNN's convolution:700", "cuDNN's gradient of filters:716"].into_iter().enumerate() {
+        let cache = folder.at(&i.to_string());
+        let said = said("algorithms_are_timed", &[("TRIREME_EMULATED_FAULT", work), ("TRIREME_CACHE", &cache)]);
+        assert!(said.contains("lost true: a kernel has failed"), "{work}:\n{said}");
+        assert!(said.contains("all was dropped"), "{said}");
+    }
+}
+
+/// Timing is of recorded passes over noise, and takes the faster one.
+#[test]
+fn algorithms_are_timed_as_they_will_run() {
+    let _alone = alone();
+    if !gpu::emulated("the timing of algorithms") {
+        return;
+    }
+    let folder = Folder::new();
+    for (slow, fast) in [("0", "1"), ("1", "0")] {
+        let cache = folder.at(slow);
+        let variables = [("TRIREME_EMULATED_SLOW", slow), ("TRIREME_CACHE", &cache)];
+        let said = said("algorithms_are_timed", &variables);
+        assert!(said.contains(&format!("cuDNN engines {fast}, ")), "{slow} is slow:\n{said}");
+        assert!(said.contains("of zeros 0,") && !said.contains(" 0 graphs"), "{said}");
+        // what cannot be part of a recorded pass is not taken; without any, it is cuDNN's first proposal
+        let cache = folder.at(&format!("{slow} again"));
+        let refused = [variables[0], ("TRIREME_CACHE", &cache), (gpu::REFUSAL, "call")];
+        let said = self::said("algorithms_are_timed", &refused);
+        assert!(said.contains("cuDNN engines 0, "), "{said}");
+    }
+}
+
+#[test]
+#[ignore = "run with settings"]
+fn algorithms_are_timed() {
+    assert!(emulator::load(1));
+    let device = Cuda::open(0, Settings::default()).unwrap();
+    match plan(&device) {
+        Ok(plan) => {
+            let calls = |name: &str| emulator::calls(name).unwrap();
+            println!("{}, of zeros {},", plan.implementation(), calls("a convolution of zeros"));
+            println!("chosen by {} graphs", calls("cuGraphLaunch"));
+        }
+        Err(error) => say(&error),
+    }
+    drop(device);
+    println!("all was dropped");
+}

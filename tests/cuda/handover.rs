@@ -1,0 +1,120 @@
+//! Buffers that go from one queue of the GPU to another. On a GPU these tests come first: all that several ranks do rests on them.
+
+use crate::support::emulator;
+use crate::support::gpu::{alone, assert_recorded};
+use crate::support::numerics::cuda;
+use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
+use trireme::backend::{Buffer, DeviceMemory, Queue};
+
+/// Elements of a buffer, and passes over it: on a GPU some milliseconds, so that a copy that does not wait takes old elements along. The
+/// emulated one runs nothing before somebody waits for it.
+fn size() -> (usize, usize) {
+    if emulator::real_gpu() { (1 << 24, 60) } else { (1 << 10, 5) }
+}
+
+fn filled(cuda: &Cuda, n: usize, value: f32) -> CudaBuf {
+    let mut buffer = cuda.alloc(n).unwrap();
+    buffer.write(0, &vec![value; n]).unwrap();
+    buffer
+}
+
+/// Every element; the first that differs is named.
+#[track_caller]
+fn assert_all(what: &str, values: &[f32], want: f32) {
+    let wrong = values.iter().position(|v| *v != want);
+    assert_eq!(wrong.map(|i| (i, values[i])), None, "{what}: {want} everywhere");
+}
+
+/// A mark within a pass is an event that the pass records each time it is replayed. Whoever waits for it gets what this replay makes, not
+/// what the one before has left, and waits for nothing that comes later.
+#[test]
+fn a_mark_within_a_replayed_pass_holds_other_queues_back() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (n, passes) = size();
+    let (one, mut sum, mut later) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 1.0));
+    let later_passes = || emulator::calls("ran kernel arena_scale");
+    let start = later_passes();
+    for round in 1..=8 {
+        cuda.repeat("the test's pass", 1, &mut || {
+            (0..passes).try_for_each(|_| cuda.add(&mut sum, &one))?;
+            cuda.mark(&mut sum)?;
+            (0..passes).try_for_each(|_| DeviceMemory::scale(&cuda, &mut later, 1.0))
+        })
+        .unwrap();
+        let want = (round * passes) as f32;
+        // another thread, as the one that owns MPI
+        let mut handed = std::mem::take(&mut sum);
+        sum = std::thread::scope(|scope| {
+            let took = scope.spawn(move || {
+                if round % 2 == 0 {
+                    handed.fetch().unwrap();
+                    assert_all(&format!("round {round}, fetched"), handed.staged().unwrap(), want);
+                } else {
+                    let mut values = vec![0.0; n];
+                    handed.read(0, &mut values).unwrap();
+                    assert_all(&format!("round {round}, read"), &values, want);
+                }
+                handed
+            });
+            took.join().unwrap()
+        });
+        let ran = later_passes().zip(start).map_or((round - 1) * passes, |(now, start)| (now - start) as usize);
+        assert_eq!(ran, (round - 1) * passes, "round {round}: it waited for later work");
+    }
+    assert_recorded(&cuda);
+    assert!(emulator::calls("cuGraphLaunch").is_none_or(|launches| launches > 0));
+}
+
+/// What the host returns is read by the next pass, also where that is replayed.
+#[test]
+fn a_replayed_pass_reads_what_the_host_has_returned() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (n, _) = size();
+    let (mut sum, mut total) = (filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
+    let mut want = 0.0;
+    for round in 1..=6u16 {
+        cuda.repeat("the test's pass", 2, &mut || {
+            DeviceMemory::scale(&cuda, &mut sum, 0.0)?;
+            cuda.mark(&mut sum)
+        })
+        .unwrap();
+        sum.fetch().unwrap();
+        assert_all("what the pass has left", sum.staged().unwrap(), 0.0);
+        sum.staged().unwrap().fill(f32::from(round));
+        sum.unstage().unwrap();
+        cuda.repeat("the test's next pass", 3, &mut || cuda.add(&mut total, &sum)).unwrap();
+        want += f32::from(round);
+    }
+    let mut values = vec![0.0; n];
+    total.read(0, &mut values).unwrap();
+    assert_all("the sum", &values, want);
+    assert_recorded(&cuda);
+}
+
+/// A bucket's sum goes back while later buckets are still being computed: it does not queue behind their copies to the host.
+#[test]
+fn what_returns_does_not_wait_for_what_is_fetched() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (n, passes) = size();
+    let (one, mut first, mut second) = (filled(&cuda, n, 1.0), filled(&cuda, n, 0.0), filled(&cuda, n, 0.0));
+    cuda.add(&mut first, &one).unwrap();
+    cuda.mark(&mut first).unwrap();
+    first.fetch().unwrap();
+    assert_all("the first bucket", first.staged().unwrap(), 1.0);
+    (0..passes).for_each(|_| cuda.add(&mut second, &one).unwrap());
+    cuda.mark(&mut second).unwrap();
+    second.fetch().unwrap();
+    let before = emulator::calls("ran kernel arena_add");
+    first.staged().unwrap().fill(7.0);
+    first.unstage().unwrap();
+    // waits until the elements are on the GPU again
+    first.staged().unwrap();
+    assert_eq!(emulator::calls("ran kernel arena_add"), before, "it waited for the second bucket");
+    assert_all("the second bucket", second.staged().unwrap(), passes as f32);
+    let mut values = vec![0.0; n];
+    first.read(0, &mut values).unwrap();
+    assert_all("the first bucket's sum", &values, 7.0);
+}

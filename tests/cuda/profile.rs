@@ -1,0 +1,77 @@
+//! Times of layers on a GPU: those of its own clock, not of the calls that enqueue them.
+
+use std::time::{Duration, Instant};
+
+use crate::support::emulator;
+use crate::support::gpu::alone;
+use crate::support::numerics::{cuda, noise};
+use trireme::backend::cuda::{Cuda, Precision};
+use trireme::backend::op::Shape;
+use trireme::backend::{Error, Input};
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
+
+const ROWS: usize = 8;
+
+fn graph(cuda: Cuda) -> Graph<Cuda> {
+    let net = models::build("lenet", Shape::image(1, 28, 28), 10).unwrap();
+    Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 1 << 20 }, 3).unwrap()
+}
+
+/// One pass; how long it took.
+fn pass(graph: &mut Graph<Cuda>) -> Duration {
+    let (images, ids) = (noise(ROWS * 28 * 28, 7, 1.0), [0; ROWS]);
+    let batch = Batch { images: Input::Values(&images), labels: &[1; ROWS], ids: &ids, epoch: 0 };
+    let (loss, turn) = (Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 }, MicroBatch { worker: 0, last: true });
+    let start = Instant::now();
+    graph.train::<Error>(batch, loss, turn, None).unwrap();
+    start.elapsed()
+}
+
+#[test]
+fn layers_take_the_time_that_the_gpu_takes() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let mut graph = graph(cuda);
+    pass(&mut graph);
+    graph.profile(true);
+    let took = pass(&mut graph) + pass(&mut graph);
+    let times = graph.profile(false);
+    let all: Duration = times.iter().flatten().sum();
+    assert!(all <= took, "layers take {all:?}, their passes {took:?}");
+    for (node, [forward, backward]) in graph.net().nodes.iter().zip(&times) {
+        let renames = node.name == "flatten";
+        assert!(renames || !forward.is_zero() && !backward.is_zero(), "{}: {forward:?}, {backward:?}", node.name);
+    }
+    // the emulated GPU computes long after it was told to: calls alone take next to nothing
+    assert!(emulator::real_gpu() || all > took / 3, "layers take {all:?} of {took:?}");
+    // and none is timed any more
+    pass(&mut graph);
+    assert!(graph.profile(true).is_empty());
+}
+
+#[test]
+fn layers_run_while_their_pass_does() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let mut graph = graph(cuda);
+    pass(&mut graph);
+    graph.follow(true);
+    for _ in 0..3 {
+        let begin = Instant::now();
+        pass(&mut graph);
+        let end = Instant::now();
+        let spans = graph.take_spans();
+        // one layer only renames its input
+        assert_eq!(spans.len(), 2 * (graph.net().nodes.len() - 1));
+        // what the GPU's clock and the host's may differ by
+        let near = Duration::from_micros(200);
+        for span in &spans {
+            assert!(
+                span.start + near >= begin && span.start + span.took <= end + near,
+                "{span:?} in {begin:?} to {end:?}"
+            );
+        }
+        assert!(spans.windows(2).all(|pair| pair[0].start + pair[0].took <= pair[1].start + near));
+    }
+}

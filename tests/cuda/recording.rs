@@ -1,0 +1,113 @@
+//! Passes that are recorded: an error of their own comes out, and one that the driver does not record goes on call by call, which the log
+//! says once.
+
+use crate::support::gpu::{self, NOT_RECORDED, REFUSAL, alone, assert_recorded};
+use crate::support::numerics::cuda;
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+use trireme::backend::cuda::Precision;
+use trireme::backend::{Buffer, DeviceMemory, Error, Queue};
+
+const RECIPE: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 1
+seed = 7
+batch = 4
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [20, 8])
+}
+
+#[test]
+fn an_error_within_a_recorded_pass_is_returned_and_ends_the_recording() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (mut x, mut y) = (cuda.alloc(100).unwrap(), cuda.alloc(100).unwrap());
+    x.write(0, &[1.0; 100]).unwrap();
+    let mut values = [0.0; 100];
+    // enqueued, wrong while it is recorded, enqueued again, recorded, replayed
+    for round in 0..5 {
+        let mut calls = 0;
+        let ended = cuda.repeat("the test's pass", 1, &mut || {
+            calls += 1;
+            cuda.add(&mut y, &x)?;
+            let wrong = || Error::Size { op: "the test".into(), expected: "nothing".into(), got: "this".into() };
+            if round == 1 { Err(wrong()) } else { Ok(()) }
+        });
+        assert_eq!(calls, usize::from(round < 4), "round {round}: once, and never to find out what went wrong");
+        match ended {
+            Err(Error::Size { got, .. }) => assert!(round == 1 && got == "this", "round {round}"),
+            ended => assert!(ended.is_ok() && round != 1, "round {round}: {ended:?}"),
+        }
+        y.read(0, &mut values).unwrap();
+        // what was recorded in vain has not run
+        let want = if round == 0 { 1.0 } else { round as f32 };
+        assert_eq!(values, [want; 100], "round {round}");
+    }
+    assert_recorded(&cuda);
+}
+
+#[test]
+fn a_recording_that_fails_is_told_once_and_changes_nothing() {
+    if !gpu::emulated("a driver that refuses to record passes") {
+        return;
+    }
+    let setting = setting();
+    let run = |out: &str, variables: &[(&str, &str)]| gpu::train(&setting, out, 1, &[], variables).succeeded();
+    run("recorded", &[]);
+    let ended = "cuStreamEndCapture for a pass answered CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (operation failed due to";
+    for (part, words) in [
+        ("call", ["cudnnBackendExecute for conv1 answered", ended]),
+        ("end", [ended, ""]),
+        ("graph", ["cuGraphInstantiateWithFlags for a recorded pass answered CUDA_ERROR_OUT_OF_MEMORY", ""]),
+    ] {
+        let ended = run(part, &[(REFUSAL, part)]);
+        let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(NOT_RECORDED)).collect();
+        assert_eq!(said.len(), 1, "{part}:\n{}", ended.stderr);
+        for piece in ["note: the training pass", words[0], words[1], "doctor"] {
+            assert!(said[0].contains(piece), "{part}: no {piece:?} in {}", said[0]);
+        }
+        assert_eq!(setting.digest(part), setting.digest("recorded"), "{part}");
+    }
+    // other programs that compute, and other ranks
+    let args = ["eval", &setting.folder.at("recorded/model.h5"), "--data", &setting.data, "--batch", "1"];
+    let mut eval = crate::support::program::trireme(2, &[&args[..], &["--device", "cuda", "--share-gpu"]].concat());
+    let scored = gpu::run({
+        eval.env(REFUSAL, "end");
+        eval
+    });
+    for rank in 0..2 {
+        let line = format!("rank {rank}: note: the scoring pass {NOT_RECORDED}");
+        assert_eq!(scored.stderr.lines().filter(|said| said.starts_with(&line)).count(), 1, "{}", scored.stderr);
+    }
+}
+
+/// A GPU that fails while a pass is recorded ends the run: nothing else is tried on it.
+#[test]
+fn a_gpu_that_fails_while_it_records_ends_the_run() {
+    if !gpu::emulated("a GPU that fails while it records") {
+        return;
+    }
+    let setting = setting();
+    for call in ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"] {
+        let variables = [("TRIREME_EMULATED_FAULT", &*format!("{call}:700")), (REFUSAL, "none")];
+        let ended = gpu::train(&setting, call, 1, &[], &variables);
+        let said = ended.failed(1, &["a kernel has failed", call, "CUDA_ERROR_ILLEGAL_ADDRESS"]).stderr;
+        assert!(!said.contains(NOT_RECORDED), "{said}");
+    }
+}
