@@ -32,10 +32,13 @@ pub fn check(session: &Session, own: Option<&Gpu>, may_share: bool) -> Result<Ch
 }
 
 /// Adds the place to a failure of a device of a kind whose devices fail one by one.
-pub fn located<D: Device>(device: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
+pub fn located<D: Device>(_: &D, error: Error, host: &str, gpu: Option<&Gpu>) -> Error {
+    let error = match error {
+        // a network is built on the device
+        Error::Build(BuildError::Backend(source)) => Error::Backend(source),
+        other => other,
+    };
     match error {
-        // a network is built on a device, too
-        Error::Build(BuildError::Backend(source)) => located::<D>(device, Error::Backend(source), host, gpu),
         Error::Backend(source @ (backend::Error::Lost { .. } | backend::Error::Foreign { .. })) if D::REMOVABLE => {
             let gpu = gpu.map_or(String::new(), |gpu| format!(", {} ({})", gpu.name, gpu.uuid));
             Error::Gpu { place: format!("{host}{gpu}"), source }
