@@ -42,7 +42,9 @@ fn options(precision: Precision, target: Target) -> Vec<String> {
         Precision::Bf16 => 1,
         Precision::F16 => 2,
     };
-    vec![format!("-arch={}", target.architecture()), "-std=c++17".into(), format!("-DPRECISION={activations}")]
+    let (arch, precision) = (format!("-arch={}", target.architecture()), format!("-DPRECISION={activations}"));
+    // generic lambdas cannot say `__device__`
+    vec![arch, "-std=c++17".into(), "-default-device".into(), precision]
 }
 
 /// A program of NVRTC's.
