@@ -8,6 +8,7 @@ mod backend;
 mod codecs;
 mod emulator;
 mod f16;
+mod norm_sums;
 mod runs;
 mod steps;
 mod transports;

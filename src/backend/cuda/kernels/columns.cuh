@@ -127,7 +127,7 @@ template <int K>
 using Room = double[K * WIDE * SUMMERS];
 
 template <int K, int V>
-struct Run {
+struct RunSums {
     float of[K][V];
 };
 
@@ -139,7 +139,7 @@ __device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
     for (int i = 0; i < K * V; i++) own[i * SUMMERS] = 0.0;
     // one run after another; the last may be shorter
     for (u32 row = p.inside ? p.row : rows; row < rows;) {
-        Run<K, V> run = {};
+        RunSums<K, V> run = {};
         u32 next = row + RUN * p.step;
         each_batch<U>(row, next < rows ? next : rows, p.step, [&](auto batch) { f(batch, run); });
         row = next;
