@@ -98,9 +98,6 @@ inline T trireme_shuffle_xor(int line, unsigned mask, T value, int bits, int wid
     return trireme_exchange(line, mask, value, to > (lane | (width - 1)) ? lane : to);
 }
 
-// Past the cache of a multiprocessor, which the stand-in does not have.
-template <class T> inline T __ldcg(const T* from) { return *from; }
-
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}

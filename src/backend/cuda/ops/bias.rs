@@ -36,3 +36,12 @@ pub fn backward(
     let (partial, arrivals) = (parts.sums(), parts.arrivals());
     shared.launch(&BiasBackward { y, dy, partial, arrivals, rows, channels, width, with_relu, dbias })
 }
+
+/// Activations that a backward pass reads and writes for bias and ReLU, of an output of `y` elements.
+pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
+    match (bias, relu) {
+        (_, true) => 3 * y,
+        (true, false) => y,
+        (false, false) => 0,
+    }
+}

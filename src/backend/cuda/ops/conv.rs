@@ -16,7 +16,7 @@ use crate::backend::cuda::kernels::elementwise::{ReluBackward, ReluForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Conv;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// A convolution of known sizes.
 pub struct Plan {
@@ -121,6 +121,13 @@ impl Planned<Cuda> for Plan {
         let more = [&self.data, &self.filter].map(|p| p.as_ref().map_or("-".into(), engine));
         let separate = if self.separate { " + own bias or ReLU" } else { "" };
         format!("cuDNN engines {}, {}, {}{separate}", self.forward.algorithm.engine, more[0], more[1])
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let (Conv { bias, relu, .. }, [x, w, y]) = (&self.op, self.sizes.elems());
+        let products = [&self.data, &self.filter].into_iter().flatten().count();
+        let after = if self.separate { 2 * y } else { 0 };
+        Some(self.shared.traffic(x + w + y + after, products * (x + w + y) + bias::traffic(*bias, *relu, y)))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

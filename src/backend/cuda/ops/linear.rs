@@ -13,7 +13,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::elementwise::ReluBackward;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// A linear layer of known sizes.
 pub struct Plan {
@@ -96,6 +96,13 @@ impl Planned<Cuda> for Plan {
 
     fn implementation(&self) -> String {
         "cuBLASLt".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let (x, y) = (self.x.elems(), self.y.elems());
+        let w = self.x.shape.elems() * self.op.out_features;
+        let products = [&self.data, &self.filter].into_iter().flatten().count();
+        Some(self.shared.traffic(x + w + y, products * (x + w + y) + bias::traffic(self.op.bias, self.op.relu, y)))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use crate::backend::cuda::kernels::norm::{
 };
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
@@ -233,6 +233,16 @@ impl Planned<Cuda> for Plan {
 
     fn adds(&self) -> bool {
         true
+    }
+
+    fn traffic(&self, second: bool) -> Option<Traffic> {
+        let (n, residual) = (self.x.elems(), usize::from(self.op.residual));
+        // moments and result; then sums, which with more than one gradient or with a residual are of a gradient that is written, and dx
+        let stored = usize::from(second || self.op.residual);
+        let Traffic { forward, backward } =
+            self.shared.traffic((3 + residual) * n, (5 + usize::from(second) + stored) * n);
+        let mask = self.mask.bytes();
+        Some(Traffic { forward: forward + mask, backward: backward + mask })
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

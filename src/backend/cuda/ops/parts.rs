@@ -9,7 +9,8 @@ use crate::backend::cuda::shared::Shared;
 /// Rows of a matrix as the kernels of columns.cuh count them; fails from 2^31 on.
 pub fn rows_of(rows: usize, what: &str) -> Result<u32, Error> {
     let counted = i32::try_from(rows).map(i32::cast_unsigned);
-    let size = || Error::Size { op: what.into(), expected: "fewer than 2^31 pixels a batch".into(), got: rows.to_string() };
+    let size =
+        || Error::Size { op: what.into(), expected: "fewer than 2^31 pixels a batch".into(), got: rows.to_string() };
     counted.map_err(|_| size())
 }
 
