@@ -11,4 +11,5 @@ mod f16;
 mod norm_sums;
 mod runs;
 mod steps;
+mod traffic;
 mod transports;

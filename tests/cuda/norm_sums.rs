@@ -43,7 +43,9 @@ impl Order {
     /// Of one thread's rows, from `first` on: runs in f32, their sum in f64.
     fn thread(&self, first: usize, add: &impl Fn(f32, usize) -> f32) -> f64 {
         let rows: Vec<usize> = (first..self.rows).step_by(self.splits * self.lines()).collect();
-        rows.chunks(RUN).map(|run| run.iter().fold(0.0, |sum, &row| add(sum, row))).fold(0.0, |sum, run| sum + f64::from(run))
+        rows.chunks(RUN)
+            .map(|run| run.iter().fold(0.0, |sum, &row| add(sum, row)))
+            .fold(0.0, |sum, run| sum + f64::from(run))
     }
 
     /// By the threads that share a sum among `items`: each its share one after another, then a tree.
@@ -125,14 +127,14 @@ fn case(norm: &Norm, n: usize, shape: Shape) -> Case {
 }
 
 fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outcome {
-    let (case, rows) = (case(norm, n, shape), n * shape.plane());
-    let order = Order::new(cuda, bytes, rows, shape.c);
+    let case = case(norm, n, shape);
+    let order = Order::new(cuda, bytes, n * shape.plane(), shape.c);
+    let rows = order.rows as f64;
     let out = case.run(cuda, 0, false);
     for c in 0..shape.c {
         let want = channel(&order, &case, norm, c);
-        let n = rows as f64;
         // with running statistics of zero
-        let pooled = [n * want.mean, n * (want.m2 / n + want.mean * want.mean)];
+        let pooled = [rows * want.mean, rows * (want.m2 / rows + want.mean * want.mean)];
         let got = [out.statistics.0[c], out.statistics.0[shape.c + c]];
         let what = format!("{norm:?} of {n} x {shape} in {bytes} bytes, {} splits, channel {c}", order.splits);
         assert_eq!(got.map(f64::to_bits), pooled.map(f64::to_bits), "{what}: statistics {got:?} for {pooled:?}");

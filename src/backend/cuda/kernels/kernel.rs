@@ -291,3 +291,33 @@ macro_rules! kernels {
     };
 }
 pub(in crate::backend::cuda) use kernels;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_multiprocessor_has_its_blocks() {
+        // an H200, bf16
+        let geometry = Geometry { multiprocessors: 132, activation: 2 };
+        // ResNet-50, batch 256: one wave of three blocks, of which rounding may leave out a few; whole lines of 64 channels
+        for (rows, channels) in
+            [(3_211_264, 64), (802_816, 256), (200_704, 512), (50_176, 1024), (12_544, 512), (12_544, 2048)]
+        {
+            let tiling = geometry.tiling(rows, channels);
+            assert_eq!(tiling.width, 64, "{rows} x {channels}");
+            assert!((370..=396).contains(&(tiling.tiles * tiling.splits)), "{rows} x {channels}: {tiling:?}");
+        }
+        // ResNet-20, batch 128: two blocks each, or as many as there are rows for
+        for (rows, channels, blocks) in [(131_072, 16, 264), (32_768, 32, 264), (8_192, 64, 256)] {
+            let tiling = geometry.tiling(rows, channels);
+            assert_eq!((tiling.width, tiling.tiles * tiling.splits), (16, blocks), "{rows} x {channels}: {tiling:?}");
+        }
+        // all channels are in a tile, whatever their number, and a block's sums are no more than its threads
+        for (rows, channels, activation) in [(1, 1, 2), (7, 3, 4), (100_000, 37, 2), (9, 4096, 4), (65, 1001, 2)] {
+            let tiling = Geometry { multiprocessors: 2, activation }.tiling(rows, channels);
+            assert!(tiling.width * tiling.tiles >= channels && 2 * tiling.width <= THREADS as usize, "{tiling:?}");
+            assert!(tiling.splits >= 1 && tiling.width * (tiling.tiles - 1) < channels, "{tiling:?}");
+        }
+    }
+}
