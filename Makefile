@@ -116,17 +116,18 @@ test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead o
 # NVIDIA's compiler of kernels needs neither a GPU nor a driver. The hash in the list pins what is fetched.
 CUDA_CHECK := $(or $(CARGO_TARGET_DIR),target)/cuda-check
 
-setup-cuda-check: ## NVIDIA's compiler of GPU kernels (90 MB, from PyPI) into target/cuda-check
+setup-cuda-check: ## NVIDIA's compiler and disassembler of GPU kernels (95 MB, from PyPI) into target/cuda-check
 	@if ! cmp -s tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; then \
 		($(call install,python3-pip)) || exit 1; \
 		rm -rf $(CUDA_CHECK); \
 		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
 			--target $(CUDA_CHECK) -r tests/gpu/nvrtc.txt; \
+		chmod +x $(CUDA_CHECK)/nvidia/cu13/bin/nvdisasm; \
 		cp tests/gpu/nvrtc.txt $(CUDA_CHECK)/list; \
 	fi
 
-test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, for sm_80, sm_90 and as PTX: registers, spills
-	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK=1 \
+test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler, sm_75 to sm_120: a table; fails on spills, crowded blocks
+	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
 		$(CARGO) test --locked --quiet --lib backend::cuda::kernels -- --nocapture
 
 test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU

@@ -43,6 +43,16 @@ pub struct Gradients<'a, B: DeviceMemory> {
     pub dparams: &'a mut Arena<B>,
 }
 
+/// Bytes of activations, their gradients and weights that the kernels of a training pass read and write: every tensor once for each kernel
+/// that touches it, whatever caches make of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Of the forward pass.
+    pub forward: usize,
+    /// Of the backward pass.
+    pub backward: usize,
+}
+
 /// One operation for one batch size, with its primitives, layouts and private memory.
 pub trait Planned<B: DeviceMemory> {
     /// Layout of the output.
@@ -65,6 +75,11 @@ pub trait Planned<B: DeviceMemory> {
     /// Whether `backward` adds a second gradient of `y` by itself.
     fn adds(&self) -> bool {
         false
+    }
+
+    /// What a training pass moves, where it was counted; `second`: `backward` adds a second gradient.
+    fn traffic(&self, _second: bool) -> Option<Traffic> {
+        None
     }
 
     /// Computes `y` from `x`.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::graph::Graph;
-use crate::backend::Backend;
+use crate::backend::{Backend, Traffic};
 
 /// One line per layer: name, kind, output shape, parameters, millions of multiply-adds of one image.
 pub fn layers<B: Backend>(graph: &Graph<B>) -> String {
@@ -43,5 +43,22 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     }
     let sum: usize = rows.iter().map(|r| r.1).sum();
     let _ = writeln!(text, "{:<34} {:>10.1}", "total", sum as f64 / 1e6);
+    text
+}
+
+/// Bytes that the kernels of a step read and write, by kind of operation; empty where the backend does not count them.
+pub fn traffic<B: Backend>(graph: &Graph<B>) -> String {
+    let shares = graph.traffic();
+    if shares.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("{:<34} {:>10} {:>10}\n", "memory traffic of a pass, MB", "forward", "backward");
+    let mut row = |what: &str, forward: usize, backward: usize| {
+        let _ = writeln!(text, "{what:<34} {:>10.1} {:>10.1}", forward as f64 / 1e6, backward as f64 / 1e6);
+    };
+    shares.iter().for_each(|share| row(share.kind, share.traffic.forward, share.traffic.backward));
+    let total = |of: fn(&Traffic) -> usize| shares.iter().map(|share| of(&share.traffic)).sum();
+    row("total", total(|t| t.forward), total(|t| t.backward));
+    text.push('\n');
     text
 }

@@ -24,10 +24,11 @@ pub fn dry_run<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
-        "{}\n{}\n{}\n{}",
+        "{}\n{}\n{}\n{}{}",
         run.recipe.to_toml()?.trim_end(),
         table::layers(&run.graph),
         table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
+        table::traffic(&run.graph),
         run.schedule.describe()
     ))
 }

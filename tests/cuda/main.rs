@@ -12,6 +12,8 @@ mod failures;
 mod handover;
 mod profile;
 mod recording;
+mod norm_sums;
 mod runs;
 mod steps;
+mod traffic;
 mod transports;

@@ -233,6 +233,7 @@ fn what_is_missing_is_named() {
     ended.failed(1, &["libcudnn is not there", "pip install nvidia-cudnn-cu13"]);
     with("old", "TRIREME_EMULATED_DRIVER", "12040").failed(1, &["the driver knows CUDA 12.4", "update the driver"]);
     with("no-gpu", "CUDA_VISIBLE_DEVICES", "").failed(1, &["--device cuda", "no GPU"]);
+    with("volta", "TRIREME_EMULATED_CC", "70").failed(1, &["compute capability 7.0", "the NVRTC of CUDA 12"]);
     with("small", "TRIREME_EMULATED_CC", "60").failed(1, &["compute capability 6.0", "at least 7.0"]);
 }
 

@@ -20,7 +20,7 @@ use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
 use super::settings::Settings;
 use super::step::StepLists;
-use crate::backend::{Buffer, Error};
+use crate::backend::{Buffer, Error, Traffic};
 
 /// See the module.
 pub struct Shared {
@@ -121,6 +121,12 @@ impl Shared {
     /// f32 words that this many activations take.
     pub fn words(&self, elems: usize) -> usize {
         (elems * self.settings.precision.bytes()).div_ceil(4)
+    }
+
+    /// What passes move that read and write so many activations.
+    pub fn traffic(&self, forward: usize, backward: usize) -> Traffic {
+        let bytes = self.settings.precision.bytes();
+        Traffic { forward: forward * bytes, backward: backward * bytes }
     }
 
     /// The activations in a buffer; fails unless it holds this many.

@@ -42,7 +42,9 @@ fn options(precision: Precision, target: Target) -> Vec<String> {
         Precision::Bf16 => 1,
         Precision::F16 => 2,
     };
-    vec![format!("-arch={}", target.architecture()), "-std=c++17".into(), format!("-DPRECISION={activations}")]
+    let (arch, precision) = (format!("-arch={}", target.architecture()), format!("-DPRECISION={activations}"));
+    // generic lambdas cannot say `__device__`
+    vec![arch, "-std=c++17".into(), "-default-device".into(), precision]
 }
 
 /// A program of NVRTC's.
@@ -130,6 +132,14 @@ pub fn compile(source: &str, precision: Precision, target: Target, more: &[&str]
 /// The kernels for a GPU: from the cache, else compiled and put there. Where NVRTC is older than the GPU, PTX.
 pub fn for_gpu(source: &str, precision: Precision, (major, minor): (i32, i32)) -> Result<Vec<u8>, Error> {
     let (target, version) = (Target::Gpu(major, minor), library::nvrtc_version()?);
+    if version >= (13, 0) && (major, minor) < (7, 5) {
+        let gpu = format!("a GPU of compute capability {major}.{minor}");
+        let why = format!(
+            "NVRTC {}.{} has no code for {gpu}; load the NVRTC of CUDA 12, or use --device cpu",
+            version.0, version.1
+        );
+        return Err(Error::Absent { what: "CUDA".into(), why });
+    }
     let file = cache::folder().map(|folder| folder.join(file_name(source, precision, target, version)));
     if let Some(code) = file.as_deref().and_then(cache::read) {
         return Ok(code);

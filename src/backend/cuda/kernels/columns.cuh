@@ -1,87 +1,169 @@
-// Passes over a matrix (rows, channels) in which each thread keeps to its channels: a block takes up to 32 columns of V channels
-// and as many rows at once as fill its SUMMERS threads. Grid: x over the columns, y over the rows.
+// Passes over a matrix (rows, channels) in which each thread keeps to its V channels, so that what belongs to a channel stays in
+// registers. A tile is `width` channels: 128 bytes of a row, 32 where the whole matrix is small. Grid: x over the tiles, exactly as
+// many as there are; y over the rows. A thread loads the rows of a batch before it uses the first, so that several 16-byte loads are
+// on their way at once.
 
 // Rows that a thread adds in f32 before they go into its sums in f64.
 constexpr int RUN = 16;
 
 struct Place {
-    // first channel of this thread's column, and whether it has one at all
+    // first channel of this thread, and whether it has one at all
     u32 channel;
     bool inside;
     // its first row, and how far it is to its next
-    u64 row, step;
-    // columns of the block's tile, and this thread's row within the block
-    u32 tile, line, lines;
+    u32 row, step;
+    // columns of V channels in a tile, this thread's, and its row within the block
+    u32 tile, column, line, lines;
 };
 
+// A number that is known when the kernel is compiled.
+template <int N>
+struct Number {
+    static constexpr int value = N;
+};
+
+// f(V): as many channels as 16 bytes hold, where they divide the channels, else one.
+template <class F>
+__device__ inline void with_pack(u32 channels, F f) {
+    if (channels % WIDE == 0) {
+        f(Number<WIDE>{});
+    } else {
+        f(Number<1>{});
+    }
+}
+
 template <int V>
-__device__ inline Place place(u32 channels, u32 tile_index) {
-    u32 columns = channels / V;
+__device__ inline Place place(u32 channels, u32 width) {
     Place p;
-    p.tile = columns < 32 ? columns : 32;
+    p.tile = width / V;
     p.lines = SUMMERS / p.tile;
-    u32 column = tile_index * p.tile + threadIdx.x % p.tile;
+    p.column = threadIdx.x % p.tile;
     p.line = threadIdx.x / p.tile;
-    p.channel = column * V;
-    p.inside = column < columns && p.line < p.lines;
-    p.row = (u64)blockIdx.y * p.lines + p.line;
-    p.step = (u64)gridDim.y * p.lines;
+    p.channel = blockIdx.x * width + p.column * V;
+    p.inside = p.channel < channels && p.line < p.lines;
+    p.row = blockIdx.y * p.lines + p.line;
+    p.step = gridDim.y * p.lines;
     return p;
 }
 
-template <int V>
-__device__ inline u32 tiles(u32 channels) {
-    u32 columns = channels / V, tile = columns < 32 ? columns : 32;
-    return (columns + tile - 1) / tile;
-}
+// N rows, `step` apart, from `row` on.
+template <int N>
+struct Batch {
+    static constexpr int count = N;
+    u32 row;
+    int step;
 
-// f(element, channel) for every pack of V channels; `begin(channel)` comes before the rows of each column.
-template <int V, class B, class F>
-__device__ inline void each_pack(u64 rows, u32 channels, B begin, F f) {
-    for (u32 t = blockIdx.x; t < tiles<V>(channels); t += gridDim.x) {
-        Place p = place<V>(channels, t);
-        if (!p.inside) continue;
-        begin(p.channel);
-        for (u64 row = p.row; row < rows; row += p.step) f(row * channels + p.channel);
+    // Element of a row at this channel.
+    __device__ inline i64 element(int u, u32 channels, u32 channel) const { return (i64)(row + u * step) * channels + channel; }
+};
+
+// f(batch) for the rows `row`, `row + step`, ... before `end`, in order: U rows at a time, then two, then one.
+template <int U, class F>
+__device__ inline void each_batch(u32 row, u32 end, u32 step, F f) {
+    for (; row + (U - 1) * step < end; row += U * step) f(Batch<U>{row, (int)step});
+    if (U > 2 && row + step < end) {
+        f(Batch<2>{row, (int)step});
+        row += 2 * step;
     }
+    if (row < end) f(Batch<1>{row, (int)step});
 }
 
-// K sums a channel over all rows: f(element, sums of this run). Block row b of the grid leaves its part in
-// partial[(b * K + k) * channels + channel].
-template <int V, int K, class B, class F>
-__device__ inline void column_sums(u64 rows, u32 channels, double* partial, B begin, F f) {
-    __shared__ double room[SUMMERS * V];
-    for (u32 t = blockIdx.x; t < tiles<V>(channels); t += gridDim.x) {
-        Place p = place<V>(channels, t);
-        double sums[K][V] = {};
-        if (p.inside) {
-            begin(p.channel);
-            for (u64 row = p.row; row < rows;) {
-                float run[K][V] = {};
-                for (int i = 0; i < RUN && row < rows; i++, row += p.step) f(row * channels + p.channel, run);
-                for (int k = 0; k < K; k++)
-                    for (int v = 0; v < V; v++) sums[k][v] += run[k][v];
-            }
-        }
-        for (int k = 0; k < K; k++) {
-            for (int v = 0; v < V; v++) room[threadIdx.x * V + v] = sums[k][v];
-            __syncthreads();
-            if (p.inside && p.line == 0) {
-                for (int v = 0; v < V; v++) {
-                    double sum = 0.0;
-                    for (u32 line = 0; line < p.lines; line++) sum += room[(line * p.tile + threadIdx.x) * V + v];
-                    partial[((u64)blockIdx.y * K + k) * channels + p.channel + v] = sum;
-                }
-            }
-            __syncthreads();
-        }
-    }
+// The same for all rows of a thread, from its last to its first: a second pass finds in the cache what the first has read last.
+template <int U, class F>
+__device__ inline void each_batch_backwards(const Place& p, u32 rows, F f) {
+    if (!p.inside) return;
+    each_batch<U>(p.row, rows, p.step, [&](auto batch) { f(decltype(batch){rows - 1 - batch.row, -batch.step}); });
 }
 
-// The parts of `splits` block rows, by a whole warp in a fixed order; for all lanes.
-template <int K>
-__device__ inline double joined(const double* partial, u32 splits, u32 channels, int k, u32 channel) {
+// The packs of a batch.
+template <int V, int N>
+__device__ inline void fetch(const T* from, const Batch<N>& batch, u32 channels, u32 channel, Pack<V> (&to)[N]) {
+    for (int u = 0; u < N; u++) to[u] = *reinterpret_cast<const Pack<V>*>(from + batch.element(u, channels, channel));
+}
+
+// Sums of `count` values for each of `items` items, value(entry, item), in a fixed order: each of SUMMERS / items threads an equal
+// share of the entries one after another, then a tree over these threads. Item i's sum is room[i]; what `value` reads may lie in
+// `room`, which holds at least SUMMERS values.
+template <class F>
+__device__ inline void item_sums(u32 items, u32 count, double* room, F value) {
+    u32 item = threadIdx.x % items, group = threadIdx.x / items, groups = SUMMERS / items;
     double sum = 0.0;
-    for (u32 s = threadIdx.x % 32; s < splits; s += 32) sum += partial[((u64)s * K + k) * channels + channel];
-    return warp_sum(sum);
+    if (group < groups) {
+        u32 entry = group;
+        // eight at once are on their way
+        for (; entry + 7 * groups < count; entry += 8 * groups) {
+            double some[8];
+            for (int i = 0; i < 8; i++) some[i] = value(entry + i * groups, item);
+            for (int i = 0; i < 8; i++) sum += some[i];
+        }
+#pragma unroll 1
+        for (; entry < count; entry += groups) sum += value(entry, item);
+    }
+    __syncthreads();
+    room[threadIdx.x] = sum;
+    for (u32 n = groups; n > 1;) {
+        u32 half = (n + 1) / 2;
+        __syncthreads();
+        if (group < n - half) room[threadIdx.x] += room[threadIdx.x + half * items];
+        n = half;
+    }
+    __syncthreads();
+}
+
+// Whether this block is the last of its tile to come here. To it, and to nobody else, the tile's parts from all blocks are visible.
+// `arrivals` has a counter a tile, which is zero between launches.
+__device__ inline bool last_of_tile(u32* arrivals) {
+    __threadfence();
+    __syncthreads();
+    bool last = threadIdx.x == 0 && atomicAdd(&arrivals[blockIdx.x], 1u) == gridDim.y - 1;
+    if (last) arrivals[blockIdx.x] = 0;
+    last = __syncthreads_or(last);
+    if (last) __threadfence();
+    return last;
+}
+
+// Shared memory of a kernel that makes K sums a channel: each thread's, of its rows.
+template <int K>
+using Room = double[K * WIDE * SUMMERS];
+
+template <int K, int V>
+struct RunSums {
+    float of[K][V];
+};
+
+// K sums a channel of this thread's rows, left in `room`: f(batch, run) adds a batch to the sums of its run.
+template <int V, int K, int U, class F>
+__device__ inline void row_sums(const Place& p, u32 rows, Room<K>& room, F f) {
+    // volatile, or the compiler keeps these 2 * K * V words in registers
+    volatile double* own = room + threadIdx.x;
+    for (int i = 0; i < K * V; i++) own[i * SUMMERS] = 0.0;
+    // one run after another; the last may be shorter
+    for (u32 row = p.inside ? p.row : rows; row < rows;) {
+        RunSums<K, V> run = {};
+        u32 next = row + RUN * p.step;
+        each_batch<U>(row, next < rows ? next : rows, p.step, [&](auto batch) { f(batch, run); });
+        row = next;
+        for (int i = 0; i < K * V; i++) own[i * SUMMERS] = own[i * SUMMERS] + run.of[i / V][i % V];
+    }
+}
+
+// The sums over all rows, from what row_sums left: finish(channel, sums) gets a channel's, in one thread of whichever block of the tile
+// ends last. That block adds the parts of all, in the order of the grid. `partial` has room for K * width sums of each block.
+template <int K, class G>
+__device__ inline void tile_sums(u32 channels, u32 width, double* partial, u32* arrivals, Room<K>& room, G finish) {
+    u32 pack = channels % WIDE == 0 ? WIDE : 1, tile = width / pack, items = K * width;
+    // item = (sum * pack + channel of the pack) * tile + column
+    auto at = [&](u32 line, u32 item) { return room[item / tile * SUMMERS + line * tile + item % tile]; };
+    __syncthreads();
+    item_sums(items, SUMMERS / tile, room, at);
+    double* parts = partial + (u64)blockIdx.x * gridDim.y * items;
+    if (threadIdx.x < items) parts[(u64)blockIdx.y * items + threadIdx.x] = room[threadIdx.x];
+    if (!last_of_tile(arrivals)) return;
+    item_sums(items, gridDim.y, room, [&](u32 block, u32 item) { return __ldcg(&parts[(u64)block * items + item]); });
+    u32 channel = blockIdx.x * width + threadIdx.x;
+    if (threadIdx.x < width && channel < channels) {
+        double sums[K];
+        for (int k = 0; k < K; k++) sums[k] = room[(k * pack + threadIdx.x % pack) * tile + threadIdx.x / pack];
+        finish(channel, sums);
+    }
 }

@@ -8,6 +8,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long i64;
 
 #if PRECISION == 0
 
@@ -71,16 +72,31 @@ struct alignas(V * sizeof(T)) Pack {
 };
 
 template <int V>
-__device__ inline void load(const T* from, float (&to)[V]) {
-    Pack<V> pack = *reinterpret_cast<const Pack<V>*>(from);
+__device__ inline void unpack(const Pack<V>& pack, float (&to)[V]) {
     for (int i = 0; i < V; i++) to[i] = value(pack.at[i]);
 }
 
 template <int V>
+__device__ inline void load(const T* from, float (&to)[V]) {
+    unpack(*reinterpret_cast<const Pack<V>*>(from), to);
+}
+
+template <int V>
+__device__ inline void pack(const float (&from)[V], Pack<V>& to) {
+    for (int i = 0; i < V; i++) to.at[i] = rounded(from[i]);
+}
+
+template <int V>
 __device__ inline void store(T* to, const float (&from)[V]) {
-    Pack<V> pack;
-    for (int i = 0; i < V; i++) pack.at[i] = rounded(from[i]);
-    *reinterpret_cast<Pack<V>*>(to) = pack;
+    Pack<V> packed;
+    pack(from, packed);
+    *reinterpret_cast<Pack<V>*>(to) = packed;
+}
+
+// Of the V channels from this one on.
+template <int V>
+__device__ inline void take(const float* from, u32 channel, float (&to)[V]) {
+    for (int i = 0; i < V; i++) to[i] = from[channel + i];
 }
 
 __device__ inline u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }

@@ -9,11 +9,38 @@ pub const THREADS: u32 = 256;
 /// Blocks of a grid for each multiprocessor; every kernel loops over what is left.
 const BLOCKS: u32 = 8;
 
+/// Blocks of a grid for each multiprocessor where a kernel of columns.cuh has much to do: as many as run there at once.
+const RESIDENT: usize = 3;
+
+/// The same where there is little: each thread then has fewer rows than one batch.
+const FEWEST: usize = 2;
+
+/// Rows of a thread that are loaded together (`OF_ONE` of norm.cu).
+const BATCH: usize = 4;
+
 /// Blocks of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     pub x: usize,
     pub y: usize,
+}
+
+/// How the kernels of columns.cuh cut a matrix (rows, channels).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// Channels of a tile.
+    pub width: usize,
+    /// Tiles over the channels.
+    pub tiles: usize,
+    /// Parts of the rows.
+    pub splits: usize,
+}
+
+impl Tiling {
+    /// Parts of sums, `each` sums a channel.
+    pub fn parts(&self, each: usize) -> usize {
+        each * self.width * self.tiles * self.splits
+    }
 }
 
 /// What grids depend on beside sizes.
@@ -45,15 +72,32 @@ impl Geometry {
         self.blocks(items.div_ceil(THREADS as usize))
     }
 
+    /// Channels of 16 bytes where all accesses can be as wide, else one.
+    pub fn pack(&self, channels: usize) -> usize {
+        let wide = 16 / self.activation;
+        if channels.is_multiple_of(wide) { wide } else { 1 }
+    }
+
+    /// How a matrix (rows, channels) is cut. A tile is 128 bytes of a row, a whole line of the cache; 32 bytes, its smallest part,
+    /// where the matrix is so small that each block's sums, of which the last block adds a tile's, take longer than its rows.
+    pub fn tiling(&self, rows: usize, channels: usize) -> Tiling {
+        let (pack, threads, gpus) = (self.pack(channels), THREADS as usize, self.multiprocessors as usize);
+        let columns = channels.div_ceil(pack);
+        let small = rows * columns < FEWEST * gpus * threads * BATCH;
+        let bytes = if small { 32 } else { 128 };
+        let tile = columns.clamp(1, bytes / (pack * self.activation));
+        let (tiles, lines) = (columns.div_ceil(tile), threads / tile);
+        let splits = match small {
+            true => (FEWEST * gpus).div_ceil(tiles).min(rows.div_ceil(lines)),
+            false => (RESIDENT * gpus / tiles).min(rows.div_ceil(lines * BATCH)),
+        };
+        Tiling { width: tile * pack, tiles, splits: splits.max(1) }
+    }
+
     /// A grid over a matrix (rows, channels) for the kernels of columns.cuh.
     pub fn columns(&self, rows: usize, channels: usize) -> Grid {
-        let wide = 16 / self.activation;
-        let columns = if channels.is_multiple_of(wide) { channels / wide } else { channels };
-        let tile = columns.clamp(1, 32);
-        let (tiles, lines) = (columns.div_ceil(tile), THREADS as usize / tile);
-        // at least 16 rows a thread where there are so many, else the sums of blocks cost more than the blocks
-        let splits = rows.div_ceil(lines * 16).min(self.most().div_ceil(tiles)).max(1);
-        Grid { x: tiles.min(self.most()), y: splits }
+        let tiling = self.tiling(rows, channels);
+        Grid { x: tiling.tiles, y: tiling.splits }
     }
 }
 
@@ -247,3 +291,33 @@ macro_rules! kernels {
     };
 }
 pub(in crate::backend::cuda) use kernels;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_multiprocessor_has_its_blocks() {
+        // an H200, bf16
+        let geometry = Geometry { multiprocessors: 132, activation: 2 };
+        // ResNet-50, batch 256: one wave of three blocks, of which rounding may leave out a few; whole lines of 64 channels
+        for (rows, channels) in
+            [(3_211_264, 64), (802_816, 256), (200_704, 512), (50_176, 1024), (12_544, 512), (12_544, 2048)]
+        {
+            let tiling = geometry.tiling(rows, channels);
+            assert_eq!(tiling.width, 64, "{rows} x {channels}");
+            assert!((370..=396).contains(&(tiling.tiles * tiling.splits)), "{rows} x {channels}: {tiling:?}");
+        }
+        // ResNet-20, batch 128: two blocks each, or as many as there are rows for
+        for (rows, channels, blocks) in [(131_072, 16, 264), (32_768, 32, 264), (8_192, 64, 256)] {
+            let tiling = geometry.tiling(rows, channels);
+            assert_eq!((tiling.width, tiling.tiles * tiling.splits), (16, blocks), "{rows} x {channels}: {tiling:?}");
+        }
+        // all channels are in a tile, whatever their number, and a block's sums are no more than its threads
+        for (rows, channels, activation) in [(1, 1, 2), (7, 3, 4), (100_000, 37, 2), (9, 4096, 4), (65, 1001, 2)] {
+            let tiling = Geometry { multiprocessors: 2, activation }.tiling(rows, channels);
+            assert!(tiling.width * tiling.tiles >= channels && 2 * tiling.width <= THREADS as usize, "{tiling:?}");
+            assert!(tiling.splits >= 1 && tiling.width * (tiling.tiles - 1) < channels, "{tiling:?}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 //! declared in its file in `ops`; those of several ops and passes, and the many of norm, in `x.rs` beside their source `x.cu`.
 
 pub mod arena;
+#[cfg(test)]
+mod assembly;
 pub mod bias;
 pub mod codec;
 pub mod elementwise;

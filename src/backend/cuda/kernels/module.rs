@@ -88,67 +88,63 @@ impl Drop for Kernels {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::path::PathBuf;
 
+    use super::super::assembly::{self, ARCHITECTURES};
     use super::*;
     use crate::backend::cuda::driver::compile::Target;
     use crate::backend::cuda::driver::lookup::{self, Library};
 
+    const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
+
+    /// Says that a test is left out, past the test harness, which keeps what tests print.
+    fn skip(why: &str) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): {why}");
+    }
+
+    /// Where `make test-cuda-check` has put NVIDIA's tools.
+    fn tools() -> Option<PathBuf> {
+        std::env::var_os("TRIREME_CUDA_CHECK").map(PathBuf::from)
+    }
+
     /// Whether NVRTC is there; says so if not, and fails where `make test-cuda-check` has fetched it.
     fn nvrtc_is_there() -> bool {
         let found = lookup::require(Library::Nvrtc);
-        let must = std::env::var_os("TRIREME_CUDA_CHECK").is_some();
-        assert!(!must || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
+        assert!(tools().is_none() || found.is_ok(), "NVRTC was fetched, but does not load: {found:?}");
         if let Err(e) = &found {
-            // past the test harness, which keeps what tests print
-            let _ = writeln!(std::io::stderr(), "SKIPPED (1 test): the kernels are not compiled: {e}");
+            skip(&format!("the kernels are not compiled: {e}"));
         }
         found.is_ok()
     }
 
     #[test]
-    fn all_kernels_compile_for_every_architecture_and_precision() {
+    fn all_kernels_compile_to_ptx_in_every_precision() {
         if !nvrtc_is_there() {
             return;
         }
-        for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
-            for target in [Target::Gpu(8, 0), Target::Gpu(9, 0), Target::Ptx(7, 5)] {
-                let verbose = ["--ptxas-options=-v"];
-                let made =
-                    compile::compile(&source::text(), precision, target, &verbose).unwrap_or_else(|e| panic!("{e}"));
-                assert!(made.code.len() > 10_000, "{precision} for {target:?}: {} bytes", made.code.len());
-                if let Target::Gpu(..) = target {
-                    println!("{precision} for {}: {}", target.architecture(), pressure(&made.log));
-                }
-            }
+        for precision in PRECISIONS {
+            let made = compile::compile(&source::text(), precision, Target::Ptx(7, 5), &[]);
+            let made = made.unwrap_or_else(|e| panic!("{e}"));
+            assert!(made.code.len() > 10_000, "{precision}: {} bytes", made.code.len());
         }
     }
 
-    /// The most registers and the most shared memory that a kernel takes, and which kernels spill, from the assembler's log.
-    fn pressure(log: &str) -> String {
-        let number = |text: &str, unit: &str| {
-            let before = text.split(unit).next()?;
-            before.rsplit(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse::<u32>().ok()
-        };
-        let (mut kernel, mut kernels, mut registers, mut shared) = ("", 0, 0, 0);
-        let mut spills = Vec::new();
-        for line in log.lines() {
-            if let Some((_, name)) = line.split_once("Function properties for ") {
-                (kernel, kernels) = (name.trim(), kernels + 1);
-            }
-            if line.contains("bytes spill stores") {
-                let bytes = number(line, " bytes spill stores").filter(|bytes| *bytes > 0);
-                spills.extend(bytes.map(|bytes| format!("{kernel} {bytes} bytes")));
-            }
-            if line.contains("Used ") {
-                registers = registers.max(number(line, " registers").unwrap_or(0));
-                shared =
-                    shared.max(if line.contains(" bytes smem") { number(line, " bytes smem").unwrap_or(0) } else { 0 });
+    #[test]
+    fn no_kernel_spills_or_crowds_out_a_second_block() {
+        let Some(tools) = tools() else { return skip("machine code is looked at by `make test-cuda-check`") };
+        assert!(nvrtc_is_there());
+        let text = source::text();
+        let mut faults = Vec::new();
+        for precision in PRECISIONS {
+            let columns = ARCHITECTURES.each_ref().map(|on| (on, assembly::inspect(precision, on, &tools)));
+            println!("{}\n", assembly::table(precision, &columns));
+            for ((on, all), (name, bounds)) in columns.iter().flat_map(|c| source::bounds(&text).map(move |b| (c, b))) {
+                let facts = all.get(name).cloned().unwrap_or_default();
+                let (major, minor) = on.capability;
+                let whole = |fault| format!("{name} in {precision} on sm_{major}{minor} {fault}");
+                faults.extend(assembly::faults(name, &facts, bounds, on, precision).into_iter().map(whole));
             }
         }
-        assert!(kernels > 0 && registers > 0, "no kernels in the log:\n{log}");
-        // a block has 48 KiB without asking for more
-        assert!(shared <= 48 << 10, "{shared} bytes of shared memory");
-        let spills = if spills.is_empty() { "nothing spills".into() } else { format!("spills: {}", spills.join(", ")) };
-        format!("{kernels} kernels, at most {registers} registers and {shared} bytes of shared memory, {spills}")
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 }

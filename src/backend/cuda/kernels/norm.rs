@@ -3,19 +3,16 @@
 use super::kernel::kernels;
 use crate::backend::cuda::driver::slice::Activation;
 
+// `pack` is the channels of a byte of the mask.
 kernels! {
-    /// Sums of offsets and of their squares, one part a block row.
+    /// Statistics of the batch from sums of offsets and of their squares, and the affine map of the forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
-        x: [Activation; rows.max(1) * channels], partial: [f64; 2 * grid.y * channels], rows: u64, channels: u32,
-    }
-
-    /// Statistics of the batch from these parts, and the affine map of the forward pass.
-    norm_statistics: NormStatistics over threads(32 * channels) {
-        x: [Activation; channels],
-        partial: [f64; 2 * splits * channels],
-        splits: u32,
-        rows: u64,
+        x: [Activation; rows.max(1) * channels],
+        partial: [f64; 2 * grid.x * grid.y * width],
+        arrivals: [u32; grid.x],
+        rows: u32,
         channels: u32,
+        width: u32,
         gamma: [f32; channels],
         beta: [f32; channels],
         eps: f32,
@@ -36,43 +33,39 @@ kernels! {
         affine: [f32; 3 * channels],
     }
 
-    /// y = affine(x), then residual and ReLU as the bits of `mode` say.
-    norm_forward: NormForward over columns(rows, channels) {
+    /// y = affine(x), then residual and ReLU as the bits of `mode` say; with a residual, where ReLU let values through.
+    norm_forward: NormForward over columns(rows, channels) as grid given(pack) {
         x: [Activation; rows * channels],
         residual: (null or [Activation; rows * channels]),
         y: [Activation; rows * channels],
+        mask: (null or [u8; grid.x * rows * width / pack]),
         affine: [f32; 3 * channels],
-        rows: u64,
+        rows: u32,
         channels: u32,
+        width: u32,
         mode: i32,
     }
 
-    /// Sums of the gradient and of its product with the offsets, one part a block row.
-    norm_backward_sums: NormBackwardSums over columns(rows, channels) as grid {
+    /// The parameters' gradients, sums of the gradient and of its product with the offsets, and the slopes of dx.
+    norm_gradients: NormGradients over columns(rows, channels) as grid given(pack) {
         x: [Activation; rows * channels],
-        y: [Activation; rows * channels],
         second: (null or [Activation; rows * channels]),
+        mask: (null or [u8; grid.x * rows * width / pack]),
         dy: [Activation; rows * channels],
         affine: [f32; 3 * channels],
-        partial: [f64; 2 * grid.y * channels],
-        rows: u64,
+        partial: [f64; 2 * grid.x * grid.y * width],
+        arrivals: [u32; grid.x],
+        rows: u32,
         channels: u32,
+        width: u32,
         mode: i32,
-    }
-
-    /// The parameters' gradients, the sums themselves and the slopes of dx from these parts.
-    norm_gradients: NormGradients over threads(32 * channels) {
-        partial: [f64; 2 * splits * channels],
-        splits: u32,
         statistics: [f64; 2 * channels],
         n: f64,
-        channels: u32,
         eps: f32,
-        affine: [f32; 3 * channels],
         dgamma: [f32; channels],
         dbeta: [f32; channels],
         sums: [f64; 2 * channels],
-        slopes: [f32; 3 * channels],
+        slopes: [f32; 2 * channels],
     }
 
     /// The slopes of dx from the sums of all ranks.
@@ -83,7 +76,7 @@ kernels! {
         channels: u32,
         eps: f32,
         affine: [f32; 3 * channels],
-        slopes: [f32; 3 * channels],
+        slopes: [f32; 2 * channels],
     }
 
     /// dx from dy and the slopes.
@@ -92,9 +85,10 @@ kernels! {
         dy: [Activation; rows * channels],
         dx: [Activation; rows * channels],
         affine: [f32; 3 * channels],
-        slopes: [f32; 3 * channels],
-        rows: u64,
+        slopes: [f32; 2 * channels],
+        rows: u32,
         channels: u32,
+        width: u32,
         mode: i32,
     }
 }

@@ -21,9 +21,9 @@ pub fn compare(kernel: &str, declared: &[Parameter]) {
     assert_eq!(written, declared, "{kernel}");
 }
 
-/// Name, type and whether it is a pointer, of `const float* x` and the like.
+/// Name, type and whether it is a pointer, of `const float* __restrict__ x` and the like.
 fn parameter(text: &str) -> (&str, &str, bool) {
-    let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "const").collect();
+    let words: Vec<&str> = text.split_whitespace().filter(|word| !["const", "__restrict__"].contains(word)).collect();
     let [element, name] = words[..] else { panic!("a parameter without type or name: {text}") };
     (name, element.trim_end_matches('*'), element.ends_with('*'))
 }

@@ -27,12 +27,36 @@ pub fn text() -> String {
 
 /// Each kernel of a text: its name, and its parameters as they are written.
 pub fn kernels(source: &str) -> impl Iterator<Item = (&str, &str)> {
+    declarations(source).map(|(_, name, parameters)| (name, parameters))
+}
+
+/// Bounds, name and parameters of each kernel.
+fn declarations(source: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     source.split("extern \"C\" __global__ void ").skip(1).filter_map(|text| {
-        // `__launch_bounds__(256) name(...)`
-        let bounded = text.strip_prefix("__launch_bounds__");
-        let text = bounded.map_or(text, |rest| rest.split_once(") ").map_or("", |p| p.1));
+        // `__launch_bounds__(256, 3) name(...)`
+        let bounded = text.strip_prefix("__launch_bounds__(");
+        let (bounds, text) = bounded.map_or(Some(("", text)), |rest| rest.split_once(") "))?;
         let (name, rest) = text.split_once('(')?;
-        Some((name, rest.split_once(')')?.0))
+        Some((bounds, name, rest.split_once(')')?.0))
+    })
+}
+
+/// What `__launch_bounds__` says of a kernel.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bounds {
+    /// Threads of a block, at most.
+    pub threads: Option<u32>,
+    /// Blocks on a multiprocessor, at least.
+    pub blocks: Option<u32>,
+}
+
+/// The bounds of each kernel of a text.
+#[cfg(test)]
+pub fn bounds(source: &str) -> impl Iterator<Item = (&str, Bounds)> {
+    declarations(source).map(|(bounds, name, _)| {
+        let mut numbers = bounds.split(", ").map(|number| number.parse().ok());
+        (name, Bounds { threads: numbers.next().flatten(), blocks: numbers.next().flatten() })
     })
 }
 

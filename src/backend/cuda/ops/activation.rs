@@ -7,7 +7,7 @@ use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// The tensors of one element-wise pass, of n elements each. The gradient of x replaces that of y.
 #[derive(Clone, Copy)]
@@ -66,6 +66,11 @@ impl Planned<Cuda> for Plan {
 
     fn alias(&self) -> Option<usize> {
         Some(0)
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let n = self.x.elems();
+        Some(self.shared.traffic(2 * n, 3 * n))
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

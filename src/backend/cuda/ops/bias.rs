@@ -1,35 +1,47 @@
-//! The gradient of a bias, with ReLU's mask in the same pass.
+//! A bias after the library's own pass: its addition where no library fuses it, its gradient with ReLU's mask in the same pass.
 
+use super::parts::{Parts, rows_of};
 use crate::backend::Error;
-use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
-use crate::backend::cuda::kernels::bias::{BiasBackward, BiasGradient};
+use crate::backend::cuda::kernels::bias::{BiasBackward, BiasForward};
 use crate::backend::cuda::shared::Shared;
 
-/// The output of an operation and its gradient, (rows, channels).
+/// The output of an operation, (rows, channels).
 pub struct Output<'a> {
     pub y: Slice<'a, Activation>,
-    pub dy: Slice<'a, Activation>,
     pub rows: usize,
     pub channels: usize,
+    /// ReLU comes after the bias.
+    pub relu: bool,
 }
 
-/// Room for the parts of the gradient: a sum for each channel of each block row.
-pub fn partial(shared: &Shared, rows: usize, channels: usize, what: &str) -> Result<CudaBuf, Error> {
-    shared.alloc(2 * shared.geometry().columns(rows, channels).y * channels, what)
+/// Adds `bias` to y.
+pub fn forward(shared: &Shared, output: &Output<'_>, bias: Slice<'_, f32>) -> Result<(), Error> {
+    let &Output { y, rows, channels, relu } = output;
+    let width = shared.geometry().tiling(rows, channels).width as u32;
+    let (rows, channels, with_relu) = (rows_of(rows, "a bias")?, channels as u32, i32::from(relu));
+    shared.launch(&BiasForward { y, bias, rows, channels, width, with_relu })
 }
 
-/// Masks `dy` where `y` is zero (with `relu`) and leaves its sums over the rows in `dbias`.
+/// Masks `dy` where y is zero (with ReLU) and leaves its sums over the rows in `dbias`.
 pub fn backward(
     shared: &Shared,
-    output: Output<'_>,
-    relu: bool,
-    partial: &CudaBuf,
+    output: &Output<'_>,
+    dy: Slice<'_, Activation>,
+    parts: &Parts,
     dbias: Slice<'_, f32>,
 ) -> Result<(), Error> {
-    let Output { y, dy, rows, channels } = output;
-    let splits = shared.geometry().columns(rows, channels).y as u32;
-    let (partial, channels, with_relu) = (partial.slice(), channels as u32, i32::from(relu));
-    shared.launch(&BiasBackward { y, dy, partial, rows: rows as u64, channels, with_relu })?;
-    shared.launch(&BiasGradient { partial, splits, dbias, channels })
+    let &Output { y, channels, relu, .. } = output;
+    let (rows, channels, width, with_relu) = (parts.rows, channels as u32, parts.width(), i32::from(relu));
+    let (partial, arrivals) = (parts.sums(), parts.arrivals());
+    shared.launch(&BiasBackward { y, dy, partial, arrivals, rows, channels, width, with_relu, dbias })
+}
+
+/// Activations that a backward pass reads and writes for bias and ReLU, of an output of `y` elements.
+pub fn traffic(bias: bool, relu: bool, y: usize) -> usize {
+    match (bias, relu) {
+        (_, true) => 3 * y,
+        (true, false) => y,
+        (false, false) => 0,
+    }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::bias;
 use super::copies::{Copies, Sizes, copied, restore};
+use super::parts::Parts;
 use crate::backend::cuda::cudnn::candidates::Prepared;
 use crate::backend::cuda::cudnn::choice::choose;
 use crate::backend::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
@@ -12,12 +13,11 @@ use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::driver::status::attempted;
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::bias::BiasForward;
 use crate::backend::cuda::kernels::elementwise::{ReluBackward, ReluForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Conv;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// A convolution of known sizes.
 pub struct Plan {
@@ -32,8 +32,8 @@ pub struct Plan {
     data: Option<Prepared>,
     filter: Option<Prepared>,
     copies: Option<Copies>,
-    /// Parts of the bias's gradient.
-    partial: CudaBuf,
+    /// Of the bias's gradient.
+    parts: Option<Parts>,
 }
 
 /// The algorithm of the forward pass, and whether bias and ReLU come after it: with them in one graph where cuDNN can.
@@ -71,16 +71,14 @@ impl Plan {
         let weights = sizes.elems()[1];
         let parts = Sizes { weights, gradient: if r.train { weights } else { 0 }, bias: shape.c };
         let copies = Copies::new(shared, parts, r.name)?;
-        let partial = match r.train && op.bias {
-            true => bias::partial(shared, y.n * shape.plane(), shape.c, r.name)?,
-            false => CudaBuf::default(),
-        };
+        let bias_parts = || Parts::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
+        let bias_parts = (r.train && op.bias).then(bias_parts).transpose()?;
         let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
-        Ok(Self { shared, name, op, y, sizes, forward, separate, data, filter, copies, partial })
+        Ok(Self { shared, name, op, y, sizes, forward, separate, data, filter, copies, parts: bias_parts })
     }
 
-    fn rows(&self) -> usize {
-        self.y.n * self.y.shape.plane()
+    fn output<'a>(&self, y: Slice<'a, Activation>) -> bias::Output<'a> {
+        bias::Output { y, rows: self.y.n * self.y.shape.plane(), channels: self.y.shape.c, relu: self.op.relu }
     }
 
     /// Bias and ReLU after cuDNN.
@@ -88,9 +86,7 @@ impl Plan {
         if !self.op.bias {
             return self.shared.launch(&ReluForward { x: y, y, n: self.y.elems() as u64 });
         }
-        let bias = pass.params.at(pass.slots[1])?;
-        let (rows, channels, with_relu) = (self.rows() as u64, self.y.shape.c as u32, i32::from(self.op.relu));
-        self.shared.launch(&BiasForward { y, bias, rows, channels, with_relu })
+        bias::forward(&self.shared, &self.output(y), pass.params.at(pass.slots[1])?)
     }
 
     /// Enqueues one of the prepared algorithms.
@@ -119,7 +115,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.copies.as_ref().map_or(0, Copies::bytes) + self.partial.bytes()
+        self.copies.as_ref().map_or(0, Copies::bytes) + self.parts.as_ref().map_or(0, Parts::bytes)
     }
 
     fn implementation(&self) -> String {
@@ -127,6 +123,13 @@ impl Planned<Cuda> for Plan {
         let more = [&self.data, &self.filter].map(|p| p.as_ref().map_or("-".into(), engine));
         let separate = if self.separate { " + own bias or ReLU" } else { "" };
         format!("cuDNN engines {}, {}, {}{separate}", self.forward.algorithm.engine, more[0], more[1])
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let (Conv { bias, relu, .. }, [x, w, y]) = (&self.op, self.sizes.elems());
+        let products = [&self.data, &self.filter].into_iter().flatten().count();
+        let after = if self.separate { 2 * y } else { 0 };
+        Some(self.shared.traffic(x + w + y + after, products * (x + w + y) + bias::traffic(*bias, *relu, y)))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
@@ -147,9 +150,8 @@ impl Planned<Cuda> for Plan {
         let (shared, relu) = (&self.shared, self.op.relu);
         let [x_elems, _, y_elems] = self.sizes.elems();
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
-        if self.op.bias {
-            let output = bias::Output { y, dy, rows: self.rows(), channels: self.y.shape.c };
-            bias::backward(shared, output, relu, &self.partial, g.dparams.at(pass.slots[1])?)?;
+        if let Some(parts) = &self.parts {
+            bias::backward(shared, &self.output(y), dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
             shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
         }

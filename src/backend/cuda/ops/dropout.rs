@@ -11,7 +11,7 @@ use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Dropout;
 use crate::backend::op::dropout::FIRST_INDEX;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// to = from times 0 or 1 / (1 - p)
@@ -75,6 +75,11 @@ impl Planned<Cuda> for Plan {
 
     fn alias(&self) -> Option<usize> {
         Some(0)
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let n = self.x.elems();
+        Some(self.shared.traffic(2 * n, 2 * n))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::bias;
 use super::copies::{Copies, Sizes, copied};
+use super::parts::Parts;
 use crate::backend::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
@@ -12,7 +13,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::elementwise::ReluBackward;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// A linear layer of known sizes.
 pub struct Plan {
@@ -24,8 +25,8 @@ pub struct Plan {
     data: Option<Product>,
     filter: Option<Product>,
     copies: Option<Copies>,
-    /// Parts of the bias's gradient.
-    partial: CudaBuf,
+    /// Of the bias's gradient.
+    parts: Option<Parts>,
 }
 
 fn epilogue(op: &Linear) -> Epilogue {
@@ -60,12 +61,9 @@ impl Plan {
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
         let copies = Copies::new(shared, Sizes { weights: inputs * outputs, gradient: 0, bias: outputs }, r.name)?;
-        let partial = match r.train && op.bias {
-            true => bias::partial(shared, n, outputs, r.name)?,
-            false => CudaBuf::default(),
-        };
+        let parts = (r.train && op.bias).then(|| Parts::new(shared, n, outputs, 1, r.name)).transpose()?;
         let y = TensorDesc::plain(n, Shape::vector(outputs));
-        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, copies, partial })
+        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, copies, parts })
     }
 
     /// Enqueues a product.
@@ -93,11 +91,18 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.copies.as_ref().map_or(0, Copies::bytes) + self.partial.bytes()
+        self.copies.as_ref().map_or(0, Copies::bytes) + self.parts.as_ref().map_or(0, Parts::bytes)
     }
 
     fn implementation(&self) -> String {
         "cuBLASLt".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let (x, y) = (self.x.elems(), self.y.elems());
+        let w = self.x.shape.elems() * self.op.out_features;
+        let products = [&self.data, &self.filter].into_iter().flatten().count();
+        Some(self.shared.traffic(x + w + y, products * (x + w + y) + bias::traffic(self.op.bias, self.op.relu, y)))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
@@ -115,9 +120,9 @@ impl Planned<Cuda> for Plan {
         let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
-        if self.op.bias {
-            let output = bias::Output { y, dy, rows: self.y.n, channels: self.op.out_features };
-            bias::backward(shared, output, relu, &self.partial, g.dparams.at(pass.slots[1])?)?;
+        if let Some(parts) = &self.parts {
+            let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
+            bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
             shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
         }

@@ -9,7 +9,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// y from x.
@@ -93,6 +93,13 @@ impl Planned<Cuda> for Plan {
 
     fn implementation(&self) -> String {
         "own".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let n = self.x.elems();
+        let Traffic { forward, backward } = self.shared.traffic(2 * n, 5 * n);
+        // what neighbours send is f32, written and read
+        Some(Traffic { forward, backward: backward + 8 * n })
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

@@ -8,6 +8,7 @@ pub mod copies;
 pub mod input;
 pub mod loss;
 pub mod norms;
+pub mod parts;
 pub mod runs;
 pub mod update;
 

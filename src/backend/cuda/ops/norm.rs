@@ -1,7 +1,8 @@
-//! Batch normalisation with residual and ReLU: kernels of our own, all sums in f64 and in a fixed order.
+//! Batch normalisation with residual and ReLU: kernels of our own, all sums over many values in f64 and in a fixed order.
 
 use std::rc::Rc;
 
+use super::parts::Parts;
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
@@ -9,11 +10,11 @@ use crate::backend::cuda::driver::pinned::Pinned;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::norm::{
-    NormAffine, NormBackward, NormBackwardSums, NormForward, NormGradients, NormMoments, NormSlopes, NormStatistics,
+    NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes,
 };
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
@@ -25,8 +26,12 @@ pub struct Plan {
     shared: Rc<Shared>,
     op: Norm,
     x: TensorDesc,
-    /// Parts of two sums a channel.
-    partial: CudaBuf,
+    /// Of two sums a channel.
+    parts: Parts,
+    /// Channels of a byte of the mask.
+    pack: usize,
+    /// Where ReLU let values through, a bit each, for a backward pass that cannot compute it from x: with a residual.
+    mask: CudaBuf,
     /// Means and sums of squared offsets, f64.
     statistics: CudaBuf,
     /// The same in memory of the host.
@@ -59,7 +64,6 @@ impl Whole {
 /// The tensors of a backward pass, and the kernels' mode.
 struct Tensors<'a> {
     x: Slice<'a, Activation>,
-    y: Slice<'a, Activation>,
     dy: Slice<'a, Activation>,
     /// The second summand of dy.
     second: Option<Slice<'a, Activation>>,
@@ -69,25 +73,30 @@ struct Tensors<'a> {
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Norm, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
         let x = r.x[0];
-        let c = x.shape.c;
-        let splits = shared.geometry().columns(x.n * x.shape.plane(), c).y;
+        let (c, rows) = (x.shape.c, x.n * x.shape.plane());
+        let (parts, pack) = (Parts::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
+        let masked = r.train && op.relu && op.residual;
+        let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
             x,
-            partial: shared.alloc(4 * splits * c, r.name)?,
+            parts,
+            pack,
+            mask: shared.alloc(mask.div_ceil(4), r.name)?,
             statistics: shared.alloc(4 * c, r.name)?,
             seen: shared.pinned(2 * c, r.name)?,
             sums: shared.pinned(2 * c, r.name)?,
             affine: shared.alloc(3 * c, r.name)?,
-            slopes: shared.alloc(3 * c, r.name)?,
+            slopes: shared.alloc(2 * c, r.name)?,
             whole: None,
-            n: (x.n * x.shape.plane()) as f64,
+            n: rows as f64,
         })
     }
 
-    fn rows(&self) -> usize {
-        self.x.n * self.x.shape.plane()
+    /// Values a channel of this rank's batch.
+    fn own(&self) -> f64 {
+        f64::from(self.parts.rows)
     }
 
     fn mode(&self) -> i32 {
@@ -102,15 +111,26 @@ impl Plan {
     /// Statistics of the batch, and what the forward pass needs of them.
     fn measure(&mut self, pass: &Pass<'_, Cuda>, x: Slice<'_, Activation>) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
-        let (rows, channels, partial) = (self.rows() as u64, c as u32, self.partial.slice());
-        let splits = shared.geometry().columns(self.rows(), c).y as u32;
+        let (rows, channels, width) = (self.parts.rows, c as u32, self.parts.width());
+        let (partial, arrivals) = (self.parts.sums(), self.parts.arrivals());
         let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
         let (eps, affine) = (self.op.eps, self.affine.slice());
-        shared.launch(&NormMoments { x, partial, rows, channels })?;
         let (statistics, seen) = (self.statistics.slice(), self.seen.slice());
-        let own = NormStatistics { x, partial, splits, rows, channels, gamma, beta, eps, statistics, seen, affine };
-        shared.launch(&own)?;
-        self.n = self.rows() as f64;
+        shared.launch(&NormMoments {
+            x,
+            partial,
+            arrivals,
+            rows,
+            channels,
+            width,
+            gamma,
+            beta,
+            eps,
+            statistics,
+            seen,
+            affine,
+        })?;
+        self.n = self.own();
         let Some(ranks) = pass.across else {
             self.whole = None;
             return Ok(());
@@ -147,24 +167,29 @@ impl Plan {
         dbeta: Slice<'_, f32>,
     ) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
-        let (rows, channels, eps, n) = (self.rows() as u64, c as u32, self.op.eps, self.n);
-        let splits = shared.geometry().columns(self.rows(), c).y as u32;
-        let (partial, affine, slopes) = (self.partial.slice(), self.affine.slice(), self.slopes.slice());
-        let &Tensors { x, y, dy, second, mode } = tensors;
-        shared.launch(&NormBackwardSums { x, y, second, dy, affine, partial, rows, channels, mode })?;
-        let (statistics, sums) = (self.statistics(), self.sums.slice());
+        let (rows, channels, eps, n) = (self.parts.rows, c as u32, self.op.eps, self.n);
+        let (affine, slopes, sums) = (self.affine.slice(), self.slopes.slice(), self.sums.slice());
+        let &Tensors { x, dy, second, mode } = tensors;
         shared.launch(&NormGradients {
-            partial,
-            splits,
-            statistics,
-            n,
-            channels,
-            eps,
+            x,
+            second,
+            mask: self.mask.optional(),
+            dy,
             affine,
+            partial: self.parts.sums(),
+            arrivals: self.parts.arrivals(),
+            rows,
+            channels,
+            width: self.parts.width(),
+            mode,
+            statistics: self.statistics(),
+            n,
+            eps,
             dgamma,
             dbeta,
             sums,
             slopes,
+            pack: self.pack,
         })?;
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
@@ -194,7 +219,8 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        [&self.partial, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes()).iter().sum()
+        let own = [&self.mask, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes());
+        self.parts.bytes() + own.iter().sum::<usize>()
     }
 
     fn implementation(&self) -> String {
@@ -209,6 +235,16 @@ impl Planned<Cuda> for Plan {
         true
     }
 
+    fn traffic(&self, second: bool) -> Option<Traffic> {
+        let (n, residual) = (self.x.elems(), usize::from(self.op.residual));
+        // moments and result; then sums, which with more than one gradient or with a residual are of a gradient that is written, and dx
+        let stored = usize::from(second || self.op.residual);
+        let Traffic { forward, backward } =
+            self.shared.traffic((3 + residual) * n, (5 + usize::from(second) + stored) * n);
+        let mask = self.mask.bytes();
+        Some(Traffic { forward: forward + mask, backward: backward + mask })
+    }
+
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let (elems, shared) = (self.x.elems(), self.shared.clone());
         let residual = x.get(1).map(|r| shared.holds(r, elems)).transpose()?;
@@ -218,17 +254,19 @@ impl Planned<Cuda> for Plan {
         } else {
             self.use_running(pass)?;
         }
-        let (affine, rows, channels) = (self.affine.slice(), self.rows() as u64, self.x.shape.c as u32);
-        shared.launch(&NormForward { x, residual, y, affine, rows, channels, mode: self.mode() })
+        let (affine, rows, channels) = (self.affine.slice(), self.parts.rows, self.x.shape.c as u32);
+        let (width, mode, pack) = (self.parts.width(), self.mode(), self.pack);
+        let mask = self.mask.optional().filter(|_| pass.training);
+        shared.launch(&NormForward { x, residual, y, mask, affine, rows, channels, width, mode, pack })
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let (shared, elems) = (self.shared.clone(), self.x.elems());
-        let (x, y, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.y, elems)?, shared.holds(g.dy, elems)?);
+        let (x, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?);
         let second = g.dy2.map(|d| shared.holds(d, elems)).transpose()?;
         let mode = self.mode() + SECOND * i32::from(second.is_some());
         let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
-        self.sum_gradients(pass, &Tensors { x, y, dy, second, mode }, dgamma, dbeta)?;
+        self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
         // with a residual, dy keeps its own gradient and dx is the other's
         let dx = match (self.op.residual, g.dx) {
             (true, None) => return Ok(()),
@@ -238,12 +276,12 @@ impl Planned<Cuda> for Plan {
         // the pass that summed has stored a masked gradient already
         let mode = if mode & (RESIDUAL | SECOND) == 0 { mode } else { 0 };
         let (affine, slopes) = (self.affine.slice(), self.slopes.slice());
-        let (rows, channels) = (self.rows() as u64, self.x.shape.c as u32);
-        shared.launch(&NormBackward { x, dy, dx, affine, slopes, rows, channels, mode })
+        let (rows, channels, width) = (self.parts.rows, self.x.shape.c as u32, self.parts.width());
+        shared.launch(&NormBackward { x, dy, dx, affine, slopes, rows, channels, width, mode })
     }
 
     fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
-        let (c, n) = (self.x.shape.c, self.rows() as f64);
+        let (c, n) = (self.x.shape.c, self.own());
         let (mean, m2) = self.seen.as_slice().split_at(c);
         for i in 0..c {
             let d = mean[i] - f64::from(running[i]);

@@ -10,7 +10,7 @@ use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{OpSpec, Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 // The tables of windows name no cell beyond an image.
 kernels! {
@@ -137,6 +137,12 @@ impl Planned<Cuda> for Plan {
 
     fn implementation(&self) -> String {
         "own".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let (both, best) = (self.x.elems() + self.y.elems(), self.best.bytes());
+        let Traffic { forward, backward } = self.shared.traffic(both, both);
+        Some(Traffic { forward: forward + best, backward: backward + best })
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

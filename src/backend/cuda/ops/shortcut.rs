@@ -10,7 +10,7 @@ use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{OpSpec, Shortcut};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 kernels! {
     /// y: every `stride`-th place of x, its channels from `before` on, zeros around them.
@@ -87,6 +87,11 @@ impl Planned<Cuda> for Plan {
 
     fn implementation(&self) -> String {
         "own".into()
+    }
+
+    fn traffic(&self, _: bool) -> Option<Traffic> {
+        let both = self.x.elems() + self.y.elems();
+        Some(self.shared.traffic(both, both))
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {

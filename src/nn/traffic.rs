@@ -1,0 +1,47 @@
+//! What a training step moves to and from a device's memory, by kind of operation: what the kernels of a plan read and write.
+
+use super::graph::Graph;
+use super::memory::Move;
+use crate::backend::{Backend, Traffic};
+
+/// What all operations of a kind move.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Kind of operation.
+    pub kind: &'static str,
+    /// Bytes.
+    pub traffic: Traffic,
+}
+
+/// Adds a node's part to that of its kind.
+fn add(shares: &mut Vec<Share>, kind: &'static str, traffic: Traffic) {
+    match shares.iter_mut().find(|share| share.kind == kind) {
+        Some(share) => {
+            share.traffic.forward += traffic.forward;
+            share.traffic.backward += traffic.backward;
+        }
+        None => shares.push(Share { kind, traffic }),
+    }
+}
+
+impl<B: Backend> Graph<B> {
+    /// Bytes that forward and backward of the largest batch move, without loss and optimizer; empty where the backend does not count.
+    pub fn traffic(&self) -> Vec<Share> {
+        let Some(plan) = self.plans.values().next_back() else { return Vec::new() };
+        let mut shares = Vec::new();
+        for step in self.memory.moves.iter().rev() {
+            match *step {
+                Move::Node { node, second, .. } => {
+                    let counted = plan[node].as_ref().and_then(|op| op.traffic(second.is_some()));
+                    let Some(traffic) = counted else { return Vec::new() };
+                    add(&mut shares, self.net.nodes[node].op.kind(), traffic);
+                }
+                Move::Add { to, .. } => {
+                    let backward = 3 * 4 * self.memory.buffers[to];
+                    add(&mut shares, "sums of gradients", Traffic { forward: 0, backward });
+                }
+            }
+        }
+        shares
+    }
+}

@@ -1,0 +1,197 @@
+//! Batch normalisation on the GPU adds in one order, which is written down again here: statistics and gradients agree with the host's to
+//! the bit, whichever block ends last.
+
+use crate::support::emulator;
+use crate::support::gpu::{alone, emulated};
+use crate::support::numerics::{Case, Outcome, cuda, noise};
+use trireme::backend::cuda::{Cuda, Precision};
+use trireme::backend::op::{Norm, Op, Shape};
+
+/// Threads of a block, rows of a thread that it adds in f32, rows that it loads together.
+const THREADS: usize = 256;
+const RUN: usize = 16;
+const BATCH: usize = 4;
+
+/// How the kernels cut a matrix (rows, channels).
+struct Order {
+    rows: usize,
+    /// Channels of one access.
+    pack: usize,
+    /// Channels of a tile.
+    width: usize,
+    /// Blocks over the rows.
+    splits: usize,
+}
+
+impl Order {
+    fn new(cuda: &Cuda, bytes: usize, rows: usize, channels: usize) -> Self {
+        let gpus = cuda.gpu().multiprocessors as usize;
+        let pack = if channels.is_multiple_of(16 / bytes) { 16 / bytes } else { 1 };
+        let columns = channels / pack;
+        let small = rows * columns < 2 * gpus * THREADS * BATCH;
+        let tile = columns.min(if small { 32 } else { 128 } / (pack * bytes));
+        let (tiles, lines) = (columns.div_ceil(tile), THREADS / tile);
+        let large = (3 * gpus / tiles).min(rows.div_ceil(lines * BATCH)).max(1);
+        let splits = if small { (2 * gpus).div_ceil(tiles).min(rows.div_ceil(lines)) } else { large };
+        Self { rows, pack, width: tile * pack, splits }
+    }
+
+    fn lines(&self) -> usize {
+        THREADS * self.pack / self.width
+    }
+
+    /// Of one thread's rows, from `first` on: runs in f32, their sum in f64.
+    fn thread(&self, first: usize, add: &impl Fn(f32, usize) -> f32) -> f64 {
+        let rows: Vec<usize> = (first..self.rows).step_by(self.splits * self.lines()).collect();
+        rows.chunks(RUN)
+            .map(|run| run.iter().fold(0.0, |sum, &row| add(sum, row)))
+            .fold(0.0, |sum, run| sum + f64::from(run))
+    }
+
+    /// By the threads that share a sum among `items`: each its share one after another, then a tree.
+    fn shared(&self, items: usize, values: &[f64]) -> f64 {
+        let groups = THREADS / items;
+        let share = |group: usize| values.iter().skip(group).step_by(groups).fold(0.0, |sum, v| sum + v);
+        let mut sums: Vec<f64> = (0..groups).map(share).collect();
+        while sums.len() > 1 {
+            let half = sums.len().div_ceil(2);
+            let upper = sums.split_off(half);
+            sums.iter_mut().zip(upper).for_each(|(sum, v)| *sum += v);
+        }
+        sums[0]
+    }
+
+    /// One of two sums over all rows, where add(sum, row) adds a row.
+    fn sum(&self, add: impl Fn(f32, usize) -> f32) -> f64 {
+        let (items, lines) = (2 * self.width, self.lines());
+        let block = |block: usize| {
+            let threads: Vec<f64> = (0..lines).map(|line| self.thread(block * lines + line, &add)).collect();
+            self.shared(items, &threads)
+        };
+        self.shared(items, &(0..self.splits).map(block).collect::<Vec<_>>())
+    }
+}
+
+/// What the kernels find for one channel.
+struct Channel {
+    mean: f64,
+    m2: f64,
+    dgamma: f32,
+    dbeta: f32,
+}
+
+fn channel(order: &Order, case: &Case, norm: &Norm, c: usize) -> Channel {
+    let plane = case.shape.plane();
+    let at = |row: usize| (row / plane * case.shape.c + c) * plane + row % plane;
+    let n = order.rows as f64;
+    let x = |row: usize| case.x[0][at(row)];
+    let near = x(0);
+    let sums = [
+        order.sum(|sum, row| sum + (x(row) - near)),
+        order.sum(|sum, row| (x(row) - near).mul_add(x(row) - near, sum)),
+    ];
+    let offset = sums[0] / n;
+    let mean = f64::from(near) + offset;
+    let m2 = (-sums[0]).mul_add(offset, sums[1]).max(0.0);
+    let (gamma, beta) = (f64::from(case.params[0][c]), f64::from(case.params[1][c]));
+    let scale = gamma / (m2 / n + f64::from(norm.eps)).sqrt();
+    let about = mean as f32;
+    let bias = (-(mean - f64::from(about))).mul_add(scale, beta) as f32;
+    let y = |row: usize| {
+        let y = (x(row) - about).mul_add(scale as f32, bias);
+        if norm.residual { y + case.x[1][at(row)] } else { y }
+    };
+    let dy = case.dy.as_ref().expect("a gradient");
+    let g = |row: usize| if norm.relu && y(row) <= 0.0 { 0.0 } else { dy[at(row)] };
+    let s = order.sum(|sum, row| sum + g(row));
+    let sx = order.sum(|sum, row| g(row).mul_add(x(row) - about, sum));
+    let sx = (-(mean - f64::from(about))).mul_add(s, sx);
+    Channel { mean, m2, dgamma: (sx / (m2 / n + f64::from(norm.eps)).sqrt()) as f32, dbeta: s as f32 }
+}
+
+/// Values that 16 bits hold.
+fn short(values: &mut [f32]) {
+    values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits() & 0xffff_0000));
+}
+
+fn case(norm: &Norm, n: usize, shape: Shape) -> Case {
+    let mut case = Case::random(Op::Norm(norm.clone()), n, shape, 31);
+    // offsets beside which the spread is small, so that rounding shows; a residual far from zero, so that no value is near ReLU's corner
+    case.x[0].iter_mut().zip(noise(n * shape.elems(), 8, 0.5)).for_each(|(x, v)| *x += 3.0 + v);
+    if let Some(residual) = case.x.get_mut(1) {
+        residual.iter_mut().for_each(|v| *v = (8.0 + *v).copysign(*v));
+    }
+    case.x.iter_mut().chain(&mut case.dy).for_each(|values| short(values));
+    case.running = vec![0.0; 2 * shape.c];
+    case
+}
+
+fn check(cuda: &Cuda, bytes: usize, norm: &Norm, n: usize, shape: Shape) -> Outcome {
+    let case = case(norm, n, shape);
+    let order = Order::new(cuda, bytes, n * shape.plane(), shape.c);
+    let rows = order.rows as f64;
+    let out = case.run(cuda, 0, false);
+    for c in 0..shape.c {
+        let want = channel(&order, &case, norm, c);
+        // with running statistics of zero
+        let pooled = [rows * want.mean, rows * (want.m2 / rows + want.mean * want.mean)];
+        let got = [out.statistics.0[c], out.statistics.0[shape.c + c]];
+        let what = format!("{norm:?} of {n} x {shape} in {bytes} bytes, {} splits, channel {c}", order.splits);
+        assert_eq!(got.map(f64::to_bits), pooled.map(f64::to_bits), "{what}: statistics {got:?} for {pooled:?}");
+        let (got, want) = ([out.dparams[0][c], out.dparams[1][c]], [want.dgamma, want.dbeta]);
+        assert_eq!(got.map(f32::to_bits), want.map(f32::to_bits), "{what}: gradients {got:?} for {want:?}");
+    }
+    out
+}
+
+/// Bits of all results.
+fn check_all() -> Vec<u64> {
+    let mut bits = Vec::new();
+    for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {
+        let Some(cuda) = cuda(precision) else { return bits };
+        // several blocks and runs; tiles side by side; one tile of a width that is no power of two; odd channels; fewer rows than threads
+        for (n, shape) in [
+            (8, Shape::image(16, 32, 32)),
+            (4, Shape::image(128, 12, 12)),
+            (5, Shape::image(40, 20, 20)),
+            (3, Shape::image(5, 17, 13)),
+            (2, Shape::image(8, 3, 3)),
+        ] {
+            for norm in [Norm::new().relu(), Norm::new().residual().relu()] {
+                let out = check(&cuda, bytes, &norm, n, shape);
+                let all = out.y.iter().chain(out.dx.iter().flatten()).chain(out.dparams.iter().flatten());
+                bits.extend(all.map(|v| u64::from(v.to_bits())).chain(out.statistics.0.iter().map(|v| v.to_bits())));
+            }
+        }
+    }
+    bits
+}
+
+#[test]
+fn sums_are_the_hosts_to_the_bit() {
+    let _alone = alone();
+    check_all();
+}
+
+#[test]
+#[ignore = "run with settings"]
+fn in_this_order() {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    check_all().hash(&mut hasher);
+    println!("bits {:016x}", hasher.finish());
+}
+
+#[test]
+fn no_bit_depends_on_which_block_ends_last() {
+    if !emulated("no_bit_depends_on_which_block_ends_last") {
+        return;
+    }
+    let bits = ["lazy", "reverse", "7", "8"].map(|order| {
+        let ended = emulator::alone("norm_sums::in_this_order", &[("TRIREME_EMULATED_ORDER", order)]);
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let bits = text.lines().find_map(|line| line.split_once("bits ").map(|(_, bits)| bits.to_string()));
+        bits.unwrap_or_else(|| panic!("{order}: {text}{}", String::from_utf8_lossy(&ended.stderr)))
+    });
+    assert!(bits.iter().all(|other| *other == bits[0]), "{bits:?}");
+}

@@ -1,0 +1,46 @@
+//! Bytes that a step moves on a GPU, counted by the plan, beside what its passes must read and write.
+
+use crate::support::gpu::alone;
+use crate::support::numerics::cuda;
+use trireme::backend::Traffic;
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::Op;
+use trireme::models;
+use trireme::nn::{Graph, Purpose, Share};
+
+/// Images of the planned batch; all of batch normalisation's bytes grow with it.
+const IMAGES: usize = 2;
+
+#[test]
+fn batch_norm_of_resnet50_moves_what_its_passes_need() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::Bf16) else { return };
+    let input = models::input("resnet50").expect("a size");
+    let net = models::build("resnet50", input, 1000).expect("a network");
+    let shapes = net.shapes().expect("shapes");
+    // elements of an image with and without a residual; only the last block's result has one reader, and so one gradient
+    let (mut plain, mut residual, mut last) = (0, 0, 0);
+    for (node, shape) in net.nodes.iter().zip(&shapes[1..]) {
+        match &node.op {
+            Op::Norm(norm) if norm.residual => (residual, last) = (residual + shape.elems(), shape.elems()),
+            Op::Norm(_) => plain += shape.elems(),
+            _ => {}
+        }
+    }
+    let graph = Graph::new(cuda, net, IMAGES, Purpose::Train { chunk_bytes: 4 << 20 }, 1).expect("a graph");
+    let shares = graph.traffic();
+    let of = |kind: &str| shares.iter().find(|share: &&Share| share.kind == kind).expect("a kind").traffic;
+    // forward: x twice, y, the residual; backward: x and dy twice, dx, and with a residual g, second gradient and mask
+    let forward = 3 * plain + 4 * residual;
+    let backward = 5 * plain + 6 * residual + (residual - last);
+    let mask = residual / 8;
+    let want = Traffic { forward: IMAGES * (2 * forward + mask), backward: IMAGES * (2 * backward + mask) };
+    assert_eq!(of("norm"), want);
+    let gigabytes = |bytes: usize| (bytes / IMAGES * 256) as f64 / 1e9;
+    let now = gigabytes(want.forward + want.backward);
+    println!(
+        "batch norm of 256 images moves {now:.2} GB; {:.2} with y in the mask's place",
+        now + gigabytes(IMAGES * (2 * residual - 2 * mask))
+    );
+    assert!((54.2..54.4).contains(&now), "{now} GB for 256 images");
+}
