@@ -13,9 +13,11 @@ mod span;
 pub mod spec;
 mod state;
 pub mod table;
+mod then;
 
 pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Batch, Graph, Loss, Purpose};
 pub use norm_place::NormPlace;
 pub use params::Param;
 pub use spec::{Id, NetSpec};
+pub use then::Then;

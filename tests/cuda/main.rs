@@ -3,11 +3,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ahead;
 mod algorithms;
 mod backend;
 mod codecs;
 mod emulator;
 mod f16;
+mod launches;
 mod runs;
 mod steps;
 mod transports;

@@ -4,6 +4,7 @@ use super::device::Cuda;
 use super::driver::memory::CudaBuf;
 use super::nccl;
 use super::ops::{loss, update};
+use super::outbox::PLACES;
 use crate::backend::{
     AlgorithmChoice, Algorithms, Collective, Collectives, Error, Input, LossScale, LossScaling, LossSums, Queue, Update,
 };
@@ -19,15 +20,34 @@ impl Queue<Cuda> for Cuda {
     }
 
     fn repeat(&self, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        self.records.run(&self.shared, key, work)
+        // passes at another place write their sums elsewhere
+        let place = self.shared.blocks.borrow().outbox.now() as u64;
+        self.records.run(&self.shared, key ^ place, work)
     }
 
     fn mark(&self, buffer: &mut CudaBuf) -> Result<(), Error> {
         buffer.mark(self.shared.recording.get())
     }
 
+    fn passes_ahead(&self) -> usize {
+        PLACES - 1
+    }
+
+    fn hold(&self, images: &[f32]) -> Result<(), Error> {
+        self.shared.start()?;
+        self.feed.hold(&self.shared, images)
+    }
+
+    fn announce_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        update::announce(&self.shared, update, average).map(|_| ())
+    }
+
     fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
         update::begin(&self.shared, update, average)
+    }
+
+    fn launches(&self) -> u64 {
+        self.shared.context().launches.made()
     }
 
     fn loss_sums(&self) -> Result<LossSums, Error> {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use cudarc::driver::sys;
 
+use super::driver::launches;
 use super::driver::status::driver;
 use super::shared::Shared;
 use crate::backend::Error;
@@ -23,8 +24,8 @@ enum Record {
     Never,
 }
 
-/// An executable graph.
-struct Recorded(sys::CUgraphExec);
+/// An executable graph, and the launches in it.
+struct Recorded(sys::CUgraphExec, u64);
 
 impl Drop for Recorded {
     fn drop(&mut self) {
@@ -80,6 +81,7 @@ impl Records {
 
 fn replay(shared: &Shared, recorded: &Recorded) -> Result<(), Error> {
     shared.start()?;
+    shared.context().launches.add(recorded.1);
     // SAFETY: graph and stream live; the memory that it uses has not moved since it was recorded.
     driver(unsafe { sys::cuGraphLaunch(recorded.0, shared.stream().handle()) }, "cuGraphLaunch", "a recorded pass")
 }
@@ -92,9 +94,9 @@ fn record<E: From<Error>>(shared: &Shared, work: &mut dyn FnMut() -> Result<(), 
     let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream lives, and its context is bound.
     driver(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) }, "cuStreamBeginCapture_v2", "a pass")?;
-    shared.recording.set(true);
+    shared.record(true);
     let result = work();
-    shared.recording.set(false);
+    shared.record(false);
     let mut graph = std::ptr::null_mut();
     // SAFETY: the stream is being recorded by this thread, the pointer valid for the call.
     let ended = unsafe { sys::cuStreamEndCapture(stream, &mut graph) };
@@ -103,7 +105,9 @@ fn record<E: From<Error>>(shared: &Shared, work: &mut dyn FnMut() -> Result<(), 
         return Ok(None);
     }
     let mut exec = std::ptr::null_mut();
-    // SAFETY: the graph was just recorded; it is not needed once it is executable.
+    // SAFETY: the graph was just recorded.
+    let launches = unsafe { launches::of_graph(graph) };
+    // SAFETY: as above; it is not needed once it is executable.
     let made = unsafe {
         let made = sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0);
         let _ = sys::cuGraphDestroy(graph);
@@ -111,5 +115,5 @@ fn record<E: From<Error>>(shared: &Shared, work: &mut dyn FnMut() -> Result<(), 
     };
     result?;
     driver(made, "cuGraphInstantiateWithFlags", "a recorded pass")?;
-    Ok(Some(Recorded(exec)))
+    Ok(Some(Recorded(exec, launches?)))
 }

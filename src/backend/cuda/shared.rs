@@ -14,6 +14,7 @@ use super::driver::memory::{CudaBuf, Queues};
 use super::driver::pinned::Pinned;
 use super::driver::slice::{Activation, Plain, Slice};
 use super::driver::stream::Stream;
+use super::halves::Halves;
 use super::kernels::kernel::{Geometry, Kernel};
 use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
@@ -33,6 +34,7 @@ pub struct Shared {
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
     pub lists: StepLists,
+    pub halves: RefCell<Halves>,
     /// What the computing queue does is being recorded, not done.
     pub recording: Cell<bool>,
     /// Grows whenever memory moves that a recorded pass may know.
@@ -57,6 +59,7 @@ impl Shared {
             scratch: RefCell::default(),
             blocks: RefCell::new(blocks),
             lists: StepLists::default(),
+            halves: RefCell::default(),
             recording: Cell::new(false),
             moved: Cell::new(0),
             busy: Cell::new(false),
@@ -167,6 +170,12 @@ impl Shared {
         self.context().bind()?;
         self.busy.set(true);
         if self.recording.get() { Ok(()) } else { self.queues.catch_up() }
+    }
+
+    /// From here on calls are recorded, or done again.
+    pub fn record(&self, on: bool) {
+        self.recording.set(on);
+        self.context().launches.record(on);
     }
 
     /// Waits until the GPU is through with everything.
