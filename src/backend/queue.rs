@@ -50,7 +50,8 @@ pub trait Queue<D: DeviceMemory> {
     }
 
     /// Waits for the oldest pass whose sums were not read, and for all before it, and returns the sums of its
-    /// [`Backend::cross_entropy`](super::Backend::cross_entropy); where there is none, waits for everything and returns zeros. The statistics of [`Planned::pool_statistics`](super::Planned::pool_statistics) are ready then, too. The loss
-    /// is NaN if an earlier update has left a parameter that is not finite.
+    /// [`Backend::cross_entropy`](super::Backend::cross_entropy); where there is none, waits for everything and returns zeros. The
+    /// statistics of [`Planned::pool_statistics`](super::Planned::pool_statistics) are that pass's then. The loss is NaN if an update
+    /// before the pass has left a parameter that is not finite.
     fn loss_sums(&self) -> Result<LossSums, Error>;
 }

@@ -263,7 +263,11 @@ impl<B: Backend> Graph<B> {
         self.enqueue_as(self.digest(kind), work)
     }
 
-    pub(super) fn enqueue_as(&mut self, key: u64, work: &mut dyn FnMut(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn enqueue_as(
+        &mut self,
+        key: u64,
+        work: &mut dyn FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
         match backend.queue().filter(|_| !anew) {
             Some(queue) => queue.repeat(key, &mut || work(self)),

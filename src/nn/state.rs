@@ -145,8 +145,8 @@ impl<B: Backend> Graph<B> {
         &self.running[n.offset..n.offset + 2 * n.channels]
     }
 
-    /// Adds the statistics of the batch whose sums were read last to `sums` (as [`NormPlace`] lays them out: `n d`, then `M2 + n d^2`) and its number of
-    /// values per channel to `counts`, one for each batch normalisation.
+    /// Adds the statistics of the batch whose sums were read last to `sums` (as [`NormPlace`] lays them out: `n d`, then
+    /// `M2 + n d^2`) and its number of values per channel to `counts`, one for each batch normalisation.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
         let Some(plan) = self.plans.get(&self.read) else { return };
         for (place, count) in self.norms.iter().zip(counts) {

@@ -11,13 +11,14 @@ use crate::support::gpu;
 use crate::support::gpu::PATIENCE;
 use crate::support::numerics::{assert_close, magnitude};
 use crate::support::program;
-use crate::support::program::{Folder, events, start};
+use crate::support::program::{Folder, events, start, trireme};
 use crate::support::setting::Setting;
 use loaders::ImageSpec;
+use serde_json::Value;
 use trireme::checkpoint::ModelFile;
 
 /// Tests of this file that run on any GPU.
-const TESTS: usize = 6;
+const TESTS: usize = 7;
 
 /// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
 const RESNET: &str = r#"
@@ -124,6 +125,32 @@ fn sixteen_bits_learn_too() {
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
         let (first, last) = (mean(&losses[..4]), mean(&losses[losses.len() - 4..]));
         assert!(last < 0.95 * first, "{precision}: mean loss {first} at first, {last} at last");
+    }
+}
+
+#[test]
+fn benches_of_the_step_count_launches_and_waits_for_data() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let bench = |args: &[&str], device: &str| {
+        let args = [&["bench"], args, &["--device", device, "--batch", "8", "--seconds", "0.05"]].concat();
+        let ended = start(gpu::find(trireme(0, &args))).wait(PATIENCE).succeeded();
+        serde_json::from_str::<Value>(ended.stdout.trim()).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", ended.stdout))
+    };
+    let step = ["step", "--model", "lenet", "--precision", "bf16"];
+    let launches = bench(&step, "cuda")["launches"].as_u64().expect("a number of launches");
+    assert!((10..100).contains(&launches), "{launches}");
+    assert!(bench(&step[..3], "cpu").get("launches").is_none());
+    let setting = setting();
+    let both = ["loader+step", &setting.data, "--transform", "pad_crop(1),flip,normalize", "--loader-threads", "2"];
+    for device in ["cuda", "cpu"] {
+        let line = bench(&both, device);
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key}: {line}"));
+        assert_eq!((number("loader_threads"), line["device"].as_str()), (2.0, Some(device)));
+        assert!(number("img_per_s") > 0.0 && number("steps") >= 3.0, "{line}");
+        let (wait, step) = (number("data_wait_ms"), number("step_ms"));
+        assert!((0.0..=step).contains(&wait) && number("data_wait_share") == wait / step, "{line}");
     }
 }
 

@@ -28,6 +28,8 @@ pub struct PassBlocks {
     /// Loss and hits of each row.
     pub losses: CudaBuf,
     pub hits: CudaBuf,
+    /// Blocks that have come to the end of the loss's kernel.
+    pub arrivals: CudaBuf,
     /// Whether an update has left a parameter that is not finite.
     pub not_finite: CudaBuf,
     /// Scale of the losses, and its inverse for the gradients at hand.
@@ -47,6 +49,7 @@ impl PassBlocks {
             outbox: Outbox::new(queues)?,
             losses: CudaBuf::zeroed(queues, 128, "losses")?,
             hits: CudaBuf::zeroed(queues, 64, "hits")?,
+            arrivals: CudaBuf::zeroed(queues, 4, "a counter")?,
             not_finite: CudaBuf::zeroed(queues, 4, "a flag")?,
             scale: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
             scale_state: CudaBuf::zeroed(queues, 8, "the loss's scale")?,

@@ -26,7 +26,8 @@ pub fn weights<'a>(
     if precision == Precision::F32 {
         return Ok(wide.bytes());
     }
-    let not_told = || Error::Unsupported { op: "weights".into(), why: "the device was not told that they changed".into() };
+    let not_told =
+        || Error::Unsupported { op: "weights".into(), why: "the device was not told that they changed".into() };
     let half = halves.weights.get(slot.chunk).ok_or_else(not_told)?;
     Ok(half.values.activations(precision).range(slot.offset, slot.len)?.bytes())
 }

@@ -165,7 +165,9 @@ impl Feed {
                     InputViews { pictures, from_h, from_w, views, tables, to, rows, h, w, channels, pictures_used };
                 shared.launch(&all)
             }
-            (Input::Values(_) | Input::Held(_), _) => shared.launch(&InputValues { images: from.slice(), to, rows, channels, plane }),
+            (Input::Values(_) | Input::Held(_), _) => {
+                shared.launch(&InputValues { images: from.slice(), to, rows, channels, plane })
+            }
             (Input::Bytes { .. } | Input::Kept { .. }, None) => {
                 let why = "images came as bytes, without tables of their values".into();
                 Err(Error::Unsupported { op: "the network's input".into(), why })

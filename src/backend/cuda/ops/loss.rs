@@ -1,7 +1,7 @@
 //! Softmax cross-entropy, and its sums, which the host reads once the GPU has finished.
 
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::loss::{CrossEntropy as CrossEntropyKernel, CrossEntropySums};
+use crate::backend::cuda::kernels::loss::CrossEntropy as CrossEntropyKernel;
 use crate::backend::cuda::outbox::Sums;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::{CrossEntropy, Error, LossSums, TensorDesc};
@@ -42,9 +42,10 @@ pub fn cross_entropy(
         classes: classes as u32,
         losses,
         hits,
-    })?;
-    let (not_finite, sums) = (blocks.not_finite.slice(), blocks.outbox.sums());
-    shared.launch(&CrossEntropySums { losses, hits, rows, not_finite, sums })
+        arrivals: blocks.arrivals.slice(),
+        not_finite: blocks.not_finite.slice(),
+        sums: blocks.outbox.sums(),
+    })
 }
 
 /// Waits for the oldest pass whose sums nobody has read, and gives them; zeros if there was none.
@@ -56,7 +57,7 @@ pub fn sums(shared: &Shared) -> Result<LossSums, Error> {
     // the next pass may bring labels of its own
     blocks.labelled = false;
     let Some(Sums { sums, rows: count, classes }) = blocks.outbox.take() else { return Ok(LossSums::default()) };
-    let &[loss, top1, top5, wrong] = sums else { return Ok(LossSums::default()) };
+    let (&[loss, top1, top5, wrong], 1..) = (sums, count) else { return Ok(LossSums::default()) };
     if wrong > 0.0 {
         return Err(no_class(classes, &format!("{wrong} labels beyond")));
     }
