@@ -282,8 +282,8 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
     let (gpu, cure) = ("Emulated GPU 0 (GPU-", "dmesg | grep -i xid");
     let (launch, unknown) = ("CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN");
     for (verb, fault, name, parts) in [
-        ("train", "3000:719", launch, [&place[..], gpu, gone, cure]),
-        ("train", "3000:999", unknown, [&place, gpu, gone, cure]),
+        ("train", "2000:719", launch, [&place[..], gpu, gone, cure]),
+        ("train", "2000:999", unknown, [&place, gpu, gone, cure]),
         ("train", "20:999", unknown, [&place, ": ", gone, cure]),
         ("eval", "560:719", launch, [&place, gpu, gone, cure]),
         ("eval", "20:999", unknown, [&place, ": ", gone, cure]),

@@ -121,7 +121,7 @@ fn an_update_leaves_the_weights_that_the_next_pass_reads() {
             let Some(cuda) = cuda(precision) else { return };
             let (mut graph, images) = (graph(cuda), noise(70, 3, 1.0));
             let mut optimizer = optimizer(&graph, &spec);
-            let mut scores = |graph: &mut Graph<Cuda>| {
+            let scores = |graph: &mut Graph<Cuda>| {
                 graph.scores(&images, 1).unwrap().into_iter().map(f32::to_bits).collect::<Vec<_>>()
             };
             let first = scores(&mut graph);
