@@ -2,7 +2,9 @@
 //! [`ops::halves`](super::ops::halves) fills.
 
 use super::driver::memory::CudaBuf;
-use crate::backend::Slot;
+use super::driver::slice::{Activation, Slice};
+use super::settings::Precision;
+use crate::backend::{Buffer, Slot};
 
 /// See the module; empty where activations are f32.
 #[derive(Default)]
@@ -15,6 +17,14 @@ pub struct Halves {
     pub open: Vec<Slot>,
     /// How those of each chunk are brought to f32.
     pub lists: Vec<Option<Pieces>>,
+}
+
+impl Halves {
+    /// The copy of a chunk of weights, for the optimizer to write; none where there is none of this chunk.
+    pub fn beside(&self, precision: Precision, chunk: &CudaBuf) -> Option<Slice<'_, Activation>> {
+        let half = self.weights.iter().find(|half| half.of == (chunk.address(), chunk.len()));
+        half.map(|half| half.values.activations(precision))
+    }
 }
 
 /// A chunk of weights.

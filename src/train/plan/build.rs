@@ -3,11 +3,10 @@
 use super::division::Division;
 use super::source::Source;
 use crate::backend::Backend;
-use crate::comm::codec::FLOAT;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
-use crate::recipe::{OnCorrupt, Recipe, Sync};
+use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
 use crate::train::evaluate::Evaluation;
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
@@ -59,7 +58,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
 /// Bytes of a chunk of gradients: of a bucket of the exchange. Where nothing is exchanged, each chunk more is only another launch of every
 /// kernel that goes over parameters or gradients.
 fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
-    let alone = ranks == 1 && recipe.reduce.codec.entry().name == FLOAT.name;
+    let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
     if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }
 }
 

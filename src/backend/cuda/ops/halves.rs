@@ -3,7 +3,7 @@
 
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::driver::slice::{Activation, Slice};
+use crate::backend::cuda::driver::slice::Slice;
 use crate::backend::cuda::halves::{Half, Halves, Pieces};
 use crate::backend::cuda::kernels::arena::{CastGradients, Piece};
 use crate::backend::cuda::kernels::elementwise::CastWeights;
@@ -55,12 +55,6 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
         shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
     }
     Ok(())
-}
-
-/// The copy of a chunk of weights, for the optimizer to write; none where there is none of this chunk.
-pub fn beside<'a>(shared: &Shared, halves: &'a Halves, chunk: &CudaBuf) -> Option<Slice<'a, Activation>> {
-    let half = halves.weights.iter().find(|half| half.of == (chunk.address(), chunk.len()));
-    half.map(|half| half.values.activations(shared.settings.precision))
 }
 
 /// Where a library is to write the gradient of a parameter: in the f32 arena, or in 16 bits until its chunk is [`finish`]ed.

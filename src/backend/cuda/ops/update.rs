@@ -1,7 +1,6 @@
 //! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
 //! them, so all that changes from step to step lies in a block that is written before. Norms are in `norms`.
 
-use super::halves::beside;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::kernels::arena::{
     ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo,
@@ -84,7 +83,7 @@ pub fn update(
         slot0: slot(0),
         slot1: slot(1),
         slot2: slot(2),
-        half: beside(shared, &halves, w),
+        half: halves.beside(shared.settings.precision, w),
         not_finite: blocks.not_finite.slice(),
         end,
         factors: rates,
