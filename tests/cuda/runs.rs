@@ -143,11 +143,11 @@ fn benches_of_the_step_count_launches_and_waits_for_data() {
     assert!((10..100).contains(&launches), "{launches}");
     assert!(bench(&step[..3], "cpu").get("launches").is_none());
     let setting = setting();
-    let both = ["loader+step", &setting.data, "--transform", "pad_crop(1),flip,normalize", "--loader-threads", "2"];
+    let both = ["loader+step", &setting.data, "--transform", "pad_crop(1),flip,normalize", "--loader-threads", "4"];
     for device in ["cuda", "cpu"] {
         let line = bench(&both, device);
         let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key}: {line}"));
-        assert_eq!((number("loader_threads"), line["device"].as_str()), (2.0, Some(device)));
+        assert_eq!((number("loader_threads"), line["device"].as_str()), (4.0, Some(device)));
         assert!(number("img_per_s") > 0.0 && number("steps") >= 3.0, "{line}");
         let (wait, step) = (number("data_wait_ms"), number("step_ms"));
         assert!((0.0..=step).contains(&wait) && number("data_wait_share") == wait / step, "{line}");
