@@ -175,6 +175,13 @@ pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<benc
     on!(request.device, device => bench::step(device, request, started))
 }
 
+/// Forward, backward and update on images that a loader reads.
+pub fn bench_loader_step(
+    request: &bench::loader_step::LoaderStepRequest,
+) -> Result<bench::loader_step::LoaderStepResult, Error> {
+    on!(request.device, device => bench::loader_step::run(device, request))
+}
+
 /// How steps scale; collective. `None` on ranks other than 0.
 pub fn bench_scale(request: &bench::scale::Scale) -> Result<Option<bench::scale::Measured>, Error> {
     on!(request.device, device => bench::scale::run(device, request))

@@ -24,6 +24,11 @@ pub trait DeviceMemory: Sized + 'static {
         0
     }
 
+    /// Bytes that a parameter takes, and its gradient as many.
+    fn parameter_bytes(&self) -> usize {
+        4
+    }
+
     /// Number of f32 words that as many activations take.
     fn words(&self, elems: usize) -> usize {
         elems

@@ -42,11 +42,22 @@ pub trait Backend: DeviceMemory {
     fn begin(&self, start: &PassInput<'_>, _desc: &TensorDesc, to: &mut Self::Buf) -> Result<(), Error> {
         match start.images {
             Input::Values(images) => self.upload(images, to),
-            Input::Bytes { .. } | Input::Kept { .. } => {
+            Input::Bytes { .. } | Input::Kept { .. } | Input::Held(_) => {
                 let why = "this device takes images as values".into();
                 Err(Error::Unsupported { op: "the network's input".into(), why })
             }
         }
+    }
+
+    /// Makes anew what the device keeps of the parameters in another form. Comes before their next pass, after anything but
+    /// [`Backend::update`] has changed them or put others in their place.
+    fn weights_changed(&self, _weights: &Arena<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere.
+    fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
+        Ok(())
     }
 
     /// `to += from` of activations or their gradients.

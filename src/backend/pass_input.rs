@@ -22,6 +22,8 @@ pub enum Input<'a> {
         /// As for bytes; pixels outside a picture are bytes of 0.
         tables: &'a [[f32; 256]],
     },
+    /// The batch that [`Queue::hold`](super::Queue::hold) has copied to the device, of so many rows.
+    Held(usize),
 }
 
 /// A crop of a kept picture, of the size of the network's input.

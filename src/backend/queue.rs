@@ -32,6 +32,15 @@ pub trait Queue<D: DeviceMemory> {
 
     /// Waits for everything enqueued and returns the times of the stamps since the last call, in their order.
     fn take_stamps(&self) -> Result<Vec<Instant>, Error>;
+    /// Copies a batch of images (plain NCHW) to the device for the whole run, for [`Input::Held`].
+    fn hold(&self, _images: &[f32]) -> Result<(), Error> {
+        Err(Error::Unsupported { op: "a batch".into(), why: "this device does not keep one".into() })
+    }
+
+    /// How many passes may be enqueued before the sums of an earlier one are read by [`Queue::loss_sums`], in their order.
+    fn passes_ahead(&self) -> usize {
+        0
+    }
 
     /// Marks the buffer as finished for this pass: copies of it to the host wait for everything enqueued before, and for nothing
     /// enqueued later.
@@ -42,8 +51,19 @@ pub trait Queue<D: DeviceMemory> {
     /// [`DeviceMemory::lerp`].
     fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error>;
 
-    /// Waits for everything enqueued and returns the sums of the last [`Backend::cross_entropy`](super::Backend::cross_entropy), zeros
-    /// if there was none. The statistics of [`Planned::pool_statistics`](super::Planned::pool_statistics) are ready then, too. The loss
-    /// is NaN if an earlier update has left a parameter that is not finite.
+    /// The same for a step that belongs to the pass which is begun next: its numbers go to the device with those of the pass.
+    fn announce_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        self.begin_update(update, average)
+    }
+
+    /// Kernels, copies and fills that were enqueued so far, those of replayed passes included.
+    fn launches(&self) -> u64 {
+        0
+    }
+
+    /// Waits for the oldest pass whose sums were not read, and for all before it, and returns the sums of its
+    /// [`Backend::cross_entropy`](super::Backend::cross_entropy); where there is none, waits for everything and returns zeros. The
+    /// statistics of [`Planned::pool_statistics`](super::Planned::pool_statistics) are that pass's then. The loss is NaN if an update
+    /// before the pass has left a parameter that is not finite.
     fn loss_sums(&self) -> Result<LossSums, Error>;
 }

@@ -1,8 +1,11 @@
-//! Measurements: the training step on data in memory; below, the sum over ranks and how steps scale.
+//! Measurements: the training step on data in memory; below, the step on images that a loader reads, the sum over ranks and how steps
+//! scale.
 
 pub mod allreduce;
+pub mod loader_step;
 pub mod scale;
 mod synthetic;
+mod trained;
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -13,6 +16,7 @@ use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
 use crate::nn::Graph;
 use synthetic::Synthetic;
+use trained::Setting;
 
 /// What `trireme bench step` measures.
 pub struct StepRequest {
@@ -39,8 +43,9 @@ pub struct StepRequest {
 impl StepRequest {
     fn work(&self) -> synthetic::Work<'_> {
         let StepRequest { model, size, batch, threads, precision, tf32, .. } = self;
-        let (size, batch, threads, precision, tf32) = (*size, *batch, *threads, *precision, *tf32);
-        synthetic::Work { model, size, batch, threads, precision, tf32, node_rank: 0 }
+        let (batch, threads, precision, tf32) = (*batch, *threads, *precision, *tf32);
+        let setting = Setting { batch, threads, precision, tf32, node_rank: 0, exchanged: false };
+        synthetic::Work { model, size: *size, setting }
     }
 }
 
@@ -66,6 +71,8 @@ pub struct StepResult {
     pub device: &'static str,
     /// Device and library.
     pub backend: String,
+    /// Kernels, copies and fills of the last step; none on a device without a queue.
+    pub launches: Option<u64>,
     /// Milliseconds per layer, if requested.
     pub profile: Option<String>,
 }
@@ -76,29 +83,34 @@ const WARM_UP: usize = 3;
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work())?;
     let mut times = Vec::new();
-    let (mut first_step_s, mut begin) = (0.0, Instant::now());
+    let (mut first_step_s, mut begin, mut launches) = (0.0, Instant::now(), None);
     while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
-        let start = Instant::now();
-        work.step(|_| Ok(()))?;
+        let (start, before) = (Instant::now(), work.trained.launches());
+        work.step_alone()?;
+        if times.is_empty() {
+            work.trained.finish()?;
+        }
         times.push(start.elapsed());
+        launches = work.trained.launches().zip(before).map(|(now, before)| now - before);
         if times.len() == 1 {
             first_step_s = started.elapsed().as_secs_f64();
         }
         if times.len() == WARM_UP {
-            work.graph.profile(request.profile);
+            work.trained.graph.profile(request.profile);
             begin = Instant::now();
         }
     }
-    work.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
+    work.trained.finish()?;
+    work.trained.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
     let steps = times.len() - WARM_UP;
-    let profile = request.profile.then(|| profile_table(&mut work.graph, steps));
+    let profile = request.profile.then(|| profile_table(&mut work.trained.graph, steps));
     let mut times = times.split_off(WARM_UP);
     times.sort_unstable();
     let rate = |t: Duration| request.batch as f64 / t.as_secs_f64();
     let median = times[steps / 2];
     Ok(StepResult {
-        size: work.graph.net().input.h,
-        threads: work.threads,
+        size: work.trained.graph.net().input.h,
+        threads: work.trained.threads,
         img_per_s: rate(median),
         img_per_s_best: rate(times[0]),
         step_ms: median.as_secs_f64() * 1e3,
@@ -106,7 +118,8 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
         first_step_s,
         memory_mb: memory_mb(),
         device: D::NAME,
-        backend: work.graph.backend().describe(),
+        backend: work.trained.graph.backend().describe(),
+        launches,
         profile,
     })
 }

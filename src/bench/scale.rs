@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::synthetic::{Synthetic, Work};
+use super::trained::Setting;
 use crate::backend::{Backend, Buffer, Precision};
 use crate::comm::{Comm, Error as CommError, World};
 use crate::device::{Device, DeviceChoice};
@@ -86,10 +87,11 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
     let threads = request.threads.unwrap_or(device.threads(cores.own));
     let node_rank = session.world.node_rank;
     let (model, batch) = (request.model.as_str(), request.batch);
-    let work =
-        Work { model, size: None, batch, threads: Some(threads), precision: Precision::F32, tf32: false, node_rank };
+    let (threads, precision) = (Some(threads), Precision::F32);
+    let setting = Setting { batch, threads, precision, tf32: false, node_rank, exchanged: true };
+    let work = Work { model, size: None, setting };
     let mut work = session.agree(Synthetic::new(device, &work))?;
-    let checked = gpus::check(&session, device.gpu(work.graph.backend()).as_ref(), request.share_gpu)?;
+    let checked = gpus::check(&session, device.gpu(work.trained.graph.backend()).as_ref(), request.share_gpu)?;
     session.notes.extend(checked.notes);
     let mut points: Vec<Point> = Vec::new();
     let mut steps = FEWEST;
@@ -114,10 +116,10 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
         points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(Fit { latency, rate }) });
     }
     session.comm.finish()?;
-    let chunks = &work.graph.layout().chunks;
+    let chunks = &work.trained.graph.layout().chunks;
     let (bytes, buckets) = (4 * chunks.iter().sum::<usize>(), chunks.len());
     let library = session.world.library.clone();
-    Ok(session.is_root().then_some(Measured { points, bytes, buckets, threads: work.threads, library }))
+    Ok(session.is_root().then_some(Measured { points, bytes, buckets, threads: work.trained.threads, library }))
 }
 
 /// 1, 2, 4 ... and all.

@@ -19,6 +19,7 @@ use std::time::Instant;
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench loader data/cifar10 --threads 1
+  trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
   mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M
   mpirun -n 4 trireme bench scale --model resnet20 --threads 1")]
 pub struct Args {
@@ -34,6 +35,9 @@ pub enum What {
     Step(Step),
     /// The loader alone: read, check, transform, batch
     Loader(Loader),
+    /// The training step on images that a loader reads: does the device wait for them?
+    #[command(name = "loader+step")]
+    LoaderStep(LoaderStep),
     /// The sum over all ranks, as gradients need it
     Allreduce(Allreduce),
     /// The training step on 1, 2, 4 ... ranks, and a forecast for more
@@ -108,6 +112,51 @@ pub struct Loader {
     /// Order of the samples: full or window(k)
     #[arg(long, value_name = "ORDER", default_value = "full")]
     pub shuffle: loaders::Shuffle,
+}
+
+/// Arguments of `trireme bench loader+step`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
+  trireme bench loader+step data/photos --model resnet50 --batch 256 --device cuda --precision bf16 --loader-threads 4 \
+--transform 'random_resized_crop(224),flip,normalize'")]
+pub struct LoaderStep {
+    /// Data set
+    pub dir: PathBuf,
+    /// Split to train on
+    #[arg(long, value_name = "NAME", default_value = "train")]
+    pub split: String,
+    /// Transforms, in the words of a recipe, with commas between them; may be repeated
+    #[arg(long, value_name = "LIST", default_value = "pad_crop(4),flip,normalize")]
+    pub transform: Vec<String>,
+    /// Network
+    #[arg(long, value_name = "NAME", default_value = "resnet20")]
+    pub model: String,
+    /// Images a step
+    #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
+    pub batch: usize,
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// Number format of the arithmetic
+    #[arg(long, value_name = "NAME", default_value = "f32", value_parser = precision())]
+    pub precision: Precision,
+    /// Let products of f32 be rounded to tf32 (GPU)
+    #[arg(long)]
+    pub tf32: bool,
+    /// Compute threads [default: all cores; 1 with a GPU]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Loader threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    pub loader_threads: usize,
+    /// How records are read: auto, mmap or read
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub io: loaders::Io,
+    /// Seconds to measure, after the warm-up
+    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    pub seconds: f64,
 }
 
 /// Arguments of `trireme bench allreduce`.
@@ -186,14 +235,19 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             if let Some(table) = &result.profile {
                 eprint!("{table}");
             }
-            print(serde_json::json!({
+            let mut json = serde_json::json!({
                 "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads,
                 "device": result.device, "precision": request.precision,
                 "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
                 "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
                 "backend": result.backend, "cpu": bench::processor(),
-            }))
+            });
+            if let Some(launches) = result.launches {
+                json["launches"] = launches.into();
+            }
+            print(json)
         }
+        What::LoaderStep(both) => loader_step(both),
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
             let threads = l.threads.unwrap_or_else(|| crate::cores::affinity().len());
@@ -218,6 +272,34 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         What::Allreduce(a) => allreduce(a),
         What::Scale(s) => scale(s),
     }
+}
+
+fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let request = bench::loader_step::LoaderStepRequest {
+        dir: args.dir.clone(),
+        split: args.split.clone(),
+        transforms: args.transform.iter().flat_map(|list| transforms(list)).map(String::from).collect(),
+        model: args.model.clone(),
+        batch: args.batch,
+        device: args.device,
+        precision: args.precision,
+        tf32: args.tf32,
+        threads: args.threads,
+        loader_threads: args.loader_threads,
+        io: args.io,
+        seconds: args.seconds,
+    };
+    let result = launch::bench_loader_step(&request)?;
+    print(serde_json::json!({
+        "bench": "loader+step", "data": args.dir, "split": args.split, "transform": request.transforms, "model": args.model,
+        "batch": args.batch, "threads": result.threads, "loader_threads": args.loader_threads, "device": result.device,
+        "precision": args.precision, "img_per_s": result.img_per_s, "step_ms": result.step_ms, "steps": result.steps,
+        "data_wait_ms": result.data_wait_ms, "data_wait_share": result.data_wait_ms / result.step_ms,
+        "queue_depth": result.queue_depth, "input": result.input, "advice": result.advice, "backend": result.backend,
+        "cpu": bench::processor(),
+    }))
 }
 
 fn allreduce(args: &Allreduce) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! A network on a device: everything planned before the first step, then forward, loss and backward over fixed memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use super::accumulate::{Accumulator, Gather};
@@ -61,6 +61,8 @@ pub struct Graph<B: Backend> {
     pub(super) layout: Layout<B>,
     pub(super) slots: Vec<Vec<Slot>>,
     pub(super) weights: Arena<B>,
+    /// Whether the device has yet to learn that they are others than its updates have left.
+    pub(super) changed: bool,
     pub(super) grads: Arena<B>,
     /// Sums of this rank's workers before the last.
     pub(super) earlier: Accumulator<B>,
@@ -71,6 +73,10 @@ pub struct Graph<B: Backend> {
     pub(super) memory: Memory,
     pub(super) buffers: Vec<B::Buf>,
     pub(super) current: usize,
+    /// Rows of the passes whose sums were not read.
+    pub(super) open: VecDeque<usize>,
+    /// Rows of the pass whose sums were read last.
+    pub(super) read: usize,
     pub(super) profile: Option<Vec<NodeTime>>,
     /// When each node ran, where that is traced.
     pub(super) spans: Option<Vec<NodeSpan>>,
@@ -112,7 +118,8 @@ impl<B: Backend> Graph<B> {
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let train = purpose != Purpose::Infer;
         let workspace = backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>();
-        Need::of(&layout.chunks, train, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
+        let parameters = backend.parameter_bytes() * layout.chunks.iter().sum::<usize>();
+        Need::of(parameters, train, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
         let weights = Arena::new(&backend, &layout.chunks)?;
         let grads = Arena::new(&backend, if train { &layout.chunks } else { &[] })?;
         let norms = norm_places(&net, &shapes);
@@ -127,6 +134,7 @@ impl<B: Backend> Graph<B> {
             layout,
             slots,
             weights,
+            changed: true,
             grads,
             earlier: Accumulator::new(),
             norms,
@@ -136,6 +144,8 @@ impl<B: Backend> Graph<B> {
             memory,
             buffers,
             current: batch,
+            open: VecDeque::new(),
+            read: batch,
             profile: None,
             spans: None,
             stamped: Vec::new(),

@@ -159,9 +159,9 @@ pub struct Need {
 }
 
 impl Need {
-    /// Of a graph with parameters in chunks of these elements.
-    pub fn of(chunks: &[usize], train: bool, memory: &Memory, workspace: usize) -> Self {
-        let parameters = 4 * (1 + usize::from(train)) * chunks.iter().sum::<usize>();
+    /// Of a graph with so many bytes of parameters.
+    pub fn of(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
+        let parameters = (1 + usize::from(train)) * parameters;
         Self { parameters, activations: 4 * memory.buffers.iter().sum::<usize>(), workspace }
     }
 

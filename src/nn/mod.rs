@@ -14,6 +14,7 @@ pub mod spec;
 mod state;
 pub mod table;
 mod traffic;
+mod then;
 
 pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Batch, Graph, Loss, Purpose};
@@ -21,3 +22,4 @@ pub use norm_place::NormPlace;
 pub use params::Param;
 pub use spec::{Id, NetSpec};
 pub use traffic::Share;
+pub use then::Then;

@@ -15,7 +15,7 @@ use crate::backend::{
 
 /// The purpose of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+pub(super) enum Kind {
     /// Scores alone.
     Scores,
     /// Scores and loss.
@@ -98,8 +98,10 @@ impl<B: Backend> Graph<B> {
         Ok(())
     }
 
-    /// Loss and hits of the last pass; waits for it.
+    /// Loss and hits of the oldest pass whose sums were not read; waits for it. Those of a pass must be read before the second one after
+    /// it begins, and where [`Queue::passes_ahead`](crate::backend::Queue::passes_ahead) is 0, before the next.
     pub fn sums(&mut self) -> Result<LossSums, Error> {
+        self.read = self.open.pop_front().unwrap_or(self.current);
         let sums = match self.sums.take() {
             Some(sums) => sums,
             None => self.backend.queue().ok_or_else(no_sums)?.loss_sums()?,
@@ -145,7 +147,7 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
-    fn forward_and_backward<E: From<Error>>(
+    pub(super) fn forward_and_backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
@@ -180,6 +182,7 @@ impl<B: Backend> Graph<B> {
     fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
         self.sums = Some(LossSums::default());
+        self.open.push_back(self.current);
         let mut next = 0;
         if let Some(across) = self.across.take() {
             self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
@@ -207,6 +210,7 @@ impl<B: Backend> Graph<B> {
         let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
         for chunk in next..end {
             let own = &mut self.grads.chunks[chunk];
+            self.backend.gradients_done(chunk, own)?;
             if last {
                 self.earlier.add_to(&self.backend, chunk, own)?;
             }
@@ -220,7 +224,7 @@ impl<B: Backend> Graph<B> {
         Ok(end)
     }
 
-    fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
+    pub(super) fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
         (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, ready))
     }
 
@@ -235,12 +239,13 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Checks the batch, plans it if its size is new, and gives the device the pass's inputs.
-    fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
+    pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {
             Input::Values(values) => (values.len(), self.net.input.elems()),
             Input::Bytes { pixels, .. } => (pixels.len(), self.net.input.elems()),
             Input::Kept { views, .. } => (views.len(), 1),
+            Input::Held(rows) => (rows, 1),
         };
         if each != rows * per_image {
             let (expected, got) = (format!("{} values for {rows} images", rows * per_image), each.to_string());
@@ -248,6 +253,15 @@ impl<B: Backend> Graph<B> {
         }
         self.prepare(rows)?;
         self.current = rows;
+        if self.changed {
+            self.backend.weights_changed(&self.weights)?;
+            self.changed = false;
+        }
+        if loss.is_some() {
+            // the sums of older ones are not wanted
+            self.open.drain(..self.open.len().saturating_sub(1));
+            self.open.push_back(rows);
+        }
         let start = PassInput {
             images: batch.images,
             key: self.key(batch),
@@ -262,15 +276,25 @@ impl<B: Backend> Graph<B> {
     /// Runs the device's part of a pass; a device with a queue replays it where it can. Passes that sum over ranks in between, and
     /// those whose layers are timed, are enqueued anew each time.
     fn enqueue(&mut self, kind: Kind, work: &mut dyn FnMut(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        self.enqueue_as(kind.name(), self.digest(kind), work)
+    }
+
+    /// The same, with a name for the log and a key of all memory that the work uses.
+    pub(super) fn enqueue_as(
+        &mut self,
+        name: &str,
+        key: u64,
+        work: &mut dyn FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let (backend, anew) = (Rc::clone(&self.backend), self.across.is_some() || self.watched());
         match backend.queue().filter(|_| !anew) {
-            Some(queue) => queue.repeat(kind.name(), self.digest(kind), &mut || work(self)),
+            Some(queue) => queue.repeat(name, key, &mut || work(self)),
             None => work(self),
         }
     }
 
     /// The key of a pass: its kind, and the addresses of all memory that may differ between passes of the kind.
-    fn digest(&self, kind: Kind) -> u64 {
+    pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
         (kind, self.current).hash(&mut hasher);
         let arenas = [&self.weights, &self.grads].into_iter().chain(self.earlier.alive());

@@ -39,8 +39,14 @@ impl<B: Backend> Graph<B> {
         &self.memory
     }
 
-    /// The flat parameters and gradients, for the optimizer.
+    /// The flat parameters and gradients, to change them.
     pub fn arenas(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
+        self.changed = true;
+        self.to_update()
+    }
+
+    /// The same for the optimizer, which changes parameters by the device's updates alone.
+    pub fn to_update(&mut self) -> (&B, &mut Arena<B>, &mut Arena<B>) {
         (&self.backend, &mut self.weights, &mut self.grads)
     }
 
@@ -51,12 +57,14 @@ impl<B: Backend> Graph<B> {
 
     /// Exchanges all parameters and running statistics for others of the same layout: moving averages, for a while.
     pub fn swap_weights(&mut self, weights: &mut Arena<B>, running: &mut [f32]) {
+        self.changed = true;
         std::mem::swap(&mut self.weights, weights);
         self.running.swap_with_slice(running);
     }
 
     /// The flat parameters, to replace them as a whole.
     pub fn weights_mut(&mut self) -> (&B, &mut Arena<B>) {
+        self.changed = true;
         (&self.backend, &mut self.weights)
     }
 
@@ -97,6 +105,7 @@ impl<B: Backend> Graph<B> {
     /// Sets a parameter from a plain tensor.
     pub fn set_param(&mut self, index: usize, plain: &[f32]) -> Result<(), Error> {
         let mut weights = std::mem::replace(&mut self.weights, Arena { chunks: Vec::new() });
+        self.changed = true;
         let result = self.pack(index, plain, &mut weights);
         self.weights = weights;
         result
@@ -136,10 +145,10 @@ impl<B: Backend> Graph<B> {
         &self.running[n.offset..n.offset + 2 * n.channels]
     }
 
-    /// Adds the last batch's statistics to `sums` (as [`NormPlace`] lays them out: `n d`, then `M2 + n d^2`) and its number of
-    /// values per channel to `counts`, one for each batch normalisation.
+    /// Adds the statistics of the batch whose sums were read last to `sums` (as [`NormPlace`] lays them out: `n d`, then
+    /// `M2 + n d^2`) and its number of values per channel to `counts`, one for each batch normalisation.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
-        let Some(plan) = self.plans.get(&self.current) else { return };
+        let Some(plan) = self.plans.get(&self.read) else { return };
         for (place, count) in self.norms.iter().zip(counts) {
             if let Some(op) = &plan[place.node] {
                 let sums = &mut sums[place.offset..place.offset + 2 * place.channels];

@@ -27,11 +27,12 @@ pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: 
     let memory = graph.memory();
     let total: usize = memory.buffers.iter().sum();
     let params: usize = graph.layout().chunks.iter().sum();
+    let each = graph.backend().parameter_bytes();
     let mut rows = vec![
         (format!("activations, {batch} images"), memory.activation_elems * 4),
         ("gradients of activations".into(), (total - memory.activation_elems) * 4),
-        (format!("parameters, {} chunks", graph.layout().chunks.len()), params * 4),
-        ("gradients of parameters".into(), params * 4),
+        (format!("parameters, {} chunks", graph.layout().chunks.len()), params * each),
+        ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),
         (format!("optimizer, {slots} slot(s)"), params * 4 * slots),
         ("state of layers".into(), graph.state_bytes()),

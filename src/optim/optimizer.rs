@@ -7,7 +7,7 @@ use super::ema::Ema;
 use super::method::{Method, SlotSpec};
 use crate::backend::update::{Normed, Norms, rates};
 use crate::backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
-use crate::nn::{Graph, Param};
+use crate::nn::{Batch, Graph, Loss, Param, Then};
 
 /// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,12 @@ pub struct Stepped {
     pub finite: bool,
     /// Norm of all gradients together before clipping; only where they are clipped by norm.
     pub grad_norm: Option<f64>,
+}
+
+/// What a step does to each parameter, and the weight of the new ones in the averages.
+struct Next {
+    update: Update,
+    average: f32,
 }
 
 /// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
@@ -80,27 +86,73 @@ impl<B: Backend> Optimizer<B> {
     /// One step from the gradients in the graph, which are sums over all ranks and which clipping changes in place; then the averages
     /// take in the new parameters.
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
-        self.steps += 1;
-        let update = Update { rule: self.method.rule(self.steps), lr };
-        let weight = ema.as_ref().map_or(0.0, |ema| ema.weight(self.steps) as f32);
-        let (backend, weights, grads) = graph.arenas();
+        let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.map(|ema| &mut ema.weights);
+        let (backend, weights, grads) = graph.to_update();
         let key = self.key([&*weights, &*grads].into_iter().chain(averages.as_deref()));
         let mut finite = true;
         let mut work = || {
-            finite = self.change(backend, &update, weights, grads)?;
-            let mut pairs = averages.iter_mut().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
-            pairs.try_for_each(|(to, from)| backend.lerp(to, from, weight))
+            finite = self.enqueue(backend, &next, weights, grads, averages.as_deref_mut())?;
+            Ok(())
         };
         match backend.queue() {
             Some(queue) => {
-                queue.begin_update(&update, weight)?;
+                queue.begin_update(&next.update, next.average)?;
                 queue.repeat("the optimizer step", key, &mut work)?;
             }
             None => work()?,
         }
         let grad_norm = self.norms.limit.map(|_| self.norm()).transpose()?;
         Ok(Stepped { finite, grad_norm })
+    }
+
+    /// The pass of a rank's last worker and the step by its gradients, which stay on this rank, without a wait for the host in between:
+    /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass.
+    pub fn step_with_pass(
+        &mut self,
+        graph: &mut Graph<B>,
+        batch: Batch<'_>,
+        loss: Loss,
+        lr: f64,
+        ema: Option<&mut Ema<B>>,
+    ) -> Result<(), Error> {
+        let next = self.advance(lr, ema.as_deref());
+        let mut averages = ema.map(|ema| &mut ema.weights);
+        let key = self.key(averages.as_deref().into_iter());
+        if let Some(queue) = graph.backend().queue() {
+            queue.announce_update(&next.update, next.average)?;
+        }
+        let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
+            self.enqueue(backend, &next, weights, grads, averages.as_deref_mut()).map(|_| ())
+        };
+        graph.start_then(batch, loss, Then { key, work: &mut work })
+    }
+
+    /// The numbers of the next step.
+    fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> Next {
+        self.steps += 1;
+        let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
+        Next { update: Update { rule: self.method.rule(self.steps), lr }, average }
+    }
+
+    /// All passes of a step; false if a parameter is known not to be finite.
+    fn enqueue(
+        &mut self,
+        backend: &B,
+        next: &Next,
+        weights: &mut Arena<B>,
+        grads: &mut Arena<B>,
+        averages: Option<&mut Arena<B>>,
+    ) -> Result<bool, Error> {
+        let finite = self.change(backend, &next.update, weights, grads)?;
+        let mut pairs = averages.into_iter().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
+        pairs.try_for_each(|(to, from)| backend.lerp(to, from, next.average))?;
+        Ok(finite)
+    }
+
+    /// Whether steps limit the norm of their gradients.
+    pub fn limits_norm(&self) -> bool {
+        self.norms.limit.is_some()
     }
 
     /// Clipping, norms, and the update of each chunk; false if a parameter is known not to be finite.

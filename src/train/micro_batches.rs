@@ -14,7 +14,7 @@ use crate::train::observe::trace::{Lane, Trace};
 use crate::train::observe::watch::Activity;
 use crate::train::plan::run::Run;
 use crate::train::reduce::gradients::GradientSum;
-use crate::train::reduce::metrics::StepMetrics;
+use crate::train::reduce::metrics::{StepMetrics, digest};
 use loaders::Loader;
 
 /// This rank's batches on their way to the device.
@@ -56,11 +56,7 @@ impl MicroBatches {
         let mine = run.division.mine.clone();
         for worker in mine.clone() {
             let batch = self.take(loader, at, worker, observers)?;
-            // plans only if records were skipped: all planned sizes are ready
-            run.graph.prepare(batch.len())?;
-            observers.session.watch.set_activity(Activity::Computing { step: at.step + 1 });
-            let one =
-                Batch { images: self.input.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: at.epoch };
+            let one = self.begin(run, &batch, at, observers.session)?;
             let turn = MicroBatch { worker, last: worker + 1 == mine.end };
             let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
             let ready: Option<Ready<'_, B, Error>> = if turn.last { Some(&mut hand_over) } else { None };
@@ -70,13 +66,32 @@ impl MicroBatches {
                 self.send_ahead(run, loader)?;
             }
             let sums = run.graph.sums()?;
-            metrics.add(&run.graph, sums, worker, batch.ids());
+            metrics.add(&run.graph, sums, digest(worker, batch.ids()));
         }
         Ok(())
     }
 
+    /// The batch as a pass takes it, which begins now.
+    pub fn begin<'a, B: Backend>(
+        &'a mut self,
+        run: &mut Run<B>,
+        batch: &'a loaders::Batch,
+        at: &Progress,
+        session: &Session,
+    ) -> Result<Batch<'a>, Error> {
+        // plans only if records were skipped: all planned sizes are ready
+        run.graph.prepare(batch.len())?;
+        session.watch.set_activity(Activity::Computing { step: at.step + 1 });
+        Ok(Batch { images: self.input.input(batch), labels: batch.labels(), ids: batch.ids(), epoch: at.epoch })
+    }
+
+    /// Label smoothing of the loss.
+    pub fn smoothing(&self) -> f32 {
+        self.smoothing
+    }
+
     /// The next batch of the loader, which must be that of `worker`.
-    fn take(
+    pub fn take(
         &mut self,
         loader: &mut Loader,
         at: &Progress,
@@ -102,7 +117,7 @@ impl MicroBatches {
     }
 
     /// Starts the copy of the next batch to a device that still computes, if the batch is there.
-    fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
+    pub fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
         if run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
             self.next = loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());

@@ -6,8 +6,9 @@
 //! - [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`] watches and reports.
 
 pub mod agree;
+mod ahead;
 mod describe;
-mod device_input;
+pub mod device_input;
 pub mod evaluate;
 mod micro_batches;
 pub mod observe;
@@ -17,6 +18,7 @@ pub mod save;
 pub mod start;
 mod step;
 pub mod strategy;
+mod unread;
 
 use std::time::{Duration, Instant};
 
@@ -124,7 +126,7 @@ impl<'a, B: Backend> Training<'a, B> {
         while self.at.step_of_epoch < self.run.division.steps_per_epoch && self.at.step < self.last {
             self.step()?;
         }
-        let records = self.stepper.finish_pending(&self.run, &mut self.at)?;
+        let records = self.stepper.finish_pending(&mut self.run, &mut self.at)?;
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
         let time = start.elapsed();
         self.trained += time;

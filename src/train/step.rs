@@ -24,37 +24,41 @@ use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::MpiRanks;
 use crate::train::reduce::sync_bn::{AllRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
+use crate::train::unread::Unread;
 use loaders::Loader;
 
 /// Runs steps.
 pub struct Stepper<'a, B: Backend> {
-    session: &'a Session,
-    batches: MicroBatches,
-    reduction: GradientSum<B>,
-    layout: MetricsLayout,
+    pub(super) session: &'a Session,
+    pub(super) batches: MicroBatches,
+    pub(super) reduction: GradientSum<B>,
+    pub(super) layout: MetricsLayout,
     /// The recipe's, for the message of a loss that is not finite.
     precision: Precision,
     /// This rank's times of the step before.
-    before: RankTiming,
+    pub(super) before: RankTiming,
     timing: EpochTiming,
-    trace: Trace,
+    pub(super) trace: Trace,
     /// Time in the sums of batch normalisation over all ranks.
     sync_bn: Waited,
     /// Steps since the last synchronisation.
-    pending: Vec<PendingStep>,
+    pub(super) pending: Vec<PendingStep>,
+    /// Steps that are enqueued and not read, where the host works ahead of the device.
+    pub(super) unread: Option<Unread>,
     agreed: Requests,
-    notices: Notices,
+    pub(super) notices: Notices,
     /// After the last step.
     scale: Option<LossScale>,
 }
 
 /// A step whose record is not out yet.
-struct PendingStep {
-    metrics: StepMetrics,
+pub struct PendingStep {
+    /// Summed over the ranks that step together.
+    pub metrics: StepMetrics,
     /// This rank's part of the loss.
-    own_loss: f64,
+    pub own_loss: f64,
     /// Timings are added when the metrics have been summed over all ranks.
-    record: StepRecord,
+    pub record: StepRecord,
 }
 
 impl<'a, B: Backend> Stepper<'a, B> {
@@ -74,6 +78,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let layout = MetricsLayout::new(&run.graph, ranks, run.reduction.metrics_gather());
         let together = if run.strategy.sums_gradients() { ranks } else { 1 };
         let mine = run.division.mine.clone();
+        let unread = Unread::of(run, ranks, trace.follows_steps());
         let mut reduction = GradientSum::new(session.comm.clone(), together, plan, mine, &mut run.reduction);
         reduction.follow(trace);
         Ok(Self {
@@ -87,6 +92,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             trace: trace.clone(),
             sync_bn,
             pending: Vec::new(),
+            unread,
             agreed: Requests::default(),
             notices: Notices::default(),
             scale: run.graph.backend().loss_scaling().map(|scaling| scaling.scale()).transpose()?,
@@ -104,6 +110,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
     ) -> Result<Vec<StepRecord>, Error> {
         let start = Instant::now();
         self.agreed = Requests::default();
+        if self.unread.is_some() {
+            return self.step_ahead(run, loader, at, requests);
+        }
         let metrics = self.forward_backward(run, loader, at, requests)?;
         let mut step = self.reduce(run, at, metrics)?;
         run.rescale_for_skipped(at.step_of_epoch, step.record.loss.count)?;
@@ -178,7 +187,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// ranks learn.
     fn update(&mut self, run: &mut Run<B>, step: &mut PendingStep) -> Result<(), Error> {
         let together = run.strategy.sums_gradients();
-        // a loss that is not finite ends the run in `finish_pending`, on all ranks alike; a rank without samples in a short batch has
+        // a loss that is not finite ends the run in `records`, on all ranks alike; a rank without samples in a short batch has
         // nothing to step by
         if (together && !step.metrics.loss().is_finite()) || (!together && step.record.loss.count == 0) {
             return Ok(());
@@ -203,10 +212,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// Brings out the records of all pending steps, and the models of the ranks together.
     fn synchronise(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let begin = Instant::now();
-        let records = self.finish_pending(run, at)?;
-        let mut slots = run.optimizer.slots_mut().map(|slot| slot.1);
-        run.strategy.after_update(run.graph.weights_mut().1, &mut slots, &mut self.ranks())?;
-        drop(slots);
+        let records = self.records(run, at)?;
+        if !run.strategy.sums_gradients() {
+            let mut slots = run.optimizer.slots_mut().map(|slot| slot.1);
+            run.strategy.after_update(run.graph.weights_mut().1, &mut slots, &mut self.ranks())?;
+        }
         self.synchronised(run, begin);
         Ok(records)
     }
@@ -219,9 +229,14 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
     }
 
-    /// The records of all pending steps, summed over all ranks: when the ranks synchronise, and at the end of an epoch. `at` takes their
-    /// sums.
-    pub fn finish_pending(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
+    /// The records of all steps whose records are not out: at the end of an epoch, and of the run. `at` takes their sums.
+    pub fn finish_pending(&mut self, run: &mut Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
+        self.read_passes(run, 0)?;
+        self.records(run, at)
+    }
+
+    /// The records of all pending steps, summed over all ranks.
+    pub(super) fn records(&mut self, run: &Run<B>, at: &mut Progress) -> Result<Vec<StepRecord>, Error> {
         let mut pending = std::mem::take(&mut self.pending);
         if !run.strategy.sums_gradients() {
             self.sum_over_ranks(&mut pending)?;

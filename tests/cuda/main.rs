@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ahead;
 mod algorithms;
 mod backend;
 mod codecs;
@@ -10,9 +11,10 @@ mod emulator;
 mod f16;
 mod failures;
 mod handover;
+mod launches;
+mod norm_sums;
 mod profile;
 mod recording;
-mod norm_sums;
 mod runs;
 mod steps;
 mod traffic;

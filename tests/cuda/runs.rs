@@ -11,14 +11,15 @@ use crate::support::gpu;
 use crate::support::gpu::PATIENCE;
 use crate::support::numerics::{assert_close, magnitude};
 use crate::support::program;
-use crate::support::program::{Folder, events, start};
+use crate::support::program::{Folder, events, start, trireme};
 use crate::support::rounding::shaken;
 use crate::support::setting::Setting;
 use loaders::ImageSpec;
+use serde_json::Value;
 use trireme::checkpoint::{ModelFile, StateFile};
 
 /// Tests of this file that run on any GPU.
-const TESTS: usize = 6;
+const TESTS: usize = 7;
 
 /// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
 const RESNET: &str = r#"
@@ -160,6 +161,32 @@ fn sixteen_bits_learn_too() {
 }
 
 #[test]
+fn benches_of_the_step_count_launches_and_waits_for_data() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let bench = |args: &[&str], device: &str| {
+        let args = [&["bench"], args, &["--device", device, "--batch", "8", "--seconds", "0.05"]].concat();
+        let ended = start(gpu::find(trireme(0, &args))).wait(PATIENCE).succeeded();
+        serde_json::from_str::<Value>(ended.stdout.trim()).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", ended.stdout))
+    };
+    let step = ["step", "--model", "lenet", "--precision", "bf16"];
+    let launches = bench(&step, "cuda")["launches"].as_u64().expect("a number of launches");
+    assert!((10..100).contains(&launches), "{launches}");
+    assert!(bench(&step[..3], "cpu").get("launches").is_none());
+    let setting = setting();
+    let both = ["loader+step", &setting.data, "--transform", "pad_crop(1),flip,normalize", "--loader-threads", "4"];
+    for device in ["cuda", "cpu"] {
+        let line = bench(&both, device);
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("no {key}: {line}"));
+        assert_eq!((number("loader_threads"), line["device"].as_str()), (4.0, Some(device)));
+        assert!(number("img_per_s") > 0.0 && number("steps") >= 3.0, "{line}");
+        let (wait, step) = (number("data_wait_ms"), number("step_ms"));
+        assert!((0.0..=step).contains(&wait) && number("data_wait_share") == wait / step, "{line}");
+    }
+}
+
+#[test]
 fn two_ranks_on_one_gpu_need_leave() {
     if !gpu::available(TESTS) {
         return;
@@ -289,8 +316,8 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
     let (kernel, kernel_cure) = ("a kernel has failed on the GPU", "compute-sanitizer");
     let (launch, unknown) = ("CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN");
     for (verb, fault, name, parts) in [
-        ("train", "3000:719", launch, [&place[..], gpu, gone, cure]),
-        ("train", "3000:999", unknown, [&place, gpu, gone, cure]),
+        ("train", "2000:719", launch, [&place[..], gpu, gone, cure]),
+        ("train", "2000:999", unknown, [&place, gpu, gone, cure]),
         ("train", "20:999", unknown, [&place, ": ", gone, cure]),
         ("train", "3000:700", "CUDA_ERROR_ILLEGAL_ADDRESS", [&place, gpu, kernel, kernel_cure]),
         ("train", "3000:716", "CUDA_ERROR_MISALIGNED_ADDRESS", [&place, gpu, kernel, kernel_cure]),

@@ -248,6 +248,7 @@ impl Case {
         backend
             .begin(&start, &x_desc, &mut rubbish(backend, self.x[0].len()))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
+        backend.weights_changed(&arena).unwrap_or_else(|e| panic!("{what}: {e}"));
         let pass = Pass { backend, params: &arena, slots: &slots, running, running_at: 0, training, key, across: None };
         let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();
@@ -275,6 +276,7 @@ impl Case {
             dparams: &mut dparams,
         };
         plan.backward(&pass, g).unwrap_or_else(|e| panic!("{what}: {e}"));
+        backend.gradients_done(0, &mut dparams.chunks[0]).unwrap_or_else(|e| panic!("{what}: {e}"));
         for i in 0..self.x.len() {
             let from = if plan.alias() == Some(i) { &dy } else { &dx };
             out.dx.push(read(backend, &x_desc, from, &what));

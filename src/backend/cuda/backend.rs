@@ -7,7 +7,7 @@ use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::kernels::elementwise::{CastWeights, SumOfTwo};
 use super::layout::{channels_last, layouts};
-use super::ops::{codec, loss, norms, update};
+use super::ops::{codec, halves, loss, norms, update};
 use super::settings::Precision;
 use crate::backend::op::{Op, Shape, for_each_op};
 use crate::backend::{
@@ -97,20 +97,27 @@ impl Backend for Cuda {
                 shared.moved.set(shared.moved.get() + 1);
             }
             let stream = shared.stream();
-            blocks.ids.write(start.key.ids, stream)?;
-            blocks.epoch.write(&[start.key.epoch], stream)?;
+            blocks.outbox.begin(stream)?;
+            blocks.inbox.set_pass(start.key.epoch, start.key.ids);
             if !start.training {
                 blocks.running.write(start.running, stream)?;
             }
             blocks.labelled = start.loss.is_some();
-            blocks.rows = 0;
             if let Some(ask) = &start.loss {
-                blocks.labels.write(ask.labels, stream)?;
-                blocks.factors.write(&[ask.smoothing, ask.scale], stream)?;
-                blocks.rows = ask.labels.len() as u64;
+                blocks.inbox.set_loss(ask);
+                blocks.outbox.expect(ask.labels.len());
             }
+            blocks.inbox.send(stream)?;
         }
         self.feed.take(shared, &start.images, desc, to)
+    }
+
+    fn weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
+        halves::renew(&self.shared, weights)
+    }
+
+    fn gradients_done(&self, chunk: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
+        halves::finish(&self.shared, chunk, gradients)
     }
 
     fn add_tensors(&self, to: &mut CudaBuf, from: &CudaBuf) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use super::driver::slice::Slice;
 use super::format::Format;
 use super::ops::{input, update};
 use super::record;
-use super::settings::Settings;
+use super::settings::{Precision, Settings};
 use super::shared::Shared;
 use crate::backend::{Arena, DeviceMemory, Error, Slot};
 
@@ -54,6 +54,11 @@ impl DeviceMemory for Cuda {
 
     fn scratch_bytes(&self) -> usize {
         self.shared.scratch_bytes()
+    }
+
+    fn parameter_bytes(&self) -> usize {
+        // in 16 bits, too
+        if self.shared.settings.precision == Precision::F32 { 4 } else { 6 }
     }
 
     fn words(&self, elems: usize) -> usize {

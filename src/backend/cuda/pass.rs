@@ -1,5 +1,5 @@
-//! What a pass reads beside its tensors (labels, sample ids, epoch, running statistics, the scale of the loss), and what it leaves for the
-//! host (loss and hits). Addresses stay the same, so that a recorded pass finds them again.
+//! What a pass reads beside its tensors and parameters, and what it leaves for the host, in memory that stays where it is, so that a
+//! recorded pass finds it again.
 
 use std::sync::Arc;
 
@@ -7,6 +7,8 @@ use super::driver::inlet::Inlet;
 use super::driver::memory::CudaBuf;
 use super::driver::pinned::Pinned;
 use super::driver::queues::Queues;
+use super::inbox::Inbox;
+use super::outbox::Outbox;
 use super::settings::Precision;
 use crate::backend::{Buffer, Error, LossScale};
 
@@ -17,22 +19,18 @@ pub const GROWTH_INTERVAL: u32 = 2_000;
 
 /// See the module.
 pub struct PassBlocks {
-    pub labels: Inlet<u32>,
-    pub ids: Inlet<u64>,
-    pub epoch: Inlet<u32>,
-    /// Smoothing, and the factor of the gradient.
-    pub factors: Inlet<f32>,
-    /// Whether `labels` and `factors` are those of the pass under way.
+    /// Labels, ids, epoch, numbers of the loss and of the optimizer.
+    pub inbox: Inbox,
+    /// Whether the labels in it are those of the pass under way.
     pub labelled: bool,
     pub running: Inlet<f32>,
-    /// Loss, rows that hit with their best score, with one of five; rows whose label is no class.
-    pub sums: Pinned<f64>,
-    /// Rows of the last loss.
-    pub rows: u64,
-    pub classes: usize,
+    /// Loss and hits.
+    pub outbox: Outbox,
     /// Loss and hits of each row.
     pub losses: CudaBuf,
     pub hits: CudaBuf,
+    /// Blocks that have come to the end of the loss's kernel.
+    pub arrivals: CudaBuf,
     /// Whether an update has left a parameter that is not finite.
     pub not_finite: CudaBuf,
     /// Scale of the losses, and its inverse for the gradients at hand.
@@ -46,17 +44,13 @@ pub struct PassBlocks {
 impl PassBlocks {
     pub fn new(queues: &Arc<Queues>, precision: Precision) -> Result<Self, Error> {
         let mut blocks = Self {
-            labels: Inlet::new(queues, 64, "labels")?,
-            ids: Inlet::new(queues, 64, "sample ids")?,
-            epoch: Inlet::new(queues, 4, "the epoch")?,
-            factors: Inlet::new(queues, 4, "the loss's numbers")?,
+            inbox: Inbox::new(queues, 64)?,
             labelled: false,
             running: Inlet::new(queues, 64, "running statistics")?,
-            sums: Pinned::new(queues.context(), 4, "sums")?,
-            rows: 0,
-            classes: 0,
+            outbox: Outbox::new(queues)?,
             losses: CudaBuf::zeroed(queues, 128, "losses")?,
             hits: CudaBuf::zeroed(queues, 64, "hits")?,
+            arrivals: CudaBuf::zeroed(queues, 4, "a counter")?,
             not_finite: CudaBuf::zeroed(queues, 4, "a flag")?,
             scale: CudaBuf::zeroed(queues, 4, "the loss's scale")?,
             scale_state: CudaBuf::zeroed(queues, 8, "the loss's scale")?,
@@ -85,19 +79,14 @@ impl PassBlocks {
 
     /// Makes room for passes over so many rows; returns whether any address changed.
     pub fn fit_rows(&mut self, queues: &Arc<Queues>, rows: usize) -> Result<bool, Error> {
-        let mut moved = false;
-        if self.labels.room() < rows || self.hits.len() < rows {
-            self.labels = Inlet::new(queues, rows, "labels")?;
-            self.losses = CudaBuf::zeroed(queues, 2 * rows, "losses")?;
-            self.hits = CudaBuf::zeroed(queues, rows, "hits")?;
-            self.labelled = false;
-            moved = true;
+        if self.inbox.rows() >= rows && self.hits.len() >= rows {
+            return Ok(false);
         }
-        if self.ids.room() < rows {
-            self.ids = Inlet::new(queues, rows, "sample ids")?;
-            moved = true;
-        }
-        Ok(moved)
+        self.inbox = self.inbox.grown(queues, rows)?;
+        self.losses = CudaBuf::zeroed(queues, 2 * rows, "losses")?;
+        self.hits = CudaBuf::zeroed(queues, rows, "hits")?;
+        self.labelled = false;
+        Ok(true)
     }
 
     /// Makes room for so many running statistics; returns whether any address changed.

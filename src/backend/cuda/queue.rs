@@ -6,6 +6,7 @@ use super::device::Cuda;
 use super::driver::memory::CudaBuf;
 use super::nccl;
 use super::ops::{loss, update};
+use super::outbox::PLACES;
 use crate::backend::{
     AlgorithmChoice, Algorithms, Collective, Collectives, Error, Input, LossScale, LossScaling, LossSums, Queue, Update,
 };
@@ -21,7 +22,9 @@ impl Queue<Cuda> for Cuda {
     }
 
     fn repeat(&self, name: &str, key: u64, work: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        self.records.run(&self.shared, name, key, work)
+        // passes at another place write their sums elsewhere
+        let place = self.shared.blocks.borrow().outbox.now() as u64;
+        self.records.run(&self.shared, name, key ^ place, work)
     }
 
     fn take_notes(&self) -> Vec<String> {
@@ -40,8 +43,25 @@ impl Queue<Cuda> for Cuda {
         buffer.mark(self.shared.recording.get())
     }
 
+    fn passes_ahead(&self) -> usize {
+        PLACES - 1
+    }
+
+    fn hold(&self, images: &[f32]) -> Result<(), Error> {
+        self.shared.start()?;
+        self.feed.hold(&self.shared, images)
+    }
+
+    fn announce_update(&self, update: &Update, average: f32) -> Result<(), Error> {
+        update::announce(&self.shared, update, average).map(|_| ())
+    }
+
     fn begin_update(&self, update: &Update, average: f32) -> Result<(), Error> {
         update::begin(&self.shared, update, average)
+    }
+
+    fn launches(&self) -> u64 {
+        self.shared.context().launches.made()
     }
 
     fn loss_sums(&self) -> Result<LossSums, Error> {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use cudarc::driver::sys;
 
+use super::driver::launches;
 use super::driver::status::driver;
 use super::driver::stream::Stream;
 use super::shared::Shared;
@@ -41,13 +42,16 @@ pub enum Recording {
     Refused(String),
 }
 
-/// An executable graph.
-pub struct Recorded(sys::CUgraphExec);
+/// An executable graph, and the launches in it.
+pub struct Recorded {
+    graph: sys::CUgraphExec,
+    launches: u64,
+}
 
 impl Drop for Recorded {
     fn drop(&mut self) {
         // SAFETY: made by `instantiate`; the driver lets a run under way finish.
-        let _ = unsafe { sys::cuGraphExecDestroy(self.0) };
+        let _ = unsafe { sys::cuGraphExecDestroy(self.graph) };
     }
 }
 
@@ -120,8 +124,9 @@ impl Recorded {
     /// Enqueues it.
     pub fn replay(&self, shared: &Shared) -> Result<(), Error> {
         shared.start()?;
+        shared.context().launches.add(self.launches);
         // SAFETY: graph and stream live; the memory that it uses has not moved since it was recorded.
-        driver(unsafe { sys::cuGraphLaunch(self.0, shared.stream().handle()) }, "cuGraphLaunch", "a recorded pass")
+        driver(unsafe { sys::cuGraphLaunch(self.graph, shared.stream().handle()) }, "cuGraphLaunch", "a recorded pass")
     }
 }
 
@@ -131,9 +136,9 @@ pub fn record(shared: &Shared, work: Work<'_>) -> Result<Recording, Error> {
     if let Err(error) = begin(shared.stream()) {
         return Ok(Recording::Refused(words(error)?));
     }
-    shared.recording.set(true);
+    shared.record(true);
     let worked = work();
-    shared.recording.set(false);
+    shared.record(false);
     match (worked, end(shared.stream())) {
         (Ok(()), Ok(captured)) => match instantiate(&captured) {
             Ok(recorded) => Ok(Recording::Done(recorded)),
@@ -179,9 +184,11 @@ fn end(stream: &Stream) -> Result<Captured, Error> {
 }
 
 fn instantiate(captured: &Captured) -> Result<Recorded, Error> {
-    let mut exec = std::ptr::null_mut();
-    // SAFETY: the graph was just captured, the pointer valid for the call.
-    let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) };
+    // SAFETY: the graph was just captured.
+    let launches = unsafe { launches::of_graph(captured.0) }?;
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: as above, the pointer valid for the call.
+    let made = unsafe { sys::cuGraphInstantiateWithFlags(&mut graph, captured.0, 0) };
     driver(made, "cuGraphInstantiateWithFlags", "a recorded pass")?;
-    Ok(Recorded(exec))
+    Ok(Recorded { graph, launches })
 }

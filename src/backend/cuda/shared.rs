@@ -15,6 +15,7 @@ use super::driver::pinned::Pinned;
 use super::driver::queues::Queues;
 use super::driver::slice::{Activation, Plain, Slice};
 use super::driver::stream::Stream;
+use super::halves::Halves;
 use super::kernels::kernel::{Geometry, Kernel};
 use super::kernels::module::Kernels;
 use super::pass::PassBlocks;
@@ -34,6 +35,7 @@ pub struct Shared {
     scratch: RefCell<CudaBuf>,
     pub blocks: RefCell<PassBlocks>,
     pub lists: StepLists,
+    pub halves: RefCell<Halves>,
     /// What the computing queue does is being recorded, not done.
     pub recording: Cell<bool>,
     /// Grows whenever memory moves that a recorded pass may know.
@@ -58,6 +60,7 @@ impl Shared {
             scratch: RefCell::default(),
             blocks: RefCell::new(blocks),
             lists: StepLists::default(),
+            halves: RefCell::default(),
             recording: Cell::new(false),
             moved: Cell::new(0),
             busy: Cell::new(false),
@@ -174,6 +177,12 @@ impl Shared {
         self.context().bind()?;
         self.busy.set(true);
         if self.recording.get() { Ok(()) } else { self.queues.catch_up() }
+    }
+
+    /// From here on calls are recorded, or done again.
+    pub fn record(&self, on: bool) {
+        self.recording.set(on);
+        self.context().launches.record(on);
     }
 
     /// Waits until the GPU is through with everything.

@@ -1,11 +1,10 @@
-//! What an optimizer step reads on the GPU, kept from one step to the next: lists of pieces, the step's numbers, work space for norms. A
+//! What an optimizer step reads on the GPU, kept from one step to the next: lists of pieces, work space for norms. A
 //! recorded step finds it again.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::driver::inlet::Inlet;
 use super::driver::memory::CudaBuf;
 use super::kernels::arena::Piece;
 use crate::backend::ParamGroup;
@@ -18,7 +17,6 @@ const PIECE: usize = 4096;
 pub struct StepLists {
     /// By the address of the parameters.
     pub updates: RefCell<HashMap<u64, Pieces>>,
-    pub numbers: RefCell<Option<Inlet<f64>>>,
     /// By the address of the rates that they make.
     pub norms: RefCell<HashMap<u64, NormLists>>,
 }
@@ -55,7 +53,7 @@ pub struct NormChunk {
 }
 
 /// One range cut into pieces.
-pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item = Piece> {
+pub fn cut(range: &Range<usize>, decay: f32, rate: usize) -> impl Iterator<Item = Piece> + use<> {
     let end = range.end;
     range.clone().step_by(PIECE).map(move |from| {
         let len = (end - from).min(PIECE);

@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
-use crate::recipe::{OnCorrupt, Recipe, Sync};
+use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
 use crate::train::evaluate::Evaluation;
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
@@ -17,7 +17,7 @@ use crate::train::strategy::local_sgd::LocalSgd;
 use loaders::Options;
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
-const LOADER_NICE: i32 = 19;
+pub const LOADER_NICE: i32 = 19;
 
 /// Who plans.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     let workers = recipe.workers.unwrap_or(place.ranks);
     let division = Division::new(source.train.len(), recipe.batch, workers, place.rank, place.ranks);
     let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, division.steps_per_epoch)?;
-    let purpose = Purpose::Train { chunk_bytes: (recipe.reduce.bucket_mb * 1e6) as usize };
+    let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
     for size in division.sizes() {
         graph.prepare(size)?;
@@ -53,6 +53,13 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, strategy, options })
+}
+
+/// Bytes of a chunk of gradients: of a bucket of the exchange. Where nothing is exchanged, each chunk more is only another launch of every
+/// kernel that goes over parameters or gradients.
+fn chunk_bytes<B: Backend>(recipe: &Recipe, backend: &B, ranks: usize) -> usize {
+    let alone = ranks == 1 && recipe.reduce.codec.name == Codec::default().name;
+    if alone && backend.queue().is_some() { usize::MAX } else { (recipe.reduce.bucket_mb * 1e6) as usize }
 }
 
 fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Options {

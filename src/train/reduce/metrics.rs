@@ -131,13 +131,8 @@ impl StepMetrics {
         self.layout
     }
 
-    /// Adds one worker's metrics: its loss sums, the batch statistics of its last pass, and which samples it had.
-    pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, worker: usize, ids: &[u64]) {
-        let places = ids.iter().enumerate();
-        // 32 bits each: their sum is exact in f64 for any batch below 2^21
-        let hash =
-            |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
-        let digest: u64 = places.map(|place| u64::from(hash(place))).sum();
+    /// Adds one worker's metrics: its loss sums, the batch statistics of the pass that they are of, and the [`digest`] of its samples.
+    pub fn add<B: Backend>(&mut self, graph: &Graph<B>, sums: LossSums, digest: u64) {
         if self.layout.gather == Gather::PerWorker {
             self.workers.push(Metrics::zero(&self.layout));
         }
@@ -219,6 +214,13 @@ impl StepMetrics {
             }
         }
     }
+}
+
+/// A digest of which samples a worker has, and in which places of its batch.
+pub fn digest(worker: usize, ids: &[u64]) -> u64 {
+    // 32 bits each: their sum is exact in f64 for any batch below 2^21
+    let hash = |(i, &id): (usize, &u64)| philox4x32([id as u32, (id >> 32) as u32, worker as u32, i as u32], [0, 0])[0];
+    ids.iter().enumerate().map(|place| u64::from(hash(place))).sum()
 }
 
 fn momentum<B: Backend>(graph: &Graph<B>, node: usize) -> f64 {

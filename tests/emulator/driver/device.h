@@ -82,6 +82,8 @@ struct Capture;
 /// A piece of work of a stream; it may run several times when it is part of a graph.
 struct Work {
     std::string label;
+    /// What it is as a node of a graph.
+    int type = CU_GRAPH_NODE_TYPE_KERNEL;
     std::function<void()> run;
     std::shared_ptr<Event> record;
     std::shared_ptr<Event> wait;
@@ -138,7 +140,7 @@ struct Stream {
 /// The stream of a handle (null and 2 are the default streams); null if there is none such.
 std::shared_ptr<Stream> stream_of(CUstream handle);
 /// Enqueues or captures.
-CUresult enqueue(CUstream stream, std::string label, std::function<void()> run);
+CUresult enqueue(CUstream stream, std::string label, std::function<void()> run, int type = CU_GRAPH_NODE_TYPE_KERNEL);
 CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work);
 /// Runs all that was enqueued on the stream.
 void drain(Stream& stream);

@@ -130,8 +130,18 @@ CUresult cuStreamIsCapturing(CUstream handle, int* status) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode*, size_t* count) {
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* to, size_t* count) {
+    if (!graph || !count) return CUDA_ERROR_INVALID_VALUE;
+    if (to)
+        for (size_t i = 0; i < *count; ++i)
+            to[i] = i < graph->nodes.size() ? reinterpret_cast<CUgraphNode>(&graph->nodes[i]) : nullptr;
     *count = graph->nodes.size();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode node, int* type) {
+    if (!node || !type) return CUDA_ERROR_INVALID_VALUE;
+    *type = reinterpret_cast<const Node*>(node)->work.type;
     return CUDA_SUCCESS;
 }
 

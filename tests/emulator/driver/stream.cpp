@@ -128,12 +128,13 @@ CUresult enqueue_on(const std::shared_ptr<Stream>& stream, Work work) {
     return CUDA_SUCCESS;
 }
 
-CUresult enqueue(CUstream handle, std::string label, std::function<void()> run) {
+CUresult enqueue(CUstream handle, std::string label, std::function<void()> run, int type) {
     auto stream = stream_of(handle);
     if (!stream) return refuse(CUDA_ERROR_INVALID_HANDLE, "%s on an unknown stream", label.c_str());
     Work work;
     work.label = std::move(label);
     work.run = std::move(run);
+    work.type = type;
     return enqueue_on(stream, std::move(work));
 }
 
@@ -147,7 +148,7 @@ static CUresult copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from
     auto* source = reinterpret_cast<const void*>(from);
     if (wait) {
         if (CUresult e = unsafe_while_capturing("a synchronous copy")) return e;
-        return enqueue(nullptr, "a copy", [=] { memmove(target, source, bytes); });
+        return enqueue(nullptr, "a copy", [=] { memmove(target, source, bytes); }, CU_GRAPH_NODE_TYPE_MEMCPY);
     }
     auto stream = stream_of(handle);
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;
@@ -158,9 +159,9 @@ static CUresult copy(CUdeviceptr to, bool to_device, CUdeviceptr from, bool from
         // The driver copies pageable memory to a buffer of its own before it returns.
         auto* bytes_of = static_cast<const unsigned char*>(source);
         auto kept = std::make_shared<std::vector<unsigned char>>(bytes_of, bytes_of + bytes);
-        return enqueue(handle, "a copy to the device", [=] { memcpy(target, kept->data(), bytes); });
+        return enqueue(handle, "a copy to the device", [=] { memcpy(target, kept->data(), bytes); }, CU_GRAPH_NODE_TYPE_MEMCPY);
     }
-    CUresult e = enqueue(handle, "a copy", [=] { memmove(target, source, bytes); });
+    CUresult e = enqueue(handle, "a copy", [=] { memmove(target, source, bytes); }, CU_GRAPH_NODE_TYPE_MEMCPY);
     if (e != CUDA_SUCCESS || !pageable_target) return e;
     drain(*stream);
     return health();
@@ -172,7 +173,7 @@ static CUresult fill(CUdeviceptr to, T value, size_t count, CUstream handle) {
     if (!on_device(to, count * sizeof(T)) || to % sizeof(T))
         return refuse(CUDA_ERROR_INVALID_VALUE, "a fill of %zu bytes at %s", count * sizeof(T), describe_address(to).c_str());
     auto* target = reinterpret_cast<T*>(to);
-    return enqueue(handle, "a fill", [=] { std::fill_n(target, count, value); });
+    return enqueue(handle, "a fill", [=] { std::fill_n(target, count, value); }, CU_GRAPH_NODE_TYPE_MEMSET);
 }
 
 /// What synchronising calls have in common; gives the stream.
@@ -256,6 +257,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags
     }
     Work work;
     work.label = "cuStreamWaitEvent";
+    work.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
     work.wait = event;
     work.ticket = event->issued;
     return enqueue_on(stream, std::move(work));
@@ -268,7 +270,7 @@ CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* data) 
         in_callback = true;
         function(data);
         in_callback = false;
-    });
+    }, CU_GRAPH_NODE_TYPE_HOST);
 }
 
 CUresult cuEventCreate(CUevent* to, unsigned flags) {
@@ -299,6 +301,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned
     }
     Work work;
     work.label = "cuEventRecord";
+    work.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
     work.record = event;
     if (!stream->capture) {
         event->capture.reset();

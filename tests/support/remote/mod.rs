@@ -81,7 +81,7 @@ fn place_of(images: &Input<'_>) -> usize {
     match images {
         Input::Values(values) => values.as_ptr() as usize,
         Input::Bytes { pixels, .. } => pixels.as_ptr() as usize,
-        Input::Kept { .. } => 0,
+        Input::Kept { .. } | Input::Held(_) => 0,
     }
 }
 
@@ -114,6 +114,7 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
                 tables[channel][if inside { pictures[at] as usize } else { 0 }]
             })
         }
+        Input::Held(_) => panic!("this device holds no batch"),
     }
 }
 

@@ -13,8 +13,8 @@ use crate::backend::Error;
 use crate::backend::cuda::driver::status::cublaslt;
 use crate::backend::cuda::settings::{Precision, Settings};
 
-/// Bytes on which every matrix begins at least: a slot of an arena does.
-const ALIGNMENT: u32 = 64;
+/// Bytes on which every matrix begins at least: a slot of an arena in 16 bits does.
+const ALIGNMENT: u32 = 32;
 
 /// Ways of adding the parts of a split product that give the same bits again: in the type of computation or of the output, not in
 /// place, where the order is chance.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute};
 
+use super::launches::Launches;
 use super::lookup::{Library, require};
 use super::raw::Raw;
 use super::status::checked;
@@ -32,6 +33,8 @@ pub struct Context {
     handle: Raw<sys::CUctx_st>,
     /// The GPU.
     pub gpu: Gpu,
+    /// What was enqueued on it.
+    pub launches: Launches,
 }
 
 thread_local! {
@@ -97,7 +100,7 @@ impl Context {
         // SAFETY: the device is one of the driver's; given back in `drop`.
         let retained = unsafe { result::primary_ctx::retain(device) };
         let handle = Raw(checked(retained, "cuDevicePrimaryCtxRetain", gpu.name.clone())?);
-        let context = Arc::new(Self { device, handle, gpu });
+        let context = Arc::new(Self { device, handle, gpu, launches: Launches::default() });
         context.bind()?;
         Ok(context)
     }

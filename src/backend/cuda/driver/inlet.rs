@@ -34,6 +34,11 @@ impl<T: Plain> Inlet<T> {
         self.device.slice()
     }
 
+    /// The block as elements of another type.
+    pub fn slice_as<U: Plain>(&self) -> Slice<'_, U> {
+        self.device.slice()
+    }
+
     /// What the host has written last.
     pub fn values(&self) -> &[T] {
         self.host.as_slice()

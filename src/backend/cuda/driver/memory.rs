@@ -62,6 +62,7 @@ impl CudaBuf {
         queues.context().bind()?;
         // SAFETY: the memory is this buffer's and `len` elements long.
         let status = unsafe { sys::cuMemsetD32Async(self.address, 0, self.len, queues.compute.handle()) };
+        queues.context().launches.add(1);
         driver(status, "cuMemsetD32Async", "a buffer")
     }
 
@@ -73,6 +74,7 @@ impl CudaBuf {
         let stream = queues.compute.handle();
         // SAFETY: both hold as many bytes (checked).
         let status = unsafe { sys::cuMemcpyDtoDAsync_v2(self.address, from.address, 4 * self.len, stream) };
+        queues.context().launches.add(1);
         driver(status, "cuMemcpyDtoDAsync_v2", "a buffer")
     }
 

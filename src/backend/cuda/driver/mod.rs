@@ -5,6 +5,7 @@ pub mod cache;
 pub mod compile;
 pub mod context;
 pub mod inlet;
+pub mod launches;
 pub mod library;
 pub mod lookup;
 pub mod memory;

@@ -74,6 +74,7 @@ impl<T: Plain> Pinned<T> {
         self.context.bind()?;
         // SAFETY: both sides hold so many bytes, and page-locked memory outlives the copy: the driver waits before it frees.
         let status = unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, bytes, stream.handle()) };
+        self.context.launches.add(1);
         driver(status, "cuMemcpyDtoHAsync_v2", "a copy to the host")
     }
 
@@ -84,6 +85,7 @@ impl<T: Plain> Pinned<T> {
         self.context.bind()?;
         // SAFETY: as above.
         let status = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), bytes, stream.handle()) };
+        self.context.launches.add(1);
         driver(status, "cuMemcpyHtoDAsync_v2", "a copy to the GPU")
     }
 }

@@ -30,6 +30,27 @@ struct Piece {
     u32 unused;
 };
 
+// A 16-byte access of f32.
+struct alignas(16) Floats {
+    float at[4];
+};
+
+// Gradients in the type of activations become f32, piece by piece.
+extern "C" __global__ void __launch_bounds__(256) cast_gradients(const Piece* pieces, u32 count, const T* from, float* to) {
+    for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
+        Piece piece = pieces[p];
+        // parameters begin on whole packs
+        u32 packs = piece.from % WIDE == 0 ? piece.len / WIDE : 0;
+        for (u32 i = threadIdx.x; i < packs; i += blockDim.x) {
+            float v[WIDE];
+            load(from + piece.from + i * WIDE, v);
+            Floats* quads = reinterpret_cast<Floats*>(to + piece.from + i * WIDE);
+            for (int q = 0; q < WIDE / 4; q++) quads[q] = {v[4 * q], v[4 * q + 1], v[4 * q + 2], v[4 * q + 3]};
+        }
+        for (u32 i = packs * WIDE + threadIdx.x; i < piece.len; i += blockDim.x) to[piece.from + i] = value(from[piece.from + i]);
+    }
+}
+
 // Sum of squares of each piece.
 extern "C" __global__ void __launch_bounds__(256) squares_of_pieces(const float* x, const Piece* pieces, u32 count, double* sums) {
     __shared__ double room[SUMMERS];

@@ -1,7 +1,7 @@
 //! The kernels of arena.cu, and the pieces of ranges that the optimizer's kernels go through.
 
 use super::kernel::kernels;
-use crate::backend::cuda::driver::slice::plain;
+use crate::backend::cuda::driver::slice::{Activation, plain};
 
 /// A piece of a range: `len` elements from `from` on, with their weight decay and the place of their factor of the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +28,11 @@ kernels! {
 
     /// to += average (from - to)
     arena_lerp: ArenaLerp over threads(n) { to: [f32; n], from: [f32; n], average: [f64; 1], n: u64 }
+
+    /// Gradients in the type of activations become f32; the pieces end at `end`.
+    cast_gradients: CastGradients over blocks(count) given(end) {
+        pieces: [Piece; count], count: u32, from: [Activation; end], to: [f32; end],
+    }
 
     /// The sum of squares of each piece; the pieces end at `end`.
     squares_of_pieces: SquaresOfPieces over blocks(count) given(end) {

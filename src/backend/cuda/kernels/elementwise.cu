@@ -36,10 +36,6 @@ extern "C" __global__ void cast_weights(const float* from, T* to, u64 n) {
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] = rounded(from[i]);
 }
 
-extern "C" __global__ void cast_gradients(const T* from, float* to, u64 n) {
-    for (u64 i = thread_index(); i < n; i += thread_count()) to[i] = value(from[i]);
-}
-
 extern "C" __global__ void copy_tensor(const T* x, T* y, u64 n) {
     map(x, y, n, [](float v) { return v; });
 }

@@ -24,11 +24,6 @@ kernels! {
         from: [f32; n], to: [Activation; n], n: u64,
     }
 
-    /// The way back, for their gradients.
-    cast_gradients: CastGradients over threads(n) {
-        from: [Activation; n], to: [f32; n], n: u64,
-    }
-
     /// y = x
     copy_tensor: CopyTensor over threads(n.div_ceil(4)) {
         x: [Activation; n], y: [Activation; n], n: u64,

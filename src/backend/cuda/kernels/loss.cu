@@ -1,9 +1,50 @@
 // Softmax cross-entropy in f64, one warp a row.
 
+// Whether this block is the last of the grid to come here; it sees what all others have written before. `arrivals` is zero between
+// launches.
+__device__ inline bool last_block(u32* arrivals) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(arrivals, 1u) == gridDim.x - 1;
+        if (last) *arrivals = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return last;
+}
+
+// By one block: sums[0] = loss, sums[1] and [2] = rows that hit, sums[3] = rows whose label is no class; `sums` is memory of the host.
+// After an update that left a parameter which is not finite the loss is NaN.
+__device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows, const u32* not_finite, double* sums) {
+    __shared__ double room[SUMMERS];
+    double loss = 0.0, top1 = 0.0, top5 = 0.0, wrong = 0.0;
+    for (u32 row = threadIdx.x; row < rows; row += SUMMERS) {
+        // other blocks have written them
+        u32 hit = __ldcg(&hits[row]);
+        loss += __ldcg(&losses[row]);
+        top1 += (double)(hit & 1);
+        top5 += (double)(hit >> 1 & 1);
+        wrong += (double)(hit >> 2 & 1);
+    }
+    loss = block_sum(loss, room);
+    top1 = block_sum(top1, room);
+    top5 = block_sum(top5, room);
+    wrong = block_sum(wrong, room);
+    if (threadIdx.x == 0) {
+        sums[0] = *not_finite ? __longlong_as_double(0x7ff8000000000000ll) : loss;
+        sums[1] = top1;
+        sums[2] = top5;
+        sums[3] = wrong;
+    }
+}
+
 // Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * factors[1] * *loss_scale, with
 // s = factors[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
-// losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go to cross_entropy_sums. dx may be null.
-extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* factors, const float* loss_scale, u32 rows, u32 classes, double* losses, u32* hits) {
+// losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go into the sums, which the last block makes.
+// dx may be null.
+extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* factors, const float* loss_scale, u32 rows, u32 classes, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     double smooth = (double)factors[0], factor = (double)factors[1] * (double)*loss_scale;
     for (u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
@@ -39,27 +80,5 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
             }
         }
     }
-}
-
-// One block: sums[0] = loss, sums[1] and [2] = rows that hit, sums[3] = rows whose label is no class; `sums` is memory of the host. After an
-// update that left a parameter which is not finite the loss is NaN.
-extern "C" __global__ void __launch_bounds__(256) cross_entropy_sums(const double* losses, const u32* hits, u32 rows, const u32* not_finite, double* sums) {
-    __shared__ double room[SUMMERS];
-    double loss = 0.0, top1 = 0.0, top5 = 0.0, wrong = 0.0;
-    for (u32 row = threadIdx.x; row < rows; row += SUMMERS) {
-        loss += losses[row];
-        top1 += (double)(hits[row] & 1);
-        top5 += (double)(hits[row] >> 1 & 1);
-        wrong += (double)(hits[row] >> 2 & 1);
-    }
-    loss = block_sum(loss, room);
-    top1 = block_sum(top1, room);
-    top5 = block_sum(top5, room);
-    wrong = block_sum(wrong, room);
-    if (threadIdx.x == 0 && blockIdx.x == 0) {
-        sums[0] = *not_finite ? __longlong_as_double(0x7ff8000000000000ll) : loss;
-        sums[1] = top1;
-        sums[2] = top5;
-        sums[3] = wrong;
-    }
+    if (last_block(arrivals)) loss_sums(losses, hits, rows, not_finite, sums);
 }

@@ -4,7 +4,8 @@ use super::kernel::kernels;
 use crate::backend::cuda::driver::slice::Activation;
 
 kernels! {
-    /// Loss and hits of each row, and the gradient of the scores unless dx is null.
+    /// Loss and hits of each row, and the gradient of the scores unless dx is null; then loss, hits at one and at five, and rows whose
+    /// label is no class.
     cross_entropy: CrossEntropy over threads(32 * rows) {
         x: [Activation; rows * classes],
         dx: (null or [Activation; rows * classes]),
@@ -15,10 +16,8 @@ kernels! {
         classes: u32,
         losses: [f64; rows],
         hits: [u32; rows],
-    }
-
-    /// Loss, hits at one and at five, and rows whose label is no class.
-    cross_entropy_sums: CrossEntropySums over one_block() {
-        losses: [f64; rows], hits: [u32; rows], rows: u32, not_finite: [u32; 1], sums: [f64; 4],
+        arrivals: [u32; 1],
+        not_finite: [u32; 1],
+        sums: [f64; 4],
     }
 }

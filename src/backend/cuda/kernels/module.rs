@@ -72,6 +72,7 @@ impl Kernels {
             let (none, pointers) = (std::ptr::null_mut(), pointers.as_mut_ptr());
             sys::cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
         };
+        self.context.launches.add(1);
         driver(status, "cuLaunchKernel", name)
     }
 }

@@ -3,7 +3,7 @@
 use super::arena::Piece;
 use super::kernel::{Geometry, Grid, Kernel, kernels};
 use crate::backend::Error;
-use crate::backend::cuda::driver::slice::plain;
+use crate::backend::cuda::driver::slice::{Activation, plain};
 
 /// A tensor, as far as its norms go: its weight decay, and whether its learning rate adapts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +46,7 @@ kernels! {
         slot0: (null or [f32; end]),
         slot1: (null or [f32; end]),
         slot2: (null or [f32; end]),
+        half: (null or [Activation; end]),
         not_finite: [u32; 1],
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::bias;
-use super::copies::{Copies, Sizes, copied, restore};
+use super::halves::{gradient, weights};
 use super::parts::Parts;
 use crate::backend::cuda::cudnn::candidates::Prepared;
 use crate::backend::cuda::cudnn::choice::choose;
@@ -31,7 +31,6 @@ pub struct Plan {
     separate: bool,
     data: Option<Prepared>,
     filter: Option<Prepared>,
-    copies: Option<Copies>,
     /// Of the bias's gradient.
     parts: Option<Parts>,
 }
@@ -68,13 +67,10 @@ impl Plan {
         let filter = r.train.then(|| choose(shared, &sizes, Direction::Filter)).transpose()?;
         let most = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(most.iter().flatten().map(|p| p.workspace).max().unwrap_or(0), r.name)?;
-        let weights = sizes.elems()[1];
-        let parts = Sizes { weights, gradient: if r.train { weights } else { 0 }, bias: shape.c };
-        let copies = Copies::new(shared, parts, r.name)?;
         let bias_parts = || Parts::new(shared, y.n * shape.plane(), shape.c, 1, r.name);
-        let bias_parts = (r.train && op.bias).then(bias_parts).transpose()?;
+        let parts = (r.train && op.bias).then(bias_parts).transpose()?;
         let (shared, name, op) = (shared.clone(), r.name.into(), op.clone());
-        Ok(Self { shared, name, op, y, sizes, forward, separate, data, filter, copies, parts: bias_parts })
+        Ok(Self { shared, name, op, y, sizes, forward, separate, data, filter, parts })
     }
 
     fn output<'a>(&self, y: Slice<'a, Activation>) -> bias::Output<'a> {
@@ -93,6 +89,7 @@ impl Plan {
     fn run(&self, prepared: &Prepared, tensors: &[(Tensor, Slice<'_, u8>)]) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
+        shared.context().launches.add(1);
         prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)
     }
 }
@@ -115,7 +112,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.copies.as_ref().map_or(0, Copies::bytes) + self.parts.as_ref().map_or(0, Parts::bytes)
+        self.parts.as_ref().map_or(0, Parts::bytes)
     }
 
     fn implementation(&self) -> String {
@@ -133,14 +130,14 @@ impl Planned<Cuda> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, copies) = (&self.shared, self.copies.as_ref());
+        let (shared, precision) = (&self.shared, self.shared.settings.precision);
         let [x_elems, _, y_elems] = self.sizes.elems();
         let (x, y) = (shared.holds(x[0], x_elems)?, shared.holds(y, y_elems)?);
-        let w = copied(shared, pass.params.at(pass.slots[0])?, copies.map(|c| &c.weights))?;
+        let halves = shared.halves.borrow();
+        let w = weights(precision, &halves, pass.params, pass.slots[0])?;
         let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w), (Tensor::Y, y.bytes())];
         if self.op.bias && !self.separate {
-            let bias = copied(shared, pass.params.at(pass.slots[1])?, copies.map(|c| &c.bias))?;
-            tensors.push((Tensor::Bias, bias));
+            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?));
         }
         self.run(&self.forward, &tensors)?;
         if self.separate { self.finish(pass, y) } else { Ok(()) }
@@ -155,19 +152,14 @@ impl Planned<Cuda> for Plan {
         } else if relu {
             shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
         }
-        let dw = g.dparams.at(pass.slots[0])?;
         if let Some(filter) = &self.filter {
-            let copy = self.copies.as_ref().map(|c| &c.gradient);
-            let to = copy.map_or(dw.bytes(), CudaBuf::slice);
-            self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, to), (Tensor::Y, dy.bytes())])?;
-            copy.map_or(Ok(()), |copy| restore(shared, copy, dw))?;
+            let mut halves = shared.halves.borrow_mut();
+            let dw = gradient(shared, &mut halves, g.dparams, pass.slots[0])?;
+            self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, dw), (Tensor::Y, dy.bytes())])?;
         }
         if let (Some(data), Some(dx)) = (&self.data, g.dx) {
-            // the forward pass of this batch has left the weights in their type
-            let w = match &self.copies {
-                Some(copies) => copies.weights.slice(),
-                None => pass.params.at(pass.slots[0])?.bytes(),
-            };
+            let halves = shared.halves.borrow();
+            let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
             let dx = shared.holds(dx, x_elems)?;
             self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w), (Tensor::Y, dy.bytes())])?;
         }

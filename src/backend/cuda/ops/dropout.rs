@@ -46,7 +46,7 @@ impl Plan {
     fn drop(&self, seed: u64, from: Slice<'_, Activation>, to: Slice<'_, Activation>) -> Result<(), Error> {
         let (shape, blocks) = (self.x.shape, self.shared.blocks.borrow());
         let [rows, channels, plane] = [self.x.n, shape.c, shape.plane()].map(|v| v as u32);
-        let (epoch, ids, op) = (blocks.epoch.slice(), blocks.ids.slice(), u32::from(FIRST_INDEX | self.index));
+        let (epoch, ids, op) = (blocks.inbox.epoch()?, blocks.inbox.ids()?, u32::from(FIRST_INDEX | self.index));
         self.shared.launch(&DropoutKernel { from, to, rows, channels, plane, seed, epoch, ids, op, p: self.p })
     }
 }

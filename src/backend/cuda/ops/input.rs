@@ -22,6 +22,7 @@ pub struct Feed {
     next: std::cell::Cell<usize>,
     tables: RefCell<Option<Inlet<f32>>>,
     kept: RefCell<Option<Kept>>,
+    held: RefCell<CudaBuf>,
 }
 
 /// Pictures that stay on the GPU.
@@ -52,6 +53,7 @@ fn bytes<'a>(images: &Input<'a>) -> &'a [u8] {
         Input::Values(values) => raw(values.as_ptr().cast(), size_of_val(*values)),
         Input::Bytes { pixels, .. } => pixels,
         Input::Kept { views, .. } => raw(views.as_ptr().cast(), size_of_val(*views)),
+        Input::Held(_) => &[],
     }
 }
 
@@ -61,6 +63,7 @@ fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error
         Input::Values(_) => 4 * desc.elems(),
         Input::Bytes { .. } => desc.elems(),
         Input::Kept { .. } => desc.n * size_of::<CropRect>(),
+        Input::Held(_) => 0,
     };
     if got == need {
         return Ok(());
@@ -103,6 +106,9 @@ impl Feed {
 
     /// Enqueues the kernel that makes the network's input, in `to`, of a batch that was sent before or is sent now.
     pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
+        if let Input::Held(_) = images {
+            return self.expand(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
+        }
         let data = bytes(images);
         let place = Some((data.as_ptr() as usize, data.len()));
         let sent = self.slots.borrow().iter().position(|s| s.as_ref().is_some_and(|s| s.holds == place));
@@ -159,7 +165,9 @@ impl Feed {
                     InputViews { pictures, from_h, from_w, views, tables, to, rows, h, w, channels, pictures_used };
                 shared.launch(&all)
             }
-            (Input::Values(_), _) => shared.launch(&InputValues { images: from.slice(), to, rows, channels, plane }),
+            (Input::Values(_) | Input::Held(_), _) => {
+                shared.launch(&InputValues { images: from.slice(), to, rows, channels, plane })
+            }
             (Input::Bytes { .. } | Input::Kept { .. }, None) => {
                 let why = "images came as bytes, without tables of their values".into();
                 Err(Error::Unsupported { op: "the network's input".into(), why })
@@ -184,6 +192,12 @@ impl Feed {
             inlet.write(values, shared.stream())?;
         }
         *kept = Some(inlet);
+        Ok(())
+    }
+
+    /// Brings a batch to the GPU for good.
+    pub fn hold(&self, shared: &Shared, images: &[f32]) -> Result<(), Error> {
+        *self.held.borrow_mut() = shared.constant(images, "a batch")?;
         Ok(())
     }
 

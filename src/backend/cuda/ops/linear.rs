@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::bias;
-use super::copies::{Copies, Sizes, copied};
+use super::halves::weights;
 use super::parts::Parts;
 use crate::backend::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
 use crate::backend::cuda::device::Cuda;
@@ -24,7 +24,6 @@ pub struct Plan {
     forward: Product,
     data: Option<Product>,
     filter: Option<Product>,
-    copies: Option<Copies>,
     /// Of the bias's gradient.
     parts: Option<Parts>,
 }
@@ -60,16 +59,16 @@ impl Plan {
         let data = (r.train && r.wants_dx).then(data).transpose()?;
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-        let copies = Copies::new(shared, Sizes { weights: inputs * outputs, gradient: 0, bias: outputs }, r.name)?;
         let parts = (r.train && op.bias).then(|| Parts::new(shared, n, outputs, 1, r.name)).transpose()?;
         let y = TensorDesc::plain(n, Shape::vector(outputs));
-        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, copies, parts })
+        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, parts })
     }
 
     /// Enqueues a product.
     fn run(&self, product: &Product, factors: [Slice<'_, u8>; 3], bias: Option<Slice<'_, u8>>) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
+        shared.context().launches.add(1);
         product.run(shared.cublaslt()?, shared.stream(), factors, bias, shared.scratch().slice())
     }
 }
@@ -91,7 +90,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        self.copies.as_ref().map_or(0, Copies::bytes) + self.parts.as_ref().map_or(0, Parts::bytes)
+        self.parts.as_ref().map_or(0, Parts::bytes)
     }
 
     fn implementation(&self) -> String {
@@ -106,13 +105,11 @@ impl Planned<Cuda> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let (shared, copies) = (&self.shared, self.copies.as_ref());
+        let (shared, precision) = (&self.shared, self.shared.settings.precision);
         let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let w = copied(shared, pass.params.at(pass.slots[0])?, copies.map(|c| &c.weights))?;
-        let bias = match self.op.bias {
-            true => Some(copied(shared, pass.params.at(pass.slots[1])?, copies.map(|c| &c.bias))?),
-            false => None,
-        };
+        let halves = shared.halves.borrow();
+        let parameter = |i: usize| weights(precision, &halves, pass.params, pass.slots[i]);
+        let (w, bias) = (parameter(0)?, self.op.bias.then(|| parameter(1)).transpose()?);
         self.run(&self.forward, [x.bytes(), w, y.bytes()], bias)
     }
 
@@ -131,10 +128,8 @@ impl Planned<Cuda> for Plan {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
         if let (Some(data), Some(dx)) = (&self.data, g.dx) {
-            let w = match &self.copies {
-                Some(copies) => copies.weights.slice(),
-                None => pass.params.at(pass.slots[0])?.bytes(),
-            };
+            let halves = shared.halves.borrow();
+            let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
             let dx = shared.holds(dx, x_elems)?;
             self.run(data, [dy.bytes(), w, dx.bytes()], None)?;
         }

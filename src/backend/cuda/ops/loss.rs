@@ -1,7 +1,8 @@
 //! Softmax cross-entropy, and its sums, which the host reads once the GPU has finished.
 
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::kernels::loss::{CrossEntropy as CrossEntropyKernel, CrossEntropySums};
+use crate::backend::cuda::kernels::loss::CrossEntropy as CrossEntropyKernel;
+use crate::backend::cuda::outbox::Sums;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::{CrossEntropy, Error, LossSums, TensorDesc};
 
@@ -23,42 +24,42 @@ pub fn cross_entropy(
             shared.moved.set(shared.moved.get() + 1);
         }
         shared.start()?;
-        blocks.labels.write(ask.labels, shared.stream())?;
-        blocks.factors.write(&[ask.smoothing, ask.scale], shared.stream())?;
-        blocks.rows = rows as u64;
+        blocks.inbox.set_loss(&ask);
+        blocks.inbox.send(shared.stream())?;
+        blocks.outbox.expect(rows);
     }
-    blocks.classes = classes;
+    blocks.outbox.set_classes(classes);
     let x = shared.holds(x, rows * classes)?;
     let dx = dx.as_deref().map(|dx| shared.holds(dx, rows * classes)).transpose()?;
     let (losses, hits, rows) = (blocks.losses.slice(), blocks.hits.slice(), rows as u32);
     shared.launch(&CrossEntropyKernel {
         x,
         dx,
-        labels: blocks.labels.slice(),
-        factors: blocks.factors.slice(),
+        labels: blocks.inbox.labels()?,
+        factors: blocks.inbox.factors()?,
         loss_scale: blocks.scale.slice(),
         rows,
         classes: classes as u32,
         losses,
         hits,
-    })?;
-    let (not_finite, sums) = (blocks.not_finite.slice(), blocks.sums.slice());
-    shared.launch(&CrossEntropySums { losses, hits, rows, not_finite, sums })
+        arrivals: blocks.arrivals.slice(),
+        not_finite: blocks.not_finite.slice(),
+        sums: blocks.outbox.sums(),
+    })
 }
 
-/// Waits for the GPU, and gives the sums of the last loss; zeros if there was none.
+/// Waits for the oldest pass whose sums nobody has read, and gives them; zeros if there was none.
 pub fn sums(shared: &Shared) -> Result<LossSums, Error> {
-    shared.settle()?;
     let mut blocks = shared.blocks.borrow_mut();
+    if !blocks.outbox.wait()? {
+        shared.settle()?;
+    }
     // the next pass may bring labels of its own
     blocks.labelled = false;
-    let count = std::mem::take(&mut blocks.rows);
-    if count == 0 {
-        return Ok(LossSums::default());
-    }
-    let [loss, top1, top5, wrong] = *blocks.sums.as_slice() else { return Ok(LossSums::default()) };
+    let Some(Sums { sums, rows: count, classes }) = blocks.outbox.take() else { return Ok(LossSums::default()) };
+    let (&[loss, top1, top5, wrong], 1..) = (sums, count) else { return Ok(LossSums::default()) };
     if wrong > 0.0 {
-        return Err(no_class(blocks.classes, &format!("{wrong} labels beyond")));
+        return Err(no_class(classes, &format!("{wrong} labels beyond")));
     }
     Ok(LossSums { loss, top1: top1 as u64, top5: top5 as u64, count })
 }

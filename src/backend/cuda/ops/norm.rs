@@ -12,6 +12,7 @@ use crate::backend::cuda::format::Format;
 use crate::backend::cuda::kernels::norm::{
     NormAffine, NormBackward, NormForward, NormGradients, NormMoments, NormSlopes,
 };
+use crate::backend::cuda::outbox::PLACES;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic, across};
@@ -34,8 +35,8 @@ pub struct Plan {
     mask: CudaBuf,
     /// Means and sums of squared offsets, f64.
     statistics: CudaBuf,
-    /// The same in memory of the host.
-    seen: Pinned<f64>,
+    /// The same in memory of the host, at the pass's place of the outbox.
+    seen: [Pinned<f64>; PLACES],
     /// Sums of the backward pass, in memory of the host.
     sums: Pinned<f64>,
     /// Mean, scale, bias, f32.
@@ -85,7 +86,7 @@ impl Plan {
             pack,
             mask: shared.alloc(mask.div_ceil(4), r.name)?,
             statistics: shared.alloc(4 * c, r.name)?,
-            seen: shared.pinned(2 * c, r.name)?,
+            seen: [shared.pinned(2 * c, r.name)?, shared.pinned(2 * c, r.name)?],
             sums: shared.pinned(2 * c, r.name)?,
             affine: shared.alloc(3 * c, r.name)?,
             slopes: shared.alloc(2 * c, r.name)?,
@@ -115,7 +116,8 @@ impl Plan {
         let (partial, arrivals) = (self.parts.sums(), self.parts.arrivals());
         let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
         let (eps, affine) = (self.op.eps, self.affine.slice());
-        let (statistics, seen) = (self.statistics.slice(), self.seen.slice());
+        let place = shared.blocks.borrow().outbox.now();
+        let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
         shared.launch(&NormMoments {
             x,
             partial,
@@ -136,14 +138,14 @@ impl Plan {
             return Ok(());
         };
         shared.settle()?;
-        let (mean, m2) = self.seen.as_mut_slice().split_at_mut(c);
+        let (mean, m2) = self.seen[place].as_mut_slice().split_at_mut(c);
         self.n = across::statistics(ranks, self.n, pass.running, mean, m2)?;
         let whole = match self.whole.take() {
             Some(whole) => whole,
             None => Whole::new(&shared, c)?,
         };
         let whole = self.whole.insert(whole);
-        whole.statistics.write(self.seen.as_slice(), shared.stream())?;
+        whole.statistics.write(self.seen[place].as_slice(), shared.stream())?;
         let (statistics, n) = (Some(whole.statistics.slice()), self.n);
         let affine = self.affine.slice();
         shared.launch(&NormAffine { statistics, running: None, n, channels, gamma, beta, eps, affine })
@@ -282,7 +284,8 @@ impl Planned<Cuda> for Plan {
 
     fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
         let (c, n) = (self.x.shape.c, self.own());
-        let (mean, m2) = self.seen.as_slice().split_at(c);
+        let place = self.shared.blocks.borrow().outbox.read();
+        let (mean, m2) = self.seen[place].as_slice().split_at(c);
         for i in 0..c {
             let d = mean[i] - f64::from(running[i]);
             sums[i] += n * d;

@@ -1,6 +1,5 @@
 //! Clipping by the norm of all gradients, and layer-wise rates, on the GPU: the host reads the norm later, if at all.
 
-use super::update::numbers;
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::Slice;
@@ -71,13 +70,13 @@ pub fn rates(
     if update.rule.adapts() {
         lists.squares(shared, weights, of_weights)?;
     }
-    let numbers = numbers(shared)?;
+    let blocks = shared.blocks.borrow();
     shared.launch(&StepRates {
         gradients: of_gradients,
         weights: of_weights,
         tensors: lists.tensors.slice(),
         count: lists.count as u32,
-        numbers: numbers.slice(),
+        numbers: blocks.inbox.numbers()?,
         limit: norms.limit.unwrap_or(f64::INFINITY),
         rates: to.slice(),
     })?;

@@ -1,9 +1,6 @@
 //! The optimizer's passes over a chunk, and those before and after: limits, averages, the end of loss scaling. A recorded step replays
 //! them, so all that changes from step to step lies in a block that is written before. Norms are in `norms`.
 
-use std::cell::Ref;
-
-use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::kernels::arena::{
     ArenaAdd, ArenaClamp, ArenaLerp, ArenaScale, Piece, ScaleFound, ScaleSettle, ScaleUndo,
@@ -25,32 +22,24 @@ fn pieces(shared: &Shared, groups: &[ParamGroup]) -> Result<Pieces, Error> {
     Ok(Pieces { of, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
 }
 
-/// Writes the numbers of a step, and the weight of its averages.
-pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
-    shared.start()?;
+/// Writes the numbers of a step, and the weight of its averages; gives whether they differ from those before.
+pub fn announce(shared: &Shared, u: &Update, average: f32) -> Result<bool, Error> {
     let mut values = vec![u.lr, f64::from(average)];
     values.extend(u.rule.kernel().numbers);
-    if values.len() > NUMBERS {
+    let mut numbers = [0.0; NUMBERS];
+    let Some(room) = numbers.get_mut(..values.len()) else {
         let (expected, got) = (format!("at most {} numbers", NUMBERS - 2), (values.len() - 2).to_string());
         return Err(Error::Size { op: "update rule".into(), expected, got });
-    }
-    values.resize(NUMBERS, 0.0);
-    let mut kept = shared.lists.numbers.borrow_mut();
-    let mut inlet = match kept.take() {
-        Some(inlet) => inlet,
-        None => shared.inlet(NUMBERS, "the optimizer's numbers")?,
     };
-    if inlet.values() != values {
-        inlet.write(&values, shared.stream())?;
-    }
-    *kept = Some(inlet);
-    Ok(())
+    room.copy_from_slice(&values);
+    Ok(shared.blocks.borrow_mut().inbox.set_step(numbers))
 }
 
-/// The numbers of the step that was begun.
-pub fn numbers(shared: &Shared) -> Result<Ref<'_, Inlet<f64>>, Error> {
-    let not_begun = |_| Error::Unsupported { op: "an optimizer step".into(), why: "it was not begun".into() };
-    Ref::filter_map(shared.lists.numbers.borrow(), Option::as_ref).map_err(not_begun)
+/// The same, and brings them to the GPU at once.
+pub fn begin(shared: &Shared, u: &Update, average: f32) -> Result<(), Error> {
+    shared.start()?;
+    let differ = announce(shared, u, average)?;
+    if differ { shared.blocks.borrow_mut().inbox.send_step(shared.stream()) } else { Ok(()) }
 }
 
 /// One optimizer step over the groups of a chunk; whether all parameters are finite comes with the next sums.
@@ -81,12 +70,12 @@ pub fn update(
             pieces(shared, groups)?
         }
     };
-    let (blocks, numbers) = (shared.blocks.borrow(), numbers(shared)?);
+    let (blocks, halves) = (shared.blocks.borrow(), shared.halves.borrow());
     let slot = |i: usize| slots.get(i).map(|s| s.slice());
     let arguments = UpdateArguments {
         pieces: pieces.list.slice(),
         count: pieces.count as u32,
-        numbers: numbers.slice(),
+        numbers: blocks.inbox.numbers()?,
         rates: factors.slice(),
         skip: blocks.scale_state.slice().from(1)?,
         w: w.slice(),
@@ -94,6 +83,7 @@ pub fn update(
         slot0: slot(0),
         slot1: slot(1),
         slot2: slot(2),
+        half: halves.beside(shared.settings.precision, w),
         not_finite: blocks.not_finite.slice(),
         end,
         factors: rates,
@@ -138,6 +128,7 @@ pub fn clamp(shared: &Shared, to: &CudaBuf, limit: f32) -> Result<(), Error> {
 
 /// `to += weight * (from - to)`, by the weight that the step was begun with.
 pub fn lerp(shared: &Shared, to: &CudaBuf, from: &CudaBuf) -> Result<(), Error> {
-    let (n, numbers) = (to.len().min(from.len()) as u64, numbers(shared)?);
-    shared.launch(&ArenaLerp { to: to.slice(), from: from.slice(), average: numbers.slice().from(AVERAGE)?, n })
+    let (n, blocks) = (to.len().min(from.len()) as u64, shared.blocks.borrow());
+    let average = blocks.inbox.numbers()?.from(AVERAGE)?;
+    shared.launch(&ArenaLerp { to: to.slice(), from: from.slice(), average, n })
 }

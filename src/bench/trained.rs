@@ -1,0 +1,121 @@
+//! A network with its optimizer, as benches train it: SGD with momentum, one rank.
+
+use crate::backend::{Backend, Error as BackendError, Precision, Queue};
+use crate::cores;
+use crate::device::{Device, DeviceSettings};
+use crate::error::Error;
+use crate::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+use crate::optim::{Optimizer, Policy, Sgd};
+
+/// Bytes of a gradient chunk that is exchanged: the default of `reduce.bucket_mb`.
+const BUCKET: usize = 4_000_000;
+
+/// The learning rate.
+const RATE: f64 = 1e-3;
+
+/// On what, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Images a step.
+    pub batch: usize,
+    /// Compute threads; `None` = as many as the kind of device takes of all cores.
+    pub threads: Option<usize>,
+    /// Number format of the arithmetic.
+    pub precision: Precision,
+    /// Whether products of f32 may be rounded to tf32.
+    pub tf32: bool,
+    /// This rank's number on its node.
+    pub node_rank: usize,
+    /// Whether gradients are exchanged with other ranks.
+    pub exchanged: bool,
+}
+
+/// See the module.
+pub struct Trained<B: Backend> {
+    /// The network.
+    pub graph: Graph<B>,
+    /// Compute threads.
+    pub threads: usize,
+    optimizer: Optimizer<B>,
+    /// Passes that may be enqueued before the sums of an earlier one are read.
+    ahead: usize,
+    /// Passes whose sums were not read.
+    unread: usize,
+}
+
+impl<B: Backend> Trained<B> {
+    /// On this kind of device.
+    pub fn new<D: Device<Backend = B>>(device: &D, net: NetSpec, setting: &Setting) -> Result<Self, Error> {
+        let Setting { batch, threads, precision, tf32, node_rank, exchanged } = *setting;
+        let threads = threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
+        let deterministic = false;
+        let backend = device.open(&DeviceSettings { threads, node_rank, precision, tf32, deterministic })?;
+        let scaled = backend.loss_scaling().is_some();
+        let ahead = backend.queue().filter(|_| !exchanged && !scaled).map_or(0, Queue::passes_ahead);
+        let chunk_bytes = if exchanged || backend.queue().is_none() { BUCKET } else { usize::MAX };
+        let graph = Graph::new(backend, net, batch, Purpose::Train { chunk_bytes }, 1)?;
+        let policy = Policy {
+            decay: |_: &str, _: &[usize]| 1e-4,
+            adapt: |_: &str, _: &[usize]| false,
+            clip_norm: None,
+            clip_value: None,
+        };
+        let optimizer = Optimizer::new(&graph, Box::new(Sgd::new(0.9, false)), policy)?;
+        Ok(Self { graph, threads, optimizer, ahead, unread: 0 })
+    }
+
+    /// Forward, backward, `exchange`, update.
+    pub fn step(
+        &mut self,
+        batch: Batch<'_>,
+        exchange: impl FnOnce(&mut Graph<B>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.graph.train::<BackendError>(batch, loss(&batch), MicroBatch::ONLY, None)?;
+        exchange(&mut self.graph)?;
+        self.optimizer.step(&mut self.graph, RATE, None)?;
+        Ok(())
+    }
+
+    /// Enqueues a step without an exchange, as training on one rank does; [`Trained::read`] comes next.
+    pub fn enqueue(&mut self, batch: Batch<'_>) -> Result<(), Error> {
+        let loss = loss(&batch);
+        if self.ahead == 0 {
+            self.graph.start::<BackendError>(batch, loss, MicroBatch::ONLY, None)?;
+        } else {
+            self.optimizer.step_with_pass(&mut self.graph, batch, loss, RATE, None)?;
+        }
+        self.unread += 1;
+        Ok(())
+    }
+
+    /// Reads the sums of the steps before; a device that works ahead is left with the last one.
+    pub fn read(&mut self) -> Result<(), Error> {
+        self.read_until(self.ahead)?;
+        if self.ahead == 0 {
+            self.optimizer.step(&mut self.graph, RATE, None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the last step.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.read_until(0)
+    }
+
+    fn read_until(&mut self, left: usize) -> Result<(), Error> {
+        while self.unread > left {
+            self.graph.sums()?;
+            self.unread -= 1;
+        }
+        Ok(())
+    }
+
+    /// Kernels, copies and fills that were enqueued so far; none on a device without a queue.
+    pub fn launches(&self) -> Option<u64> {
+        self.graph.backend().queue().map(Queue::launches)
+    }
+}
+
+fn loss(batch: &Batch<'_>) -> Loss {
+    Loss { smoothing: 0.0, scale: 1.0 / batch.labels.len() as f32 }
+}

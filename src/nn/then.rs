@@ -1,0 +1,35 @@
+//! A pass with the optimizer's step behind it: where gradients stay on this rank, nothing of the host comes in between.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::graph::{Batch, Graph, Loss};
+use super::pass::Kind;
+use crate::backend::{Arena, Backend, Error};
+
+/// What follows a pass: passes over the parameters and their gradients, and a key of all other memory that it uses.
+pub struct Then<'a, B: Backend> {
+    /// See [`Queue::repeat`](crate::backend::Queue::repeat).
+    pub key: u64,
+    /// Is called at most once, or twice where it cannot be recorded.
+    pub work: After<'a, B>,
+}
+
+type After<'a, B> = &'a mut dyn FnMut(&B, &mut Arena<B>, &mut Arena<B>) -> Result<(), Error>;
+
+impl<B: Backend> Graph<B> {
+    /// [`Graph::start`] of a rank's last worker, whose gradients stay here, with `then` behind it: where the device replays its passes,
+    /// both are one. The device must have a queue, and the batch samples.
+    pub fn start_then(&mut self, batch: Batch<'_>, loss: Loss, then: Then<'_, B>) -> Result<(), Error> {
+        self.begin(&batch, Some(loss), true)?;
+        let mut hasher = DefaultHasher::new();
+        (self.digest(Kind::Gradients { last: true }), then.key).hash(&mut hasher);
+        let Then { work, .. } = then;
+        self.enqueue_as(hasher.finish(), &mut |graph| {
+            graph.forward_and_backward::<Error>(&batch, loss, true, &mut None)?;
+            work(&graph.backend, &mut graph.weights, &mut graph.grads)
+        })?;
+        self.hand_over_all::<Error>(&mut None)?;
+        self.earlier.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Steps of a rank that is alone with a device that computes later than it is called: the optimizer's step belongs to the pass, and the
+//! host enqueues the next step before it reads the sums of the one before. The device never waits for the host; records, running
+//! statistics and the end of a run whose loss is not finite come one step later, and are those of steps that are read at once.
+
+use std::time::Instant;
+
+use crate::backend::Backend;
+use crate::checkpoint::Progress;
+use crate::error::Error;
+use crate::nn::{Loss, MicroBatch};
+use crate::train::micro_batches::Observers;
+use crate::train::observe::record::StepRecord;
+use crate::train::observe::timing::RankTiming;
+use crate::train::plan::run::Run;
+use crate::train::reduce::metrics::{Requests, digest};
+use crate::train::step::{PendingStep, Stepper};
+use crate::train::unread::{OpenPass, OpenStep, Unread};
+use loaders::Loader;
+
+impl<B: Backend> Stepper<'_, B> {
+    /// Enqueues the step after `at`, and gives the records of those before it.
+    pub(super) fn step_ahead(
+        &mut self,
+        run: &mut Run<B>,
+        loader: &mut Loader,
+        at: &mut Progress,
+        requests: Requests,
+    ) -> Result<Vec<StepRecord>, Error> {
+        let (start, first) = (Instant::now(), self.unread.as_ref().is_some_and(|unread| unread.read.is_none()));
+        let waited = loader.stats().wait;
+        self.reduction.begin(at.step);
+        let (planned, mine) = (run.samples(at.step_of_epoch), run.division.mine.clone());
+        let mut open = self.open_step(run, at, start);
+        open.metrics.set_requests(requests);
+        self.unread().steps.push_back(open);
+        let mut rows = 0;
+        for worker in mine.clone() {
+            let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
+            let batch = self.batches.take(loader, at, worker, &mut observers)?;
+            rows += batch.len();
+            let turn = MicroBatch { worker, last: worker + 1 == mine.end };
+            // the sums of a pass without samples are there at once
+            if batch.is_empty() {
+                self.read_passes(run, 0)?;
+            }
+            // where records were skipped the gradients are rescaled before the update
+            let updates = turn.last && rows == planned && !batch.is_empty();
+            let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
+            self.note_step(data, updates);
+            self.enqueue(run, &batch, at, turn, updates)?;
+            self.unread().passes.push_back(OpenPass { digest: digest(worker, batch.ids()), last: turn.last });
+            if !turn.last || at.step_of_epoch + 1 < run.division.steps_per_epoch {
+                self.batches.send_ahead(run, loader)?;
+            }
+            let stays = usize::from(!batch.is_empty() && (updates || !turn.last));
+            self.read_passes(run, stays)?;
+        }
+        // a checkpoint has all of its step, and the first step is reported when it is done
+        if first || requests.stop || requests.save {
+            self.read_passes(run, 0)?;
+        }
+        let records = self.records(run, at)?;
+        self.before.step = start.elapsed().as_secs_f64() * 1e3;
+        (at.step, at.step_of_epoch) = (at.step + 1, at.step_of_epoch + 1);
+        Ok(records)
+    }
+
+    fn unread(&mut self) -> &mut Unread {
+        self.unread.get_or_insert_default()
+    }
+
+    fn open_step(&self, run: &Run<B>, at: &Progress, start: Instant) -> OpenStep {
+        let record = StepRecord {
+            epoch: at.epoch,
+            step: at.step + 1,
+            lr: run.schedule.lr(at.step),
+            seconds: 0.0,
+            loss: Default::default(),
+            samples: 0,
+            grad_norm: None,
+            scale: None,
+            timings: Vec::new(),
+        };
+        OpenStep { metrics: self.layout.zero(), record, of_epoch: at.step_of_epoch, start, updated: false }
+    }
+
+    /// Notes the wait for data of the step that is being enqueued, and whether its last pass updates the parameters.
+    fn note_step(&mut self, data: f64, updated: bool) {
+        let (rank, timing) = (self.session.world.rank, RankTiming { data, ..self.before });
+        if let Some(open) = self.unread().steps.back_mut() {
+            open.metrics.set_timing(rank, timing);
+            open.updated = updated;
+        }
+    }
+
+    /// Enqueues the pass of one worker; with `updates` the optimizer's step, too.
+    fn enqueue(
+        &mut self,
+        run: &mut Run<B>,
+        batch: &loaders::Batch,
+        at: &Progress,
+        turn: MicroBatch,
+        updates: bool,
+    ) -> Result<(), Error> {
+        let loss = Loss { smoothing: self.batches.smoothing(), scale: 1.0 / run.samples(at.step_of_epoch) as f32 };
+        let one = self.batches.begin(run, batch, at, self.session)?;
+        if updates {
+            let lr = run.schedule.lr(at.step);
+            return Ok(run.optimizer.step_with_pass(&mut run.graph, one, loss, lr, run.ema.as_mut())?);
+        }
+        let reduction = &mut self.reduction;
+        let mut hand_over = |bucket, gradients| reduction.ready(bucket, gradients);
+        run.graph.start(one, loss, turn, if turn.last { Some(&mut hand_over) } else { None })
+    }
+
+    /// Reads the sums of passes until only `stays` are left, and finishes the steps that are complete.
+    pub(super) fn read_passes(&mut self, run: &mut Run<B>, stays: usize) -> Result<(), Error> {
+        while let Some(unread) = self.unread.as_mut().filter(|unread| unread.passes.len() > stays) {
+            let (Some(pass), Some(open)) = (unread.passes.pop_front(), unread.steps.front_mut()) else { return Ok(()) };
+            let sums = run.graph.sums()?;
+            open.metrics.add(&run.graph, sums, pass.digest);
+            if let Some(step) = if pass.last { unread.steps.pop_front() } else { None } {
+                self.finish_step(run, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the last sums of a step: its update, if that is still to come, and the running statistics.
+    fn finish_step(&mut self, run: &mut Run<B>, step: OpenStep) -> Result<(), Error> {
+        let OpenStep { metrics, mut record, of_epoch, start, updated } = step;
+        let own_loss = metrics.own_loss();
+        let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
+        self.before.comm = self.reduction.take_wait().as_secs_f64() * 1e3;
+        (record.loss, record.samples) = (metrics.loss_sums(), metrics.samples());
+        // a loss that is not finite ends the run in `records`
+        if metrics.loss().is_finite() {
+            if !updated {
+                run.rescale_for_skipped(of_epoch, record.loss.count)?;
+                run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
+            }
+            metrics.update_running(&mut run.graph);
+            if let Some(ema) = &mut run.ema {
+                ema.update_running(run.graph.running(), record.step);
+            }
+        }
+        let now = Instant::now();
+        let before = self.unread().read.replace(now).map_or(start, |read| read.max(start));
+        record.seconds = (now - before).as_secs_f64();
+        self.pending.push(PendingStep { metrics, own_loss, record });
+        Ok(())
+    }
+}

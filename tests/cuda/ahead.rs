@@ -1,0 +1,136 @@
+//! One rank alone with a GPU enqueues each step before it has read the sums of the one before. All that comes out is what comes out of
+//! steps that are read at once, as a traced run reads them.
+
+use std::fs;
+
+use crate::support::gpu;
+use crate::support::images::Images;
+use crate::support::program::{events, start};
+use crate::support::setting::Setting;
+use crate::support::small_run::poke;
+use loaders::{ImageSpec, shard};
+
+/// Tests of this file that run on any GPU.
+const TESTS: usize = 4;
+
+/// Batch normalisation, averages, two workers on the rank; the last batch of an epoch has 3 of 8 images.
+const RESNET: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 2
+seed = 7
+batch = 8
+workers = 2
+precision = "bf16"
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 1e-4
+
+[schedule]
+kind = "cosine"
+base_lr = 0.01
+
+[ema]
+decay = 0.9
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+"#;
+
+const IMAGE: ImageSpec = ImageSpec { height: 8, width: 8, channels: 3 };
+
+#[track_caller]
+fn train(setting: &Setting, out: &str, more: &[&str]) {
+    gpu::train(setting, out, 1, more, &[]).succeeded();
+}
+
+/// What each line of these events says, times aside.
+fn said(setting: &Setting, out: &str, event: &str, keys: &[&str]) -> Vec<String> {
+    let lines = events(&setting.out(out), event);
+    lines.iter().map(|line| keys.iter().map(|key| format!("{key} {} ", line[*key])).collect()).collect()
+}
+
+#[track_caller]
+fn assert_same(setting: &Setting, got: &str, want: &str) {
+    let steps = ["step", "epoch", "loss", "top1", "lr", "samples"];
+    assert_eq!(said(setting, got, "step", &steps), said(setting, want, "step", &steps));
+    let scores = ["step", "top1", "loss", "count"];
+    assert_eq!(said(setting, got, "eval", &scores), said(setting, want, "eval", &scores));
+    let epochs = ["step", "loss", "top1"];
+    assert_eq!(said(setting, got, "epoch", &epochs), said(setting, want, "epoch", &epochs));
+    assert_eq!(setting.digest(got), setting.digest(want));
+    assert!(setting.model(got) == setting.model(want), "another model.h5");
+}
+
+#[test]
+fn steps_ahead_are_those_that_are_read_at_once() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new(RESNET, IMAGE, [43, 16]);
+    let trace = setting.out("trace.json");
+    train(&setting, "ahead", &["--max-steps", "8"]);
+    train(&setting, "at once", &["--max-steps", "8", "--trace", &trace]);
+    assert_eq!(setting.losses("ahead").len(), 8);
+    assert_same(&setting, "ahead", "at once");
+    let steps = events(&setting.out("ahead"), "step");
+    assert!(steps.iter().all(|step| step["step_ms"].as_f64().is_some_and(|ms| ms > 0.0)));
+}
+
+/// A checkpoint has all of its step, and no other step's.
+#[test]
+fn checkpoints_are_those_of_their_steps() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new(RESNET, IMAGE, [43, 16]);
+    train(&setting, "whole", &["--max-steps", "7"]);
+    train(&setting, "stopped", &["--max-steps", "4", "--set", "checkpoint.every=3 steps"]);
+    // as if it had died after step 3
+    let newest = setting.out("stopped") + "/checkpoints/step-00000004.h5";
+    fs::remove_file(&newest).unwrap_or_else(|e| panic!("{newest}: {e}"));
+    train(&setting, "stopped", &["--max-steps", "7", "--resume", "auto", "--set", "checkpoint.every=3 steps"]);
+    assert_same(&setting, "stopped", "whole");
+}
+
+/// Then the gradients are rescaled by the number of images, so the step waits for its sums.
+#[test]
+fn records_that_are_left_out_change_what_they_change_at_once() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = Setting::with(RESNET, |dir| Images::new(dir, IMAGE, 43, 16));
+    let path = setting.images.shard("train", 1);
+    let (offset, _) = shard::scan_index(&path).unwrap()[4];
+    poke(&path, offset + 100, |byte| byte ^ 0x20);
+    let trace = setting.out("trace.json");
+    let skip = ["--max-steps", "6", "--set", "loader.on_corrupt=skip"];
+    train(&setting, "ahead", &skip);
+    train(&setting, "at once", &[&skip[..], &["--trace", &trace]].concat());
+    assert_same(&setting, "ahead", "at once");
+    let images = events(&setting.out("ahead"), "epoch")[0]["loader"]["skipped"].as_u64();
+    assert_eq!(images, Some(1));
+}
+
+/// The message names the step whose loss it was, and the lines of those before are there.
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run_by_its_own_step() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = Setting::new(RESNET, IMAGE, [43, 16]);
+    let broken = ["--set", "schedule.kind=constant", "--set", "schedule.base_lr=1e30", "--device", "cuda"];
+    let trace = setting.out("trace.json");
+    let run = |out: &str, more: &[&str]| {
+        let ended = start(gpu::find(setting.command(out, 1, &[&broken[..], more].concat()))).wait(gpu::PATIENCE);
+        let stderr = ended.failed(1, &["is not finite"]).stderr;
+        let line = stderr.lines().find(|line| line.contains("not finite")).map(String::from);
+        (line, setting.losses(out).len())
+    };
+    let at_once = run("at once", &["--trace", &trace]);
+    assert_eq!(run("ahead", &[]), at_once);
+}

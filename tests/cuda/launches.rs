@@ -1,0 +1,65 @@
+//! How many kernels, copies and fills a training step on one GPU is: each costs a few microseconds however small it is, which small
+//! networks consist of. The number does not depend on sizes.
+
+use crate::support::emulator;
+use crate::support::gpu::alone;
+use crate::support::numerics::{cuda, noise};
+use trireme::backend::cuda::{Cuda, Precision};
+use trireme::backend::op::Shape;
+use trireme::backend::{Backend, Input, Queue};
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, Purpose};
+use trireme::optim::{Optimizer, Policy, Sgd};
+
+const ROWS: usize = 2;
+const STEPS: usize = 6;
+
+/// Launches of each of the first steps of a network on 32x32 images, as training on one rank does them.
+fn launches(model: &str) -> Option<Vec<u64>> {
+    let cuda = cuda(Precision::Bf16)?;
+    let shape = Shape::image(3, 32, 32);
+    let net = models::build(model, shape, 10).expect("a network of the catalogue");
+    let mut graph = Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: usize::MAX }, 1).unwrap();
+    let mut optimizer = optimizer(&graph);
+    let images = noise(ROWS * shape.elems(), 1, 1.0);
+    let queue = |graph: &Graph<Cuda>| graph.backend().queue().unwrap().launches();
+    graph.backend().hold(&images).unwrap();
+    let mut counts = Vec::new();
+    for step in 0..STEPS {
+        let before = queue(&graph);
+        let batch = Batch { images: Input::Held(ROWS), labels: &[3, 7], ids: &[0, 1], epoch: step as u32 };
+        let loss = Loss { smoothing: 0.0, scale: 0.5 };
+        optimizer.step_with_pass(&mut graph, batch, loss, 1e-3 / (1.0 + step as f64), None).unwrap();
+        if step > 0 {
+            assert!(graph.sums().unwrap().loss.is_finite());
+        }
+        counts.push(queue(&graph) - before);
+    }
+    assert!(graph.sums().unwrap().loss.is_finite());
+    Some(counts)
+}
+
+fn optimizer(graph: &Graph<Cuda>) -> Optimizer<Cuda> {
+    let policy = Policy {
+        decay: |_: &str, _: &[usize]| 1e-4,
+        adapt: |_: &str, _: &[usize]| false,
+        clip_norm: None,
+        clip_value: None,
+    };
+    Optimizer::new(graph, Box::new(Sgd::new(0.9, false)), policy).unwrap()
+}
+
+#[test]
+fn a_step_is_so_many_launches() {
+    let _alone = alone();
+    for (model, most) in [("resnet20", 186), ("resnet50", 491)] {
+        let graphs = emulator::calls("cuGraphLaunch");
+        let Some(counts) = launches(model) else { return };
+        let replayed = emulator::calls("cuGraphLaunch").zip(graphs).map(|(now, before)| now - before);
+        println!("{model}: {counts:?}");
+        let last = counts[STEPS - 1];
+        assert!(last <= most, "{model}: {last} launches, expected at most {most}: {counts:?}");
+        // each of both places of sums: enqueued, recorded and replayed, then replayed
+        assert!(replayed.is_none_or(|graphs| graphs == STEPS as u64 - 2), "{replayed:?}");
+    }
+}
