@@ -24,7 +24,7 @@ impl<B: Backend> Graph<B> {
         let mut hasher = DefaultHasher::new();
         (self.digest(Kind::Gradients { last: true }), then.key).hash(&mut hasher);
         let Then { work, .. } = then;
-        self.enqueue_as(hasher.finish(), &mut |graph| {
+        self.enqueue_as("the step", hasher.finish(), &mut |graph| {
             graph.forward_and_backward::<Error>(&batch, loss, true, &mut None)?;
             work(&graph.backend, &mut graph.weights, &mut graph.grads)
         })?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::driver::inlet::Inlet;
-use super::driver::memory::Queues;
+use super::driver::queues::Queues;
 use super::driver::slice::Slice;
 use super::driver::stream::Stream;
 use super::kernels::update::NUMBERS;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::driver::memory::Queues;
+use super::driver::queues::Queues;
 use super::driver::pinned::Pinned;
 use super::driver::slice::Slice;
 use super::driver::stream::{Event, Stream};
