@@ -149,11 +149,13 @@ fn check_all() -> Vec<u64> {
     let mut bits = Vec::new();
     for (precision, bytes) in [(Precision::F32, 4), (Precision::Bf16, 2)] {
         let Some(cuda) = cuda(precision) else { return bits };
-        // several blocks and runs; tiles side by side; one tile of a width that is no power of two; odd channels; fewer rows than threads
+        // in step with the GPU, so that several blocks share a tile on any: several runs; tiles side by side; a width that is no power of
+        // two; then odd channels, and fewer rows than threads
+        let gpus = cuda.gpu().multiprocessors as usize;
         for (n, shape) in [
-            (8, Shape::image(16, 32, 32)),
-            (4, Shape::image(128, 12, 12)),
-            (5, Shape::image(40, 20, 20)),
+            (4 * gpus, Shape::image(16, 32, 32)),
+            (2 * gpus, Shape::image(128, 12, 12)),
+            (5 * gpus / 2, Shape::image(40, 20, 20)),
             (3, Shape::image(5, 17, 13)),
             (2, Shape::image(8, 3, 3)),
         ] {
