@@ -8,6 +8,8 @@ mod backend;
 mod codecs;
 mod emulator;
 mod f16;
+mod libraries;
 mod runs;
 mod steps;
+mod switches;
 mod transports;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use cudarc::driver::sys;
 
 use super::driver::status::driver;
+use super::driver::switches::switches;
 use super::shared::Shared;
 use crate::backend::Error;
 
@@ -41,6 +42,9 @@ impl Records {
         key: u64,
         work: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
+        if switches().no_graph {
+            return work();
+        }
         let moved = shared.moved.get();
         let known = self.0.borrow_mut().remove(&key);
         let next = match known {

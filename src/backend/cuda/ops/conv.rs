@@ -95,7 +95,8 @@ impl Plan {
     fn run(&self, prepared: &Prepared, tensors: &[(Tensor, Slice<'_, u8>)]) -> Result<(), Error> {
         let shared = &self.shared;
         shared.start()?;
-        prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)
+        prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)?;
+        shared.stream().settle(&self.name)
     }
 }
 
