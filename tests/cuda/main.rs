@@ -10,6 +10,7 @@ mod emulator;
 mod f16;
 mod libraries;
 mod runs;
+mod scripts;
 mod steps;
 mod switches;
 mod transports;
