@@ -5,11 +5,14 @@
 #   OUT=DIR    where everything is left: NAME.jsonl (a line a stage), NAME.log, and what a stage writes itself
 #   TOTAL=S    seconds for all stages together [570]
 #   MOST=S     seconds that no stage may exceed, whatever its own limit [600]
-#   TRIREME=F  the program [./trireme beside tests, else target/release/trireme]
+#   TRIREME=F  the program [./trireme of the pack, else target/release/trireme]
 NAME=$(basename "$0" .sh)
 OUT=${OUT:-out/$NAME}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
+# of the pack: where its MPI lies
+# shellcheck source=/dev/null
+[ ! -f env.sh ] || . ./env.sh
 TOTAL=${TOTAL:-570} MOST=${MOST:-600}
 if [ -z "${TRIREME:-}" ]; then TRIREME=$PWD/trireme; [ -x "$TRIREME" ] || TRIREME=${CARGO_TARGET_DIR:-$PWD/target}/release/trireme; fi
 export OUT TRIREME TRIREME_TEST_GPU=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1

@@ -76,7 +76,11 @@ impl Library {
         let file = |major: u32| format!("lib{}.so.{major}", self.stem());
         let bare = format!("lib{}.so", self.stem());
         match self {
-            Library::Driver => vec![file(1), bare],
+            Library::Driver => {
+                // where containers and WSL put it, of which the loader may not know
+                let others = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"].map(|at| format!("{at}/{}", file(1)));
+                [file(1), bare].into_iter().chain(others).collect()
+            }
             Library::Cudnn => vec![file(9), bare, file(8)],
             Library::Nccl => vec![file(2), bare],
             Library::Nvrtc | Library::CublasLt => {
