@@ -127,11 +127,12 @@ fn file_of(handle: usize, name: &CStr) -> Option<PathBuf> {
 /// hold; not what attention alone needs, which is large. Gives how many; what does not load, the library will miss in its own words.
 fn companions(file: &Path, prefix: &str) -> usize {
     let Some(folder) = file.parent().filter(|folder| folder.is_absolute()) else { return 0 };
-    let wanted = |file: &PathBuf| {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        name.contains(".so.") && !name.contains("_adv.")
-    };
-    let files = children(folder, prefix).into_iter().filter(wanted);
+    let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let wanted = |name: &str| name.contains(".so.") && !name.contains("_adv.");
+    let mut files: Vec<PathBuf> = children(folder, prefix).into_iter().filter(|file| wanted(&name(file))).collect();
+    // these two are needed by the others, for which the loader would look in its own folders
+    let first = ["libcudnn_graph.", "libcudnn_ops."];
+    files.sort_by_key(|file| first.iter().position(|n| name(file).starts_with(n)).unwrap_or(first.len()));
     // a file that has several names has one handle
-    files.filter_map(|file| open(&file, 0).ok()).collect::<BTreeSet<_>>().len()
+    files.iter().filter_map(|file| open(file, 0).ok()).collect::<BTreeSet<_>>().len()
 }
