@@ -22,6 +22,10 @@ for library in libc libm libdl libpthread librt libresolv; do
     [ ! -e "$(compgen -G "lib/$library.so*" | head -n 1)" ] || { echo "a library of glibc was packed: $library" >&2; exit 1; }
 done
 
+step 'the binary that the tests start'
+started=$(grep -oE "'[^']*/debug/trireme'" env.sh | head -n 1 | tr -d "'")
+"$started" --version
+
 step 'python3 beside it'
 python3 -c "import ssl; print(ssl.OPENSSL_VERSION)"
 

@@ -52,16 +52,15 @@ rm "$there"/tests/gpu/{pack,test-pack,bare}.sh
 cp recipes/*.toml "$there/recipes/"
 cp src/backend/cuda/kernels/*.cu src/backend/cuda/kernels/*.cuh src/backend/update/*.cu "$there/kernels/"
 
-# Tests know their files and the binary by the paths of this machine.
+# Tests know their files and the binary by the paths of this machine. Links, since the binary looks for its libraries from where it lies.
 cat >"$there/env.sh" <<EOF
 export OPAL_PREFIX=\$PWD/ompi PATH=\$PWD/ompi/bin:\$PATH OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TRIREME=\$PWD/trireme
 mkdir -p '$PWD/tests' '$TARGET/debug' '$TARGET/tmp'
-[ -e '$PWD/tests/golden' ] || ln -s "\$PWD/tests/golden" '$PWD/tests/golden'
-[ -e '$PWD/recipes' ] || ln -s "\$PWD/recipes" '$PWD/recipes'
-[ -e '$TARGET/debug/trireme' ] || cp tests/gpu/bin/trireme '$TARGET/debug/trireme'
+[ -e '$PWD/tests/golden' ] || ln -sfn "\$PWD/tests/golden" '$PWD/tests/golden'
+[ -e '$TARGET/debug/trireme' ] || ln -sfn "\$PWD/tests/gpu/bin/trireme" '$TARGET/debug/trireme'
 EOF
-tar -C "$work" -cJf "$TARGET/trireme-gpu.tar.xz" trireme-gpu
+XZ_OPT=-T0 tar -C "$work" -cJf "$TARGET/trireme-gpu.tar.xz" trireme-gpu
 size=$(stat -c %s "$TARGET/trireme-gpu.tar.xz")
 echo "$TARGET/trireme-gpu.tar.xz: $((size / 1000000)) MB"
 if [ "$size" -gt $((MOST_MB * 1000000)) ]; then

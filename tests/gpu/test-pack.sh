@@ -8,7 +8,8 @@ RELEASE=${RELEASE:-trixie}
 [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" != "$RELEASE" ] || { echo "this machine is $RELEASE itself; name another Debian in RELEASE" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo 'a foreign system needs root (debootstrap, chroot, mount)' >&2; exit 2; }
 bare=$(mktemp -d)
-leave() { umount "$bare/proc" "$bare/dev/shm" "$bare/dev" 2>/dev/null || true; rm -rf --one-file-system "$bare"; }
+# what a program that was stopped still holds goes later
+leave() { umount -l "$bare/proc" "$bare/sys" "$bare/dev/shm" 2>/dev/null || true; rm -rf --one-file-system "$bare"; }
 trap leave EXIT
 
 if [ ! -f "$TARGET/bare-$RELEASE.tar" ]; then
@@ -19,7 +20,8 @@ else
     tar -C "$bare" -xf "$TARGET/bare-$RELEASE.tar"
 fi
 mount -t proc proc "$bare/proc"
-mount --bind /dev "$bare/dev"
+mount -t sysfs -o ro sysfs "$bare/sys"
+mkdir -p "$bare/dev/shm"
 mount -t tmpfs -o size=512m tmpfs "$bare/dev/shm"
 tar -C "$bare/root" -xJf "$TARGET/trireme-gpu.tar.xz"
 cp tests/gpu/bare.sh "$bare/root/bare.sh"
