@@ -55,7 +55,7 @@ cp src/backend/cuda/kernels/*.cu src/backend/cuda/kernels/*.cuh src/backend/upda
 # Tests know their files and the binary by the paths of this machine. Links, since the binary looks for its libraries from where it lies.
 cat >"$there/env.sh" <<EOF
 export OPAL_PREFIX=\$PWD/ompi PATH=\$PWD/ompi/bin:\$PATH OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TRIREME=\$PWD/trireme
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TRIREME=\$PWD/trireme HDF5_USE_FILE_LOCKING=FALSE
 mkdir -p '$PWD/tests' '$TARGET/debug' '$TARGET/tmp'
 [ -e '$PWD/tests/golden' ] || ln -sfn "\$PWD/tests/golden" '$PWD/tests/golden'
 [ -e '$TARGET/debug/trireme' ] || ln -sfn "\$PWD/tests/gpu/bin/trireme" '$TARGET/debug/trireme'
