@@ -32,7 +32,8 @@ sources=kernels
 [ -d "$sources" ] || sources=src/backend/cuda/kernels
 for blocks in 1 2 3 4; do
     mkdir -p "$WORK/variants/norm-$blocks-blocks"
-    sed -E "s/__launch_bounds__\(256(, *[0-9]+)?\)/__launch_bounds__(256, $blocks)/" "$sources/norm.cu" >"$WORK/variants/norm-$blocks-blocks/norm.cu"
+    sed -E "s/__launch_bounds__\(256(, *[0-9]+)?\)/__launch_bounds__(256, $blocks)/" "$sources/norm.cu" \
+        >"$WORK/variants/norm-$blocks-blocks/norm.cu"
 done
 step=(--model resnet50 --batch 256 --precision bf16 --seconds 2)
 ours built-in 40 "${step[@]}"

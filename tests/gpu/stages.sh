@@ -32,7 +32,8 @@ minus() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f", a - b }'; }
 figures() {
     {
         grep -a '^{.*}$' "$1" | tail -n 60
-        sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; .* ([0-9]+) filtered out.*/{"passed":\1,"failed":\2,"filtered":\3}/p' "$1"
+        local counts='([0-9]+) passed; ([0-9]+) failed; .* ([0-9]+) filtered out'
+        sed -nE "s/^test result: .* $counts.*/{\"passed\":\1,\"failed\":\2,\"filtered\":\3}/p" "$1"
         sed -nE 's/^test ([a-z0-9_:]+) \.\.\. FAILED$/{"failed_test":"\1"}/p' "$1"
         sed -nE 's/^=+ ERROR SUMMARY: ([0-9]+) errors?.*/{"sanitizer_errors":\1}/p' "$1"
     } | paste -sd ,
@@ -56,8 +57,10 @@ stage() {
     {
         echo "===== $name: $* (rc $rc, $seconds s of $limit)"
         head -c $((MOST_LOG / 3)) "$WORK/log"
-        [ "$(stat -c %s "$WORK/log")" -le $((MOST_LOG / 3)) ] || { echo && echo '... and at the end:' && tail -c +$((MOST_LOG / 3 + 1)) "$WORK/log" |
-            tail -c $((MOST_LOG * 2 / 3)); }
+        if [ "$(stat -c %s "$WORK/log")" -gt $((MOST_LOG / 3)) ]; then
+            printf '\n... and at the end:\n'
+            tail -c +$((MOST_LOG / 3 + 1)) "$WORK/log" | tail -c $((MOST_LOG * 2 / 3))
+        fi
         echo
     } >>"$LOG"
     echo "{\"stage\":\"$name\",\"rc\":$rc,\"seconds\":$seconds,\"limit\":$limit,\"figures\":[$(figures "$WORK/log")]}" | tee -a "$LINES_OUT"
@@ -86,7 +89,11 @@ export PYTHON DEVICE
 peer() {
     local name=$1 limit=$2
     shift 2
-    if [ -z "$PYTHON" ]; then leave_out "$name" 'no python3 with PyTorch here'; else stage "$name" "$limit" "$PYTHON" tests/gpu/peer.py "$@"; fi
+    if [ -z "$PYTHON" ]; then
+        leave_out "$name" 'no python3 with PyTorch here'
+    else
+        stage "$name" "$limit" "$PYTHON" tests/gpu/peer.py "$@"
+    fi
 }
 ours() {
     local name=$1 limit=$2

@@ -5,7 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
 RELEASE=${RELEASE:-trixie}
-[ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" != "$RELEASE" ] || { echo "this machine is $RELEASE itself; name another Debian in RELEASE" >&2; exit 2; }
+if [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$RELEASE" ]; then
+    echo "this machine is $RELEASE itself; name another Debian in RELEASE" >&2
+    exit 2
+fi
 [ "$(id -u)" = 0 ] || { echo 'a foreign system needs root (debootstrap, chroot, mount)' >&2; exit 2; }
 bare=$(mktemp -d)
 # what a program that was stopped still holds goes later
@@ -13,7 +16,8 @@ leave() { umount -l "$bare/proc" "$bare/sys" "$bare/dev/shm" 2>/dev/null || true
 trap leave EXIT
 
 if [ ! -f "$TARGET/bare-$RELEASE.tar" ]; then
-    debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib,ca-certificates "$RELEASE" "$bare" "${MIRROR:-http://deb.debian.org/debian}" >"$TARGET/debootstrap.log" ||
+    debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib,ca-certificates "$RELEASE" "$bare" \
+        "${MIRROR:-http://deb.debian.org/debian}" >"$TARGET/debootstrap.log" ||
         { tail -n 20 "$TARGET/debootstrap.log" >&2; exit 1; }
     tar -C "$bare" -cf "$TARGET/bare-$RELEASE.tar.new" . && mv "$TARGET/bare-$RELEASE.tar.new" "$TARGET/bare-$RELEASE.tar"
 else

@@ -19,7 +19,8 @@ own_kernels() {
     [ -d "$folder" ] || folder='src/backend/cuda/kernels src/backend/update'
     # shellcheck disable=SC2086
     find $folder -name '*.cu' -exec cat {} + | tr '\n' ' ' |
-        grep -oE '__global__ void (__launch_bounds__\([^)]*\) )?[a-z0-9_]+\(' | sed -E 's/.* ([a-z0-9_]+)\($/\1/' | sort -u | paste -sd '|' | sed 's/.*/^(&)$/'
+        grep -oE '__global__ void (__launch_bounds__\([^)]*\) )?[a-z0-9_]+\(' | sed -E 's/.* ([a-z0-9_]+)\($/\1/' |
+        sort -u | paste -sd '|' | sed 's/.*/^(&)$/'
 }
 
 # program NAME: where one of CUDA's programs is, on PATH or in a toolkit.
