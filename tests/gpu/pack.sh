@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
 MOST_MB=40
-mapfile -t TESTS < <(cut -d ' ' -f 1 tests/gpu/targets)
+mapfile -t TESTS < <(cut -d ' ' -f 1 tests/gpu/targets | sort -u)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 there=$work/trireme-gpu
