@@ -5,8 +5,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu pack-gpu \
-	bench bench-bf16 bench-loader lint doc clean
+.PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
+	pack-gpu test-pack bench bench-bf16 bench-loader lint doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -24,6 +24,10 @@ PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmak
 # What `make test-slurm` and `make test-mpich` need beside; MPICH lies beside Open MPI, with suffixes.
 SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev shellcheck
 MPICH_PACKAGES := mpich libmpich-dev
+
+# What packing needs, and what a bare Debian is made by.
+PACK_PACKAGES := patchelf python3-pip xz-utils
+BARE_PACKAGES := debootstrap
 
 # Open MPI refuses root unless both are set; MPICH ignores the variables.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
@@ -137,7 +141,12 @@ bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same GPU, o
 	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))
 
 pack-gpu: build ## target/trireme-gpu.tar.xz: binary, tests and an MPI, for a machine with a GPU and nothing else
+	@$(call install,$(PACK_PACKAGES))
 	@tests/gpu/pack.sh
+
+test-pack: pack-gpu ## that archive on a bare Debian of another release: doctor, golden numbers, two ranks (root; some minutes)
+	@$(call install,$(BARE_PACKAGES))
+	@tests/gpu/test-pack.sh
 
 bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes; leave the machine alone)
 	@$(BIN) bench step --model resnet20 --batch 128 --threads 2

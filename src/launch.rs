@@ -172,7 +172,10 @@ pub fn predictor(wanted: DeviceChoice, file: &Path, ema: bool) -> Result<Box<dyn
 
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn bench_step(request: &bench::StepRequest, started: Instant) -> Result<bench::StepResult, Error> {
-    on!(request.device, device => bench::step(device, request, started))
+    on!(request.device, device => {
+        device.notes().iter().for_each(|note| eprintln!("{note}"));
+        bench::step(device, request, started)
+    })
 }
 
 /// Forward, backward and update on images that a loader reads.

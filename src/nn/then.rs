@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::graph::{Batch, Graph, Loss};
-use super::pass::Kind;
+use super::replay::Kind;
 use crate::backend::{Arena, Backend, Error};
 
 /// What follows a pass: passes over the parameters and their gradients, and a key of all other memory that it uses.

@@ -79,7 +79,7 @@ fn a_recording_that_fails_is_told_once_and_changes_nothing() {
         let ended = run(part, &[(REFUSAL, part)]);
         let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(NOT_RECORDED)).collect();
         assert_eq!(said.len(), 1, "{part}:\n{}", ended.stderr);
-        for piece in ["note: the training pass", words[0], words[1], "doctor"] {
+        for piece in ["note: the step", words[0], words[1], "doctor"] {
             assert!(said[0].contains(piece), "{part}: no {piece:?} in {}", said[0]);
         }
         assert_eq!(setting.digest(part), setting.digest("recorded"), "{part}");

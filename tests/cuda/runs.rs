@@ -334,8 +334,8 @@ fn a_gpu_that_falls_off_ends_all_ranks() {
         ("train", "2000:719", launch, [&place[..], gpu, gone, cure]),
         ("train", "2000:999", unknown, [&place, gpu, gone, cure]),
         ("train", "20:999", unknown, [&place, ": ", gone, cure]),
-        ("train", "3000:700", "CUDA_ERROR_ILLEGAL_ADDRESS", [&place, gpu, kernel, kernel_cure]),
-        ("train", "3000:716", "CUDA_ERROR_MISALIGNED_ADDRESS", [&place, gpu, kernel, kernel_cure]),
+        ("train", "2000:700", "CUDA_ERROR_ILLEGAL_ADDRESS", [&place, gpu, kernel, kernel_cure]),
+        ("train", "2000:716", "CUDA_ERROR_MISALIGNED_ADDRESS", [&place, gpu, kernel, kernel_cure]),
         ("eval", "560:719", launch, [&place, gpu, gone, cure]),
         ("eval", "20:999", unknown, [&place, ": ", gone, cure]),
     ] {

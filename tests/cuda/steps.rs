@@ -13,7 +13,7 @@ use trireme::optim::{Adagrad, Adam, AdamW, Ema, Lars, Optimizer, OptimizerKind, 
 const CHUNKS: usize = 5;
 
 /// Linear layers with biases.
-fn graph(cuda: Cuda) -> Graph<Cuda> {
+pub fn graph(cuda: Cuda) -> Graph<Cuda> {
     let mut net = NetSpec::new("five layers", Shape::vector(70));
     let mut x = net.image();
     for (i, n) in [90, 33, 64, 128, 10].into_iter().enumerate() {
@@ -24,7 +24,7 @@ fn graph(cuda: Cuda) -> Graph<Cuda> {
     graph
 }
 
-fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
+pub fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
     spec.check().unwrap();
     let policy = Policy {
         decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
@@ -35,7 +35,7 @@ fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
     Optimizer::new(graph, spec.method(), policy).unwrap()
 }
 
-fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
+pub fn set_gradients(graph: &mut Graph<Cuda>, step: usize) {
     // some beyond the limits, some within
     let size = if step.is_multiple_of(3) { 3.0 } else { 0.01 };
     for (i, chunk) in graph.to_update().2.chunks.iter_mut().enumerate() {

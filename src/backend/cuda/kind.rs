@@ -3,6 +3,7 @@
 use super::device::Cuda;
 use super::driver::context::gpu_count;
 use super::driver::library;
+use super::driver::switches::switches;
 use super::settings::Settings;
 use crate::backend::{DeviceKind, DeviceSettings, Error, Gpu, Unavailable};
 
@@ -51,7 +52,7 @@ impl DeviceKind for CudaDevice {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.notes.clone()
+        self.notes.iter().cloned().chain(switches().notes()).collect()
     }
 
     fn gpu(&self, backend: &Cuda) -> Option<Gpu> {

@@ -1,11 +1,13 @@
-//! NCCL: sums over all ranks, from GPU to GPU. Its six functions are looked up here: cudarc's own module does not try libnccl.so.2, the
-//! only name that NVIDIA's packages install, and the library is not needed before it is requested.
+//! NCCL: sums over all ranks, from GPU to GPU. Its functions are looked up here: cudarc's own module does not try libnccl.so.2, the only
+//! name that NVIDIA's packages install, and the library is not needed before it is requested.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::device::Cuda;
-use super::driver::lookup::words;
+use super::driver::library::nccl_version;
+use super::driver::load::Loaded;
+use super::driver::lookup::{Library, loaded, words};
 use super::driver::memory::CudaBuf;
 use super::driver::status::lost;
 use super::driver::stream::Stream;
@@ -26,15 +28,8 @@ type Handle = *mut c_void;
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
 
-/// Names under which the library is looked for, before the folders of [`FOLDERS`].
-const NAMES: [&CStr; 2] = [c"libnccl.so.2", c"libnccl.so"];
-
-/// Where NVIDIA's packages and toolkits put it, beyond what the loader knows.
-const FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/local/cuda/lib64", "/opt/nvidia/nccl/lib"];
-
 /// The functions that are used, with the types that they have had since NCCL 2.0.
-struct Library {
-    version: unsafe extern "C" fn(*mut c_int) -> c_int,
+struct Functions {
     error: unsafe extern "C" fn(c_int) -> *const c_char,
     id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
     join: unsafe extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> c_int,
@@ -43,29 +38,22 @@ struct Library {
 }
 
 /// Finds the library once.
-fn library() -> Result<&'static Library, Error> {
-    static FOUND: OnceLock<Option<Library>> = OnceLock::new();
-    let why = || {
-        let why = format!(
-            "libnccl.so.2 is not there, or does not load; looked for it in LD_LIBRARY_PATH, the system's folders and {}; load \
-             NCCL's module, or `pip install nvidia-nccl-cu13` and put its lib folder into LD_LIBRARY_PATH",
-            FOLDERS.join(", ")
-        );
-        Error::Absent { what: "NCCL".into(), why }
-    };
-    FOUND.get_or_init(open).as_ref().ok_or_else(why)
+fn library() -> Result<&'static Functions, Error> {
+    static FOUND: OnceLock<Functions> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
+    let library = loaded(Library::Nccl)?;
+    let lacks =
+        || Error::Absent { what: "NCCL".into(), why: format!("{} lacks a function of NCCL 2", library.words()) };
+    let functions = functions(library).ok_or_else(lacks)?;
+    Ok(FOUND.get_or_init(|| functions))
 }
 
-fn open() -> Option<Library> {
-    let further = FOLDERS.iter().filter_map(|folder| CString::new(format!("{folder}/libnccl.so.2")).ok());
-    let names = NAMES.iter().map(|name| CString::from(*name)).chain(further);
-    // SAFETY: the names are C strings; NCCL's constructors do no harm.
-    let load = |name: CString| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    let library = names.map(load).find(|library| !library.is_null())?;
-    // SAFETY: the library is open and stays so, and the fields have the functions' types.
+fn functions(library: &Loaded) -> Option<Functions> {
+    // SAFETY: the fields have the functions' types.
     unsafe {
-        Some(Library {
-            version: find(library, c"ncclGetVersion")?,
+        Some(Functions {
             error: find(library, c"ncclGetErrorString")?,
             id: find(library, c"ncclGetUniqueId")?,
             join: find(library, c"ncclCommInitRank")?,
@@ -75,20 +63,18 @@ fn open() -> Option<Library> {
     }
 }
 
-/// A function of an open library.
+/// A function of the library.
 ///
 /// # Safety
-/// `F` is the type of a pointer to the function, and the library stays open.
-unsafe fn find<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
+/// `F` is the type of a pointer to the function.
+unsafe fn find<F: Copy>(library: &Loaded, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: the library is open, the name a C string; the rest as the caller promises.
-    unsafe {
-        let function = libc::dlsym(library, name.as_ptr());
-        (!function.is_null()).then(|| std::mem::transmute_copy(&function))
-    }
+    let function = library.function(name);
+    // SAFETY: the function is there, and its library stays open; the rest as the caller promises.
+    (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
 }
 
-impl Library {
+impl Functions {
     fn check(&self, status: c_int, call: &'static str, op: &str) -> Result<(), Error> {
         if status == 0 {
             return Ok(());
@@ -111,7 +97,7 @@ pub fn new_id() -> Result<Vec<u8>, Error> {
 
 /// This rank of a communicator.
 pub struct Ring {
-    library: &'static Library,
+    library: &'static Functions,
     handle: Handle,
     stream: Stream,
 }
@@ -152,12 +138,7 @@ impl Collective<Cuda> for Ring {
     }
 
     fn describe(&self) -> String {
-        let mut version = 0;
-        // SAFETY: the pointer is valid for the call; where it fails the version stays 0.
-        unsafe { (self.library.version)(&mut version) };
-        // from 2.9 on the parts have two digits more
-        let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };
-        format!("NCCL {}.{}.{}", version / parts.0, version % parts.0 / parts.1, version % parts.1)
+        nccl_version().map_or_else(|e| e.to_string(), |version| format!("NCCL {version}"))
     }
 }
 

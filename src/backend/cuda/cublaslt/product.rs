@@ -212,6 +212,7 @@ impl Product {
                 stream.handle().cast(),
             )
         };
-        cublaslt(status, "cublasLtMatmul", &self.name)
+        cublaslt(status, "cublasLtMatmul", &self.name)?;
+        stream.settle(&self.name)
     }
 }

@@ -12,6 +12,7 @@ use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::Slice;
 use crate::backend::cuda::driver::status::attempted;
 use crate::backend::cuda::driver::stream::Event;
+use crate::backend::cuda::driver::switches::switches;
 use crate::backend::cuda::record::{Recorded, Recording, record};
 use crate::backend::cuda::settings::Precision;
 use crate::backend::cuda::shared::Shared;
@@ -84,11 +85,11 @@ impl<'a> Trial<'a> {
         self.run(prepared)?;
         self.shared.stream().wait()?;
         let one = self.recorded(prepared, 1)?;
-        let first = self.sample(&one)?;
+        let first = self.sample(prepared, 1, one.as_ref())?;
         let (runs, graph) = if first < SHORT { (TOGETHER, self.recorded(prepared, TOGETHER)?) } else { (1, one) };
         let mut times = Vec::new();
         while times.is_empty() || times.len() < SAMPLES && times.iter().sum::<Duration>() < PATIENCE {
-            times.push(self.sample(&graph)?);
+            times.push(self.sample(prepared, runs, graph.as_ref())?);
         }
         times.sort_unstable();
         Ok(times[times.len() / 2] / runs)
@@ -98,23 +99,27 @@ impl<'a> Trial<'a> {
         prepared.run(self.shared.cudnn()?, &self.tensors(), self.space.slice(), NAME)
     }
 
-    /// So many runs between the two events.
-    fn recorded(&self, prepared: &Prepared, runs: u32) -> Result<Recorded, Error> {
-        let stream = self.shared.stream();
-        let recording = record(self.shared, &mut || {
-            self.begin.record(stream, true)?;
-            (0..runs).try_for_each(|_| self.run(prepared))?;
-            self.end.record(stream, true)
-        })?;
-        match recording {
-            Recording::Done(recorded) => Ok(recorded),
+    /// So many runs between the two events; none where nothing is to be recorded.
+    fn recorded(&self, prepared: &Prepared, runs: u32) -> Result<Option<Recorded>, Error> {
+        if switches().no_graph {
+            return Ok(None);
+        }
+        match record(self.shared, &mut || self.enqueue(prepared, runs, true))? {
+            Recording::Done(recorded) => Ok(Some(recorded)),
             Recording::Refused(why) => Err(Error::Unsupported { op: NAME.into(), why }),
         }
     }
 
+    fn enqueue(&self, prepared: &Prepared, runs: u32, recording: bool) -> Result<(), Error> {
+        let stream = self.shared.stream();
+        self.begin.record(stream, recording)?;
+        (0..runs).try_for_each(|_| self.run(prepared))?;
+        self.end.record(stream, recording)
+    }
+
     /// The time between the two events.
-    fn sample(&self, graph: &Recorded) -> Result<Duration, Error> {
-        graph.replay(self.shared)?;
+    fn sample(&self, prepared: &Prepared, runs: u32, graph: Option<&Recorded>) -> Result<Duration, Error> {
+        graph.map_or_else(|| self.enqueue(prepared, runs, false), |graph| graph.replay(self.shared))?;
         self.shared.stream().wait()?;
         self.begin.time_until(&self.end)
     }

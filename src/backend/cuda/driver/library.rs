@@ -1,8 +1,10 @@
 //! The versions of NVIDIA's libraries, and whether they go together.
 
+use std::ffi::c_int;
+
 use cudarc::{cublaslt, cudnn, driver, nvrtc};
 
-use super::lookup::{ALL, Library, require};
+use super::lookup::{ALL, Library, loaded, require};
 use super::status;
 use crate::backend::Error;
 
@@ -16,6 +18,7 @@ fn version(library: Library) -> Result<String, Error> {
         }
         Library::Cudnn => cudnn_version(),
         Library::CublasLt => cublaslt_version(),
+        Library::Nccl => nccl_version()?,
     })
 }
 
@@ -85,11 +88,30 @@ pub fn cublaslt_version() -> String {
     format!("{}.{}.{}", v / 10_000, v / 100 % 100, v % 100)
 }
 
-/// Each library, with its version or what is wrong with it: for `trireme doctor`.
+/// Like 2.28.3.
+pub fn nccl_version() -> Result<String, Error> {
+    let function = loaded(Library::Nccl)?.function(Library::Nccl.function());
+    let mut version: c_int = 0;
+    // SAFETY: NCCL's function of this name has had this type since 2.0, and the library was loaded because it has it; the pointer is
+    // valid for the call, and where that fails the version stays 0.
+    unsafe {
+        let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
+        function(&mut version);
+    }
+    // from 2.9 on the parts have two digits more
+    let parts = if version < 10_000 { (1_000, 100) } else { (10_000, 100) };
+    Ok(format!("{}.{}.{}", version / parts.0, version % parts.0 / parts.1, version % parts.1))
+}
+
+/// Each library with its version and the file that it came from, or what is wrong with it: for `trireme doctor`.
 pub fn report() -> Vec<(String, String)> {
     let row = |library: Library| {
-        let found = require(library).and_then(|()| version(library));
-        (format!("lib{}", library.stem()), found.unwrap_or_else(|e| e.to_string()))
+        let found = loaded(library).and_then(|from| Ok(format!("{}, {}", version(library)?, from.words())));
+        let found = found.unwrap_or_else(|e| match library {
+            Library::Nccl => format!("not there; only `reduce.path = \"nccl\"` needs it: {}", Library::Nccl.cure()),
+            _ => e.to_string(),
+        });
+        (format!("lib{}", library.stem()), found)
     };
-    ALL.into_iter().map(row).collect()
+    ALL.into_iter().chain([Library::Nccl]).map(row).collect()
 }

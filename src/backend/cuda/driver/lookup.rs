@@ -3,91 +3,67 @@
 //! cudarc loads them when one of their functions is first called, and panics where they are missing: everything else in this backend
 //! comes after [`require`].
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use cudarc::{cublaslt, cudnn, driver, nvrtc};
-
+use super::load::{Loaded, load};
+pub use super::nvidia::{ALL, Library};
+use super::places;
 use crate::backend::Error;
 
-/// One library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
-    /// libcuda, of the driver's package.
-    Driver,
-    /// The compiler of our kernels.
-    Nvrtc,
-    /// Convolutions.
-    Cudnn,
-    /// Matrix products.
-    CublasLt,
+/// The library in this process: loaded at the first call that finds it. Fails where there is none: under which name and where it was
+/// looked for, which files do not load and why, and the cure.
+pub fn loaded(library: Library) -> Result<&'static Loaded, Error> {
+    static FOUND: [OnceLock<Loaded>; 5] = [const { OnceLock::new() }; 5];
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let found = &FOUND[library as usize];
+    if let Some(loaded) = found.get() {
+        return Ok(loaded);
+    }
+    // the driver is looked for before the lock is taken, since the others ask for its version
+    let driver = if library == Library::Driver { u32::MAX } else { driver_major() };
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(loaded) = found.get() {
+        return Ok(loaded);
+    }
+    let loaded = load(library, driver).map_err(|failures| absent(library, &failures))?;
+    Ok(found.get_or_init(|| loaded))
 }
 
-/// The libraries that this backend needs, in the order of the search.
-pub const ALL: [Library; 4] = [Library::Driver, Library::Nvrtc, Library::Cudnn, Library::CublasLt];
-
-impl Library {
-    /// Part of the file's name between `lib` and `.so`.
-    pub fn stem(self) -> &'static str {
-        match self {
-            Library::Driver => "cuda",
-            Library::Nvrtc => "nvrtc",
-            Library::Cudnn => "cudnn",
-            Library::CublasLt => "cublasLt",
-        }
-    }
-
-    /// What to install.
-    pub fn cure(self) -> &'static str {
-        match self {
-            Library::Driver => {
-                "install the NVIDIA driver of this machine's GPU (Debian: nvidia-driver), or, in a container, start it with \
-                 --gpus all or --nv"
-            }
-            Library::Nvrtc => {
-                "load the CUDA toolkit's module, or `pip install nvidia-cuda-nvrtc` and put its lib folder into LD_LIBRARY_PATH"
-            }
-            Library::Cudnn => {
-                "load cuDNN's module (version 9), or `pip install nvidia-cudnn-cu13` (-cu12 for a driver of CUDA 12) and put \
-                 its lib folder into LD_LIBRARY_PATH"
-            }
-            Library::CublasLt => {
-                "load the CUDA toolkit's module, or `pip install nvidia-cublas` and put its lib folder into LD_LIBRARY_PATH"
-            }
-        }
-    }
-
-    fn present(self) -> bool {
-        // SAFETY: each only opens and closes the library; NVIDIA's have no initialisers that could do harm.
-        unsafe {
-            match self {
-                Library::Driver => driver::sys::is_culib_present(),
-                Library::Nvrtc => nvrtc::sys::is_culib_present(),
-                Library::Cudnn => cudnn::sys::is_culib_present(),
-                Library::CublasLt => cublaslt::sys::is_culib_present(),
-            }
-        }
-    }
-}
-
-/// Fails where a library is not there: which, under which names and where it was looked for, and the cure.
+/// Fails where a library is not there, see [`loaded`].
 pub fn require(library: Library) -> Result<(), Error> {
-    if library.present() {
-        return Ok(());
-    }
+    loaded(library).map(|_| ())
+}
+
+/// The major version of CUDA that the driver knows; the largest number where there is no driver.
+fn driver_major() -> u32 {
+    let Ok(driver) = loaded(Library::Driver) else { return u32::MAX };
+    let mut version: c_int = 0;
+    let function = driver.function(Library::Driver.function());
+    // SAFETY: the driver's function of this name has this type and needs no initialisation; the pointer is valid for the call, and the
+    // library was loaded because it has the function.
+    let status = unsafe {
+        let function: unsafe extern "C" fn(*mut c_int) -> c_int = std::mem::transmute(function);
+        function(&mut version)
+    };
+    if status == 0 { version as u32 / 1000 } else { u32::MAX }
+}
+
+fn absent(library: Library, failures: &[String]) -> Error {
     let stem = library.stem();
-    let candidates = cudarc::get_lib_name_candidates(stem);
-    let versioned = candidates.iter().filter(|name| name.contains(".so") && !name.contains('_')).cloned();
     let folders = match std::env::var("LD_LIBRARY_PATH") {
         Ok(path) if !path.is_empty() => format!("the folders of LD_LIBRARY_PATH ({path})"),
         _ => "LD_LIBRARY_PATH (which is not set)".to_string(),
     };
-    let names = versioned.collect::<Vec<_>>().join(", ");
+    let places = if library == Library::Driver { String::new() } else { format!(", {}", places::WORDS) };
+    let failures: String = failures.iter().map(|why| format!("; {why}")).collect();
     let why = format!(
-        "lib{stem} is not there, or does not load; looked for {names} in {folders} and in the system's folders \
-         (/etc/ld.so.conf, /lib, /usr/lib); {}",
+        "lib{stem} is not there, or does not load; looked for lib{stem}.so* in {folders}{places} and the system's folders \
+         (/etc/ld.so.conf, /lib, /usr/lib){failures}; {}",
         library.cure()
     );
-    Err(Error::Absent { what: "CUDA".into(), why })
+    let what = if library == Library::Nccl { "NCCL" } else { "CUDA" };
+    Error::Absent { what: what.into(), why }
 }
 
 /// A C string that a library owns.

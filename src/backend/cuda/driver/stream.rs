@@ -8,6 +8,7 @@ use cudarc::driver::{result, sys};
 use super::context::Context;
 use super::raw::Raw;
 use super::status::{checked, driver};
+use super::switches::switches;
 use crate::backend::Error;
 
 /// A queue of its own, for which nothing else on the GPU waits.
@@ -40,6 +41,15 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: the stream lives as long as `self`.
         driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", "the work before")
+    }
+
+    /// After work was enqueued: waits for it where TRIREME_CUDA_SYNC=1 says so; the error names the work.
+    pub fn settle(&self, work: &str) -> Result<(), Error> {
+        if !switches().sync {
+            return Ok(());
+        }
+        // SAFETY: the stream lives as long as `self`, and whoever enqueued has bound its context.
+        driver(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "cuStreamSynchronize", work)
     }
 
     /// What is enqueued afterwards starts after the event.

@@ -16,3 +16,4 @@ pub mod norm;
 pub mod signature;
 mod source;
 pub mod update;
+mod variant;

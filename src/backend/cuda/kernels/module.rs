@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::kernel::{Geometry, Kernel, THREADS};
-use super::source;
+use super::{source, variant};
 use crate::backend::Error;
 use crate::backend::cuda::driver::compile;
 use crate::backend::cuda::driver::context::Context;
@@ -28,14 +28,15 @@ impl Kernels {
     /// Compiles them, or finds them compiled, and loads them.
     pub fn load(context: &Arc<Context>, precision: Precision) -> Result<Self, Error> {
         context.bind()?;
-        let code = compile::for_gpu(&source::text(), precision, context.gpu.capability)?;
+        let source = variant::source()?;
+        let code = compile::for_gpu(&source, precision, context.gpu.capability)?;
         let geometry = Geometry { multiprocessors: context.gpu.multiprocessors, activation: precision.bytes() };
         let mut module = std::ptr::null_mut();
         // SAFETY: the context is bound; the code is a whole cubin, or PTX that ends in a zero byte as NVRTC makes it.
         let status = unsafe { sys::cuModuleLoadData(&mut module, code.as_ptr().cast()) };
         driver(status, "cuModuleLoadData", format!("the kernels for {}", context.gpu.name))?;
         let mut all = Self { module: Raw(module), functions: HashMap::new(), geometry, context: context.clone() };
-        for name in source::names(&source::text()) {
+        for name in source::names(&source) {
             let mut function = std::ptr::null_mut();
             let c_name =
                 CString::new(name.as_str()).map_err(|e| Error::Unsupported { op: name.clone(), why: e.to_string() })?;
@@ -73,7 +74,8 @@ impl Kernels {
             sys::cuLaunchKernel(function, x, y, 1, THREADS, 1, 1, 0, stream.handle(), pointers, none)
         };
         self.context.launches.add(1);
-        driver(status, "cuLaunchKernel", name)
+        driver(status, "cuLaunchKernel", name)?;
+        stream.settle(name)
     }
 }
 

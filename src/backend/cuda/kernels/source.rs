@@ -20,9 +20,19 @@ const SOURCES: &[(&str, &str)] = &[
     ("codec.cu", include_str!("codec.cu")),
 ];
 
+/// Name and text of every source, in their order.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SOURCES.iter().chain(Rule::SOURCES).copied()
+}
+
 /// The kernels as one text.
 pub fn text() -> String {
-    SOURCES.iter().chain(Rule::SOURCES).map(|(name, text)| format!("#line 1 \"{name}\"\n{text}")).collect()
+    all().map(|(name, text)| with_name(name, text)).collect()
+}
+
+/// A source under the name that the compiler's messages give it.
+pub fn with_name(name: &str, text: &str) -> String {
+    format!("#line 1 \"{name}\"\n{text}")
 }
 
 /// Each kernel of a text: its name, and its parameters as they are written.

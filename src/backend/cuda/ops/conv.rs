@@ -90,7 +90,8 @@ impl Plan {
         let shared = &self.shared;
         shared.start()?;
         shared.context().launches.add(1);
-        prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)
+        prepared.run(shared.cudnn()?, tensors, shared.scratch().slice(), &self.name)?;
+        shared.stream().settle(&self.name)
     }
 }
 

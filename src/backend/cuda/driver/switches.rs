@@ -1,0 +1,79 @@
+//! Switches for developers, from the environment: kernels from files, no replayed passes, a wait after every call. Read once.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What is switched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// TRIREME_KERNELS=DIR: sources of kernels there replace those of the same name that are built in.
+    pub kernels: Option<PathBuf>,
+    /// TRIREME_NO_GRAPH=1: every pass is enqueued anew, none is recorded and replayed.
+    pub no_graph: bool,
+    /// TRIREME_CUDA_SYNC=1: the host waits after every kernel and every call of cuDNN and cuBLASLt, and an error names it. Nothing can be
+    /// recorded then.
+    pub sync: bool,
+}
+
+impl Switches {
+    fn read(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Self {
+        let on = |name: &str| variable(name).is_some_and(|value| value == "1");
+        let sync = on("TRIREME_CUDA_SYNC");
+        let kernels = variable("TRIREME_KERNELS").filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self { kernels, no_graph: sync || on("TRIREME_NO_GRAPH"), sync }
+    }
+
+    /// A line for the start of a run for each switch that is set.
+    pub fn notes(&self) -> Vec<String> {
+        let kernels = self.kernels.as_deref().map(|folder| {
+            format!(
+                "note: TRIREME_KERNELS: kernels from the files of {} replace those that are built in",
+                folder.display()
+            )
+        });
+        let sync = "note: TRIREME_CUDA_SYNC=1: the host waits after every kernel; nothing is replayed, and speed means nothing";
+        let no_graph = "note: TRIREME_NO_GRAPH=1: no pass is replayed; every step enqueues each kernel anew";
+        let others = [(self.sync, sync), (self.no_graph && !self.sync, no_graph)];
+        kernels
+            .into_iter()
+            .chain(others.into_iter().filter(|(set, _)| *set).map(|(_, note)| note.to_string()))
+            .collect()
+    }
+}
+
+/// Those of this process.
+pub fn switches() -> &'static Switches {
+    static SWITCHES: OnceLock<Switches> = OnceLock::new();
+    SWITCHES.get_or_init(|| Switches::read(|name| std::env::var_os(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Switches {
+        Switches::read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn a_switch_is_on_where_its_variable_is_1() {
+        assert_eq!(of(&[]), Switches::default());
+        assert_eq!(
+            of(&[("TRIREME_NO_GRAPH", "0"), ("TRIREME_CUDA_SYNC", ""), ("TRIREME_KERNELS", "")]),
+            Switches::default()
+        );
+        assert!(of(&[("TRIREME_NO_GRAPH", "1")]).no_graph);
+        let sync = of(&[("TRIREME_CUDA_SYNC", "1")]);
+        assert!(sync.sync && sync.no_graph, "a pass that is recorded cannot be waited for");
+    }
+
+    #[test]
+    fn each_switch_that_is_set_has_one_note() {
+        assert_eq!(of(&[]).notes(), [""; 0]);
+        let all =
+            of(&[("TRIREME_NO_GRAPH", "1"), ("TRIREME_CUDA_SYNC", "1"), ("TRIREME_KERNELS", "/variants/a")]).notes();
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].contains("/variants/a") && all[1].contains("TRIREME_CUDA_SYNC"), "{all:?}");
+        assert!(of(&[("TRIREME_NO_GRAPH", "1")]).notes()[0].contains("TRIREME_NO_GRAPH=1"));
+    }
+}

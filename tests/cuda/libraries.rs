@@ -1,0 +1,115 @@
+//! Where a program finds NVIDIA's libraries, and that it says so: the emulated ones, laid out as PyTorch's wheels lay out theirs.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::emulator;
+use crate::support::gpu;
+use crate::support::program::{Ended, Folder, start, trireme};
+
+/// The folders of the wheels, and what each holds.
+const WHEELS: [(&str, &[&str]); 3] =
+    [("cu13", &["libnvrtc.so.13", "libcublasLt.so.13"]), ("cudnn", &["libcudnn.so.9"]), ("nccl", &["libnccl.so.2"])];
+
+/// Copies, since a link would lead back to the folder of the others.
+fn copy(names: &[&str], to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for name in names {
+        fs::copy(emulator::folder().expect("built").join(name), to.join(name)).expect("a copy");
+    }
+}
+
+/// A library without a function.
+fn empty_library(file: &Path) {
+    let soname = format!("-Wl,-soname,{}", file.file_name().expect("a name").to_string_lossy());
+    let mut compiler = Command::new("g++");
+    compiler.args(["-shared", "-x", "c++", "/dev/null", &soname, "-o"]).arg(file);
+    assert!(compiler.status().expect("g++").success());
+}
+
+/// A folder with a driver, and a virtual environment with the wheels.
+struct Machine(Folder);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(Folder::new());
+        copy(&["libcuda.so.1"], &machine.0.path().join("driver"));
+        WHEELS.iter().for_each(|(wheel, names)| copy(names, Path::new(&machine.wheel(wheel))));
+        empty_library(&Path::new(&machine.wheel("cudnn")).join("libcudnn_graph.so.9"));
+        machine
+    }
+
+    fn wheel(&self, name: &str) -> String {
+        self.0.at(&format!("venv/lib/python3.12/site-packages/nvidia/{name}/lib"))
+    }
+
+    fn run(&self, more: &[&Path], arguments: &[&str]) -> Ended {
+        let driver = self.0.path().join("driver");
+        let folders = std::env::join_paths([&driver as &Path].iter().chain(more)).expect("folders");
+        let mut program = trireme(0, arguments);
+        program.env("LD_LIBRARY_PATH", folders).env("VIRTUAL_ENV", self.0.at("venv"));
+        start(program).wait(gpu::PATIENCE)
+    }
+
+    /// What `doctor` says of the library.
+    fn doctor(&self, more: &[&Path], library: &str) -> String {
+        let report = self.run(more, &["doctor"]).stdout;
+        let line = report.lines().find(|line| line.contains(&format!("{library}: ")));
+        line.unwrap_or_else(|| panic!("no {library} in:\n{report}")).to_string()
+    }
+}
+
+#[test]
+fn libraries_are_found_in_the_packages_of_python() {
+    if !gpu::emulated("libraries in Python's packages") {
+        return;
+    }
+    let machine = Machine::new();
+    for (library, version, file) in [
+        ("libcuda", "CUDA 13.0", machine.0.at("driver/libcuda.so.1")),
+        ("libnvrtc", "13.0", format!("{}/libnvrtc.so.13", machine.wheel("cu13"))),
+        ("libcublasLt", "13.", format!("{}/libcublasLt.so.13", machine.wheel("cu13"))),
+        ("libcudnn", "9.", format!("{}/libcudnn.so.9 and 1 more of its folder", machine.wheel("cudnn"))),
+        ("libnccl", "2.", format!("{}/libnccl.so.2", machine.wheel("nccl"))),
+    ] {
+        let line = machine.doctor(&[], library);
+        assert!(line.contains(&format!("{library}: {version}")) && line.ends_with(&file), "{line}\nexpected {file}");
+    }
+    let bench = ["bench", "step", "--model", "lenet", "--batch", "2", "--device", "cuda", "--seconds", "0.01"];
+    let figures = machine.run(&[], &bench).succeeded().stdout;
+    assert!(figures.contains("\"device\":\"cuda\""), "{figures}");
+}
+
+#[test]
+fn a_folder_that_was_chosen_comes_first_if_the_driver_can_use_it() {
+    if !gpu::emulated("libraries in several places") {
+        return;
+    }
+    let machine = Machine::new();
+    let chosen = machine.0.path().join("chosen");
+    copy(&["libcudnn.so.9"], &chosen);
+    let line = machine.doctor(&[&chosen], "libcudnn");
+    assert!(line.ends_with(&chosen.join("libcudnn.so.9").display().to_string()), "{line}");
+    // of a CUDA that the driver does not know, and under the name by which cudarc would ask the loader first
+    let newer = machine.0.path().join("newer");
+    copy(&["libnvrtc.so.13"], &newer);
+    fs::rename(newer.join("libnvrtc.so.13"), newer.join("libnvrtc.so.14")).expect("renamed");
+    std::os::unix::fs::symlink("libnvrtc.so.14", newer.join("libnvrtc.so")).expect("a link");
+    let line = machine.doctor(&[&newer], "libnvrtc");
+    assert!(line.ends_with(&format!("{}/libnvrtc.so.13", machine.wheel("cu13"))), "{line}");
+}
+
+#[test]
+fn a_library_that_does_not_load_is_named() {
+    if !gpu::emulated("a library that does not load") {
+        return;
+    }
+    let machine = Machine::new();
+    fs::write(Path::new(&machine.wheel("cudnn")).join("libcudnn.so.9"), "no library").expect("written");
+    let ended = machine.run(&[], &["bench", "step", "--model", "lenet", "--batch", "2", "--device", "cuda"]);
+    ended.failed(1, &["libcudnn is not there, or does not load", &machine.wheel("cudnn"), "too short", "pip install"]);
+    fs::remove_dir_all(machine.wheel("nccl")).expect("removed");
+    let line = machine.doctor(&[], "libnccl");
+    assert!(line.contains("not there; only `reduce.path = \"nccl\"` needs it"), "{line}");
+}

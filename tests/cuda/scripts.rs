@@ -1,0 +1,100 @@
+//! The script for the first minutes on a machine with a GPU, on the emulated one with small limits: a line of JSON a stage, whatever
+//! fails, and no more left behind than may be brought home. Cargo and python3 are stand-ins here, which fail as told.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::gpu;
+use crate::support::program::{Folder, start};
+
+/// Seconds of a stage and of all stages.
+const MOST: u64 = 5;
+const TOTAL: u64 = 90;
+
+/// One set of tests passes, one hangs, one fails and leaves too many files, one of them too large.
+const CARGO: &str = r#"#!/bin/sh
+case "$*" in
+*ops::*) echo 'test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.01s' ;;
+*gradients::*) sleep 1000 ;;
+*)
+    echo 'test graph::replays ... FAILED'
+    head -c 17000000 /dev/zero >"$OUT/large"
+    for i in 1 2 3 4 5 6 7 8 9; do echo "$i" >"$OUT/file$i"; done
+    exit 101
+    ;;
+esac
+"#;
+
+fn programs(folder: &Folder) -> String {
+    let place = folder.path().join("bin");
+    fs::create_dir_all(&place).expect("a folder");
+    for (name, text) in [("cargo", CARGO), ("python3", "#!/bin/sh\nexit 1\n")] {
+        fs::write(place.join(name), text).expect("a program");
+        fs::set_permissions(place.join(name), fs::Permissions::from_mode(0o755)).expect("may be run");
+    }
+    format!("{}:{}", place.display(), std::env::var("PATH").expect("a PATH"))
+}
+
+/// The lines of a script's stages.
+fn stages(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn a_stage_that_fails_stops_no_other() {
+    if !gpu::emulated("the scripts of stages") {
+        return;
+    }
+    let folder = Folder::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/first.sh");
+    let mut command = gpu::find(Command::new(script));
+    command.env("PATH", programs(&folder)).env("TRIREME", env!("CARGO_BIN_EXE_trireme")).env("OUT", folder.at("out"));
+    command.env("MOST", MOST.to_string()).env("TOTAL", TOTAL.to_string());
+    let ended = start(command).wait(Duration::from_secs(TOTAL + 60)).succeeded();
+    let lines = stages(&folder.path().join("out/first.jsonl"));
+    let of = |name: &str| {
+        let found = lines.iter().find(|line| line["stage"] == name);
+        found.unwrap_or_else(|| panic!("no stage {name} in {lines:#?}"))
+    };
+    assert_eq!(of("operations")["rc"], 0);
+    assert_eq!(of("operations")["figures"][0], serde_json::json!({"passed": 3, "failed": 0, "filtered": 7}));
+    assert_eq!(of("gradients")["rc"], 124, "{:#?}", of("gradients"));
+    assert!(of("gradients")["seconds"].as_f64().is_some_and(|s| s < MOST as f64 + 6.0));
+    assert_eq!(of("graph")["rc"], 101);
+    assert_eq!(of("graph")["figures"][0], serde_json::json!({"failed_test": "graph::replays"}));
+    let doctor = fs::read_to_string(folder.path().join("out/first.log")).expect("a log");
+    assert!(doctor.contains("libcudnn: 9.19.0, "), "doctor's report is in the log");
+    assert_eq!(of("resnet50-pytorch")["rc"], Value::Null, "there is no PyTorch");
+    // whether it ended in time or not
+    assert!(of("lenet")["rc"].is_u64() && of("profile-resnet20")["rc"].is_u64(), "{lines:#?}");
+    assert!(ended.took < Duration::from_secs(TOTAL + 30), "{:?}", ended.took);
+    let left: Vec<_> = fs::read_dir(folder.path().join("out")).expect("OUT").flatten().collect();
+    let names: Vec<_> = left.iter().map(|file| file.file_name()).collect();
+    assert!(left.len() <= 8 && names.iter().any(|name| name == "file9"), "{names:?}");
+    assert!(left.iter().all(|file| file.metadata().expect("its size").len() <= 16 << 20), "{names:?}");
+}
+
+#[test]
+fn figures_of_a_step_are_in_its_line() {
+    if !gpu::emulated("the scripts of stages") {
+        return;
+    }
+    let folder = Folder::new();
+    // the stages alone, with a step that ends in time
+    let lines = r#"set -uo pipefail; . tests/gpu/stages.sh; ours lenet 60 --model lenet --batch 2 --seconds 0.01; TOTAL=1; SECONDS=1
+        stage late 5 true"#;
+    let mut command = gpu::find(Command::new("bash"));
+    command.args(["-c", lines, "short.sh"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.env("PATH", programs(&folder)).env("TRIREME", env!("CARGO_BIN_EXE_trireme")).env("OUT", folder.at("out"));
+    start(command).wait(gpu::PATIENCE).succeeded();
+    let lines = stages(&folder.path().join("out/short.jsonl"));
+    assert_eq!(lines[0]["rc"], 0, "{lines:#?}");
+    assert!(lines[0]["figures"][0]["img_per_s"].is_f64(), "{lines:#?}");
+    assert_eq!((&lines[1]["stage"], &lines[1]["why"]), (&"late".into(), &"no time left".into()));
+}

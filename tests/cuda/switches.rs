@@ -1,0 +1,138 @@
+//! The switches for developers: kernels from files, passes that are not replayed, a wait after every kernel.
+
+use std::fs;
+use std::path::Path;
+
+use crate::steps::{graph, optimizer, set_gradients};
+use crate::support::emulator;
+use crate::support::gpu;
+use crate::support::numerics::cuda;
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+use trireme::backend::cuda::Precision;
+use trireme::optim::OptimizerSpec;
+
+const LENET: &str = r#"
+model = "lenet"
+data = "given with --data"
+epochs = 1
+batch = 8
+deterministic = true
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+"#;
+
+fn setting() -> Setting {
+    Setting::new(LENET, ImageSpec::new(28, 28, 1), [43, 16])
+}
+
+const STEPS: &[&str] = &["--max-steps", "5"];
+
+/// Trains with these variables and gives what was said.
+fn trained(setting: &Setting, out: &str, variables: &[(&str, &str)]) -> String {
+    gpu::train(setting, out, 1, STEPS, variables).succeeded().stderr
+}
+
+#[test]
+fn kernels_come_from_files() {
+    if !gpu::emulated("kernels from files") {
+        return;
+    }
+    let setting = setting();
+    let variants = setting.folder.path().join("variants");
+    fs::create_dir_all(&variants).expect("a folder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend/cuda/kernels/loss.cu");
+    let (source, whole) = (fs::read_to_string(source).expect("the source"), "*not_finite ? ");
+    assert_eq!(source.matches(whole).count(), 1);
+    // each loss is 100 more
+    let text = source.replace("sums[0] = *not_finite", "loss += 100.0 * (double)rows;\n        sums[0] = *not_finite");
+    fs::write(variants.join("loss.cu"), text).expect("written");
+    let (cache, folder) = (setting.folder.at("cache"), variants.display().to_string());
+    let own = [("TRIREME_CACHE", &cache[..])];
+    let from_files = [own[0], ("TRIREME_KERNELS", &folder)];
+    trained(&setting, "before", &own);
+    let said = trained(&setting, "variant", &from_files);
+    assert!(said.contains("TRIREME_KERNELS") && said.contains(&folder), "{said}");
+    trained(&setting, "after", &own);
+    let losses = |out: &str| setting.losses(out);
+    assert_eq!(losses("after"), losses("before"), "the cache gave the variant");
+    for (got, want) in losses("variant").iter().zip(losses("before")) {
+        assert!((got - want - 100.0).abs() < 1e-3, "{got}, built in {want}");
+    }
+    fs::rename(variants.join("loss.cu"), variants.join("lose.cu")).expect("renamed");
+    let ended = gpu::train(&setting, "unknown", 1, STEPS, &from_files);
+    ended.failed(1, &["TRIREME_KERNELS", "lose.cu", "loss.cu"]);
+}
+
+#[test]
+fn passes_that_are_not_replayed_give_the_same_bits() {
+    if !gpu::emulated("switches") {
+        return;
+    }
+    let setting = setting();
+    let quiet = trained(&setting, "usual", &[]);
+    assert!(!quiet.contains("TRIREME_"), "{quiet}");
+    for switch in ["TRIREME_NO_GRAPH", "TRIREME_CUDA_SYNC"] {
+        let said = trained(&setting, switch, &[(switch, "1")]);
+        assert!(said.contains(&format!("{switch}=1")), "{said}");
+        assert!(setting.model(switch) == setting.model("usual"), "{switch}: another model.h5");
+        let counted = emulator::alone("switches::calls_of_five_steps", &[(switch, "1")]);
+        assert!(
+            counted.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&counted.stdout),
+            String::from_utf8_lossy(&counted.stderr)
+        );
+    }
+}
+
+/// From some call of the driver on every call fails: where that is a wait after a kernel, the kernel is named.
+#[test]
+fn a_kernel_that_fails_is_named() {
+    if !gpu::emulated("a kernel that fails") {
+        return;
+    }
+    let setting = setting();
+    let names_it = |call: u32, variables: &[(&str, &str)]| {
+        let fault = format!("{call}:719");
+        let variables = [&[("TRIREME_EMULATED_FAULT", &fault[..])], variables].concat();
+        let said = gpu::train(&setting, &format!("out{call}{}", variables.len()), 1, STEPS, &variables).stderr;
+        said.contains("cuStreamSynchronize for ") && !said.contains("cuStreamSynchronize for the work before")
+    };
+    // pairs, since every second call or so is a wait; which calls these are changes with the steps' work
+    let calls = (450..1000).step_by(75).flat_map(|call| [call, call + 1]);
+    let found = calls.into_iter().find(|call| names_it(*call, &[("TRIREME_CUDA_SYNC", "1")]));
+    let call = found.expect("no wait after a kernel failed, or none named it");
+    assert!(!names_it(call, &[]), "call {call} is a wait after a kernel without the switch too");
+}
+
+#[test]
+#[ignore = "run with settings"]
+fn calls_of_five_steps() {
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let calls = || {
+        ["cuGraphLaunch", "cuLaunchKernel", "cuStreamSynchronize"].map(|name| emulator::calls(name).expect("counted"))
+    };
+    let mut graph = graph(cuda);
+    let mut optimizer = optimizer(&graph, &OptimizerSpec::sgd(0.9, false, 0.0));
+    let before = calls();
+    for step in 0..5 {
+        set_gradients(&mut graph, step);
+        optimizer.step(&mut graph, 0.01, None).expect("a step");
+    }
+    let [graphs, kernels, waits] = [0, 1, 2].map(|i| calls()[i] - before[i]);
+    assert_eq!(graphs, 0, "a pass was replayed");
+    assert!(kernels >= 25, "{kernels} kernels for 5 steps of 5 chunks");
+    if std::env::var("TRIREME_CUDA_SYNC").is_ok() {
+        assert!(waits >= kernels, "{waits} waits after {kernels} kernels");
+    }
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The second ten minutes on a machine with a GPU: what the kernels of batch normalisation reach, whether variants of them are faster, and
+# the tests that are left. Goes on past whatever fails; leaves second.jsonl, second.log and ncu's report in OUT. See stages.sh for
+# the variables.
+#
+#   VARIANTS=DIR  folders of kernels to try beside those made here, see TRIREME_KERNELS in docs/internals.md
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=tests/gpu/stages.sh
+. tests/gpu/stages.sh
+
+# A few steps, enqueued kernel by kernel; the first pass is left out.
+counters() {
+    local skip=$1 count=$2
+    TRIREME_NO_GRAPH=1 "$NCU" --clock-control none --kernel-name 'regex:norm|columns' --launch-skip "$skip" --launch-count "$count" \
+        --section SpeedOfLight --section MemoryWorkloadAnalysis --section LaunchStats --section Occupancy --section WarpStateStats \
+        --export "$OUT/norm" --force-overwrite \
+        "$TRIREME" bench step --device "$DEVICE" --model resnet50 --batch 256 --precision bf16 --seconds 0.1
+    "$NCU" --import "$OUT/norm.ncu-rep" --csv --page details >"$OUT/norm.csv"
+}
+export -f counters
+
+if NCU=$(program ncu); then
+    export NCU
+    stage counters 120 bash -c 'counters 300 80'
+else
+    leave_out counters 'no ncu here'
+fi
+
+# Blocks a multiprocessor, as the compiler is made to allow for: fewer registers a thread, or more.
+sources=kernels
+[ -d "$sources" ] || sources=src/backend/cuda/kernels
+for blocks in 1 2 3 4; do
+    mkdir -p "$WORK/variants/norm-$blocks-blocks"
+    sed -E "s/__launch_bounds__\(256(, *[0-9]+)?\)/__launch_bounds__(256, $blocks)/" "$sources/norm.cu" \
+        >"$WORK/variants/norm-$blocks-blocks/norm.cu"
+done
+step=(--model resnet50 --batch 256 --precision bf16 --seconds 2)
+ours built-in 40 "${step[@]}"
+for folder in "$WORK"/variants/* ${VARIANTS:+"$VARIANTS"/*}; do
+    TRIREME_KERNELS=$folder ours "variant-$(basename "$folder")" 30 "${step[@]}"
+done
+TRIREME_NO_GRAPH=1 ours no-graph 30 "${step[@]}"
+TRIREME_NO_GRAPH=1 ours no-graph-resnet20 20 --model resnet20 --batch 128 --precision bf16 --seconds 2
+
+stage numerics 80 bash -c 'tests numerics golden:: optim:: sync_bn::'
+stage cuda 120 bash -c 'tests cuda algorithms:: codecs:: f16:: failures:: profile:: runs:: transports::'
+for tool in racecheck synccheck initcheck; do
+    if [ -n "$SANITIZER" ]; then stage $tool 40 bash -c "sanitizer $tool"; else leave_out $tool 'no compute-sanitizer here'; fi
+done

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The third ten minutes on a machine with a GPU: the table of docs/performance.md beside PyTorch, eager and compiled. Goes on past
+# whatever fails; leaves third.jsonl, third.log and table.json in OUT. See stages.sh for the variables.
+#
+#   DATA=DIR  CIFAR-10 as `trireme data convert` leaves it, raw or as JPEG files, for the time to an accuracy
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+# shellcheck source=tests/gpu/stages.sh
+. tests/gpu/stages.sh
+
+table=(tests/gpu/bench.py --trireme "$TRIREME" --device "$DEVICE" --json "$OUT/table.json" ${DATA:+--data "$DATA"} ${TINY:+--tiny})
+if [ -n "$PYTHON" ]; then
+    stage table 560 "$PYTHON" "${table[@]}"
+elif python3=$(command -v python3); then
+    leave_out pytorch 'no python3 with PyTorch here: trireme alone'
+    stage table 560 "$python3" "${table[@]}"
+else
+    leave_out table 'no python3 here'
+fi

@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# What test.sh and the scripts of stages have in common: the tests, CUDA's programs, and our kernels under compute-sanitizer. To be sourced
+# from the folder that holds `tests`, with WORK = a folder for what is not kept.
+
+# tests BINARY ARGUMENT...: tests of one binary, of the pack or by cargo.
+tests() {
+    local binary=$1
+    shift
+    if [ -x "tests/gpu/bin/$binary" ]; then
+        exec "tests/gpu/bin/$binary" --test-threads=2 "$@"
+    else
+        exec cargo test --locked --quiet --test "$binary" -- --test-threads=2 "$@"
+    fi
+}
+
+# The names of our own kernels as a regular expression: what else runs is NVIDIA's.
+own_kernels() {
+    local folder=kernels
+    [ -d "$folder" ] || folder='src/backend/cuda/kernels src/backend/update'
+    # shellcheck disable=SC2086
+    find $folder -name '*.cu' -exec cat {} + | tr '\n' ' ' |
+        grep -oE '__global__ void (__launch_bounds__\([^)]*\) )?[a-z0-9_]+\(' | sed -E 's/.* ([a-z0-9_]+)\($/\1/' |
+        sort -u | paste -sd '|' | sed 's/.*/^(&)$/'
+}
+
+# program NAME: where one of CUDA's programs is, on PATH or in a toolkit.
+program() {
+    command -v "$1" && return
+    local place
+    for place in /usr/local/cuda/bin /usr/local/cuda*/bin /opt/nvidia/nsight-compute/* /usr/local/cuda*/nsight-compute*; do
+        if [ -x "$place/$1" ]; then
+            echo "$place/$1"
+            return
+        fi
+    done
+    return 1
+}
+
+# sanitizer TOOL: a tool of compute-sanitizer over our own kernels in two short trainings. Others' kernels are not checked, but for
+# initcheck, which must see what they write: of its findings those in our kernels count.
+sanitizer() {
+    local tool=$1 own rc=0
+    own=$(own_kernels)
+    local options=(--tool "$tool" --launch-timeout 60 --error-exitcode 9)
+    case $tool in
+    memcheck) options+=(--report-api-errors no --kernel-name "regex=$own") ;;
+    initcheck) options+=(--print-limit 2000) ;;
+    *) options+=(--kernel-name "regex=$own") ;;
+    esac
+    for network in lenet resnet20; do
+        "$SANITIZER" "${options[@]}" "$TRIREME" bench step --model $network --batch 4 --device cuda --precision bf16 --seconds 0.1 \
+            >"$WORK/sanitizer" 2>&1
+        code=$?
+        cat "$WORK/sanitizer"
+        if [ "$tool" = initcheck ] && [ $code = 9 ]; then
+            own_findings "$own" "$WORK/sanitizer" && code=0
+        fi
+        [ $code = 0 ] || rc=$code
+    done
+    return $rc
+}
+
+# own_findings NAMES FILE: the findings in our own kernels; true if there are none.
+own_findings() {
+    local own=${1#^(} found
+    found=$(grep -E "^=+ +at (${own%)\$})[+(]" "$2" | sort | uniq -c)
+    [ -z "$found" ] || { echo "$found" && return 1; }
+}
+SANITIZER=$(program compute-sanitizer || true)
+export SANITIZER
+export -f tests sanitizer own_kernels own_findings
