@@ -26,7 +26,7 @@ pub mod transform;
 
 pub use error::Error;
 pub use fault::Fault;
-pub use file::replace;
+pub use file::{replace, safe_create};
 pub use format::example::{Example, Format};
 pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
 pub use format::{example, record};

@@ -30,11 +30,11 @@ impl ModelFile {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
         let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
-        atomic::replace(path, bytes, |temporary| {
-            let file = H5File::create(temporary)?;
+        atomic::replace(path, bytes, |new| {
+            let file = H5File::create(&new.name())?;
             let written = self.fill(&file.root()?, &weights);
             written.and(file.close())?;
-            seal::append(temporary)
+            seal::append(&new.name())
         })
     }
 

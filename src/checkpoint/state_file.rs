@@ -127,11 +127,11 @@ impl StateFile {
         if atomic::free_space(folder).is_some_and(|free| free < bytes + RESERVE) {
             return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
         }
-        atomic::replace(path, bytes, |temporary| {
-            let file = H5File::create(temporary)?;
+        atomic::replace(path, bytes, |new| {
+            let file = H5File::create(&new.name())?;
             let written = self.fill(&file.root()?);
             written.and(file.close())?;
-            seal::append(temporary)
+            seal::append(&new.name())
         })?;
         let size = std::fs::metadata(path).map(|m| m.len());
         size.map_err(|source| Error::Io { action: "read", path: path.to_path_buf(), source })

@@ -2,3 +2,4 @@
 
 pub(crate) mod regular;
 pub mod replace;
+pub mod safe_create;

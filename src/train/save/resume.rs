@@ -1,6 +1,7 @@
 //! Going on from a checkpoint: which one, whether this run may, and back into memory. Rank 0 alone reads; the others get what
 //! they need from it.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use crate::train::reduce::bytes::{from_bytes, to_bytes};
 use crate::train::reduce::device::elements;
 use crate::train::save::model;
 use crate::train::save::saver;
+use loaders::safe_create;
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -269,11 +271,11 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress)?;
     let folder = out.join("checkpoints");
     let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
-    // what a killed run left half-written
+    // what a killed run of an earlier version left half-written
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(".step-") && name.ends_with(".tmp") {
+        if name.starts_with(".step-") && name.ends_with(".h5.tmp") {
             std::fs::remove_file(&path).map_err(aside)?;
         }
     }
@@ -288,11 +290,10 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
 
 /// Keeps the lines that the run would have written up to the checkpoint.
 fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(Error::File { action: "read", path: path.into(), source }),
-    };
+    let refuse = |source| Error::File { action: "cut", path: path.into(), source };
+    let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(refuse)?;
     let text = String::from_utf8_lossy(&text);
     let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress)).collect();
     Ok(checkpoint::write_text(path, &kept)?)
