@@ -8,6 +8,7 @@ mod folder;
 mod imagenet;
 mod images;
 mod index;
+mod links;
 mod resume;
 mod show;
 mod verify;
