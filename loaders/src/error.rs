@@ -48,6 +48,18 @@ pub enum Error {
         /// Bytes that may be written there.
         free: u64,
     },
+    /// More memory than the machine has.
+    #[error("{what} would take {:.1} GB, this machine has {:.1} GB; try {cure}", *needed as f64 / 1e9, *memory as f64 / 1e9)]
+    Memory {
+        /// Its purpose.
+        what: String,
+        /// Bytes requested.
+        needed: u64,
+        /// Bytes that there are.
+        memory: u64,
+        /// What would take less.
+        cure: String,
+    },
     /// The folder is not a data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \

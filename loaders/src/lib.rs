@@ -16,6 +16,7 @@ mod error;
 mod fault;
 mod file;
 mod format;
+pub mod memory;
 pub mod nearest;
 pub mod order;
 pub mod random;

@@ -161,13 +161,15 @@ pub struct Need {
 impl Need {
     /// Of a graph with parameters in chunks of these elements.
     pub fn of(chunks: &[usize], train: bool, memory: &Memory, workspace: usize) -> Self {
-        let parameters = 4 * (1 + usize::from(train)) * chunks.iter().sum::<usize>();
-        Self { parameters, activations: 4 * memory.buffers.iter().sum::<usize>(), workspace }
+        let sum =
+            |parts: &[usize]| parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part)).saturating_mul(4);
+        let parameters = sum(chunks).saturating_mul(1 + usize::from(train));
+        Self { parameters, activations: sum(&memory.buffers), workspace }
     }
 
     /// Fails where a device has fewer bytes free than parameters and activations of `batch` rows need, and says what would fit.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
-        let need = self.parameters + self.activations;
+        let need = self.parameters.saturating_add(self.activations);
         let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
         let mb = |bytes: usize| format!("{:.0} MB", bytes as f64 / 1e6);
         // activations grow with the batch, parameters do not

@@ -120,7 +120,7 @@ impl<'a, B: Backend> Training<'a, B> {
 
     /// Trains to the end of the epoch, scores, and saves.
     fn epoch(&mut self) -> Result<(), Error> {
-        let (start, before, loaded) = (Instant::now(), self.at.samples, self.loader.stats());
+        let (start, before, loaded) = (Instant::now(), (self.at.samples, self.at.step), self.loader.stats());
         while self.at.step_of_epoch < self.run.division.steps_per_epoch && self.at.step < self.last {
             self.step()?;
         }
@@ -128,7 +128,7 @@ impl<'a, B: Backend> Training<'a, B> {
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
         let time = start.elapsed();
         self.trained += time;
-        self.report_epoch(self.at.samples - before, loaded, time)?;
+        self.report_epoch(before, loaded, time)?;
         let mut ranks = MpiRanks::of(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
@@ -163,6 +163,7 @@ impl<'a, B: Backend> Training<'a, B> {
             if self.context.session.is_root() { self.report.note(&notice) } else { eprintln!("{notice}") }
         }
         if self.at.step == self.begun.step + 1 {
+            self.context.session.watch.stepped();
             let seconds = self.context.started.elapsed().as_secs_f64();
             self.report.note(&format!("first step done {seconds:.2} s after the start of the program"));
         }
@@ -170,17 +171,19 @@ impl<'a, B: Backend> Training<'a, B> {
         saver.step_done(&mut now, begin.elapsed(), report)
     }
 
-    /// The line of an epoch that ended, or with which the run ends; this process trained on so many images in `time`.
-    fn report_epoch(&mut self, images: u64, loaded: LoaderStats, time: Duration) -> Result<(), Error> {
+    /// The line of an epoch that ended, or with which the run ends. This process began it after so many images and steps, and took `time`.
+    fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
+        let (images, steps) = (at.samples - before.0, at.step - before.1);
         // counted from the epoch's sums, which a checkpoint keeps
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
         let (session, threads) = (self.context.session, self.run.options.threads);
-        let loading = EpochLoading { stats: self.loader.stats() - loaded, skipped, time, threads };
+        let (stats, local) = (self.loader.stats() - loaded, self.loader.maps_local_files());
+        let loading = EpochLoading { stats, skipped, time, threads, steps, local };
         let (loader, advice) = loading::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
         self.report.event(epoch_event(at, lr, images, time, loader))?;
-        self.report.note(&advice);
+        advice.iter().for_each(|advice| self.report.note(advice));
         Ok(())
     }
 

@@ -102,6 +102,7 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
     let images = split.len() as f64;
     let options = Options { open: request.shuffle.open(1), ..request.options };
     let footprint = Footprint::new(&split, &options, batch, pipeline.output().values())?;
+    footprint.check(&options)?;
     let start = Instant::now();
     let mut loader = Loader::start(split, pipeline, Box::new(order), options)?;
     let Epochs { mut rates, most_mb } = drain(&mut loader, images, start, rss_mb)?;
@@ -116,7 +117,7 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
         io: loader.access().to_owned(),
         memory_mb: footprint.bytes() as f64 / 1e6,
         rss_mb: most_mb,
-        advice: stats.advice(time, options.threads),
+        advice: stats.advice(time, options.threads, loader.maps_local_files()),
     })
 }
 
