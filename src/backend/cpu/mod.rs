@@ -10,6 +10,7 @@ mod backend;
 mod bf16;
 mod buf;
 mod device;
+mod environment;
 mod few_channels;
 mod flat;
 mod format;
