@@ -37,6 +37,7 @@ use plan::request::TrainRequest;
 use plan::run::Run;
 use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
+use save::lock::OutLock;
 use save::saver::{Moment, Saver};
 use save::{digest, output};
 use step::Stepper;
@@ -52,6 +53,8 @@ pub struct RunContext<'a> {
     pub stop: &'a Stop,
     /// When the process began.
     pub started: Instant,
+    /// Rank 0's lock on the output folder.
+    pub lock: Option<&'a OutLock>,
 }
 
 /// A run under way.
@@ -98,7 +101,7 @@ impl<'a, B: Backend> Training<'a, B> {
         transport: TransportPlan<B>,
         mut report: Reporter,
     ) -> Result<Self, Error> {
-        let RunContext { session, request, stop, .. } = context;
+        let RunContext { session, request, stop, lock, .. } = context;
         let input = device_input(session, &run, &mut report)?;
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
         let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
@@ -107,7 +110,7 @@ impl<'a, B: Backend> Training<'a, B> {
             None => Trace::default(),
         };
         let stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
-        let saver = Saver::new(session, stop, request, &run)?;
+        let saver = Saver::new(session, stop, lock, request, &run)?;
         let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
         let (begun, trained) = (at.clone(), Duration::ZERO);
         Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, trained })
@@ -212,6 +215,7 @@ impl<'a, B: Backend> Training<'a, B> {
         session.watch.set_activity(Activity::Writing { step: self.at.step });
         let (saver, mut now, report) = self.between_steps();
         saver.finish(&mut now, report)?;
+        self.context.lock.map_or(Ok(()), OutLock::check)?;
         let model = output::model_path(&request.out);
         output::model(session, &mut self.run, &self.at, &model)?;
         if let Some(path) = &request.trace {

@@ -20,6 +20,8 @@ pub struct TrainRequest {
     pub resume: bool,
     /// The checkpoint to resume from instead.
     pub resume_from: Option<PathBuf>,
+    /// Whether to take the output folder from a run on another host that cannot be asked.
+    pub steal_lock: bool,
     /// What to compute on.
     pub device: DeviceChoice,
     /// Whether several ranks may compute on one GPU.

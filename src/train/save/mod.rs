@@ -3,6 +3,9 @@
 pub mod digest;
 pub mod export;
 pub mod folder;
+mod holder;
+pub mod lock;
+mod marker;
 pub mod model;
 pub mod output;
 pub mod resume;
