@@ -61,9 +61,9 @@ impl Schedule {
         self.spec.kind.settings().rate(AfterWarmup { step, since, part, steps_per_epoch, target, scale })
     }
 
-    /// The rate at the end of the warm-up.
+    /// The rate at the end of the warm-up, to six digits.
     pub fn target(&self) -> f64 {
-        self.target
+        rounded(self.target)
     }
 
     /// batch / reference_batch; 1 without one.
