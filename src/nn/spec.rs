@@ -1,5 +1,7 @@
 //! A network as a list of nodes. Models are functions that return one.
 
+use std::collections::BTreeMap;
+
 pub use crate::backend::op::*;
 
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
@@ -26,6 +28,15 @@ pub struct NetSpec {
     pub input: Shape,
     /// In the order in which they run.
     pub nodes: Vec<Node>,
+}
+
+/// Names and shapes of a network's tensors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tensors {
+    /// Parameters.
+    pub parameters: BTreeMap<String, Vec<usize>>,
+    /// Running statistics.
+    pub running: BTreeMap<String, Vec<usize>>,
 }
 
 /// What is wrong with a network.
@@ -80,6 +91,22 @@ impl NetSpec {
             shapes.push(node.op.output(&x).map_err(fail)?);
         }
         Ok(shapes)
+    }
+
+    /// Names and shapes of all tensors that a file holds of it.
+    pub fn tensors(&self) -> Result<Tensors, SpecError> {
+        let shapes = self.shapes()?;
+        let Tensors { mut parameters, mut running } = Tensors::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let name = |field: &str| format!("{}.{field}", node.name);
+            let own = node.op.params(shapes[node.inputs[0].0]).into_iter();
+            parameters.extend(own.map(|p| (name(p.field), p.shape)));
+            if node.op.statistics_momentum().is_some() {
+                let channels = shapes[index + 1].c;
+                running.extend(["running_mean", "running_var"].map(|field| (name(field), vec![channels])));
+            }
+        }
+        Ok(Tensors { parameters, running })
     }
 
     /// Parameters of the whole network, elements.

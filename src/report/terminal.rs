@@ -2,6 +2,7 @@
 
 use super::window::Window;
 use super::{Error, Event, Sink, Start, text};
+use loaders::printable_lines;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ impl Terminal {
     }
 
     fn line(&self, text: &str) {
+        let text = printable_lines(text);
         // Between the bar's lines while it is drawn; a hidden bar prints nothing.
         if self.bar.is_hidden() || self.bar.is_finished() {
             eprintln!("{text}");
