@@ -15,6 +15,12 @@ use hdf5::types::VarLenUnicode;
 
 use super::error::Error;
 
+/// Version of the library.
+pub fn library() -> String {
+    let (major, minor, patch) = hdf5::library_version();
+    format!("HDF5 {major}.{minor}.{patch}")
+}
+
 /// An open HDF5 file.
 pub(super) struct H5File {
     file: hdf5::File,

@@ -25,6 +25,7 @@ mod version;
 
 pub use atomic::{free_space, writable, write_text};
 pub use error::Error;
+pub use h5::library;
 pub use keras::Tensor;
 pub use layer_kind::LayerKind;
 pub use model::{LayerWeights, ModelFile};

@@ -30,7 +30,9 @@ pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option
     let labels = by_names(sides, split.class_names())?;
     let found = labels.iter().flatten().count();
     if found == 0 {
-        return Err(Error::Failed(format!("--map-classes: not one class has a name that the model knows: {difference}")));
+        return Err(Error::Failed(format!(
+            "--map-classes: not one class has a name that the model knows: {difference}"
+        )));
     }
     let images = if found < labels.len() { Some(images(split, &labels)?) } else { None };
     let scored = images.as_ref().map_or(split.len(), |images| images.len() as u64);

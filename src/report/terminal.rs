@@ -2,8 +2,8 @@
 
 use super::window::Window;
 use super::{Error, Event, Sink, Start, text};
-use loaders::printable_lines;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use loaders::printable_lines;
 use std::time::{Duration, Instant};
 
 /// Time between two updates of the numbers; faster than this nobody reads.

@@ -158,5 +158,7 @@ impl Evaluation {
 }
 
 fn unmatched(label: u32) -> Error {
-    Error::Failed(format!("an image of class {label}, which the model does not have, although such images were left out"))
+    Error::Failed(format!(
+        "an image of class {label}, which the model does not have, although such images were left out"
+    ))
 }

@@ -4,6 +4,7 @@
 mod support;
 
 mod checkpoint;
+mod classes;
 mod laws;
 mod loading;
 mod optimizers;

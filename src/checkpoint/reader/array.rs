@@ -17,7 +17,8 @@ pub(super) fn read(source: &Source, address: u64) -> Result<(Vec<usize>, Vec<f32
         first.ok_or_else(|| Fault::layout(address, format!("an array without exactly one {what}")))
     };
     let space = one(kind::DATASPACE, "shape")?;
-    let shape = dataspace::parse(space)?.ok_or_else(|| Fault::layout(space.at(), "a single value in place of an array"))?;
+    let shape =
+        dataspace::parse(space)?.ok_or_else(|| Fault::layout(space.at(), "a single value in place of an array"))?;
     expect(!shape.contains(&0), space.at(), || format!("an array without values, of shape {shape:?}"))?;
     let datatype = one(kind::DATATYPE, "type of values")?;
     let found = datatype::parse(datatype.at(), datatype.rest())?;

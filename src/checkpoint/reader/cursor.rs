@@ -32,7 +32,8 @@ impl<'a> Cursor<'a> {
     pub(super) fn take(&mut self, length: u64) -> Result<&'a [u8], Fault> {
         let have = self.rest.len();
         let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
-        let (taken, rest) = split.ok_or_else(|| Fault::layout(self.at, format!("expected {length} bytes, {have} left")))?;
+        let (taken, rest) =
+            split.ok_or_else(|| Fault::layout(self.at, format!("expected {length} bytes, {have} left")))?;
         (self.at, self.rest) = (self.at + length, rest);
         Ok(taken)
     }

@@ -71,9 +71,12 @@ impl<'a> Heap<'a> {
         let (width, first, largest) = (cursor.uint(2)?, cursor.uint(8)?, cursor.uint(8)?);
         let (bits, _, root, rows) = (cursor.uint(2)?, cursor.uint(2)?, cursor.address()?, cursor.uint(2)?);
         let sizes = [width, first, largest].iter().all(|size| size.is_power_of_two());
-        let sound = sizes && first <= largest && largest <= 1 << 32 && width <= 1 << 10 && bits <= 64 && most <= largest;
+        let sound =
+            sizes && first <= largest && largest <= 1 << 32 && width <= 1 << 10 && bits <= 64 && most <= largest;
         expect(sound, at, || {
-            format!("a heap of {width} blocks a row, {first} to {largest} bytes each, objects up to {most}, {bits} bits")
+            format!(
+                "a heap of {width} blocks a row, {first} to {largest} bytes each, objects up to {most}, {bits} bits"
+            )
         })?;
         let bytes = |most: u64| u64::from(most.max(1).ilog2()) / 8 + 1;
         let length_bytes = bytes(most).min(u64::from(largest.ilog2()).div_ceil(8));
@@ -97,7 +100,8 @@ impl<'a> Heap<'a> {
 
     fn huge(&self, number: u64) -> Result<Block, Fault> {
         let found = self.huge.get(&number);
-        let &(at, length) = found.ok_or_else(|| Fault::layout(self.at, format!("no huge object {number} in the heap")))?;
+        let &(at, length) =
+            found.ok_or_else(|| Fault::layout(self.at, format!("no huge object {number} in the heap")))?;
         self.source.block(at, length, "a huge object of a heap")
     }
 

@@ -210,10 +210,16 @@ fn values_in_other_files_are_never_read() {
 #[test]
 fn what_trireme_does_not_write_is_refused() {
     let made = |make: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| foreign(LibraryVersion::V18, make).unwrap();
-    let chunked = made(&|file| file.new_dataset::<f32>().shape(64).chunk(8).obj_track_times(false).create("a").map(drop));
+    let chunked =
+        made(&|file| file.new_dataset::<f32>().shape(64).chunk(8).obj_track_times(false).create("a").map(drop));
     refused(chunked.array("a"), "expected values in one piece, they are stored in chunks");
     let compact = made(&|file| {
-        file.new_dataset::<f32>().shape(4).obj_track_times(false).layout(hdf5::dataset::Layout::Compact).create("a").map(drop)
+        file.new_dataset::<f32>()
+            .shape(4)
+            .obj_track_times(false)
+            .layout(hdf5::dataset::Layout::Compact)
+            .create("a")
+            .map(drop)
     });
     refused(compact.array("a"), "stored within its header");
     let wide = made(&|file| file.new_dataset::<f64>().shape(4).obj_track_times(false).create("a")?.write(&[0f64; 4]));

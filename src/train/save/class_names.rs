@@ -45,7 +45,11 @@ mod tests {
         assert_eq!(difference(&["cat", "dog", "\u{1b}c"]), None);
         let swapped = difference(&["dog", "cat", "\u{1b}c"]).unwrap();
         assert_eq!(swapped, "class 0 is \"cat\" in model.h5 (3 classes) and \"dog\" in data/pets (3 classes)");
-        assert!(difference(&["cat", "dog"]).unwrap().starts_with("class 2 is \"\\u001bc\" in model.h5 (3 classes) and none in"));
+        assert!(
+            difference(&["cat", "dog"])
+                .unwrap()
+                .starts_with("class 2 is \"\\u001bc\" in model.h5 (3 classes) and none in")
+        );
         assert!(difference(&["cat", "dog", "\u{1b}c", "x"]).unwrap().starts_with("class 3 is none in model.h5"));
     }
 }

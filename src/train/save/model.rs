@@ -17,7 +17,8 @@ pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> 
 
 /// Refuses weights that are not those of `net`, before any memory is taken for it.
 pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result<(), Error> {
-    let have: BTreeMap<String, &[usize]> = layers.iter().flat_map(of_layer).map(|(name, (shape, _))| (name, shape)).collect();
+    let have: BTreeMap<String, &[usize]> =
+        layers.iter().flat_map(of_layer).map(|(name, (shape, _))| (name, shape)).collect();
     let Tensors { parameters, running } = net.tensors().map_err(BuildError::from)?;
     for (name, shape) in parameters.iter().chain(&running) {
         match have.get(name) {
