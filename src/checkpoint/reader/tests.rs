@@ -267,3 +267,25 @@ fn a_name_leads_no_deeper_than_names_of_trireme() {
     assert!(message("a/b").contains("nothing at /a/b"), "{}", message("a/b"));
     assert!(message(&"a/".repeat(100_000)).contains("more than 8 names"));
 }
+
+/// By hand, on a machine that does nothing else: cargo test --release --lib -- --ignored large_files --nocapture
+#[test]
+#[ignore = "measures"]
+fn large_files_are_read_about_as_fast_as_bytes() {
+    let file = Temporary::new();
+    let mut state = state(1, 10);
+    let many = |i: usize| (format!("block0.fc.{i}"), vec![1 << 20], vec![1.5f32; 1 << 20]);
+    state.slots = vec![("momentum_buffer".into(), (0..50).map(many).collect())];
+    state.write(&file.0).unwrap();
+    let begin = Instant::now();
+    let bytes = std::fs::read(&file.0).unwrap().len();
+    let plain = begin.elapsed();
+    let begin = Instant::now();
+    drop(checksum::open(&file.0).unwrap());
+    let checked = begin.elapsed();
+    let begin = Instant::now();
+    StateFile::read(&file.0).unwrap();
+    let whole = begin.elapsed();
+    println!("{} MB: bytes alone {plain:?}, checksum {checked:?}, all of it {whole:?}", bytes >> 20);
+    assert!(whole < 8 * plain.max(Duration::from_millis(50)), "{whole:?}, bytes alone {plain:?}");
+}
