@@ -110,7 +110,8 @@ mod tests {
                     for classes in [0, 1, 1 << 24] {
                         let net = build(name, shape, classes).unwrap();
                         if let Ok(tensors) = net.tensors() {
-                            let count: usize = tensors.parameters.values().map(|s| s.iter().product::<usize>()).sum();
+                            let count: usize =
+                                tensors.parameters.iter().map(|(_, s)| s.iter().product::<usize>()).sum();
                             assert_eq!(count, net.param_count().unwrap(), "{name} {shape:?}");
                         }
                     }

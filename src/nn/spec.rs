@@ -1,7 +1,5 @@
 //! A network as a list of nodes. Models are functions that return one.
 
-use std::collections::BTreeMap;
-
 pub use crate::backend::op::*;
 
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
@@ -33,10 +31,10 @@ pub struct NetSpec {
 /// Names and shapes of a network's tensors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tensors {
-    /// Parameters.
-    pub parameters: BTreeMap<String, Vec<usize>>,
-    /// Running statistics.
-    pub running: BTreeMap<String, Vec<usize>>,
+    /// Parameters, in the order of the network.
+    pub parameters: Vec<(String, Vec<usize>)>,
+    /// Running statistics, in the same order.
+    pub running: Vec<(String, Vec<usize>)>,
 }
 
 /// What is wrong with a network.

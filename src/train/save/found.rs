@@ -50,9 +50,10 @@ fn fits(state: &StateFile) -> Result<(), Error> {
         model::check(file, &file.ema, &net)?;
     }
     let Tensors { parameters, .. } = net.tensors().map_err(BuildError::from)?;
+    let expected: BTreeMap<&String, &Vec<usize>> = parameters.iter().map(|(name, shape)| (name, shape)).collect();
     let same = |list: &[Tensor]| {
         let shapes: BTreeMap<&String, &Vec<usize>> = list.iter().map(|tensor| (&tensor.0, &tensor.1)).collect();
-        list.len() == parameters.len() && shapes.into_iter().eq(&parameters)
+        list.len() == expected.len() && shapes == expected
     };
     let slots = state.slots.iter().map(|(name, list)| (format!("optim/{name}"), list));
     let residuals = state.residuals.iter().enumerate().map(|(worker, list)| (format!("residuals/{worker}"), list));
