@@ -94,3 +94,25 @@ impl Source {
         usize::try_from(length).map_err(|_| Fault::layout(at, format!("{what} of {length} bytes is too large")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_stay_in_the_file_and_come_to_an_end() {
+        let path = std::env::temp_dir().join(format!("trireme-source-{}", std::process::id()));
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let source = Source::new(File::open(&path).unwrap(), 4096);
+        std::fs::remove_file(path).unwrap();
+        for (at, length) in [(0, 4097), (4096, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            assert!(matches!(source.block(at, length, "it"), Err(Fault::Layout { .. })), "{length} bytes at {at}");
+        }
+        assert_eq!(source.floats(0, 1023).unwrap(), vec![f32::from_bits(0x0101_0101); 1023]);
+        // the values of a file are handed out once
+        assert!(source.floats(0, 1).is_ok() && matches!(source.floats(8, 1), Err(Fault::Layout { .. })));
+        assert!(source.floats(0, usize::MAX).is_err());
+        let reads = (0..1_000_000).take_while(|_| source.block(0, 4096, "it").is_ok()).count() as u64;
+        assert_eq!(reads, (4096 * READS + SPARE - 4096) / 4096 - 1);
+    }
+}
