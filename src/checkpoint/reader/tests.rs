@@ -256,10 +256,10 @@ fn a_file_gives_no_more_than_it_holds() {
     let file = Temporary::new();
     let mut model = model(1, 0);
     model.recipe = "x".repeat(50_000);
-    model.classes = (100..600).map(|i| format!("class {i}")).collect();
+    model.classes = (100..600).map(|i| format!("class no {i}")).collect();
     model.write(&file.0).unwrap();
     let mut bytes = std::fs::read(&file.0).unwrap();
-    let (recipe, classes) = (references(&bytes, 50_000), references(&bytes, 9));
+    let (recipe, classes) = (references(&bytes, 50_000), references(&bytes, 12));
     assert_eq!((recipe.len(), classes.len()), (1, 500));
     classes.iter().for_each(|&at| bytes.copy_within(recipe[0]..recipe[0] + 16, at));
     checksum::renew(&mut bytes, &file.0);
