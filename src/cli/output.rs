@@ -5,7 +5,8 @@ use loaders::printable_lines;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// Writes `text` and a line break to stdout, without anything that a terminal would act on. A reader that has gone (`| head`) is no failure; a full disk is.
+/// Writes `text` and a line break to stdout, without anything that a terminal would act on. A reader that has gone (`| head`) is no
+/// failure; a full disk is.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     write(&mut io::stdout().lock(), text)
 }
