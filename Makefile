@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu pack-gpu \
-	bench bench-bf16 bench-loader lint doc clean
+	bench bench-bf16 bench-loader lint deny doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -173,6 +173,17 @@ bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far a
 lint: ## rustfmt and clippy, warnings are errors
 	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+# Into the build folder, not into the user's own cargo.
+DENY_VERSION := 0.20.2
+DENY_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-deny)
+
+deny: ## licences, doubled crates, sources and known holes of all crates, as deny.toml allows (installs cargo-deny: minutes)
+	@[ "$$($(DENY_ROOT)/bin/cargo-deny --version 2>/dev/null)" = 'cargo-deny $(DENY_VERSION)' ] || \
+		$(CARGO) install --quiet --locked --root '$(DENY_ROOT)' cargo-deny@$(DENY_VERSION)
+	@$(DENY_ROOT)/bin/cargo-deny --locked check --hide-inclusion-graph licenses bans sources
+	@if $(DENY_ROOT)/bin/cargo-deny fetch db; then $(DENY_ROOT)/bin/cargo-deny --locked check --disable-fetch advisories; \
+	else echo 'NOT CHECKED for known holes: the database of advisories cannot be fetched from here' >&2; fi
 
 doc: ## target/doc/trireme/index.html, warnings are errors
 	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --quiet

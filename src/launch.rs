@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::backend::cpu::{Cpu, CpuDevice};
+use crate::backend::cpu::{self, Cpu, CpuDevice};
 use crate::backend::cuda::{self, CudaDevice, visible};
 use crate::backend::{Backend, Precision, Unavailable};
 use crate::bench;
@@ -108,6 +108,12 @@ pub struct CpuReport {
 pub fn cpu_report() -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
     Ok(CpuReport { describe: Cpu::new(1)?.describe(), bf16 })
+}
+
+/// The libraries of the backends with their versions, one a line, for `trireme --version --verbose`.
+pub fn library_lines() -> Vec<String> {
+    let cuda = cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}"));
+    std::iter::once(cpu::library()).chain(cuda).collect()
 }
 
 /// The CUDA libraries that were found, one a line, for `trireme doctor`.

@@ -257,7 +257,7 @@ mod tests {
 
     fn code(line: &str) -> u8 {
         match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Command::Data(args) => run(&args).expect_err(line).code,
+            Some(Command::Data(args)) => run(&args).expect_err(line).code,
             other => panic!("{other:?}"),
         }
     }

@@ -6,6 +6,7 @@ use super::value::positive;
 use crate::device::DeviceChoice;
 use crate::eval::predict::Prediction;
 use crate::launch;
+use loaders::printable;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme predict`.
@@ -15,7 +16,8 @@ Example:
   trireme predict runs/r20/model.h5 cat.jpg dog.png --top 3
   trireme predict runs/r20/model.h5 cat.jpg --json")]
 pub struct Args {
-    /// Model file that `trireme train` wrote
+    /// Model file that `trireme train` wrote, or the output folder of a run
+    #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Image files, PNG or JPEG
     #[arg(required = true, value_name = "IMAGE")]
@@ -53,9 +55,10 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
         let class =
             |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
         let classes: Vec<_> = prediction.classes.iter().map(class).collect();
-        return print(serde_json::json!({"image": path, "classes": classes, "resized_from": size}));
+        let image = path.to_string_lossy();
+        return print(serde_json::json!({"image": image, "classes": classes, "resized_from": size}));
     }
     let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
     print(format!("{}{note}", path.display()))?;
-    prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {name}", 100.0 * p)))
+    prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
 }

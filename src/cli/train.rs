@@ -157,7 +157,7 @@ mod tests {
 
     fn parse(words: &[&str]) -> Args {
         match Cli::try_parse_from([&["trireme", "train"], words].concat()).unwrap().command {
-            Command::Train(args) => args,
+            Some(Command::Train(args)) => args,
             other => panic!("{other:?}"),
         }
     }

@@ -86,7 +86,8 @@ fn score_all<D: Device>(
             Ok(_) => {}
             Err(error) if !last && !once && passes(session, &error) => {
                 if session.is_root() {
-                    eprintln!("passed over {}: {error}", this.file.display());
+                    let text = format!("passed over {}: {error}", this.file.display());
+                    eprintln!("{}", loaders::printable_lines(&text));
                 }
             }
             Err(error) => return Err(error),

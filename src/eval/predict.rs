@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::model::{SETTINGS, graph, images, manifest, read};
+use super::model::{SETTINGS, graph, pipeline, read};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::cores;
@@ -36,7 +36,7 @@ impl<B: Backend> Predictor<B> {
     /// Reads the model file; `ema`: with the averaged weights.
     pub fn open<D: Device<Backend = B>>(device: &D, file: &Path, ema: bool) -> Result<Self, Error> {
         let model = read(file, ema)?;
-        let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
+        let pipeline = pipeline(&model)?;
         let threads = device.threads(cores::affinity().len());
         let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;

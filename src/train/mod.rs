@@ -163,7 +163,11 @@ impl<'a, B: Backend> Training<'a, B> {
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
         for notice in self.stepper.take_notices() {
             // the reporters of other ranks are silent, and their notices are theirs alone
-            if self.context.session.is_root() { self.report.note(&notice) } else { eprintln!("{notice}") }
+            if self.context.session.is_root() {
+                self.report.note(&notice)
+            } else {
+                eprintln!("{}", loaders::printable_lines(&notice))
+            }
         }
         if self.at.step == self.begun.step + 1 {
             self.context.session.watch.stepped();

@@ -113,6 +113,10 @@ fn model_files_that_are_none() {
             assert_eq!(ended.stdout, "");
         }
     }
+    for (program, name) in [("predict", &setting.data), ("eval", &setting.data)] {
+        let args = [program, name.as_str(), if program == "eval" { "--data" } else { &picture }, &setting.data];
+        run(0, &args).failed(1, &[name, "is a folder without", "model.h5", "the output folder of a run"]);
+    }
     let model = model.display().to_string();
     run(0, &["predict", &model, &picture]).failed(1, &["picture.png", "No such file"]);
     let things = Images::new(&setting.folder.path().join("things"), THINGS, 4, 4).arg();

@@ -42,7 +42,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("src/checkpoint/model_file.rs", "H5File :: create ( & new . name ( ) )"),
     ("src/checkpoint/state_file.rs", "H5File :: create ( & new . name ( ) )"),
     // behind the HDF5 data of the same new file
-    ("src/checkpoint/seal.rs", ". append ( true"),
+    ("src/checkpoint/checksum.rs", ". append ( true"),
     // whether a device may be opened
     ("src/train/agree/gpus.rs", ". write ( true"),
 ];

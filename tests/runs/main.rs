@@ -4,6 +4,7 @@
 mod support;
 
 mod checkpoint;
+mod classes;
 mod folder;
 mod laws;
 mod loading;

@@ -4,7 +4,7 @@ use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::pixels;
 use crate::text;
-use loaders::{Format, ImageSpec, Manifest, example};
+use loaders::{Format, ImageSpec, Manifest, example, printable};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Info {
 
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = &self.manifest.classes;
-        let shown: Vec<&str> = classes.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+        let shown: Vec<_> = classes.iter().take(NAMES_SHOWN).map(|name| printable(name)).collect();
         write!(f, "  classes: {}", shown.join(", "))?;
         if classes.len() > NAMES_SHOWN {
             write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;

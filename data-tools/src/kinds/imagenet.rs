@@ -118,7 +118,7 @@ impl Opener<'_> {
         let empty = self.synsets.iter().zip(&counts).filter(|(_, n)| **n == 0);
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
-            let (n, first) = (text::classes(empty.len()), empty[..empty.len().min(5)].join(", "));
+            let (n, first) = (text::classes(empty.len()), text::first(&empty));
             self.fault(path, format!("no image of {n} of {}, such as {first}", self.synsets.len()))?;
         }
         Ok(listing)

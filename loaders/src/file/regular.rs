@@ -6,8 +6,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file for reading; anything else is an error at once.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// What the system says; for anything but a regular file at once, a FIFO too.
+pub fn open(path: &Path) -> io::Result<File> {
     // O_NONBLOCK: without it opening a FIFO blocks. It does not change reads of regular files.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let kind = file.metadata()?.file_type();

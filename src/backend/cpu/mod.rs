@@ -37,3 +37,4 @@ pub use buf::AlignedBuf;
 pub use device::Cpu;
 pub use format::Format;
 pub use kind::CpuDevice;
+pub use onednn::version as library;

@@ -74,7 +74,7 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
 fn evaluation(source: &Source, division: &Division, options: Options) -> Option<Evaluation> {
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
     let options = Options { open: 0, skip: false, ..options };
-    source.eval.clone().map(|split| Evaluation { split, pipeline, batch, options })
+    source.eval.clone().map(|split| Evaluation { split, pipeline, batch, options, selection: None })
 }
 
 fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {

@@ -1,8 +1,10 @@
 //! What a run leaves in OUT: checkpoints, the final model, and the way back from a checkpoint.
 
+pub mod class_names;
 pub mod digest;
 pub mod export;
 pub mod folder;
+pub mod found;
 mod holder;
 pub mod lock;
 mod marker;
