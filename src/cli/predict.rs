@@ -1,5 +1,6 @@
 //! `trireme predict`: names what is on pictures.
 
+use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::value::positive;
@@ -29,6 +30,9 @@ pub struct Args {
     /// Where to compute
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceChoice,
+    /// What reading an image may cost
+    #[command(flatten)]
+    pub cost: Cost,
     /// Print one JSON object per image to stdout
     #[arg(long)]
     pub json: bool,
@@ -36,7 +40,7 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut predictor = launch::predictor(args.device, &args.model, args.ema)?;
+    let mut predictor = launch::predictor(args.device, &args.model, args.ema, args.cost.limits())?;
     let mut failures = Vec::new();
     for path in &args.images {
         match predictor.predict(path, args.top) {
@@ -53,7 +57,9 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
         let class =
             |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
         let classes: Vec<_> = prediction.classes.iter().map(class).collect();
-        return print(serde_json::json!({"image": path, "classes": classes, "resized_from": size}));
+        // a name that is not UTF-8 has no form in JSON: the odd bytes become replacement characters, as on a terminal
+        let image = path.to_string_lossy();
+        return print(serde_json::json!({"image": image, "classes": classes, "resized_from": size}));
     }
     let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
     print(format!("{}{note}", path.display()))?;

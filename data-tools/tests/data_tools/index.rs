@@ -53,7 +53,7 @@ fn imagenet_shards_become_a_data_set() {
 
     let data = Dataset::open(&dir).unwrap();
     let split = data.split("train").unwrap();
-    let seen: Vec<u32> = (0..4).map(|id| split.record(id).unwrap().1).collect();
+    let seen: Vec<u32> = (0..4).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
     assert_eq!(seen, [1, 0, 3, 0]);
     assert_eq!(data.split("validation").unwrap().len(), 1);
     assert!(verify(&dir, 0).unwrap().is_ok());

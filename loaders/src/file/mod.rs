@@ -1,4 +1,4 @@
 //! Opening files safely and writing them whole.
 
-pub(crate) mod regular;
+pub mod regular;
 pub mod replace;

@@ -1,6 +1,7 @@
 //! What source files are read with: streams, archives, folders, and the formats of single files.
 
 pub(super) mod archive;
+pub(super) mod budget;
 pub(super) mod classes;
 pub(super) mod devkit;
 pub(super) mod files;
