@@ -129,7 +129,7 @@ fn bombs_are_refused_by_their_headers() {
     assert_contains(&message, &["the JPEG needs 900", "scale it down", "--limit-memory"]);
     assert!(spec(&example(&sized(5000))).is_ok());
     // the last scan again and again
-    let wide = sized(5000);
+    let wide = sized(7000);
     let scans: Vec<usize> = (0..wide.len() - 1).filter(|&i| wide[i..i + 2] == [0xff, 0xda]).collect();
     let (body, last) = wide[..wide.len() - 2].split_at(*scans.last().unwrap());
     let repeated = |times| [body, &last.repeat(times), &[0xff, 0xd9]].concat();

@@ -65,3 +65,25 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
     print(format!("{}{note}", path.display()))?;
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {name}", 100.0 * p)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    /// A name that is not UTF-8 is shown in both forms.
+    #[test]
+    fn any_name_of_an_image_is_shown() {
+        let name = OsStr::from_bytes(b"w\xff.jpg");
+        for form in [None, Some("--json")] {
+            let line = ["trireme", "predict", "model.h5"].map(OsStr::new).into_iter().chain([name]);
+            let cli = Cli::try_parse_from(line.chain(form.map(OsStr::new))).unwrap();
+            let Command::Predict(args) = cli.command else { panic!("{form:?}") };
+            let prediction = Prediction { classes: vec![(3, "cat".into(), 0.5)], resized_from: Some((20, 30)) };
+            show(&args, &args.images[0], &prediction).unwrap();
+        }
+    }
+}
