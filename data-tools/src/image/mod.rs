@@ -1,6 +1,8 @@
 //! Images and their pixels: decoding, resizing, encoding and measuring.
 
 mod encode;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub(crate) mod moments;
 pub(crate) mod pixels;
 mod planes;

@@ -2,6 +2,8 @@
 
 mod cifar;
 mod folder;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod imagenet;
 mod kind;
 mod mnist;

@@ -10,6 +10,6 @@ pub(super) mod groups;
 pub(super) mod idx;
 pub(super) mod input;
 pub(super) mod listing;
-mod matlab;
+pub(super) mod matlab;
 pub(super) mod names;
-mod tar_index;
+pub(super) mod tar_index;
