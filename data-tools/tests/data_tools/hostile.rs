@@ -14,6 +14,8 @@ use std::process::Command;
 
 /// The variable that a test finds in its child process.
 const CHILD: &str = "TRIREME_TEST_CHILD";
+/// In place of a flag: the source is converted, without what is too large.
+const HARMLESS: &str = "harmless";
 /// Address space of the child beside what its source may take: program, stacks and the allocator's reserve.
 const BESIDE: u64 = 256 << 20;
 
@@ -38,15 +40,18 @@ fn files_below(dir: &Path) -> u64 {
     entries.map(|path| if path.is_dir() { files_below(&path) } else { fs::metadata(path).unwrap().len() }).sum()
 }
 
-/// Makes a source, and converts it in a child: the message must name the flag.
+/// Makes a source, and converts it in a child: the message must hold the flag.
 #[track_caller]
 fn bomb(name: &str, kind: &str, flag: &str, make: impl FnOnce(&Path)) {
     if let Some(dir) = env::var_os(CHILD) {
         let options = ConvertOptions { jobs: 1, progress: false, ..ConvertOptions::default() };
         let dir = Path::new(&dir);
         let src = if kind == "cifar10" { dir.join("cifar.tar.gz") } else { dir.to_path_buf() };
-        let message = convert(kind, &src, &dir.with_extension("out"), &options).unwrap_err().to_string();
-        assert!(message.contains(flag), "{message}");
+        match (convert(kind, &src, &dir.with_extension("out"), &options), flag) {
+            (Ok(_), HARMLESS) => {}
+            (Err(error), flag) if error.to_string().contains(flag) => {}
+            (done, _) => panic!("{done:?}; expected {flag}"),
+        }
         return;
     }
     let temp = Temp::new();
@@ -172,10 +177,10 @@ fn a_ground_truth_of_many_lines() {
     });
 }
 
-/// A colour profile that unpacks to 700 MiB.
+/// A colour profile that unpacks to 700 MiB, which nobody needs.
 #[test]
 fn a_png_with_a_large_profile() {
-    bomb("hostile::a_png_with_a_large_profile", "folder", "--limit-memory", |dir| {
+    bomb("hostile::a_png_with_a_large_profile", "folder", HARMLESS, |dir| {
         let file = png(20, 20, 1);
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
         let zeros = vec![0; 1 << 20];

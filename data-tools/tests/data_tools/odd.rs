@@ -46,11 +46,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, bool)> {
         file[frame + 4] = bits;
         file
     };
-    let changed = |at: usize, to: u8| {
-        let mut file = plain.clone();
-        file[at] = to;
-        file
-    };
+    let changed = |at: usize, to: &[u8]| [&plain[..at], to, &plain[at + to.len()..]].concat();
     let photo = || DynamicImage::ImageRgb8(picture(SIDE as u32, SIDE as u32, 1));
     let png = png(SIDE as u32, SIDE as u32, 1);
     let mut flipped = png.clone();
@@ -91,7 +87,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, bool)> {
             },
             false,
         ),
-        ("a code that is none", changed(middle, 0xfe), false),
+        ("a code that is none", changed(middle, &[0xff, 0].repeat(16)), false),
         ("tables alone", closed(&plain[..place(&plain, 0xda)]), false),
         ("two frames", before(&plain, 0xda, &plain[place(&plain, 0xc0)..place(&plain, 0xc4)]), false),
         (
