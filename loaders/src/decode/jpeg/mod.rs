@@ -5,8 +5,8 @@
 //! EXIF orientation is not applied.
 //!
 //! Baseline, progressive and lossless files are read, coded by Huffman's code or arithmetically, of 8 bits (lossless: up to 8). A file
-//! that ends early, or whose data is wrong, is a fault; warnings after which all pixels are there (stray bytes between markers, say) are
-//! ignored, as PIL and TensorFlow do.
+//! that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault; warnings after which all pixels are there (stray bytes
+//! between markers, say) are ignored, as PIL and TensorFlow do.
 
 mod frame;
 mod markers;
