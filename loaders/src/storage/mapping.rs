@@ -43,12 +43,12 @@ impl Mapping {
         };
         to.reserve(length);
         let end = to.len();
-        // SAFETY: `from..from + length` lies inside of the mapping, which lives as long as `self`; it is only read, with volatile loads,
-        // each byte once, so it does not matter that others may change it meanwhile: any bytes will do. Reading where the file was cut
-        // short ends in SIGBUS, which `sigbus` turns into a message and an exit. `to` has room for `length` bytes behind its end, which
-        // are all written before they count.
+        // SAFETY: `from..from + length` lies inside of the mapping, which lives as long as `self`, and `to` has room for `length` bytes
+        // behind its end, all of which are written before they count. Others may change the file meanwhile: any bytes will do, and
+        // nothing is read there twice (see `copy_once`). Reading where the file was cut short ends in SIGBUS, which `sigbus` turns into
+        // a message and an exit.
         unsafe {
-            copy_volatile(self.map.as_ptr().add(from), to.as_mut_ptr().add(end), length);
+            copy_once(self.map.as_ptr().add(from), to.as_mut_ptr().add(end), length);
             to.set_len(end + length);
         }
         true
@@ -79,30 +79,19 @@ impl Mapping {
     }
 }
 
-/// What one load of [`copy_volatile`] takes.
-#[cfg(target_arch = "x86_64")]
-type Word = std::arch::x86_64::__m128i;
-#[cfg(not(target_arch = "x86_64"))]
-type Word = u64;
-
-/// Copies bytes that others may change meanwhile, each by one load. `ptr::copy` would allow the compiler to load a byte again where the
-/// copy is read.
+/// Copies bytes that others may change meanwhile: what is read from the copy later is what was copied.
+///
+/// A plain copy would not do: the compiler may read its source again in place of its target, and what others wrote there in between. It
+/// must take the empty assembler block for code that has written the target anew, so it cannot.
 ///
 /// # Safety
 /// `length` bytes can be read at `from` and written at `to`, and do not overlap.
-unsafe fn copy_volatile(from: *const u8, to: *mut u8, length: usize) {
-    let word = size_of::<Word>();
-    let head = from.align_offset(word).min(length);
-    let words = (length - head) / word;
-    let tail = head + words * word;
-    // SAFETY: all places are below `length`; those of words are aligned in `from`.
+#[inline]
+unsafe fn copy_once(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: as the caller says; the block does nothing.
     unsafe {
-        (0..head).for_each(|i| to.add(i).write(from.add(i).read_volatile()));
-        let (from_words, to_words) = (from.add(head).cast::<Word>(), to.add(head).cast::<Word>());
-        for i in 0..words {
-            to_words.add(i).write_unaligned(from_words.add(i).read_volatile());
-        }
-        (tail..length).for_each(|i| to.add(i).write(from.add(i).read_volatile()));
+        std::ptr::copy_nonoverlapping(from, to, length);
+        std::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags));
     }
 }
 
