@@ -227,7 +227,7 @@ fn image_of_another_size() {
 #[test]
 fn image_that_cannot_be_decoded() {
     for (encoded, part) in [
-        (&b"neither"[..], "starts like neither a PNG nor a JPEG"),
+        (&b"neither"[..], "neither a PNG nor a JPEG file: it starts with"),
         (b"\x89PNG\r\n\x1a\n and no more", "cannot decode the PNG image"),
         (b"\xff\xd8\xff and no more", "cannot decode the JPEG image"),
     ] {
