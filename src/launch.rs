@@ -172,8 +172,13 @@ pub fn follow(
 }
 
 /// A model file ready to name pictures; `ema`: with the averaged weights.
-pub fn predictor(wanted: DeviceChoice, file: &Path, ema: bool) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema)?)))
+pub fn predictor(
+    wanted: DeviceChoice,
+    file: &Path,
+    ema: bool,
+    limits: loaders::Limits,
+) -> Result<Box<dyn Predict>, Error> {
+    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema, limits)?)))
 }
 
 /// Forward, backward and update on one synthetic batch, again and again.

@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use loaders::open_regular;
 use loaders::record::masked_crc32c;
+use loaders::regular;
 
 use super::error::Error;
 
@@ -49,7 +49,7 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
 /// the bytes are not those that were written.
 pub(super) fn open(path: &Path) -> Result<Checked, Error> {
     let refuse = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
-    let file = open_regular(path).map_err(refuse)?;
+    let file = regular::open(path).map_err(refuse)?;
     let length = file.metadata().map_err(refuse)?.len();
     let mut start = [0; SIGNATURE.len()];
     let begun = length >= SIGNATURE.len() as u64 && file.read_exact_at(&mut start, 0).map_err(refuse).map(|()| true)?;

@@ -83,7 +83,7 @@ fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
     let failed = |what: String| Error::Record { shard: shard.to_path_buf(), record, offset, what };
     let payload = found.payload.map_err(|e| failed(e.to_string()))?;
     let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-    let spec = pixels::check_image(&example).map_err(failed)?;
+    let spec = pixels::header(&example).map_err(failed)?;
     Ok(Some(FirstImage { format: example.format, spec }))
 }
 

@@ -41,7 +41,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
     let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
-    let kit = devkit::find(src).map(|path| devkit::read(&path)).transpose()?;
+    let kit = devkit::find(src).map(|path| devkit::read(&path, &options.limits)).transpose()?;
     let groups = groups::read(&train, options.jobs)?;
     let synsets = choose(src, options, kit.as_ref(), &groups)?;
     let mut opener = Opener { options, synsets, kit, notes: Vec::new() };

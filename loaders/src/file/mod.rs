@@ -1,6 +1,6 @@
 //! Opening files safely and writing them whole.
 
 pub(crate) mod private;
-pub(crate) mod regular;
+pub mod regular;
 pub mod replace;
 pub mod safe_create;
