@@ -83,7 +83,7 @@ mod tests {
         for form in [None, Some("--json")] {
             let line = ["trireme", "predict", "model.h5"].map(OsStr::new).into_iter().chain([name]);
             let cli = Cli::try_parse_from(line.chain(form.map(OsStr::new))).unwrap();
-            let Command::Predict(args) = cli.command else { panic!("{form:?}") };
+            let Some(Command::Predict(args)) = cli.command else { panic!("{form:?}") };
             let prediction = Prediction { classes: vec![(3, "cat".into(), 0.5)], resized_from: Some((20, 30)) };
             show(&args, &args.images[0], &prediction).unwrap();
         }

@@ -51,9 +51,8 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     let stop = Stop::listen(request.time_limit, started)?;
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
-    // MPI changes the environment while it starts, and whatever may read that waits, as HDF5 does, which reads checkpoints
-    let resumes = request.resume || request.resume_from.is_some();
-    let early = alone && !resumes && device.read_environment()?;
+    // MPI changes the environment while it starts, and whatever may read that waits
+    let early = alone && device.read_environment()?;
     let comm = Comm::launch();
     let watch = Watch::start(&comm, request.stall);
     // what all ranks do together waits for MPI
