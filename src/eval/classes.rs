@@ -72,9 +72,9 @@ fn index(names: &[String]) -> BTreeMap<&str, Vec<u32>> {
 
 /// Ids of the images whose class has a match.
 fn images(split: &Split, labels: &[Option<u32>]) -> Result<Arc<[u64]>, Error> {
-    let mut ids = Vec::new();
+    let (mut ids, mut copy) = (Vec::new(), Vec::new());
     for id in 0..split.len() {
-        let (_, label) = split.record(id)?;
+        let (_, label) = split.record(id, &mut copy)?;
         if labels.get(label as usize).is_some_and(Option::is_some) {
             ids.push(id);
         }
