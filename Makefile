@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
-	pack-gpu test-pack bench bench-bf16 bench-loader lint doc clean
+	pack-gpu test-pack fuzz bench bench-bf16 bench-loader lint deny doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -20,6 +20,9 @@ RECIPE := recipes/fashion-mnist-lenet.toml
 
 # To build (MPI, HDF5, oneDNN, and what bindgen needs to read their headers), to run, and the demo's images.
 PACKAGES := openmpi-bin libopenmpi-dev libhdf5-dev libdnnl-dev libclang-dev cmake nasm pkg-config dataset-fashion-mnist
+
+# Of `make fuzz`: libjpeg-turbo under the address sanitizer.
+FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 
 # What `make test-slurm` and `make test-mpich` need beside; MPICH lies beside Open MPI, with suffixes.
 SLURM_PACKAGES := slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix-dev shellcheck
@@ -108,6 +111,10 @@ test-slurm: build ## the job scripts under a private Slurm on this machine (some
 	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
+fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/internals.md)
+	@$(call install,$(PACKAGES) $(FUZZ_PACKAGES))
+	@fuzz/run.sh '$(or $(SECONDS),60)' $(TARGETS)
+
 # A folder of its own, as the mpi crate does not notice another mpicc. Plain mpicc and mpirun stay Open MPI's.
 test-mpich: ## the tests of MPI and of the laws about ranks with MPICH instead of Open MPI, then equal bits from both
 	@$(call install,$(PACKAGES) $(MPICH_PACKAGES))
@@ -183,6 +190,17 @@ bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far a
 lint: ## rustfmt and clippy, warnings are errors
 	@git ls-files "*.rs" | xargs rustfmt --edition 2024 --check
 	@$(CARGO) clippy --locked --workspace --all-targets --quiet -- -D warnings
+
+# Into the build folder, not into the user's own cargo.
+DENY_VERSION := 0.20.2
+DENY_ROOT := $(abspath $(or $(CARGO_TARGET_DIR),target)/cargo-deny)
+
+deny: ## licences, doubled crates, sources and known holes of all crates, as deny.toml allows (installs cargo-deny: minutes)
+	@[ "$$($(DENY_ROOT)/bin/cargo-deny --version 2>/dev/null)" = 'cargo-deny $(DENY_VERSION)' ] || \
+		$(CARGO) install --quiet --locked --root '$(DENY_ROOT)' cargo-deny@$(DENY_VERSION)
+	@$(DENY_ROOT)/bin/cargo-deny --locked check --hide-inclusion-graph licenses bans sources
+	@if $(DENY_ROOT)/bin/cargo-deny fetch db; then $(DENY_ROOT)/bin/cargo-deny --locked check --disable-fetch advisories; \
+	else echo 'NOT CHECKED for known holes: the database of advisories cannot be fetched from here' >&2; fi
 
 doc: ## target/doc/trireme/index.html, warnings are errors
 	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --quiet

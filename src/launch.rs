@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::backend::cpu::{Cpu, CpuDevice};
+use crate::backend::cpu::{self, Cpu, CpuDevice};
 use crate::backend::cuda::{self, CudaDevice, visible};
 use crate::backend::{Backend, Precision, Unavailable};
 use crate::bench;
@@ -110,6 +110,12 @@ pub fn cpu_report() -> Result<CpuReport, Error> {
     Ok(CpuReport { describe: Cpu::new(1)?.describe(), bf16 })
 }
 
+/// The libraries of the backends with their versions, one a line, for `trireme --version --verbose`.
+pub fn library_lines() -> Vec<String> {
+    let cuda = cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}"));
+    std::iter::once(cpu::library()).chain(cuda).collect()
+}
+
 /// The CUDA libraries that were found, one a line, for `trireme doctor`.
 pub fn cuda_lines() -> Vec<String> {
     let mut lines: Vec<String> =
@@ -166,8 +172,13 @@ pub fn follow(
 }
 
 /// A model file ready to name pictures; `ema`: with the averaged weights.
-pub fn predictor(wanted: DeviceChoice, file: &Path, ema: bool) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema)?)))
+pub fn predictor(
+    wanted: DeviceChoice,
+    file: &Path,
+    ema: bool,
+    limits: loaders::Limits,
+) -> Result<Box<dyn Predict>, Error> {
+    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema, limits)?)))
 }
 
 /// Forward, backward and update on one synthetic batch, again and again.

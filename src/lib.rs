@@ -20,6 +20,7 @@ pub mod doctor;
 mod error;
 pub mod eval;
 pub mod launch;
+pub mod libraries;
 pub mod models;
 pub mod nn;
 pub mod optim;

@@ -18,6 +18,13 @@ mod progress;
 mod source;
 mod text;
 
+/// Readers that the fuzz targets call; not in ordinary builds.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::image::fuzzing::recode;
+    pub use crate::kinds::fuzzing::{idx, matlab, tar_index};
+}
+
 pub use crate::image::{Sizes, Spread};
 pub use convert::{Converted, convert, convert_source};
 pub use error::Error;

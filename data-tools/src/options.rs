@@ -1,6 +1,7 @@
 //! The options of a conversion, and which of them make sense.
 
 use crate::error::Error;
+use loaders::Limits;
 use std::path::PathBuf;
 
 /// The most shards that the five digits of a shard's name can count.
@@ -39,6 +40,8 @@ pub struct ConvertOptions {
     pub validation_fraction: Option<f64>,
     /// What to do with an image that cannot be used.
     pub on_bad: OnBad,
+    /// What reading one file may cost.
+    pub limits: Limits,
 }
 
 impl Default for ConvertOptions {
@@ -54,6 +57,7 @@ impl Default for ConvertOptions {
             classes: None,
             validation_fraction: None,
             on_bad: OnBad::Fail,
+            limits: Limits::DEFAULT,
         }
     }
 }

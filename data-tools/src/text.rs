@@ -1,4 +1,6 @@
-//! Numbers for people: byte sizes and counts.
+//! Numbers and lists for people: byte sizes, counts, names.
+
+use loaders::printable;
 
 /// `48273612` as `46.0 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
@@ -33,6 +35,19 @@ pub(crate) fn plural(n: u64, noun: &str) -> String {
 /// `1 class`, `10 classes`.
 pub(crate) fn classes(n: usize) -> String {
     format!("{n} class{}", if n == 1 { "" } else { "es" })
+}
+
+/// Names that a message lists; there may be thousands.
+const LISTED: usize = 5;
+
+/// `a, b, c, d, e and 19,995 more`, each name on one line.
+pub(crate) fn first(names: &[impl AsRef<str>]) -> String {
+    let listed: Vec<_> = names.iter().take(LISTED).map(|name| printable(name.as_ref())).collect();
+    let more = match names.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {} more", count(more as u64)),
+    };
+    listed.join(", ") + &more
 }
 
 /// Seconds as `42 s`, `12 min` or `3 h 5 min`.
@@ -75,6 +90,9 @@ mod tests {
         assert_eq!(classes(10), "10 classes");
         assert_eq!(plural(16, "shard"), "16 shards");
         assert_eq!([bar(0, 9), bar(1, 1000), bar(5, 5)].map(|b| b.len()), [0, 1, 40]);
+        assert_eq!(first(&["cat", "a\u{1b}[2J\n"]), "cat, a\\u001b[2J\\u000a");
+        let many: Vec<String> = (0..20_000).map(|i| format!("class{i}")).collect();
+        assert_eq!(first(&many), "class0, class1, class2, class3, class4 and 19,995 more");
         assert_eq!(decimals(&[0.49139968, 0.5]), "0.4914 0.5000");
     }
 }

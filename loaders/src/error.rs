@@ -48,6 +48,39 @@ pub enum Error {
         /// Bytes that may be written there.
         free: u64,
     },
+    /// A folder for copies that others could have changed.
+    #[error("{}: {problem}; choose another --stage folder, or none", dir.display())]
+    NotPrivate {
+        /// The folder.
+        dir: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A copy that does not hold what was read.
+    #[error(
+        "{}: read back with checksum {got:08x}, copied with {expected:08x}; the disk of the --stage folder is at fault: choose another",
+        path.display()
+    )]
+    BadCopy {
+        /// The copy.
+        path: PathBuf,
+        /// Checksum of the bytes of the source.
+        expected: u32,
+        /// Checksum of the bytes of the copy.
+        got: u32,
+    },
+    /// More memory than the machine has.
+    #[error("{what} would take {:.1} GB, this machine has {:.1} GB; try {cure}", *needed as f64 / 1e9, *memory as f64 / 1e9)]
+    Memory {
+        /// Its purpose.
+        what: String,
+        /// Bytes requested.
+        needed: u64,
+        /// Bytes that there are.
+        memory: u64,
+        /// What would take less.
+        cure: String,
+    },
     /// The folder is not a data set.
     #[error(
         "{dir} is not a data set: {problem}; make one with `trireme data convert`, \

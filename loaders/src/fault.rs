@@ -57,14 +57,51 @@ pub enum Fault {
         /// The image.
         got: ImageSpec,
     },
-    /// The image has no pixels, or decoding it would take too much memory.
-    #[error("image of {got} (height x width x channels): expected 1 to {limit} pixels; scale it down first")]
+    /// The image has no pixels, or too many.
+    #[error(
+        "image of {got} (height x width x channels): expected 1 to {limit} pixels; scale it down first, or raise \
+         --limit-memory (`data convert`, `predict`)"
+    )]
     PixelCount {
         /// The image.
         got: ImageSpec,
-        /// The most pixels that are accepted, [`MAX_PIXELS`](crate::decode::MAX_PIXELS).
-        limit: usize,
+        /// The most pixels that are accepted.
+        limit: u64,
     },
+    /// Reading the file would take too much memory.
+    #[error(
+        "the {what} needs {} of memory, {:.1} MB are allowed ({} MiB and four times its size); scale it down first, or \
+         raise --limit-memory (`data convert`, `predict`)",
+        needed.map_or("more".into(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6)), *allowed as f64 / 1e6, extra >> 20
+    )]
+    Memory {
+        /// PNG, JPEG and the like.
+        what: &'static str,
+        /// Bytes, if they are known beforehand.
+        needed: Option<u64>,
+        /// The most bytes for this file.
+        allowed: u64,
+        /// Of these, bytes that do not depend on its size.
+        extra: u64,
+    },
+    /// Decoding the image would take too much CPU time.
+    #[error(
+        "decoding the image in its {scans} scans takes about {seconds:.1} s; at most {most_scans} scans and {most_seconds:.1} s \
+         are allowed: save it anew, or raise --limit-seconds (`data convert`, `predict`)"
+    )]
+    Time {
+        /// Scans of the JPEG.
+        scans: u32,
+        /// Estimated seconds.
+        seconds: f64,
+        /// The most scans.
+        most_scans: u32,
+        /// The most seconds.
+        most_seconds: f64,
+    },
+    /// The bytes begin like no image that can be read.
+    #[error("neither a PNG nor a JPEG file: {0}")]
+    Unknown(String),
     /// The bytes of a RAW image do not fit its shape.
     #[error("RAW image of {spec}: expected {} bytes (above 0), got {got}", spec.values())]
     RawLength {

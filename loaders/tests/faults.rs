@@ -170,15 +170,15 @@ fn label_out_of_range() {
     data.manifest.label_offset = 1;
     data.manifest.write(&data.dir).unwrap();
     let split = data.split().unwrap();
-    assert_eq!(split.record(1).unwrap().1, 9);
-    let message = split.record(0).unwrap_err().to_string();
+    assert_eq!(split.record(1, &mut Vec::new()).unwrap().1, 9);
+    let message = split.record(0, &mut Vec::new()).unwrap_err().to_string();
     assert_contains(&message, &["record 0", "label 0", "minus label_offset 1: -1"]);
 }
 
 #[test]
 fn sample_that_does_not_exist() {
     let data = TestData::noise(3, 1, SPEC);
-    let message = data.split().unwrap().record(3).unwrap_err().to_string();
+    let message = data.split().unwrap().record(3, &mut Vec::new()).unwrap_err().to_string();
     assert_contains(&message, &["split `train` has 3 samples", "no sample 3"]);
 }
 
@@ -194,7 +194,7 @@ fn empty_shards_and_splits_are_allowed() {
     let split = data.split().unwrap();
     assert_eq!(split.len(), 2);
     for id in 0..2 {
-        assert_eq!(split.record(id).unwrap().1, common::label(id));
+        assert_eq!(split.record(id, &mut Vec::new()).unwrap().1, common::label(id));
     }
     let none = TestData::of(&[], 1, 3);
     assert!(none.split().unwrap().is_empty());
@@ -227,7 +227,7 @@ fn image_of_another_size() {
 #[test]
 fn image_that_cannot_be_decoded() {
     for (encoded, part) in [
-        (&b"neither"[..], "starts like neither a PNG nor a JPEG"),
+        (&b"neither"[..], "neither a PNG nor a JPEG file: it starts with"),
         (b"\x89PNG\r\n\x1a\n and no more", "cannot decode the PNG image"),
         (b"\xff\xd8\xff and no more", "cannot decode the JPEG image"),
     ] {

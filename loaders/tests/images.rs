@@ -132,7 +132,8 @@ fn hostile_headers_cost_no_memory() {
     let fault = spec(&example(&file, Format::Png)).unwrap_err().to_string();
     assert_eq!(
         fault,
-        "image of 30000x30000x3 (height x width x channels): expected 1 to 178956970 pixels; scale it down first"
+        "image of 30000x30000x3 (height x width x channels): expected 1 to 178956970 pixels; scale it down first, or raise \
+         --limit-memory (`data convert`, `predict`)"
     );
 
     let pixels = [9; 192];

@@ -61,6 +61,12 @@ pub trait DeviceKind: Sized {
     /// Looks for such a device on this machine, and opens none. `notes` go to the log with those of this kind.
     fn find(notes: Vec<String>) -> Result<Self, Unavailable>;
 
+    /// Has the device's libraries read the environment if they do so once for all, and says whether they do. Else nothing of the device
+    /// may be used while another thread changes the environment, as MPI does while it starts.
+    fn read_environment(&self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// Compute threads of a rank with so many cores, unless the user sets them.
     fn threads(&self, cores: usize) -> usize;
 

@@ -14,7 +14,7 @@ pub trait DeviceMemory: Sized + 'static {
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
 
-    /// Bytes that are free; none where the device uses the host's memory.
+    /// Bytes that a network may take at most; none where that is not known.
     fn free_bytes(&self) -> Result<Option<usize>, Error> {
         Ok(None)
     }

@@ -48,6 +48,7 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
     let entry = codec::find(codec)
         .ok_or_else(|| Error::Usage(format!("no codec \"{codec}\"; there are {}", codec::NAMES.join(", "))))?;
     let session = Session::join(Comm::launch())?;
+    session.agree(sizes.iter().try_for_each(|bytes| fits(*bytes, loaders::memory::total())))?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let workers = if ranks > entry.most_workers {
         Err(Error::Usage(format!("codec {codec} takes {} ranks at most, got {ranks}", entry.most_workers)))
@@ -100,6 +101,20 @@ pub fn run(sizes: &[usize], bucket: usize, codec: &str) -> Result<Vec<Sums>, Err
         results.clear();
     }
     Ok(results)
+}
+
+/// Fails for gradients whose copies here (fresh, in buckets, whole, and encoded) the machine's `memory` could not hold.
+fn fits(bytes: usize, memory: u64) -> Result<(), Error> {
+    let need = 4 * bytes as u128;
+    if need <= u128::from(memory) {
+        return Ok(());
+    }
+    let gb = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
+    Err(Error::Usage(format!(
+        "--sizes: sums of {bytes} bytes take {} of memory a rank, this machine has {}; try smaller ones",
+        gb(need as f64),
+        gb(memory as f64)
+    )))
 }
 
 /// Gradients, cut into buckets as in training, and whole.

@@ -107,7 +107,7 @@ pub fn run<D: Device>(device: &D, request: &LoaderStepRequest) -> Result<LoaderS
         input: feed.input.describe(),
         device: D::NAME,
         backend: trained.graph.backend().describe(),
-        advice: stats.advice(time, request.loader_threads),
+        advice: stats.advice(time, request.loader_threads, feed.loader.maps_local_files()),
     })
 }
 

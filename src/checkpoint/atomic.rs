@@ -1,26 +1,25 @@
 //! Files written whole or not at all: a temporary one beside, fsync, rename, fsync of the folder.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::Error;
+use loaders::safe_create::NewFile;
 
 /// Makes `folder` if it is missing, and proves that a file can be written there.
 ///
 /// # Errors
 /// [`Error::Folder`] with the reason. Leaves no file behind in either case.
 pub fn writable(folder: &Path) -> Result<(), Error> {
-    let refuse = |source| Error::Folder { path: folder.to_path_buf(), source };
-    fs::create_dir_all(folder).map_err(refuse)?;
-    let probe = Temporary { path: folder.join(".writable.tmp") };
     let write = || {
-        let mut file = File::create(&probe.path)?;
+        fs::create_dir_all(folder)?;
+        let mut probe = NewFile::beside(&folder.join("writable"))?;
         // More than some file systems keep inside the inode: an empty file fits on a full disk.
-        file.write_all(&[0; 8192])?;
-        file.sync_all()
+        probe.file()?.write_all(&[0; 8192])?;
+        probe.file()?.sync_all()
     };
-    write().map_err(refuse)
+    write().map_err(|source| Error::Folder { path: folder.to_path_buf(), source })
 }
 
 /// Bytes that are free for this user on the file system of `folder`; nothing where the system does not tell.
@@ -29,41 +28,30 @@ pub fn free_space(folder: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Replaces `path` by what `write` puts into the temporary file whose path it is given.
+/// Replaces `path` by what `write` puts into the new file that it is given, whose [`NewFile::name`] is for libraries.
 ///
-/// `bytes` is what is known of the size, for the message when the disk is full. On any failure the temporary file is
-/// removed and `path` keeps what it had. One process at a time may write to `path`.
-pub(super) fn replace(path: &Path, bytes: u64, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
-    let name = path.file_name().ok_or_else(|| Error::Io {
-        action: "write",
-        path: path.to_path_buf(),
-        source: io::Error::new(io::ErrorKind::InvalidInput, "no file name"),
-    })?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+/// `bytes` is what is known of the size, for the message when the disk is full. On any failure the new file is removed and `path` keeps
+/// what it had. One process at a time may write to `path`.
+pub(super) fn replace(
+    path: &Path,
+    bytes: u64,
+    write: impl FnOnce(&mut NewFile) -> Result<(), Error>,
+) -> Result<(), Error> {
     let refuse = |source: io::Error| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             Error::NoSpace { path: path.to_path_buf(), bytes }
         }
         _ => Error::Io { action: "write", path: path.to_path_buf(), source },
     };
-    // The same name each time: what a killed run left is overwritten by the next.
-    let temporary = Temporary { path: folder.join(format!(".{}.tmp", name.to_string_lossy())) };
-    // HDF5's words for a folder that cannot be written to are worse than the system's.
-    File::create(&temporary.path).map_err(refuse)?;
-    write(&temporary.path).map_err(|error| match error {
+    let mut new = NewFile::beside(path).map_err(refuse)?;
+    write(&mut new).map_err(|error| match error {
         Error::Io { source, .. } => refuse(source),
         Error::Hdf5 { text, .. } if is_full(&text) => Error::NoSpace { path: path.to_path_buf(), bytes },
+        // the name that HDF5 was given says nothing to anybody
+        Error::Hdf5 { action, text, .. } => Error::Hdf5 { action, path: path.to_path_buf(), text },
         other => other,
     })?;
-    let finish = || {
-        File::open(&temporary.path)?.sync_all()?;
-        fs::rename(&temporary.path, path)?;
-        File::open(folder)?.sync_all()
-    };
-    finish().map_err(refuse)
+    new.publish().map(drop).map_err(refuse)
 }
 
 /// Replaces a text file, whole or not at all.
@@ -71,9 +59,9 @@ pub(super) fn replace(path: &Path, bytes: u64, write: impl FnOnce(&Path) -> Resu
 /// # Errors
 /// What the disk refused; the old file is then untouched.
 pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
-    replace(path, text.len() as u64, |temporary| {
-        let io = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
-        fs::write(temporary, text).map_err(io)
+    replace(path, text.len() as u64, |new| {
+        let written = new.file().and_then(|file| file.write_all(text.as_bytes()));
+        written.map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
     })
 }
 
@@ -82,20 +70,10 @@ fn is_full(text: &str) -> bool {
     [libc::ENOSPC, libc::EDQUOT, libc::EFBIG].iter().any(|code| text.contains(&format!("errno = {code},")))
 }
 
-/// A file that is removed in the end; after a rename there is nothing left to remove.
-struct Temporary {
-    path: PathBuf,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // It may be renamed, or never have come to be.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn folder(name: &str) -> PathBuf {
@@ -109,9 +87,9 @@ mod tests {
         let folder = folder("failure");
         writable(&folder).unwrap();
         let path = folder.join("model.h5");
-        replace(&path, 3, |temporary| fs::write(temporary, "old").map_err(|e| panic!("{e}"))).unwrap();
-        let failure = replace(&path, 3, |temporary| {
-            fs::write(temporary, "ne").unwrap();
+        write_text(&path, "old").unwrap();
+        let failure = replace(&path, 3, |new| {
+            new.file().unwrap().write_all(b"ne").unwrap();
             Err(Error::Io { action: "write", path: path.clone(), source: io::ErrorKind::StorageFull.into() })
         });
         assert!(matches!(failure, Err(Error::NoSpace { bytes: 3, .. })), "{failure:?}");

@@ -58,9 +58,24 @@ pub enum Error {
         "{} is no whole trireme model: the checksum at its end is missing. Either it was cut short (copy it again, or \
          take another model from checkpoints/), or another program wrote into it or made it", .path.display()
     )]
-    Unsealed {
+    Unchecked {
         /// The file.
         path: PathBuf,
+    },
+    /// Bytes that trireme does not write.
+    #[error(
+        "{}: {object}, byte {at}: {text}. Only the layout that trireme writes is read: if another program wrote or changed the file, \
+         take trireme's own, else copy it again or take another from checkpoints/", .path.display()
+    )]
+    Layout {
+        /// The file.
+        path: PathBuf,
+        /// The path of the group, attribute or array in it.
+        object: String,
+        /// Offset of the bytes.
+        at: u64,
+        /// What is wrong, with expected and got.
+        text: String,
     },
     /// The file was written by a later version.
     #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::version::VERSION)]

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::Error;
-use super::h5::Group;
+use super::h5;
 use super::model::ModelFile;
+use super::reader::Group;
 pub(super) use super::version::VERSION;
 
 impl ModelFile {
     /// Everything but the weights.
-    pub(super) fn put_head(&self, ours: &Group) -> Result<(), Error> {
+    pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
         ours.put_number("version", VERSION)?;
         ours.put_text("network", &self.network)?;
         ours.put_numbers("input", &self.input.map(|n| n as u64))?;
@@ -29,14 +30,16 @@ impl ModelFile {
 
 /// Everything but the weights.
 pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
-    let version = ours.number("version")?;
+    let version: u64 = ours.number("version")?;
     if version > VERSION {
         return Err(Error::Newer { path: path.to_path_buf(), version });
     }
     let content = |text| Error::Content { path: path.to_path_buf(), text };
     Ok(ModelFile {
         network: ours.text("network")?,
-        input: three(&ours.numbers("input")?).map_err(|text| content(format!("input: {text}")))?,
+        input: three(&ours.numbers("input")?)
+            .and_then(|input| if input.contains(&0) { Err(format!("of no size: {input:?}")) } else { Ok(input) })
+            .map_err(|text| content(format!("input: {text}")))?,
         image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
         classes: ours.texts("classes")?,
         preprocess: ours.texts("preprocess")?,
@@ -52,14 +55,16 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
 }
 
 fn read_scores(group: &Group) -> Result<BTreeMap<String, f64>, Error> {
-    let names = group.attribute_names()?;
-    names.into_iter().map(|name| group.number(&name).map(|score| (name, score))).collect()
+    group.attribute_names().map(|name| group.number(name).map(|score| (name.to_string(), score))).collect()
 }
+
+/// Largest size of an image that a file may tell of.
+const MOST: u64 = 1 << 16;
 
 /// Channels, height and width.
 pub(super) fn three(numbers: &[u64]) -> Result<[usize; 3], String> {
-    let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok()).collect();
+    let sizes: Option<Vec<usize>> = numbers.iter().map(|&n| usize::try_from(n).ok().filter(|_| n <= MOST)).collect();
     sizes
         .and_then(|sizes| sizes.try_into().ok())
-        .ok_or_else(|| format!("channels, height and width are three numbers, got {numbers:?}"))
+        .ok_or_else(|| format!("channels, height and width are three numbers up to {MOST}, got {numbers:?}"))
 }

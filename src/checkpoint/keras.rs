@@ -65,7 +65,8 @@ fn unknown(name: &str, kind: LayerKind, side: fn(&StoredTensor) -> &'static str)
 fn check_length(name: &str, shape: &[usize], values: &[f32]) -> Result<(), String> {
     let expected = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
     match expected {
-        Some(expected) if expected == values.len() => Ok(()),
+        // sizes beside a 0 may be any at all, and are looped over
+        Some(expected) if expected == values.len() && expected > 0 => Ok(()),
         _ => Err(format!("tensor {name} of shape {shape:?} has {} values", values.len())),
     }
 }
@@ -223,5 +224,7 @@ mod tests {
         assert!(refused(kind("norm", None), &[short]).contains("[3] has 2 values"));
         let overflow = ("bias".to_string(), vec![usize::MAX, 2], vec![]);
         assert!(from_keras(kind("linear", None), &[overflow]).is_err());
+        let endless = ("kernel".to_string(), vec![usize::MAX, 0], vec![]);
+        assert!(from_keras(kind("linear", None), &[endless]).unwrap_err().contains("has 0 values"));
     }
 }

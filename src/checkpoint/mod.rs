@@ -4,12 +4,14 @@
 //! - [`mod@model_file`]: the layout of model files;
 //! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
-//! - `h5`: groups, attributes and arrays of HDF5, the only file that names the library;
-//! - `seal`: the checksum behind the HDF5 data; `atomic`: written whole or not at all.
+//! - `h5`: writes groups, attributes and arrays of HDF5, the only file that names the library;
+//! - `reader`: reads them, without the library;
+//! - `checksum`: the integrity check behind the HDF5 data; `atomic`: written whole or not at all.
 //!
 //! Not here: when to write, and which tensors a network has.
 
 mod atomic;
+mod checksum;
 pub mod error;
 mod h5;
 mod head;
@@ -17,12 +19,13 @@ pub mod keras;
 mod layer_kind;
 mod model;
 pub mod model_file;
-mod seal;
+mod reader;
 pub mod state_file;
 mod version;
 
 pub use atomic::{free_space, writable, write_text};
 pub use error::Error;
+pub use h5::library;
 pub use keras::Tensor;
 pub use layer_kind::LayerKind;
 pub use model::{LayerWeights, ModelFile};

@@ -16,7 +16,8 @@ use super::head::{read_head, three};
 use super::keras::{self, Tensor};
 use super::layer_kind::LayerKind;
 use super::model::{LayerWeights, ModelFile};
-use super::{atomic, seal, state_file};
+use super::reader::{self, group};
+use super::{atomic, checksum, state_file};
 
 /// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
 const KERAS_VERSION: &str = "2.15.0";
@@ -30,11 +31,11 @@ impl ModelFile {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
         let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
-        atomic::replace(path, bytes, |temporary| {
-            let file = H5File::create(temporary)?;
+        atomic::replace(path, bytes, |new| {
+            let file = H5File::create(&new.name())?;
             let written = self.fill(&file.root()?, &weights);
             written.and(file.close())?;
-            seal::append(temporary)
+            checksum::append(&new.name())
         })
     }
 
@@ -43,15 +44,13 @@ impl ModelFile {
     /// # Errors
     /// For a file that is missing, cut short, changed, of another kind or of a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        seal::check(path)?;
-        let foreign = |text: String| Error::Foreign { path: path.to_path_buf(), text };
-        let file = H5File::open(path)?;
-        let root = file.root()?;
+        let root = group::open(checksum::open(path)?, path)?;
         if state_file::is_state(&root) {
             return state_file::read_model(path, &root);
         }
         if !root.has("trireme") || !root.has("model_weights") {
-            return Err(foreign("an HDF5 file without the groups trireme and model_weights".into()));
+            let text = "an HDF5 file without the groups trireme and model_weights".into();
+            return Err(Error::Foreign { path: path.to_path_buf(), text });
         }
         let content = |text| Error::Content { path: path.to_path_buf(), text };
         let ours = root.open("trireme")?;
@@ -115,7 +114,7 @@ fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor]) -> Resul
     Ok(())
 }
 
-fn read_layers(group: &Group, content: &dyn Fn(String) -> Error) -> Result<Vec<LayerWeights>, Error> {
+fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Result<Vec<LayerWeights>, Error> {
     let mut layers = Vec::new();
     for name in group.texts("layer_names")? {
         let layer = group.open(&name)?;
@@ -136,9 +135,9 @@ fn read_layers(group: &Group, content: &dyn Fn(String) -> Error) -> Result<Vec<L
 }
 
 /// A layer's kind; fails with an error of the file, or with a text on what it holds.
-fn read_kind(layer: &Group) -> Result<LayerKind, Result<Error, String>> {
+fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> {
     let kind = LayerKind::named(&layer.text("trireme_kind").map_err(Ok)?).map_err(Err)?;
-    let has_flatten = layer.attribute_names().map_err(Ok)?.iter().any(|name| name == "trireme_flatten");
+    let has_flatten = layer.attribute_names().any(|name| name == "trireme_flatten");
     if !kind.stored.depends_on_flatten() || !has_flatten {
         return Ok(kind);
     }
@@ -151,13 +150,13 @@ mod tests {
     use super::super::head::VERSION;
     use super::*;
 
-    /// Reads a file that `fill` has made and sealed.
+    /// Reads a file that `fill` has made.
     fn read(name: &str, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Error {
         let path = std::env::temp_dir().join(format!("trireme-{name}-{}.h5", std::process::id()));
         let file = H5File::create(&path).unwrap();
         fill(&file.root().unwrap()).unwrap();
         file.close().unwrap();
-        seal::append(&path).unwrap();
+        checksum::append(&path).unwrap();
         let read = ModelFile::read(&path);
         std::fs::remove_file(&path).unwrap();
         read.unwrap_err()
@@ -184,7 +183,7 @@ mod tests {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", VERSION)
         });
-        assert!(error.to_string().contains("read the attribute /trireme/network"), "{error}");
+        assert!(error.to_string().contains("no attribute network at /trireme/"), "{error}");
         let error = read("kind", |root| {
             let weights = root.create("model_weights")?;
             weights.put_texts("layer_names", &["fc".into()])?;

@@ -5,17 +5,19 @@
 //! `optim/<slot>/<name>`, error feedback in `residuals/<worker>/<name>`. Each such group lists its arrays in the attribute
 //! `names`. `progress` has the run's position in attributes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::h5::{Group, H5File};
+use super::h5::{self, H5File};
 use super::head::read_head;
 use super::keras::Tensor;
 use super::layer_kind::LayerKind;
 use super::model::{LayerWeights, ModelFile};
-use super::{atomic, seal};
+use super::reader::{Group, group};
+use super::{atomic, checksum};
 
 /// Version of the format, raised when older programs can no longer read what is written.
 pub const VERSION: u64 = 1;
@@ -127,11 +129,11 @@ impl StateFile {
         if atomic::free_space(folder).is_some_and(|free| free < bytes + RESERVE) {
             return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
         }
-        atomic::replace(path, bytes, |temporary| {
-            let file = H5File::create(temporary)?;
+        atomic::replace(path, bytes, |new| {
+            let file = H5File::create(&new.name())?;
             let written = self.fill(&file.root()?);
             written.and(file.close())?;
-            seal::append(temporary)
+            checksum::append(&new.name())
         })?;
         let size = std::fs::metadata(path).map(|m| m.len());
         size.map_err(|source| Error::Io { action: "read", path: path.to_path_buf(), source })
@@ -142,15 +144,13 @@ impl StateFile {
     /// # Errors
     /// For a file that is missing, cut short, changed, of another kind or of a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        seal::check(path)?;
-        let file = H5File::open(path)?;
-        let root = file.root()?;
+        let root = group::open(checksum::open(path)?, path)?;
         if !is_state(&root) {
             let text = "a file without the groups trireme, params and progress is no checkpoint".into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });
         }
         let progress = root.open("progress")?;
-        let version = progress.number("version")?;
+        let version: u64 = progress.number("version")?;
         if version > VERSION {
             return Err(Error::Newer { path: path.to_path_buf(), version });
         }
@@ -164,6 +164,7 @@ impl StateFile {
             let group = root.open("residuals")?;
             let workers: u64 = group.number("workers")?;
             for worker in 0..workers {
+                // a number of workers that is too large ends at the first group that is missing
                 residuals.push(read_tensors(&group.open(&worker.to_string())?)?);
             }
         }
@@ -171,7 +172,7 @@ impl StateFile {
         Ok(Self { model: read_model(path, &root)?, slots, residuals, progress })
     }
 
-    fn fill(&self, root: &Group) -> Result<(), Error> {
+    fn fill(&self, root: &h5::Group) -> Result<(), Error> {
         self.model.put_head(&root.create("trireme")?)?;
         write_layers(root, &self.model.layers)?;
         if !self.model.ema.is_empty() {
@@ -211,7 +212,7 @@ fn is_running(layer: &LayerWeights, field: &str) -> bool {
 }
 
 /// Groups `params` and `bn` below `place`.
-fn write_layers(place: &Group, layers: &[LayerWeights]) -> Result<(), Error> {
+fn write_layers(place: &h5::Group, layers: &[LayerWeights]) -> Result<(), Error> {
     let named = |running: bool| {
         let tensors = layers.iter().flat_map(|layer| layer.tensors.iter().map(move |t| (layer, t)));
         let wanted = tensors.filter(move |(layer, t)| is_running(layer, &t.0) == running);
@@ -230,24 +231,28 @@ fn write_layers(place: &Group, layers: &[LayerWeights]) -> Result<(), Error> {
 fn read_layers(path: &Path, place: &Group) -> Result<Vec<LayerWeights>, Error> {
     let content = |text| Error::Content { path: path.to_path_buf(), text };
     let params = place.open("params")?;
-    let all: Vec<Tensor> = [read_tensors(&params)?, read_tensors(&place.open("bn")?)?].concat();
     let mut layers = Vec::new();
     let (names, kinds) = (params.texts("layers")?, params.texts("kinds")?);
     if names.len() != kinds.len() {
         return Err(content(format!("{} layers and {} kinds of layers", names.len(), kinds.len())));
     }
+    // each tensor belongs to one layer, the one named before its last dot
+    let mut tensors: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
+    for (name, shape, values) in read_tensors(&params)?.into_iter().chain(read_tensors(&place.open("bn")?)?) {
+        if let Some((layer, field)) = name.rsplit_once('.') {
+            tensors.entry(layer.into()).or_default().push((field.into(), shape, values));
+        }
+    }
     for (name, kind) in names.into_iter().zip(kinds) {
         let kind =
             LayerKind::parse(&kind).ok_or_else(|| content(format!("layer {name} has the unknown kind {kind:?}")))?;
-        let own =
-            |t: &Tensor| Some((t.0.strip_prefix(&name)?.strip_prefix('.')?.to_string(), t.1.clone(), t.2.clone()));
-        let tensors = all.iter().filter_map(own).filter(|t| !t.0.contains('.')).collect();
+        let tensors = tensors.remove(&name).unwrap_or_default();
         layers.push(LayerWeights { name, kind, tensors });
     }
     Ok(layers)
 }
 
-fn write_tensors<'a>(group: &Group, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), Error> {
+fn write_tensors<'a>(group: &h5::Group, tensors: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), Error> {
     group.put_texts("names", &tensors.clone().map(|t| t.0.clone()).collect::<Vec<_>>())?;
     tensors.into_iter().try_for_each(|(name, shape, values)| group.put_array(name, shape, values))
 }
@@ -257,7 +262,7 @@ fn read_tensors(group: &Group) -> Result<Vec<Tensor>, Error> {
     names.into_iter().map(|name| group.array(&name).map(|(shape, values)| (name, shape, values))).collect()
 }
 
-fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
+fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
     group.put_number("version", VERSION)?;
     group.put_number("epoch", p.epoch)?;
     for (name, number) in
@@ -286,8 +291,7 @@ fn write_progress(group: &Group, p: &Progress) -> Result<(), Error> {
 }
 
 fn read_progress(group: &Group) -> Result<Progress, Error> {
-    let names = group.attribute_names()?;
-    let has = |name: &str| names.iter().any(|n| n == name);
+    let has = |name: &str| group.attribute_names().any(|n| n == name);
     let scale = || {
         let good = group.number::<f32>("loss_scale_steps")? as u32;
         // older files do not tell
@@ -310,7 +314,7 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
     })
 }
 
-fn write_sums(group: &Group, name: &str, sums: &Sums) -> Result<(), Error> {
+fn write_sums(group: &h5::Group, name: &str, sums: &Sums) -> Result<(), Error> {
     for (field, value) in [("loss", sums.loss), ("top1", sums.top1), ("top5", sums.top5)] {
         group.put_number(&format!("{name}_{field}"), value)?;
     }

@@ -371,7 +371,7 @@ mod tests {
 
     fn parse(line: &str) -> What {
         match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Command::Bench(args) => args.what,
+            Some(Command::Bench(args)) => args.what,
             other => panic!("{other:?}"),
         }
     }

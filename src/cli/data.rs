@@ -1,5 +1,6 @@
 //! `trireme data`: arguments, and the calls into `data_tools`.
 
+use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
 use super::value::{fraction, percent, pixels, positive};
@@ -30,7 +31,7 @@ pub enum What {
     /// Describe a data set: splits, shards, classes, image size
     #[command(after_help = "Example:\n  trireme data info data/cifar10")]
     Info(Folder),
-    /// Check every record: checksums, lengths, counts, labels; exit code 1 if anything is wrong
+    /// Check every record: checksums, lengths, counts, labels, images; exit code 1 if anything is wrong
     #[command(after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2")]
     Verify(Verify),
     /// Measure mean and deviation of the pixels, sizes of the images and of each class; bad records are named and left out
@@ -88,6 +89,9 @@ pub struct Convert {
     /// What to do with an image that cannot be used: stop, or leave it out and list it
     #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = ["fail", "skip"])]
     pub on_bad: String,
+    /// What reading a file may cost
+    #[command(flatten)]
+    pub cost: Cost,
     /// Threads [default: one a core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
@@ -218,6 +222,7 @@ fn convert(args: &Convert) -> Result<(), Failure> {
         classes: args.classes.clone(),
         validation_fraction: args.validation_fraction,
         on_bad: if args.on_bad == "skip" { OnBad::Skip } else { OnBad::Fail },
+        limits: args.cost.limits(),
     };
     let converted = data_tools::convert(&args.kind, &args.src, &args.out, &options).map_err(failure)?;
     show(args.json, converted.to_json(), converted)
@@ -257,7 +262,7 @@ mod tests {
 
     fn code(line: &str) -> u8 {
         match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Command::Data(args) => run(&args).expect_err(line).code,
+            Some(Command::Data(args)) => run(&args).expect_err(line).code,
             other => panic!("{other:?}"),
         }
     }

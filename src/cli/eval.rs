@@ -21,7 +21,7 @@ Example:
 
 The score does not depend on the number of ranks.")]
 pub struct Args {
-    /// Model file that `trireme train` wrote; with --follow also the output folder of a run
+    /// Model file that `trireme train` wrote, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set
@@ -30,6 +30,9 @@ pub struct Args {
     /// Split to score [default: test, else validation]
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
+    /// Where the data set's classes are not the model's, match them by name; images of other classes are left out
+    #[arg(long)]
+    pub map_classes: bool,
     /// Score the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
@@ -72,6 +75,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let request = EvalRequest {
         file: args.model.clone(),
         ema: args.ema,
+        map_classes: args.map_classes,
         data: args.data.clone(),
         split: args.split.clone(),
         batch: args.batch,
@@ -94,6 +98,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
     let Scored { score, split, network, epoch, step, .. } = scored;
     if args.json {
+        let model = model.to_string_lossy();
         return print(serde_json::json!({
             "model": model, "network": network, "ema": args.ema, "split": split, "step": step, "epoch": epoch, "top1": score.top1,
             "top5": score.top5, "loss": score.loss, "count": score.count,

@@ -2,6 +2,7 @@
 //! Parsing touches nothing; what a subcommand does is its own `run`.
 
 pub mod bench;
+pub mod cost;
 pub mod data;
 pub mod doctor;
 pub mod eval;
@@ -11,6 +12,7 @@ pub mod predict;
 mod threads;
 pub mod train;
 mod value;
+pub mod version;
 
 use clap::{Parser, Subcommand};
 use exit::Failure;
@@ -21,6 +23,7 @@ use std::time::Instant;
 #[command(
     name = "trireme",
     version,
+    disable_version_flag = true,
     arg_required_else_help = true,
     after_help = "\
 Example:
@@ -34,7 +37,13 @@ Exit codes: 0 done; 1 failed; 2 usage; 75 stopped early, resumable with --resume
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+    /// Print the version
+    #[arg(short = 'V', long)]
+    pub version: bool,
+    /// With --version: also those of all libraries
+    #[arg(long, requires = "version")]
+    pub verbose: bool,
 }
 
 /// The subcommands.
@@ -56,7 +65,8 @@ pub enum Command {
 
 /// Runs the subcommand; `started` is when the process began.
 pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
-    match cli.command {
+    let Some(command) = cli.command else { return version::run(cli.verbose) };
+    match command {
         Command::Train(args) => train::run(&args, started),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
@@ -106,11 +116,23 @@ mod tests {
     }
 
     #[test]
+    fn the_version_needs_no_command() {
+        for (line, verbose) in
+            [("trireme --version", false), ("trireme -V", false), ("trireme --version --verbose", true)]
+        {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert!(cli.command.is_none() && cli.version && cli.verbose == verbose, "{line}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_usage_errors() {
         for line in [
             "trireme",
             "trireme trian x.toml",
             "trireme train",
+            "trireme --verbose",
+            "trireme train x.toml --version",
             "trireme train x.toml --threads 0",
             "trireme train x.toml --max-steps -1",
             "trireme train x.toml --device tpu",

@@ -45,6 +45,9 @@ pub struct Args {
     /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
+    /// Take --out although a run on another host has it that cannot be asked, because you know that it is over
+    #[arg(long)]
+    pub steal_lock: bool,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceChoice,
@@ -128,6 +131,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             Some(Resume::From(file)) => Some(file.clone()),
             _ => None,
         },
+        steal_lock: args.steal_lock,
         device: args.device,
         share_gpu: args.share_gpu,
         threads: args.threads,
@@ -153,7 +157,7 @@ mod tests {
 
     fn parse(words: &[&str]) -> Args {
         match Cli::try_parse_from([&["trireme", "train"], words].concat()).unwrap().command {
-            Command::Train(args) => args,
+            Some(Command::Train(args)) => args,
             other => panic!("{other:?}"),
         }
     }

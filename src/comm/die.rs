@@ -8,6 +8,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use loaders::printable_lines;
+
 use super::{launcher, state, sys};
 
 /// How long an initialisation under way may hold up the end, and how long MPI_Abort may take.
@@ -51,7 +53,7 @@ fn print(message: &str) {
     let mut stderr = std::io::stderr();
     // on a terminal the line may hold a progress bar
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
-    let text = format!("{clear}{}{}\n", rank_prefix(), message.trim_end());
+    let text = format!("{clear}{}{}\n", rank_prefix(), printable_lines(message.trim_end()));
     // with stderr closed only the exit code remains
     let _ = stderr.write_all(text.as_bytes());
 }

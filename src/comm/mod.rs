@@ -37,3 +37,8 @@ pub use thread::{Comm, Pending, Progress};
 pub use thread_level::ThreadLevel;
 pub use verdict::Verdict;
 pub use world::{Traffic, World, WorldInfo};
+
+/// Name and version of the MPI library, which need not be initialised.
+pub fn library_version() -> String {
+    sys::library_version()
+}

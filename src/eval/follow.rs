@@ -4,7 +4,7 @@
 //! one write at the file's end, so that followers of several splits may share it; what stands there is not scored again.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::eval::request::EvalRequest;
 use crate::eval::score::{self, Scored};
 use crate::report::{Eval, Event, write_whole};
 use crate::train::agree::session::Session;
-use loaders::Dataset;
+use loaders::{Dataset, safe_create};
 
 /// Time between two looks at the folder.
 const LOOK: Duration = Duration::from_secs(1);
@@ -86,7 +86,8 @@ fn score_all<D: Device>(
             Ok(_) => {}
             Err(error) if !last && !once && passes(session, &error) => {
                 if session.is_root() {
-                    eprintln!("passed over {}: {error}", this.file.display());
+                    let text = format!("passed over {}: {error}", this.file.display());
+                    eprintln!("{}", loaders::printable_lines(&text));
                 }
             }
             Err(error) => return Err(error),
@@ -231,7 +232,7 @@ impl Log {
         let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };
         let mut text = serde_json::to_string(&line).map_err(|e| refuse(e.into()))?;
         text.push('\n');
-        let log = OpenOptions::new().append(true).create(true).open(path).map_err(refuse)?;
+        let log = safe_create::to_append(path).map_err(refuse)?;
         write_whole(&log, text.as_bytes()).map_err(refuse)
     }
 }

@@ -1,6 +1,6 @@
 //! A model file ready for use: its weights, its network, and what it says of images.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::backend::{Backend, Precision};
 use crate::checkpoint::ModelFile;
@@ -8,15 +8,36 @@ use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::train::plan::source::network;
-use crate::train::save::model;
-use loaders::{ImageSpec, Images, Manifest};
+use crate::train::save::{model, saver};
+use loaders::{ImageSpec, Images, Manifest, Pipeline};
 
 /// Models are used in f32, whatever they were trained in.
 pub const SETTINGS: DeviceSettings =
     DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
+/// The model file that is meant: of a run's folder, its model.h5.
+pub fn file(given: &Path) -> Result<PathBuf, Error> {
+    if !given.is_dir() {
+        return Ok(given.to_path_buf());
+    }
+    let file = given.join("model.h5");
+    if file.exists() {
+        return Ok(file);
+    }
+    let newest = saver::list(&given.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
+    let (folder, file) = (given.display(), file.display());
+    Err(Error::Failed(match newest {
+        Some((step, path)) => format!(
+            "{folder} has no model.h5 yet, its run is not over; give its newest checkpoint, of step {step}: {}",
+            path.display()
+        ),
+        None => format!("{folder} is a folder without {file}; give the output folder of a run, or a model file"),
+    }))
+}
+
 /// A model file, with `ema` its averaged weights in place of the last ones.
-pub fn read(file: &Path, ema: bool) -> Result<ModelFile, Error> {
+pub fn read(given: &Path, ema: bool) -> Result<ModelFile, Error> {
+    let file = &file(given)?;
     let mut model = ModelFile::read(file)?;
     let averages = std::mem::take(&mut model.ema);
     if ema {
@@ -35,6 +56,7 @@ pub fn read(file: &Path, ema: bool) -> Result<ModelFile, Error> {
 pub fn graph<B: Backend>(model: &ModelFile, backend: B, batch: usize, sizes: &[usize]) -> Result<Graph<B>, Error> {
     let [c, h, w] = model.input.map(|n| n as u32);
     let net = network(&model.network, ImageSpec::new(h, w, c), model.classes.len())?;
+    model::check(model, &model.layers, &net)?;
     let mut graph = Graph::new(backend, net, batch, Purpose::Infer, 0)?;
     for &size in sizes {
         graph.prepare(size)?;
@@ -51,8 +73,24 @@ pub fn images([c, h, w]: [usize; 3]) -> Images {
     }
 }
 
+/// From an image of the model's data set to its input.
+pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
+    let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(model), 0)?;
+    let made = pipeline.output();
+    let made = [made.channels, made.height, made.width].map(|n| n as usize);
+    if made != model.input {
+        return Err(Error::Mismatch {
+            what: format!("model file of network {}: what its preprocessing makes", model.network),
+            expected: format!("its input {:?}", model.input),
+            got: format!("{made:?}"),
+            cure: "the file was changed; copy it again, or take another model".into(),
+        });
+    }
+    Ok(pipeline)
+}
+
 /// What transforms may need of the data set that the model was trained on.
-pub fn manifest(model: &ModelFile) -> Manifest {
+fn manifest(model: &ModelFile) -> Manifest {
     Manifest {
         version: 1,
         classes: model.classes.clone(),

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::model::{SETTINGS, graph, images, manifest, read};
+use super::model::{SETTINGS, graph, pipeline, read};
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::nn::Graph;
-use loaders::{Pipeline, picture};
+use loaders::{Limits, Pipeline, picture};
 
 /// The likeliest classes of one picture.
 pub struct Prediction {
@@ -30,24 +30,25 @@ pub struct Predictor<B: Backend> {
     model: ModelFile,
     graph: Graph<B>,
     pipeline: Pipeline,
+    limits: Limits,
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads the model file; `ema`: with the averaged weights.
-    pub fn open<D: Device<Backend = B>>(device: &D, file: &Path, ema: bool) -> Result<Self, Error> {
+    /// Reads the model file; `ema`: with the averaged weights. Reading a picture may cost what `limits` allow.
+    pub fn open<D: Device<Backend = B>>(device: &D, file: &Path, ema: bool, limits: Limits) -> Result<Self, Error> {
         let model = read(file, ema)?;
-        let pipeline = Pipeline::new(&model.preprocess, images(model.image), &manifest(&model), 0)?;
+        let pipeline = pipeline(&model)?;
         let threads = device.threads(cores::affinity().len());
         let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;
-        Ok(Self { model, graph, pipeline })
+        Ok(Self { model, graph, pipeline, limits })
     }
 }
 
 impl<B: Backend> Predict for Predictor<B> {
     fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
         let mut input = vec![0.0; self.pipeline.output().values()];
-        let resized_from = picture::transform(path, &self.pipeline, &mut input)?;
+        let resized_from = picture::transform(path, &self.pipeline, self.limits, &mut input)?;
         let scores = self.graph.scores(&input, 1)?;
         self.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
         let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);

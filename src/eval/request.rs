@@ -8,10 +8,12 @@ use loaders::Io;
 /// The arguments of `trireme eval`.
 #[derive(Clone, Debug)]
 pub struct EvalRequest {
-    /// The model file.
+    /// The model file, or a run's folder.
     pub file: PathBuf,
     /// Whether to score the averaged weights.
     pub ema: bool,
+    /// Whether classes are matched by name where the data set's are not the model's.
+    pub map_classes: bool,
     /// Folder of the data set.
     pub data: PathBuf,
     /// The split; `None`: test, else validation.

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::model::{SETTINGS, graph, images, manifest, read};
+use super::classes;
+use super::model::{SETTINGS, graph, images, pipeline, read};
 use super::request::EvalRequest;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
@@ -16,8 +17,9 @@ use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, staging};
 use crate::train::evaluate::{Evaluation, Score};
 use crate::train::observe::stop::Stop;
+use crate::train::save::class_names::Sides;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, Images, Manifest, Options, Pipeline};
+use loaders::{Dataset, Images, Manifest, Options, printable_lines};
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -74,26 +76,26 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
         // each image is looked at again; grey ones count as coloured
         Images::Varied { channels } => given.channels() == channels || (given.channels(), channels) == (1, 3),
     };
-    if !fits || split.classes() != model.classes.len() {
+    if !fits {
         return Err(Error::Failed(format!(
-            "{} was trained on images of {expected} in {} classes, {} has images of {given} in {} classes; give the data set \
-             that it was trained on",
+            "{} was trained on images of {expected}, {} has images of {given}; give the data set that it was trained on",
             file.display(),
-            model.classes.len(),
-            data.display(),
-            split.classes()
+            data.display()
         )));
     }
-    let pipeline = Pipeline::new(&model.preprocess, expected, &manifest(&model), 0)?;
+    let pipeline = pipeline(&model)?;
+    let classes = Sides { model: &model.classes, file, data };
+    let matched = classes::matched(&classes, &split, request.map_classes)?;
+    let split = Arc::new(split);
+    let options = Options { io: request.io, ..Options::default() };
+    let mut evaluation = Evaluation { split, pipeline, batch, options, selection: None };
+    let note = matched.map(|matched| {
+        evaluation.selection = Some(matched.selection);
+        matched.note
+    });
     // a batch larger than the split would be planned for images that do not exist
-    let batch = batch.min(split.len().max(1) as usize);
-    let evaluation = Evaluation {
-        split: Arc::new(split),
-        pipeline,
-        batch,
-        options: Options { io: request.io, ..Options::default() },
-    };
-    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation })
+    evaluation.batch = batch.min(evaluation.images().max(1) as usize);
+    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, note })
 }
 
 /// What is scored, and the text that must be the same on every rank.
@@ -101,11 +103,13 @@ struct Opened {
     model: ModelFile,
     evaluation: Evaluation,
     text: String,
+    /// How classes were matched, for people.
+    note: Option<String>,
 }
 
 fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Result<String, Error> {
     let mut text = format!("network {}\nstep {}\nbatch {}\n", model.network, model.step, evaluation.batch);
-    text.push_str(&format!("split {}\n", evaluation.split.name()));
+    text.push_str(&format!("split {}, classes {:?}\n", evaluation.split.name(), evaluation.labels()));
     for (layer, (name, _, values)) in model.layers.iter().flat_map(|l| l.tensors.iter().map(move |t| (&l.name, t))) {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         text.push_str(&format!("{layer}.{name} {:08x}\n", masked_crc32c(&bytes)));
@@ -156,9 +160,9 @@ fn score_opened<D: Device>(
     opened: Result<Opened, Error>,
     request: &EvalRequest,
 ) -> Result<Scored, Error> {
-    let Opened { model, mut evaluation, text } = session.agree(opened)?;
+    let Opened { model, mut evaluation, text, note } = session.agree(opened)?;
     session.same(
-        "the model, the data set, --split, --batch or --ema",
+        "the model, the data set, --split, --batch, --map-classes or --ema",
         &text,
         "start all ranks with the same files and options",
     )?;
@@ -173,7 +177,7 @@ fn score_opened<D: Device>(
     let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
     let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
     if session.is_root() {
-        notes.iter().chain(&checked.notes).for_each(|note| eprintln!("{note}"));
+        note.iter().chain(&notes).chain(&checked.notes).for_each(|note| eprintln!("{}", printable_lines(note)));
     }
     let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, gpu.as_ref()))?;
     graph.take_notes().iter().for_each(|note| eprintln!("{}{note}", session.world.who()));

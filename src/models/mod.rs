@@ -101,6 +101,25 @@ mod tests {
         }
     }
 
+    /// Sizes come from files, too: those that no image has end in an error.
+    #[test]
+    fn odd_sizes_do_not_panic() {
+        for name in names() {
+            for size in (1..40).chain([255, 65_535, 65_536]) {
+                for shape in [Shape::image(1, size, size), Shape::image(65_536, 1, size), Shape::image(3, size, 1)] {
+                    for classes in [0, 1, 1 << 24] {
+                        let net = build(name, shape, classes).unwrap();
+                        if let Ok(tensors) = net.tensors() {
+                            let count: usize =
+                                tensors.parameters.iter().map(|(_, s)| s.iter().product::<usize>()).sum();
+                            assert_eq!(count, net.param_count().unwrap(), "{name} {shape:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// The scale of the last norm of each block starts at zero on request, and nothing else changes.
     #[test]
     fn zero_init_residual_touches_the_last_norm_of_each_block() {

@@ -118,7 +118,8 @@ impl<B: Backend> Graph<B> {
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
         let train = purpose != Purpose::Infer;
         let workspace = backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>();
-        let parameters = backend.parameter_bytes() * layout.chunks.iter().sum::<usize>();
+        let elems = layout.chunks.iter().fold(0, |sum: usize, chunk| sum.saturating_add(*chunk));
+        let parameters = backend.parameter_bytes().saturating_mul(elems);
         Need::of(parameters, train, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
         let weights = Arena::new(&backend, &layout.chunks)?;
         let grads = Arena::new(&backend, if train { &layout.chunks } else { &[] })?;

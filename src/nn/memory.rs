@@ -161,13 +161,14 @@ pub struct Need {
 impl Need {
     /// Of a graph with so many bytes of parameters.
     pub fn of(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
-        let parameters = (1 + usize::from(train)) * parameters;
-        Self { parameters, activations: 4 * memory.buffers.iter().sum::<usize>(), workspace }
+        let parameters = parameters.saturating_mul(1 + usize::from(train));
+        let activations = memory.buffers.iter().fold(0, |sum: usize, words| sum.saturating_add(*words)).saturating_mul(4);
+        Self { parameters, activations, workspace }
     }
 
     /// Fails where a device has fewer bytes free than parameters and activations of `batch` rows need, and says what would fit.
     pub fn check(&self, net: &NetSpec, batch: usize, free: Option<usize>) -> Result<(), Error> {
-        let need = self.parameters + self.activations;
+        let need = self.parameters.saturating_add(self.activations);
         let Some(free) = free.filter(|free| *free < need) else { return Ok(()) };
         let mb = |bytes: usize| format!("{:.0} MB", bytes as f64 / 1e6);
         // activations grow with the batch, parameters do not

@@ -28,6 +28,15 @@ pub struct NetSpec {
     pub nodes: Vec<Node>,
 }
 
+/// Names and shapes of a network's tensors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tensors {
+    /// Parameters, in the order of the network.
+    pub parameters: Vec<(String, Vec<usize>)>,
+    /// Running statistics, in the same order.
+    pub running: Vec<(String, Vec<usize>)>,
+}
+
 /// What is wrong with a network.
 #[derive(Debug, thiserror::Error)]
 #[error("network {net}, layer {layer}: {why}")]
@@ -80,6 +89,22 @@ impl NetSpec {
             shapes.push(node.op.output(&x).map_err(fail)?);
         }
         Ok(shapes)
+    }
+
+    /// Names and shapes of all tensors that a file holds of it.
+    pub fn tensors(&self) -> Result<Tensors, SpecError> {
+        let shapes = self.shapes()?;
+        let Tensors { mut parameters, mut running } = Tensors::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let name = |field: &str| format!("{}.{field}", node.name);
+            let own = node.op.params(shapes[node.inputs[0].0]).into_iter();
+            parameters.extend(own.map(|p| (name(p.field), p.shape)));
+            if node.op.statistics_momentum().is_some() {
+                let channels = shapes[index + 1].c;
+                running.extend(["running_mean", "running_var"].map(|field| (name(field), vec![channels])));
+            }
+        }
+        Ok(Tensors { parameters, running })
     }
 
     /// Parameters of the whole network, elements.

@@ -1,6 +1,7 @@
 //! metrics.jsonl: one JSON object a line, whole lines only, for programs to read.
 
 use super::{Error, Event, Sink};
+use loaders::safe_create;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,15 +20,20 @@ pub struct Jsonl {
 impl Jsonl {
     /// Creates the file (or empties it); step events are kept every `every` steps, all others always.
     pub fn create(path: &Path, every: u64) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|source| Error { path: path.into(), source })?;
-        Ok(Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() })
+        let log = Self::append(path, every)?;
+        log.file.set_len(0).map_err(|source| Error { path: path.into(), source })?;
+        Ok(log)
     }
 
     /// The same behind the lines of a file, if there is one.
     pub fn append(path: &Path, every: u64) -> Result<Self, Error> {
-        let file = File::options().append(true).create(true).open(path);
-        let file = file.map_err(|source| Error { path: path.into(), source })?;
-        Ok(Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() })
+        let file = safe_create::to_append(path).map_err(|source| Error { path: path.into(), source })?;
+        Ok(Self::on(file, path, every))
+    }
+
+    /// The same into an open file.
+    pub(super) fn on(file: File, path: &Path, every: u64) -> Self {
+        Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() }
     }
 
     fn write(&mut self, event: &Event) -> io::Result<()> {

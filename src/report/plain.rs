@@ -2,6 +2,7 @@
 
 use super::window::Window;
 use super::{Error, Event, Sink, Start, text};
+use loaders::printable_lines;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ impl<W: Write> Plain<W> {
     }
 
     fn line(&mut self, text: &str) {
-        let _ = writeln!(self.out, "{text}");
+        let _ = writeln!(self.out, "{}", printable_lines(text));
     }
 
     /// Whether it is time for a line: the first step, then by count and time.

@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn a_failing_sink_is_heard() {
-        let full = Jsonl::create(Path::new("/dev/full"), 1).unwrap();
+        let path = Path::new("/dev/full");
+        let full = Jsonl::on(std::fs::File::options().write(true).open(path).unwrap(), path, 1);
         let mut reporter = Reporter::silent().with(Box::new(full));
         let error = reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap_err();
         assert!(error.to_string().starts_with("cannot write /dev/full: No space left"), "{error}");

@@ -3,6 +3,7 @@
 use super::window::Window;
 use super::{Error, Event, Sink, Start, text};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use loaders::printable_lines;
 use std::time::{Duration, Instant};
 
 /// Time between two updates of the numbers; faster than this nobody reads.
@@ -30,6 +31,7 @@ impl Terminal {
     }
 
     fn line(&self, text: &str) {
+        let text = printable_lines(text);
         // Between the bar's lines while it is drawn; a hidden bar prints nothing.
         if self.bar.is_hidden() || self.bar.is_finished() {
             eprintln!("{text}");

@@ -1,5 +1,6 @@
 //! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::backend::{Backend, LossSums};
@@ -10,7 +11,7 @@ use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
-use loaders::{EvalOrder, Options, Pipeline, Split};
+use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,6 +67,15 @@ impl ScoreSums {
     }
 }
 
+/// Which images are scored, and as which classes, where a model's classes are not the data set's.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// For each class of the data set, that of the model.
+    pub labels: Vec<Option<u32>>,
+    /// Ids of the images that have one, where some have none.
+    pub images: Option<Arc<[u64]>>,
+}
+
 /// What to score, and how.
 #[derive(Clone)]
 pub struct Evaluation {
@@ -77,14 +87,43 @@ pub struct Evaluation {
     pub batch: usize,
     /// How the loader runs.
     pub options: Options,
+    /// Where classes are matched by name.
+    pub selection: Option<Selection>,
 }
 
 impl Evaluation {
+    /// Images that are scored.
+    pub fn images(&self) -> u64 {
+        let chosen = self.selection.as_ref().and_then(|selection| selection.images.as_ref());
+        chosen.map_or(self.split.len(), |images| images.len() as u64)
+    }
+
+    /// For each class of the data set, that of the model, where they are matched by name.
+    pub fn labels(&self) -> Option<&[Option<u32>]> {
+        self.selection.as_ref().map(|selection| selection.labels.as_slice())
+    }
+
+    /// This rank's batches.
+    fn order(&self, session: &Session) -> Box<dyn Order> {
+        let order = EvalOrder::new(self.images(), self.batch, session.world.rank, session.world.size);
+        match self.selection.as_ref().and_then(|selection| selection.images.clone()) {
+            Some(images) => Box::new(Chosen::new(order, images)),
+            None => Box::new(order),
+        }
+    }
+
     /// Batch sizes that will come up on some rank.
     pub fn sizes(&self) -> Vec<usize> {
-        let tail = (self.split.len() % self.batch as u64) as usize;
-        let full = (self.split.len() >= self.batch as u64).then_some(self.batch);
+        let tail = (self.images() % self.batch as u64) as usize;
+        let full = (self.images() >= self.batch as u64).then_some(self.batch);
         full.into_iter().chain((tail > 0).then_some(tail)).collect()
+    }
+
+    /// The model's classes of a batch.
+    fn model_labels<'a>(&self, labels: &'a [u32]) -> Result<Cow<'a, [u32]>, Error> {
+        let Some(own) = self.labels() else { return Ok(labels.into()) };
+        let model = |&label: &u32| own.get(label as usize).copied().flatten().ok_or_else(|| unmatched(label));
+        labels.iter().map(model).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 
     /// Runs over this rank's batches and sums over all ranks; nothing if any rank received a request to stop before its last batch.
@@ -94,16 +133,15 @@ impl Evaluation {
         graph: &mut Graph<B>,
         stop: &Stop,
     ) -> Result<Option<Score>, Error> {
-        let (rank, ranks) = (session.world.rank, session.world.size);
-        let order = EvalOrder::new(self.split.len(), self.batch, rank, ranks);
         let mut input = DeviceInput::new(graph.backend(), &self.pipeline);
-        let mut loader = input.start(&self.split, &self.pipeline, Box::new(order), self.options)?;
-        let batches = self.split.len().div_ceil(self.batch as u64) as usize;
+        let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
+        let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
         session.watch.set_activity(Activity::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
-            let one = Batch { images: input.input(&batch), labels: batch.labels(), ids: batch.ids(), epoch: 0 };
+            let labels = self.model_labels(batch.labels())?;
+            let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
             sums.top1 += top1 as f64;
             sums.top5 += top5 as f64;
@@ -117,4 +155,10 @@ impl Evaluation {
         sums.sum(&session.comm)?;
         Ok(sums.score())
     }
+}
+
+fn unmatched(label: u32) -> Error {
+    Error::Failed(format!(
+        "an image of class {label}, which the model does not have, although such images were left out"
+    ))
 }

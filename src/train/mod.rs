@@ -39,6 +39,7 @@ use plan::request::TrainRequest;
 use plan::run::Run;
 use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
+use save::lock::OutLock;
 use save::saver::{Moment, Saver};
 use save::{digest, output};
 use step::Stepper;
@@ -54,6 +55,8 @@ pub struct RunContext<'a> {
     pub stop: &'a Stop,
     /// When the process began.
     pub started: Instant,
+    /// Rank 0's lock on the output folder.
+    pub lock: Option<&'a OutLock>,
 }
 
 /// A run under way.
@@ -100,7 +103,7 @@ impl<'a, B: Backend> Training<'a, B> {
         transport: TransportPlan<B>,
         mut report: Reporter,
     ) -> Result<Self, Error> {
-        let RunContext { session, request, stop, .. } = context;
+        let RunContext { session, request, stop, lock, .. } = context;
         let input = device_input(session, &run, &mut report)?;
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
         let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
@@ -109,7 +112,7 @@ impl<'a, B: Backend> Training<'a, B> {
             None => Trace::default(),
         };
         let stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
-        let saver = Saver::new(session, stop, request, &run)?;
+        let saver = Saver::new(session, stop, lock, request, &run)?;
         let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
         let (begun, trained) = (at.clone(), Duration::ZERO);
         Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, trained })
@@ -122,7 +125,7 @@ impl<'a, B: Backend> Training<'a, B> {
 
     /// Trains to the end of the epoch, scores, and saves.
     fn epoch(&mut self) -> Result<(), Error> {
-        let (start, before, loaded) = (Instant::now(), self.at.samples, self.loader.stats());
+        let (start, before, loaded) = (Instant::now(), (self.at.samples, self.at.step), self.loader.stats());
         while self.at.step_of_epoch < self.run.division.steps_per_epoch && self.at.step < self.last {
             self.step()?;
         }
@@ -130,7 +133,7 @@ impl<'a, B: Backend> Training<'a, B> {
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
         let time = start.elapsed();
         self.trained += time;
-        self.report_epoch(self.at.samples - before, loaded, time)?;
+        self.report_epoch(before, loaded, time)?;
         let mut ranks = MpiRanks::of(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
@@ -163,6 +166,7 @@ impl<'a, B: Backend> Training<'a, B> {
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
         self.tell();
         if self.at.step == self.begun.step + 1 {
+            self.context.session.watch.stepped();
             let seconds = self.context.started.elapsed().as_secs_f64();
             self.report.note(&format!("first step done {seconds:.2} s after the start of the program"));
         }
@@ -174,21 +178,27 @@ impl<'a, B: Backend> Training<'a, B> {
     fn tell(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
             // the reporters of other ranks are silent, and their notices are theirs alone
-            if self.context.session.is_root() { self.report.note(&notice) } else { eprintln!("{notice}") }
+            if self.context.session.is_root() {
+                self.report.note(&notice)
+            } else {
+                eprintln!("{}", loaders::printable_lines(&notice))
+            }
         }
     }
 
-    /// The line of an epoch that ended, or with which the run ends; this process trained on so many images in `time`.
-    fn report_epoch(&mut self, images: u64, loaded: LoaderStats, time: Duration) -> Result<(), Error> {
+    /// The line of an epoch that ended, or with which the run ends. This process began it after so many images and steps, and took `time`.
+    fn report_epoch(&mut self, before: (u64, u64), loaded: LoaderStats, time: Duration) -> Result<(), Error> {
         let (at, d) = (&self.at, &self.run.division);
+        let (images, steps) = (at.samples - before.0, at.step - before.1);
         // counted from the epoch's sums, which a checkpoint keeps
         let skipped = (at.step_of_epoch * d.batch as u64).min(d.images).saturating_sub(at.epoch_sums.count);
         let (session, threads) = (self.context.session, self.run.options.threads);
-        let loading = EpochLoading { stats: self.loader.stats() - loaded, skipped, time, threads };
+        let (stats, local) = (self.loader.stats() - loaded, self.loader.maps_local_files());
+        let loading = EpochLoading { stats, skipped, time, threads, steps, local };
         let (loader, advice) = loading::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
         self.report.event(epoch_event(at, lr, images, time, loader))?;
-        self.report.note(&advice);
+        advice.iter().for_each(|advice| self.report.note(advice));
         Ok(())
     }
 
@@ -217,6 +227,7 @@ impl<'a, B: Backend> Training<'a, B> {
         session.watch.set_activity(Activity::Writing { step: self.at.step });
         let (saver, mut now, report) = self.between_steps();
         saver.finish(&mut now, report)?;
+        self.context.lock.map_or(Ok(()), OutLock::check)?;
         let model = output::model_path(&request.out);
         output::model(session, &mut self.run, &self.at, &model)?;
         if let Some(path) = &request.trace {

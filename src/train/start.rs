@@ -20,10 +20,12 @@ use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::Run;
+use crate::train::plan::settings::{self, Length};
 use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::save::folder;
+use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
 use crate::train::{self, RunContext};
 
@@ -32,6 +34,8 @@ struct Planned<B: Backend> {
     run: Run<B>,
     resources: Resources,
     resume: Option<Resume>,
+    /// Rank 0's, where OUT was locked before its checkpoints were read.
+    lock: Option<OutLock>,
 }
 
 /// The arguments of a run, what may end it early, and when the process began.
@@ -47,11 +51,13 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
     let stop = Stop::listen(request.time_limit, started)?;
     // without a launcher there is one rank, and planning need not wait for MPI to come up
     let alone = comm::launcher().is_none();
+    // MPI changes the environment while it starts, and whatever may read that waits
+    let early = alone && device.read_environment()?;
     let comm = Comm::launch();
     let watch = Watch::start(&comm, request.stall);
     // what all ranks do together waits for MPI
     let source = (alone || request.stage.is_none()).then(|| open(request, None));
-    let (early, late) = match alone {
+    let (early, late) = match early {
         true => (source.map(|source| plan_alone(device, request, source)), None),
         false => (None, source),
     };
@@ -115,7 +121,14 @@ fn open_device<D: Device>(
     Ok(backend)
 }
 
-/// Plans as the only rank, before MPI is up.
+/// Locks the folder of an earlier run before its checkpoints are read, so that no other run changes them meanwhile. One that has never
+/// been locked is locked when it is known to be a run's.
+fn lock_early(request: &TrainRequest) -> Result<Option<OutLock>, Error> {
+    let resumes = request.resume || request.resume_from.is_some();
+    if resumes && !request.dry_run { OutLock::take_if_there(&request.out, request.steal_lock) } else { Ok(None) }
+}
+
+/// Plans as the only rank, perhaps before MPI is up.
 fn plan_alone<D: Device>(
     device: &D,
     request: &TrainRequest,
@@ -123,12 +136,13 @@ fn plan_alone<D: Device>(
 ) -> Result<Planned<D::Backend>, Error> {
     let mut source = source?;
     let cores = cores::Cores { own: cores::affinity().len() };
+    let lock = lock_early(request)?;
     let resume = resume::find(request)?;
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, 1);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
-    Ok(Planned { run: build(source, backend, place)?, resources, resume })
+    Ok(Planned { run: build(source, backend, place)?, resources, resume, lock })
 }
 
 /// Plans on one of several ranks.
@@ -141,6 +155,7 @@ fn plan_together<D: Device>(
     session.same_program()?;
     session.same_device(D::NAME)?;
     let mut source = session.agree(source)?;
+    let lock = session.agree(if session.is_root() { lock_early(request) } else { Ok(None) })?;
     let resume = resume::share(session, request)?;
     let (rank, ranks) = (session.world.rank, session.world.size);
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
@@ -156,7 +171,7 @@ fn plan_together<D: Device>(
     let planned = |backend| build(source, backend, place).map_err(here);
     let (run, notes) = algorithms::plan(session, backend, planned, |run| run.graph.backend())?;
     session.notes.extend(notes);
-    Ok(Planned { run, resources, resume })
+    Ok(Planned { run, resources, resume, lock })
 }
 
 /// From the plan to the first step, and on to the end. A failure of the device is told with its place.
@@ -180,18 +195,23 @@ fn start<B: Backend>(
     gpu: Option<&Gpu>,
     layout_cure: &str,
 ) -> Result<Option<String>, Error> {
-    let Planned { mut run, resources, resume } = planned;
+    let Planned { mut run, resources, resume, lock } = planned;
     let Invocation { request, stop, started } = invocation;
     let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
+    let length = Length { images: run.division.images, max_steps: request.max_steps };
+    let warnings = settings::warnings(&run.recipe, &run.schedule, length);
     if request.dry_run {
+        warnings.iter().filter(|_| session.is_root()).for_each(|warning| eprintln!("{warning}"));
         return session.is_root().then(|| describe::dry_run(&run)).transpose();
     }
+    session.notes.extend(warnings);
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
-    let mut report = open_report(session, &run, request, head.as_ref())?;
+    let opened = open_report(session, &run, request, head.as_ref(), lock)?;
+    let Output { lock, mut report } = opened;
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
         None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
@@ -204,9 +224,16 @@ fn start<B: Backend>(
     let algorithms = algorithms::describe(&before, run.graph.backend());
     let facts = event.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
-    let context = RunContext { session, request, stop, started };
+    let context = RunContext { session, request, stop, started, lock: lock.as_ref() };
     train::train(context, run, at, TransportPlan { overlap, transport }, report)?;
     Ok(None)
+}
+
+/// The output folder, as this rank has it open.
+struct Output {
+    /// Rank 0's.
+    lock: Option<OutLock>,
+    report: Reporter,
 }
 
 /// Opens OUT on rank 0, and prints the table of the ranks and the notes. Collective.
@@ -215,14 +242,15 @@ fn open_report<B: Backend>(
     run: &Run<B>,
     request: &TrainRequest,
     head: Option<&Head>,
-) -> Result<Reporter, Error> {
+    lock: Option<OutLock>,
+) -> Result<Output, Error> {
     let equal = "program, recipe, data set, memory layout";
     let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
-    let report = match session.is_root() {
-        true => open_output(session, run, request, head, &mut table),
-        false => Ok(Reporter::silent()),
+    let opened = match session.is_root() {
+        true => open_output(session, run, request, head, &mut table, lock),
+        false => Ok(Output { lock: None, report: Reporter::silent() }),
     };
-    let mut report = session.agree(report)?;
+    let Output { lock, mut report } = session.agree(opened)?;
     session.watch.share(&request.out, session.world.rank, session.world.size);
     table.iter().for_each(|row| report.note(row));
     let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
@@ -233,7 +261,7 @@ fn open_report<B: Backend>(
             run.recipe.sync
         ));
     }
-    Ok(report)
+    Ok(Output { lock, report })
 }
 
 /// Rank 0 opens the output folder: is there room, is it free, and then it is this run's.
@@ -243,13 +271,15 @@ fn open_output<B: Backend>(
     request: &TrainRequest,
     head: Option<&Head>,
     table: &mut Vec<String>,
-) -> Result<Reporter, Error> {
+    lock: Option<OutLock>,
+) -> Result<Output, Error> {
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
-    folder::claim_output(request, head, &run.recipe)?;
+    let lock = folder::claim_output(request, head, &run.recipe, lock)?;
     session.watch.share(&request.out, 0, session.world.size);
-    Ok(Reporter::new(&request.out, run.recipe.log.every, head.is_some())?)
+    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some())?;
+    Ok(Output { lock: Some(lock), report })
 }
 
 /// How buckets of gradients reach the other ranks. Collective.

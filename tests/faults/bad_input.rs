@@ -113,6 +113,10 @@ fn model_files_that_are_none() {
             assert_eq!(ended.stdout, "");
         }
     }
+    for (program, name) in [("predict", &setting.data), ("eval", &setting.data)] {
+        let args = [program, name.as_str(), if program == "eval" { "--data" } else { &picture }, &setting.data];
+        run(0, &args).failed(1, &[name, "is a folder without", "model.h5", "the output folder of a run"]);
+    }
     let model = model.display().to_string();
     run(0, &["predict", &model, &picture]).failed(1, &["picture.png", "No such file"]);
     let things = Images::new(&setting.folder.path().join("things"), THINGS, 4, 4).arg();
@@ -200,4 +204,39 @@ fn ranks_of_different_builds() {
     let ended = start(both).wait(PATIENCE);
     ended.failed(1, &["rank 1: the program differs from rank 0's", "start all ranks with one build"]);
     assert!(!Path::new(&setting.out).exists());
+}
+
+/// Names of files in JSON and HDF5 are UTF-8.
+#[test]
+fn an_output_folder_whose_name_is_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let (setting, _images) = SmallRun::new();
+    let out = setting.folder.path().join(std::ffi::OsStr::from_bytes(b"w\xff"));
+    for ranks in [0, 2] {
+        let mut command =
+            trireme(ranks, &["train", &setting.recipe, "--data", &setting.data, "--threads", "1", "--out"]);
+        command.arg(&out);
+        start(command).wait(PATIENCE).failed(2, &["--out", "w\\xFF", "is not UTF-8", "choose another"]);
+        assert!(!out.exists());
+    }
+}
+
+/// More memory than any machine has is refused with the numbers, and does not abort the process.
+#[test]
+fn sizes_beyond_all_memory() {
+    let (setting, _images) = SmallRun::new();
+    for slots in ["1000000000000", "9223372036854775807"] {
+        let slots = format!("loader.slots={slots}");
+        let parts = ["what the loader keeps in memory would take", "this machine has", "fewer slots"];
+        setting.refused(1, &["--set", &slots], &parts);
+    }
+    // 17 GB for each image
+    let crop = "random_resized_crop(65535)";
+    let (train, eval) = (format!("augment.train=[\"{crop}\"]"), format!("augment.eval=[\"{crop}\"]"));
+    let images = ["--set", &train, "--set", &eval, "--set", "model=resnet20", "--set", "loader.slots=1000"];
+    setting.refused(1, &images, &[" would take ", "this machine has", "smaller "]);
+    for ranks in [0, 2] {
+        let bench = run(ranks, &["bench", "allreduce", "--sizes", "100000000000000"]);
+        bench.failed(2, &["--sizes", "100000000000000 bytes take 400000.0 GB", "this machine has"]);
+    }
 }

@@ -6,5 +6,6 @@ mod support;
 mod bad_data;
 mod bad_ends;
 mod bad_input;
+mod environment;
 mod running;
 mod sweep;

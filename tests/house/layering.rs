@@ -46,10 +46,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("eval", ABOVE_TRAIN),
     ("bench", ABOVE_TRAIN),
     ("doctor", &["backend", "bench", "comm", "cores", "device", "error", "launch", "train"]),
+    ("libraries", &["checkpoint", "comm", "launch"]),
     ("launch", &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "recipe", "train"]),
     (
         "cli",
-        &["backend::Precision", "bench", "cores", "device", "doctor", "error", "eval", "launch", "recipe", "train"],
+        &[
+            "backend::Precision",
+            "bench",
+            "cores",
+            "device",
+            "doctor",
+            "error",
+            "eval",
+            "launch",
+            "libraries",
+            "recipe",
+            "train",
+        ],
     ),
     ("main", &["cli", "comm"]),
     ("loaders", &[]),
@@ -134,7 +147,7 @@ const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &[
-    "loaders/src/decode/jpeg.rs",
+    "loaders/src/decode/jpeg/",
     "loaders/src/storage/mapping.rs",
     "loaders/src/storage/sigbus/handler.rs",
     "loaders/src/transform/resample/mix.rs",

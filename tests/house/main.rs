@@ -1,6 +1,7 @@
 //! The sources themselves, and the recipes that come with them.
 
 mod circles;
+mod creates;
 mod layering;
 mod names;
 mod package;

@@ -4,6 +4,8 @@
 mod support;
 
 mod checkpoint;
+mod classes;
+mod folder;
 mod laws;
 mod loading;
 mod optimizers;

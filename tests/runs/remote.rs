@@ -54,6 +54,7 @@ fn worker() {
         out: out.into(),
         resume: resume == "resume",
         resume_from: None,
+        steal_lock: false,
         device: DeviceChoice::Auto,
         share_gpu: false,
         time_limit: None,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::support::images::{DIGITS, Images, THINGS};
 use crate::support::program::{PATIENCE, events, files, run, start};
 use crate::support::setting::Setting;
+use loaders::record::masked_crc32c;
 use serde_json::Value;
 use trireme::checkpoint::{ModelFile, StateFile};
 
@@ -243,6 +244,48 @@ fn broken_checkpoints_are_passed_over_by_name() {
         .failed(1, &["--resume auto: no checkpoint", "is whole", "step-00000012.h5"]);
     let named = checkpoint(&out, 12).display().to_string();
     setting.train("out", 2, &["--resume", &named]).failed(1, &[&named, "is damaged"]);
+}
+
+/// Files with a right checksum and a wrong content, and what is no file at all, each newer than the one that is good.
+#[test]
+fn forged_checkpoints_do_not_stand_in_the_way_of_older_ones() {
+    let setting = plain();
+    setting.train("out", 0, &["--max-steps", "2"]).succeeded();
+    let out = setting.out("out");
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    let good = StateFile::read(&checkpoint(&out, 2)).unwrap();
+    let forge = |step: u64, change: fn(&mut StateFile)| {
+        let mut state = good.clone();
+        change(&mut state);
+        state.write(&checkpoint(&out, step)).unwrap();
+    };
+    forge(3, |state| state.model.recipe = "model = \"lenet".into());
+    forge(4, |state| state.model.network = "lenet".into());
+    forge(5, |state| state.slots[0].1.truncate(1));
+    forge(6, |state| state.model.input = [1, 65_536, 65_536]);
+    let made = std::process::Command::new("mkfifo").arg(checkpoint(&out, 7)).status().unwrap();
+    assert!(made.success());
+    // the root group's address, behind the end of the file
+    let mut bytes = fs::read(checkpoint(&out, 2)).unwrap();
+    bytes[36..44].copy_from_slice(&(1u64 << 40).to_le_bytes());
+    fs::write(checkpoint(&out, 8), with_checksum(bytes)).unwrap();
+    let ended = setting.train("out", 0, &["--resume", "auto", "--max-steps", "3"]).succeeded();
+    let whys = ["recipe", "lenet", "optim/", "expected shape", "a FIFO", "within the file's"];
+    for (step, why) in (3..).zip(whys) {
+        let name = format!("step-{step:08}.h5");
+        let named = |line: &str| line.contains("passed over") && line.contains(&name) && line.contains(why);
+        assert!(ended.stderr.lines().any(named), "{name}: {why} in {}", ended.stderr);
+    }
+    assert_eq!(events(&out, "start").last().unwrap()["step"], 2);
+}
+
+/// The bytes of a checkpoint with the checksum at the end made right.
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.len() - 4);
+    let body = bytes.len() - 12;
+    let each: Vec<u8> = bytes[..body].chunks(1 << 20).flat_map(|block| masked_crc32c(block).to_le_bytes()).collect();
+    bytes.extend(masked_crc32c(&each).to_le_bytes());
+    bytes
 }
 
 #[test]

@@ -36,6 +36,8 @@ impl Finished {
     }
 }
 
+/// Bytes of a regular file; what a link leads to is not this conversion's.
 fn size(path: &Path) -> io::Result<u64> {
-    fs::metadata(path).map(|meta| meta.len())
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_file() { Ok(meta.len()) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }

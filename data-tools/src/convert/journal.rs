@@ -3,6 +3,9 @@
 //!
 //! `plan.json` holds the request, `finished.jsonl` a line for each finished shard, written once the shard is durable; a line
 //! that a crash cut short is ignored. The folder is locked while a conversion runs.
+//!
+//! A conversion removes nothing but files that its own request writes, in a folder that holds that request: any other file, and a folder
+//! without a request, belong to somebody else and are refused.
 
 use super::converted::SKIPPED;
 use super::finished::Finished;
@@ -10,8 +13,11 @@ use super::shard_writer::UNFINISHED;
 use crate::error::Error;
 use loaders::dataset::MANIFEST;
 use loaders::replace::replace;
+use loaders::safe_create;
+use loaders::shard::index_path;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,20 +33,26 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `dir` for the request `plan`, with the finished shards that are there and that `wanted` keeps.
-    /// All other files of the folder are removed.
+    /// Opens the journal in `dir` for the request `plan`, which makes these `shards`, with the finished shards that are there and that
+    /// `wanted` keeps. Other files of the request that are there are removed.
     ///
     /// # Errors
-    /// Another process that converts there; a folder of another request, or with files of others.
+    /// Another process that converts there; a folder of another request, or with files of others. Nothing is changed then.
     pub(super) fn open(
         dir: &Path,
         plan: &Map<String, Value>,
+        shards: &[&str],
         wanted: impl Fn(&Finished) -> bool,
     ) -> Result<(Self, BTreeMap<String, Finished>), Error> {
-        refuse_strangers(dir)?;
+        let check = || match read_plan(dir)? {
+            Some(old) if old != *plan => Err(other_plan(dir, &old, plan)),
+            Some(old) => refuse_strangers(dir, shards).map(|()| Some(old)),
+            None => refuse_all(dir).map(|()| None),
+        };
+        check()?;
         let journal = Self::lock(dir)?;
-        let kept = match read_plan(dir)? {
-            Some(old) if old != *plan => return Err(other_plan(dir, &old, plan)),
+        // with the lock nobody changes the folder any more
+        let kept = match check()? {
             Some(_) => read_finished(&journal.path)?.into_iter().filter(|f| f.is_there(dir) && wanted(f)).collect(),
             None => Vec::new(),
         };
@@ -61,8 +73,7 @@ impl Journal {
     /// Opens the file and locks it against other processes.
     fn lock(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FINISHED);
-        let opened = File::options().create(true).append(true).open(&path);
-        let file = opened.map_err(|e| Error::io("open", &path, e))?;
+        let file = safe_create::to_append(&path).map_err(|e| Error::io("open", &path, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Journal { path, file: Mutex::new(file) }),
             Err(TryLockError::WouldBlock) => {
@@ -148,30 +159,56 @@ fn other_plan(dir: &Path, old: &Map<String, Value>, new: &Map<String, Value>) ->
     ))
 }
 
-/// Refuses a folder with files that no conversion has written: it only happens to have the name.
-fn refuse_strangers(dir: &Path) -> Result<(), Error> {
+/// The names in a folder.
+fn names(dir: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |e| Error::io("read", dir, e);
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-        let ours = [PLAN, FINISHED, MANIFEST, SKIPPED].iter().any(|known| name.trim_end_matches(".tmp") == *known);
-        if !ours && !name.contains(".tfrecord") {
-            return Err(Error::OutTaken {
-                path: dir.to_path_buf(),
-                what: format!("it is needed for the conversion but holds {name}"),
-            });
-        }
-    }
-    Ok(())
+    fs::read_dir(dir).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.file_name())).collect()
 }
 
-/// Removes everything but the plan, the journal and the shards that are kept.
+/// Refuses a folder with files that the conversion into these `shards` does not write: it only happens to have the name.
+fn refuse_strangers(dir: &Path, shards: &[&str]) -> Result<(), Error> {
+    match names(dir)?.into_iter().find(|name| !is_written(name, shards)) {
+        Some(name) => Err(stranger(dir, &name, "")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a folder without a request that is more than a conversion leaves which was killed at its start.
+fn refuse_all(dir: &Path) -> Result<(), Error> {
+    let is_start = |name: &OsString| {
+        let empty = || fs::symlink_metadata(dir.join(FINISHED)).is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+        name == FINISHED && empty() || safe_create::target_of(name).is_some_and(|target| target == PLAN)
+    };
+    match names(dir)?.into_iter().find(|name| !is_start(name)) {
+        Some(name) => Err(stranger(dir, &name, " and no plan of a conversion")),
+        None => Ok(()),
+    }
+}
+
+/// Whether the conversion into these `shards` writes a file of this name.
+fn is_written(name: &OsStr, shards: &[&str]) -> bool {
+    let name = safe_create::target_of(name).unwrap_or(name).to_string_lossy();
+    // what earlier versions called a file that is being written
+    let name = name.strip_suffix(".tmp").unwrap_or(&name);
+    let shard = [UNFINISHED, ".idx"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    [PLAN, FINISHED, MANIFEST, SKIPPED].contains(&name) || shards.contains(&shard)
+}
+
+fn stranger(dir: &Path, name: &OsStr, and: &str) -> Error {
+    let name = name.to_string_lossy();
+    Error::OutTaken {
+        path: dir.to_path_buf(),
+        what: format!("it is needed for the conversion but holds {name}{and}, and nothing in it was touched"),
+    }
+}
+
+/// Removes everything but the plan, the journal and the shards that are kept; all of it is the request's.
 fn clear(dir: &Path, kept: &BTreeMap<String, Finished>) -> Result<(), Error> {
-    let failed = |e| Error::io("read", dir, e);
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let shard = name.strip_suffix(".idx").unwrap_or(&name);
-        if name != PLAN && name != FINISHED && !kept.contains_key(shard) {
+    let indexes: BTreeSet<PathBuf> = kept.keys().map(|shard| index_path(Path::new(shard))).collect();
+    for name in names(dir)? {
+        let own = name == PLAN || name == FINISHED || indexes.contains(Path::new(&name));
+        if !own && !name.to_str().is_some_and(|name| kept.contains_key(name)) {
+            let path = dir.join(&name);
             fs::remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
         }
     }

@@ -106,7 +106,8 @@ impl<'a> Attempt<'a> {
         let dir = staging.dir().to_path_buf();
         // A conversion that fails on bad images keeps no shard that images were left out of.
         let wanted = |shard: &Finished| self.options.on_bad == OnBad::Skip || shard.tally.skipped.is_empty();
-        let (journal, kept) = Journal::open(&dir, request, wanted)?;
+        let shards: Vec<&str> = self.tasks.iter().map(|task| task.name.as_str()).collect();
+        let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
         let resumed = kept.len();
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal))?;
         let result = pipeline::run(&work, &work.lengths(), self.options.jobs);

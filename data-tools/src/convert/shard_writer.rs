@@ -1,7 +1,7 @@
 //! Writes framed records as a shard and its index: two durable files, and their entry for `dataset.json`.
 
 use crate::error::Error;
-use loaders::ShardManifest;
+use loaders::{ShardManifest, safe_create};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl ShardWriter {
         let mut part = path.as_os_str().to_owned();
         part.push(UNFINISHED);
         let part = PathBuf::from(part);
-        let file = File::create_new(&part).map_err(|e| match e.kind() {
+        let file = safe_create::create_new(&part).map_err(|e| match e.kind() {
             std::io::ErrorKind::StorageFull => Error::write(&part, needed, e),
             _ => Error::io("create", &part, e),
         })?;

@@ -40,6 +40,11 @@ impl Staging {
         match fs::create_dir(&temp) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("create the folder", &temp, e)),
             made => {
+                // What is in the place of a link's target is no conversion's.
+                let is_folder = fs::symlink_metadata(&temp).is_ok_and(|meta| meta.is_dir());
+                if !is_folder {
+                    return Err(taken(&temp, "it is needed for the conversion and is no folder but a link or a file"));
+                }
                 // A folder that was there already is kept until its journal has been read.
                 staging.keep = made.is_err();
                 staging.temp = temp;

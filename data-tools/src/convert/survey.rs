@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::image::recode::Recoder;
 use crate::image::target::Target;
 use crate::source::{Sample, Source};
-use loaders::Format;
 use loaders::record::OVERHEAD;
+use loaders::{Format, Limits};
 
 /// Bytes of a line of the index, roughly: two numbers.
 const INDEX_LINE: u64 = 16;
@@ -28,8 +28,8 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Surveys a source. Samples that cannot be used are left to the conversion to report.
-    pub fn of(source: &dyn Source, target: Target) -> Result<Self, Error> {
-        let (mut recoder, mut sample, mut record) = (Recoder::new(target)?, Sample::new(), Vec::new());
+    pub fn of(source: &dyn Source, target: Target, limits: Limits) -> Result<Self, Error> {
+        let (mut recoder, mut sample, mut record) = (Recoder::new(target, limits)?, Sample::new(), Vec::new());
         let mut survey = Survey { needed: 0, strides: Vec::new() };
         for (split, info) in source.splits().iter().enumerate() {
             let count = SURVEYED.min(info.len);

@@ -15,8 +15,8 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
 use crate::text;
-use loaders::Permutation;
 use loaders::record::RecordWriter;
+use loaders::{Limits, Permutation};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ pub(super) struct Conversion<'a> {
     source: &'a dyn Source,
     dir: &'a Path,
     target: Target,
+    limits: Limits,
     on_bad: OnBad,
     /// Shuffled order of each split.
     orders: Vec<Permutation>,
@@ -76,9 +77,10 @@ impl<'a> Conversion<'a> {
             source,
             dir,
             target,
+            limits: options.limits,
             on_bad: options.on_bad,
             orders: source.splits().iter().map(|s| Permutation::new(options.seed, 0, s.len)).collect(),
-            survey: Survey::of(source, target)?,
+            survey: Survey::of(source, target, options.limits)?,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,
             tasks,
@@ -140,7 +142,7 @@ impl Work for Conversion<'_> {
     type Shard = OpenShard;
 
     fn worker(&self) -> Result<Worker, Error> {
-        Ok(Worker { recoder: Recoder::new(self.target)?, sample: Sample::new(), record: Vec::new() })
+        Ok(Worker { recoder: Recoder::new(self.target, self.limits)?, sample: Sample::new(), record: Vec::new() })
     }
 
     fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {

@@ -1,9 +1,16 @@
 //! Images to JPEG files, by libjpeg-turbo.
 
-use super::jpeg::message;
 use super::planes::SUBSAMPLING;
 use super::rgb::{Rgb, Size};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp, YuvImage};
+
+/// An error of libjpeg-turbo as a message.
+fn message(error: turbojpeg::Error) -> String {
+    match error {
+        turbojpeg::Error::TurboJpegError(text) => format!("libjpeg-turbo says: {text}"),
+        other => other.to_string(),
+    }
+}
 
 /// An encoder of one thread with its buffer.
 pub(super) struct JpegEncoder {

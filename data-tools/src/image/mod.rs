@@ -1,14 +1,11 @@
 //! Images and their pixels: decoding, resizing, encoding and measuring.
 
-mod cmyk;
 mod encode;
-mod file;
-mod jpeg;
-mod limit;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub(crate) mod moments;
 pub(crate) mod pixels;
 mod planes;
-mod png;
 pub(crate) mod recode;
 mod resize;
 mod rgb;

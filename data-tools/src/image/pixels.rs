@@ -1,11 +1,13 @@
-//! From a record to the pixels of its image, with `loaders`' decoder and its limit of pixels.
+//! From a record to the pixels of its image, with `loaders`' decoder and the limits of training.
 
 use super::moments::Moments;
+use loaders::decode::Decoder;
 use loaders::{Example, Format, ImageSpec, decode};
 
-/// A buffer for decoded images, reused from image to image.
+/// A decoder and its buffer, reused from image to image.
 #[derive(Default)]
 pub(crate) struct Pixels {
+    decoder: Decoder,
     scratch: Vec<u8>,
 }
 
@@ -20,18 +22,27 @@ impl Pixels {
 
     /// The whole image of `example` as interleaved bytes, and its shape.
     pub(crate) fn decode<'a>(&'a mut self, example: &Example<'a>) -> Result<(&'a [u8], ImageSpec), String> {
-        let mut spec = check_image(example)?;
+        let spec = self.decoder.open(example).map_err(|e| e.to_string())?.spec();
+        let mut spec = agrees(example, spec)?;
         if example.format != Format::Raw && example.channels == 3 {
             spec.channels = 3;
         }
-        let image = decode::decode(example, spec, &mut self.scratch).map_err(|e| e.to_string())?;
+        let image = self.decoder.decode_whole(example, spec, &mut self.scratch).map_err(|e| e.to_string())?;
         Ok((image, spec))
+    }
+
+    /// The shape of a record's image, if training can decode all of it and it agrees with the size in the record.
+    pub(crate) fn check(&mut self, example: &Example<'_>) -> Result<ImageSpec, String> {
+        agrees(example, self.decoder.check(example).map_err(|e| e.to_string())?)
     }
 }
 
-/// The shape of a record's image, if training could decode it and it agrees with the size in the record.
-pub(crate) fn check_image(example: &Example<'_>) -> Result<ImageSpec, String> {
-    let spec = decode::spec(example).map_err(|e| e.to_string())?;
+/// The shape of a record's image by its header, if it agrees with the size in the record.
+pub(crate) fn header(example: &Example<'_>) -> Result<ImageSpec, String> {
+    agrees(example, decode::spec(example).map_err(|e| e.to_string())?)
+}
+
+fn agrees(example: &Example<'_>, spec: ImageSpec) -> Result<ImageSpec, String> {
     if example.format == Format::Raw {
         return Ok(spec);
     }

@@ -7,16 +7,10 @@
 
 use super::rgb::Size;
 use loaders::{Plane, PlaneResizer};
-use turbojpeg::{Colorspace, DecompressHeader, Subsamp, YuvImage};
+use turbojpeg::{Subsamp, YuvImage};
 
 /// Chroma of the files that are written: half the height and half the width of luma.
 pub(super) const SUBSAMPLING: Subsamp = Subsamp::Sub2x2;
-
-/// Whether a file can be decoded to planes: luma and two of chroma, by the DCT.
-pub(super) fn suits(header: &DecompressHeader) -> bool {
-    let known = !matches!(header.subsamp, Subsamp::Gray | Subsamp::Unknown);
-    known && header.colorspace == Colorspace::YCbCr && !header.is_lossless
-}
 
 /// The planes of an image before and after resizing; buffers keep their memory from image to image.
 pub(super) struct Planes {
@@ -33,10 +27,10 @@ impl Planes {
         Planes { full: empty(SUBSAMPLING), small: empty(SUBSAMPLING), luma: resizer(), chroma: resizer() }
     }
 
-    /// Room for a decoder to write an image of this size into.
-    pub fn full(&mut self, size: Size, subsamp: Subsamp) -> YuvImage<&mut [u8]> {
+    /// Room for a decoder to write the planes of an image of this size into.
+    pub fn full(&mut self, size: Size, subsamp: Subsamp) -> &mut [u8] {
         set_shape(&mut self.full, size, subsamp);
-        self.full.as_deref_mut()
+        &mut self.full.pixels
     }
 
     /// The decoded image, resized.

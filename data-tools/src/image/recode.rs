@@ -1,24 +1,29 @@
-//! From an image file to what its record holds: the unchanged file, a smaller JPEG, or pixels.
+//! From an image file to what its record holds: the unchanged file, a smaller JPEG, or pixels. Files are decoded by `loaders`' decoder,
+//! so that what is converted can be trained on, and the other way round.
 //!
 //! An EXIF orientation is not applied: pixels stay as they are stored.
 
 use super::encode::JpegEncoder;
-use super::jpeg::JpegDecoder;
-use super::planes::{self, Planes};
-use super::png::PngFile;
+use super::planes::Planes;
 use super::resize::Resizer;
 use super::rgb::{Rgb, Size};
 use super::target::Target;
-use super::{cmyk, file};
 use crate::error::Error;
 use crate::source::Sample;
-use loaders::Format;
-use turbojpeg::DecompressHeader;
+use loaders::decode::{Decoder, Stored};
+use loaders::{Cost, Fault, Format, ImageSpec, Limits};
+use turbojpeg::Subsamp;
+
+/// A scaled decode must leave at least this many times the pixels wanted on each side.
+const HEADROOM: usize = 2;
+/// Copies of RAW pixels on their way into a shard: the image, its record, and the chunk of records, which grows by doubling.
+const COPIES: u64 = 4;
 
 /// One thread's decoder, resizer and encoder with their buffers, which keep their memory from image to image.
 pub(crate) struct Recoder {
     target: Target,
-    decoder: JpegDecoder,
+    limits: Limits,
+    decoder: Decoder,
     encoder: JpegEncoder,
     resizer: Resizer,
     /// The image of the file.
@@ -28,12 +33,32 @@ pub(crate) struct Recoder {
     planes: Planes,
 }
 
+/// An image file whose header has been read.
+struct File<'a> {
+    bytes: &'a [u8],
+    stored: Stored<'a>,
+    size: Size,
+    is_grey: bool,
+}
+
+/// What a record holds in place of the file.
+enum Made<'a> {
+    /// The file itself.
+    Unchanged,
+    Jpeg(&'a [u8]),
+    /// The pixels in the recoder's image, resized or not.
+    Raw {
+        resized: bool,
+    },
+}
+
 impl Recoder {
-    pub(crate) fn new(target: Target) -> Result<Self, Error> {
+    pub(crate) fn new(target: Target, limits: Limits) -> Result<Self, Error> {
         let failed = |e: turbojpeg::Error| Error::Codec(e.to_string());
         Ok(Recoder {
             target,
-            decoder: JpegDecoder::new().map_err(failed)?,
+            limits,
+            decoder: Decoder::new(limits),
             encoder: JpegEncoder::new().map_err(failed)?,
             resizer: Resizer::new(),
             full: Rgb::default(),
@@ -51,72 +76,103 @@ impl Recoder {
         if sample.format == Format::Raw && sample.height > 0 {
             return Ok(());
         }
-        sample.format = file::format(&sample.encoded)?;
-        sample.channels = 3;
-        match sample.format {
-            Format::Png => self.recode_png(sample),
-            _ => self.recode_jpeg(sample),
+        let bytes = std::mem::take(&mut sample.encoded);
+        let made = self.make(&bytes, sample);
+        let (made, file) = match made {
+            Ok(Made::Raw { resized }) => {
+                let image = if resized { &mut self.small } else { &mut self.full };
+                std::mem::swap(&mut sample.encoded, &mut image.pixels);
+                return Ok(());
+            }
+            Ok(Made::Jpeg(file)) => (Ok(()), Some(file)),
+            Ok(Made::Unchanged) => (Ok(()), None),
+            Err(problem) => (Err(problem), None),
+        };
+        sample.encoded = bytes;
+        if let Some(file) = file {
+            sample.encoded.clear();
+            sample.encoded.extend_from_slice(file);
+        }
+        made
+    }
+
+    /// Makes what the record of a file holds, and fills in its format and size.
+    fn make(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
+        let stored = self.decoder.open_file(bytes).map_err(text)?;
+        let (spec, format) = (stored.spec(), stored.format());
+        (sample.format, sample.channels) = (format, 3);
+        let size = Size { height: spec.height as usize, width: spec.width as usize };
+        let file = File { bytes, stored, size, is_grey: spec.channels == 1 };
+        let smaller = self.target.size(size);
+        set_size(sample, smaller.unwrap_or(size));
+        self.check_raw(sample, bytes.len())?;
+        let (has_inks, planes) = (file.stored.has_inks(), file.stored.planes());
+        let keeps = match format {
+            Format::Png => self.target.keeps_png(),
+            _ => self.target.keeps_jpeg() && !has_inks,
+        };
+        match (smaller, planes) {
+            (None, _) if keeps => self.keep(file).map(|()| Made::Unchanged),
+            (Some(size), Some(subsampling)) if self.target.keeps_planes() => {
+                sample.format = Format::Jpeg;
+                self.shrink_planes(file, subsampling, size).map(Made::Jpeg)
+            }
+            _ => {
+                let repaired = smaller.is_none() && (has_inks || format == Format::Png);
+                sample.format = if self.target.raw { Format::Raw } else { Format::Jpeg };
+                self.redraw(file, smaller, repaired)
+            }
         }
     }
 
-    fn recode_jpeg(&mut self, sample: &mut Sample) -> Result<(), String> {
-        let header = self.decoder.header(&sample.encoded)?;
-        let stored = Size { height: header.height, width: header.width };
-        let smaller = self.target.size(stored);
-        let is_cmyk = cmyk::is_cmyk(&header);
-        match smaller {
-            None if self.target.keeps_jpeg() && !is_cmyk => {
-                set_size(sample, stored);
-                Ok(())
-            }
-            Some(size) if self.target.keeps_planes() && planes::suits(&header) => {
-                self.shrink_planes(&header, size, sample)
-            }
-            _ => {
-                self.decoder.decode(&sample.encoded, &header, smaller, &mut self.full)?;
-                self.store(smaller, smaller.is_none() && is_cmyk, sample)
-            }
-        }
+    /// Refuses pixels that would take too much memory on their way into a shard.
+    fn check_raw(&self, sample: &Sample, length: usize) -> Result<(), String> {
+        let spec = ImageSpec::new(sample.height, sample.width, 3);
+        let cost = Cost { spec, memory: COPIES * spec.values() as u64, scans: 1, seconds: 0.0 };
+        if self.target.raw { self.limits.check("RAW image", length as u64, &cost).map_err(text) } else { Ok(()) }
+    }
+
+    /// Checks a file that stays as it is: all of its data can be read, and training, which has the usual limits, will take it.
+    fn keep(&mut self, file: File<'_>) -> Result<(), String> {
+        let usual = file.stored.check(&Limits::DEFAULT, file.bytes.len() as u64);
+        usual.map_err(|fault| format!("{fault}; --resize makes it smaller"))?;
+        let channels = if file.is_grey || file.stored.planes().is_some() { 1 } else { 3 };
+        let read = self.decoder.reduced(file.stored, file.bytes, 8, channels, &mut self.full.pixels);
+        read.map(drop).map_err(text)
     }
 
     /// A smaller JPEG of a JPEG, resized in its planes.
-    fn shrink_planes(&mut self, header: &DecompressHeader, size: Size, sample: &mut Sample) -> Result<(), String> {
-        self.decoder.decode_planes(&sample.encoded, header, size, &mut self.planes)?;
-        set_size(sample, size);
-        let file = self.encoder.planes(self.planes.resize(size), self.target.quality(false))?;
-        set_jpeg(sample, file);
-        Ok(())
+    fn shrink_planes(&mut self, file: File<'_>, subsampling: Subsamp, size: Size) -> Result<&[u8], String> {
+        let reduction = reduction(file.size, Some(size));
+        let planes = self.planes.full(file.size.reduced(reduction), subsampling);
+        self.decoder.planes(&file.stored, file.bytes, reduction, planes).map_err(text)?;
+        self.encoder.planes(self.planes.resize(size), self.target.quality(false))
     }
 
-    fn recode_png(&mut self, sample: &mut Sample) -> Result<(), String> {
-        let file = PngFile::open(&sample.encoded)?;
-        let smaller = self.target.size(file.size());
-        if smaller.is_none() && self.target.keeps_png() {
-            let stored = file.size();
-            set_size(sample, stored);
-            return Ok(());
-        }
-        file.decode(&mut self.full)?;
-        self.store(smaller, smaller.is_none(), sample)
-    }
-
-    /// Puts the image in `full` into the sample, resized if a `smaller` size is wanted.
-    fn store(&mut self, smaller: Option<Size>, repaired: bool, sample: &mut Sample) -> Result<(), String> {
+    /// Pixels or a JPEG of the file's pixels, resized if a `smaller` size is wanted.
+    fn redraw(&mut self, file: File<'_>, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
+        self.decode(file, smaller)?;
         let image = match smaller {
-            None => &mut self.full,
+            None => &self.full,
             Some(size) => {
                 self.resizer.run(&self.full, size, &mut self.small)?;
-                &mut self.small
+                &self.small
             }
         };
-        set_size(sample, image.size);
         if self.target.raw {
-            sample.format = Format::Raw;
-            std::mem::swap(&mut sample.encoded, &mut image.pixels);
-            return Ok(());
+            return Ok(Made::Raw { resized: smaller.is_some() });
         }
-        let file = self.encoder.rgb(image, self.target.quality(repaired))?;
-        set_jpeg(sample, file);
+        self.encoder.rgb(image, self.target.quality(repaired)).map(Made::Jpeg)
+    }
+
+    /// Decodes a file to RGB, a JPEG at a fraction of its size where the `wanted` one is much smaller.
+    fn decode(&mut self, file: File<'_>, wanted: Option<Size>) -> Result<(), String> {
+        let reduction = reduction(file.size, wanted);
+        let pixels = &mut self.full.pixels;
+        let decoded = self.decoder.reduced(file.stored, file.bytes, reduction, 3, pixels).map_err(text)?;
+        let (height, width) = decoded;
+        pixels.truncate(3 * height * width);
+        (self.full.size, self.full.is_grey) = (Size { height, width }, file.is_grey);
         Ok(())
     }
 
@@ -125,16 +181,24 @@ impl Recoder {
     /// # Errors
     /// A message about what is wrong with the file.
     pub(crate) fn pixels<'a>(&'a mut self, sample: &'a Sample) -> Result<&'a [u8], String> {
-        match sample.format {
-            Format::Raw => return Ok(&sample.encoded),
-            Format::Png => PngFile::open(&sample.encoded)?.decode(&mut self.full)?,
-            Format::Jpeg => {
-                let header = self.decoder.header(&sample.encoded)?;
-                self.decoder.decode(&sample.encoded, &header, None, &mut self.full)?;
-            }
+        if sample.format == Format::Raw {
+            return Ok(&sample.encoded);
         }
+        let stored = self.decoder.open_file(&sample.encoded).map_err(text)?;
+        let size = Size { height: sample.height as usize, width: sample.width as usize };
+        self.decode(File { bytes: &sample.encoded, stored, size, is_grey: false }, None)?;
         Ok(&self.full.pixels)
     }
+}
+
+/// The greatest of 1, 2, 4 and 8 that a JPEG's size can be divided by and leave [`HEADROOM`] times the wanted pixels on each side.
+fn reduction(stored: Size, wanted: Option<Size>) -> u32 {
+    let Some(wanted) = wanted else { return 1 };
+    let enough = |reduction: &u32| {
+        let left = stored.reduced(*reduction);
+        left.height >= HEADROOM * wanted.height && left.width >= HEADROOM * wanted.width
+    };
+    [8, 4, 2].into_iter().find(enough).unwrap_or(1)
 }
 
 /// Both sides are below `loaders`' limit of pixels, so they fit.
@@ -142,8 +206,6 @@ fn set_size(sample: &mut Sample, size: Size) {
     (sample.height, sample.width) = (size.height as u32, size.width as u32);
 }
 
-fn set_jpeg(sample: &mut Sample, file: &[u8]) {
-    sample.format = Format::Jpeg;
-    sample.encoded.clear();
-    sample.encoded.extend_from_slice(file);
+fn text(fault: Fault) -> String {
+    fault.to_string()
 }

@@ -7,6 +7,14 @@ pub(super) struct Size {
     pub width: usize,
 }
 
+impl Size {
+    /// The size of a JPEG decoded at 1 / `reduction`.
+    pub fn reduced(self, reduction: u32) -> Self {
+        let side = |pixels: usize| pixels.div_ceil(reduction as usize);
+        Self { height: side(self.height), width: side(self.width) }
+    }
+}
+
 /// An image of interleaved RGB bytes, row by row. Its buffer keeps its memory from image to image.
 #[derive(Debug, Default)]
 pub(super) struct Rgb {

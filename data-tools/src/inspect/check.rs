@@ -5,7 +5,7 @@ use super::labels;
 use super::shard_index::ShardIndex;
 use super::walk::{Found, Position, Walk};
 use crate::error::Error;
-use crate::image::pixels;
+use crate::image::pixels::Pixels;
 use crate::progress::Counter;
 use loaders::{Manifest, ShardManifest, example};
 use std::path::{Path, PathBuf};
@@ -60,12 +60,12 @@ impl<'a> Check<'a> {
         index: Option<&ShardIndex>,
         counter: &mut Counter<'_>,
     ) -> Result<Option<Vec<(u64, u64)>>, Error> {
-        let (mut entries, mut complete) = (Vec::new(), true);
+        let (mut entries, mut complete, mut pixels) = (Vec::new(), true, Pixels::default());
         while let Some(found) = walk.step()? {
             let (at, bad_length) = (found.at, found.bad_length);
             self.checked += 1;
             entries.push((at.offset, found.size));
-            if let Err(what) = check_record(&found, self.manifest) {
+            if let Err(what) = check_record(&found, self.manifest, &mut pixels) {
                 self.bad.push(Bad::record(&self.expected.file, at, what));
             }
             counter.tick();
@@ -107,10 +107,10 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checksums, protobuf, label and image header of one record.
-fn check_record(found: &Found<'_>, manifest: &Manifest) -> Result<(), String> {
+/// Checksums, protobuf, label and image of one record.
+fn check_record(found: &Found<'_>, manifest: &Manifest, pixels: &mut Pixels) -> Result<(), String> {
     let payload = found.payload.map_err(|e| e.to_string())?;
     let example = example::parse(payload).map_err(|e| e.to_string())?;
     labels::class(example.label, manifest)?;
-    pixels::check_image(&example).map(drop)
+    pixels.check(&example).map(drop)
 }

@@ -4,7 +4,7 @@ use super::walk::{Position, Walk};
 use crate::error::Error;
 use crate::image::pixels;
 use crate::text;
-use loaders::{Format, ImageSpec, Manifest, example};
+use loaders::{Format, ImageSpec, Manifest, example, printable};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn first_image(shard: &Path) -> Result<Option<FirstImage>, Error> {
     let failed = |what: String| Error::Record { shard: shard.to_path_buf(), record, offset, what };
     let payload = found.payload.map_err(|e| failed(e.to_string()))?;
     let example = example::parse(payload).map_err(|e| failed(e.to_string()))?;
-    let spec = pixels::check_image(&example).map_err(failed)?;
+    let spec = pixels::header(&example).map_err(failed)?;
     Ok(Some(FirstImage { format: example.format, spec }))
 }
 
@@ -104,7 +104,7 @@ impl Info {
 
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let classes = &self.manifest.classes;
-        let shown: Vec<&str> = classes.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+        let shown: Vec<_> = classes.iter().take(NAMES_SHOWN).map(|name| printable(name)).collect();
         write!(f, "  classes: {}", shown.join(", "))?;
         if classes.len() > NAMES_SHOWN {
             write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;

@@ -1,9 +1,10 @@
 //! The index of a shard, read without trust: its entries may differ from the shard.
 
 use super::walk::Position;
+use loaders::regular;
 use loaders::shard::index_path;
+use std::io;
 use std::path::Path;
-use std::{fs, io};
 
 /// Offset and size with framing of each record, as the index has them.
 pub(super) struct ShardIndex(Vec<(u64, u64)>);
@@ -11,7 +12,7 @@ pub(super) struct ShardIndex(Vec<(u64, u64)>);
 impl ShardIndex {
     /// Reads the index of `shard`; the error completes "its index ...".
     pub fn read(shard: &Path) -> Result<Self, String> {
-        match fs::read_to_string(index_path(shard)) {
+        match regular::read_to_string(&index_path(shard)) {
             Ok(text) => parse(&text).map(ShardIndex).map_err(|line| format!("line {line} is not `offset size`")),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err("is missing".to_string()),
             Err(e) => Err(format!("cannot be read: {e}")),

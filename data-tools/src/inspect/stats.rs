@@ -7,7 +7,7 @@ use crate::image::sizes::Sizes;
 use crate::progress::Progress;
 use crate::{pool, text};
 use loaders::dataset::MANIFEST;
-use loaders::{Manifest, SplitManifest};
+use loaders::{Manifest, SplitManifest, printable};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -132,9 +132,10 @@ impl Stats {
 impl Stats {
     /// A line with a bar for each class.
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.classes.iter().map(|(n, _)| n.chars().count()).max().unwrap_or(0);
+        let names: Vec<_> = self.classes.iter().map(|(name, _)| printable(name)).collect();
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let most = self.classes.iter().map(|(_, n)| *n).max().unwrap_or(0);
-        for (i, (name, count)) in self.classes.iter().enumerate() {
+        for (i, (name, (_, count))) in names.iter().zip(&self.classes).enumerate() {
             write!(f, "\n  {i:>4} {name:width$} {:>11}  {}", text::count(*count), text::bar(*count, most))?;
         }
         Ok(())

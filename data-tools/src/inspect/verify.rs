@@ -1,4 +1,5 @@
-//! Checks a whole data set and names every fault: checksums, lengths, counts, labels, image headers, indexes.
+//! Checks a whole data set and names every fault: checksums, lengths, counts, labels, images, indexes. An image is good
+//! if training can decode all of it.
 
 use super::bad::Bad;
 use super::check::Check;

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
+use loaders::regular;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub(super) struct Found<'a> {
 impl Walk {
     /// Opens a shard at its first record.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|e| match e.kind() {
+        let file = regular::open(path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::Missing {
                 path: path.to_path_buf(),
                 hint: "the shard is gone; copy or convert it anew".to_string(),
@@ -53,9 +54,6 @@ impl Walk {
             _ => Error::io("open", path, e),
         })?;
         let meta = file.metadata().map_err(|e| Error::io("read", path, e))?;
-        if !meta.is_file() {
-            return Err(Error::input(path, "is not a file; expected a shard of records"));
-        }
         Ok(Walk {
             path: path.to_path_buf(),
             file: BufReader::with_capacity(1 << 20, file),

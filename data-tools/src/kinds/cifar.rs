@@ -1,10 +1,11 @@
 //! CIFAR-10 and CIFAR-100, binary version: label bytes, then 32 x 32 pixels as a red, a green and a blue plane.
 
 use super::kind::{Kind, Open, Opened};
+use super::reader::budget::Budget;
 use super::reader::{archive, names};
 use crate::error::Error;
 use crate::source::{Sample, Source, SourceSplit};
-use loaders::Format;
+use loaders::{Format, Limits};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -12,14 +13,14 @@ use std::path::Path;
 pub(super) const CIFAR10: Kind = Kind {
     name: "cifar10",
     about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src| open(src, &LAYOUT_10)),
+    open: Open::Fixed(|src, limits| open(src, &LAYOUT_10, limits)),
 };
 
 /// CIFAR-100 with its 100 fine labels.
 pub(super) const CIFAR100: Kind = Kind {
     name: "cifar100",
     about: "CIFAR-100, binary version, fine labels: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src| open(src, &LAYOUT_100)),
+    open: Open::Fixed(|src, limits| open(src, &LAYOUT_100, limits)),
 };
 
 const SIDE: usize = 32;
@@ -76,8 +77,8 @@ struct Cifar {
     parts: Vec<Vec<Batch>>,
 }
 
-fn open(src: &Path, layout: &'static Layout) -> Opened {
-    Ok(Box::new(Cifar::open(src, layout)?))
+fn open(src: &Path, layout: &'static Layout, limits: &Limits) -> Opened {
+    Ok(Box::new(Cifar::open(src, layout, Budget::new(*limits))?))
 }
 
 impl Layout {
@@ -97,11 +98,11 @@ impl Layout {
 }
 
 impl Cifar {
-    fn open(src: &Path, layout: &'static Layout) -> Result<Self, Error> {
+    fn open(src: &Path, layout: &'static Layout, mut budget: Budget) -> Result<Self, Error> {
         let mut wanted: Vec<&str> = [layout.train, layout.test].concat();
         wanted.push(layout.names);
         let hint = layout.hint();
-        let mut files = archive::read_members(src, layout.folder, &wanted, layout.python, &hint)?;
+        let mut files = archive::read_members(src, layout.folder, &wanted, layout.python, &hint, &mut budget)?;
         let classes = match files.pop().flatten() {
             Some(file) => class_names(&file, layout)?,
             None => names::owned(layout.builtin),
@@ -140,19 +141,20 @@ impl Cifar {
 /// The names in a file with one name a line; blank lines are skipped.
 fn class_names(file: &archive::Member, layout: &Layout) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&file.data);
-    let found: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    if found.len() != layout.builtin.len() {
+    let found = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let count = found().count();
+    if count != layout.builtin.len() {
         return Err(Error::input(
             &file.path,
             format!(
                 "{} class names; {} has {}; remove the file to use the published names",
-                found.len(),
+                count,
                 layout.name,
                 layout.builtin.len()
             ),
         ));
     }
-    Ok(names::owned(&found))
+    Ok(found().map(String::from).collect())
 }
 
 /// Refuses a batch that is empty, cut short, or has a label without a class.

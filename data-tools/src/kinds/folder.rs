@@ -108,7 +108,7 @@ impl Finder<'_> {
         if listing.len() == 0 || self.options.on_bad == OnBad::Fail {
             return Err(no_images(&self.src.join(folder), &empty));
         }
-        let what = format!("{} without images: {}", text::classes(empty.len()), empty.join(", "));
+        let what = format!("{} without images: {}", text::classes(empty.len()), text::first(&empty));
         if self.given {
             // A given list also gives the labels, so no class may be left out.
             self.notes.push(what);
@@ -154,7 +154,7 @@ impl Finder<'_> {
         if unknown.is_empty() {
             return Ok(());
         }
-        let list = unknown.join(", ");
+        let list = text::first(unknown);
         if self.given || self.options.on_bad == OnBad::Skip {
             self.notes.push(format!("{} left out, not among the classes: {list}", root.display()));
             return Ok(());
@@ -168,7 +168,8 @@ impl Finder<'_> {
 /// The error for classes without images.
 fn no_images(path: &Path, classes: &[&str]) -> Error {
     let word = if classes.len() == 1 { "class" } else { "classes" };
-    let quoted = classes.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-    let what = format!("no image (.jpg, .jpeg, .png) of the {word} {quoted}; `--on-bad skip` goes on without");
+    let quoted: Vec<String> = classes.iter().map(|name| format!("`{name}`")).collect();
+    let first = text::first(&quoted);
+    let what = format!("no image (.jpg, .jpeg, .png) of the {word} {first}; `--on-bad skip` goes on without");
     Error::input(path, what)
 }

@@ -41,7 +41,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let find = |names: &[&str]| names.iter().map(|name| src.join(name)).find(|path| path.exists());
     let train = find(&TRAIN).ok_or_else(|| Error::Missing { path: src.join(TRAIN[0]), hint: HINT.to_string() })?;
-    let kit = devkit::find(src).map(|path| devkit::read(&path)).transpose()?;
+    let kit = devkit::find(src).map(|path| devkit::read(&path, &options.limits)).transpose()?;
     let groups = groups::read(&train, options.jobs)?;
     let synsets = choose(src, options, kit.as_ref(), &groups)?;
     let mut opener = Opener { options, synsets, kit, notes: Vec::new() };
@@ -118,7 +118,7 @@ impl Opener<'_> {
         let empty = self.synsets.iter().zip(&counts).filter(|(_, n)| **n == 0);
         let empty: Vec<&str> = empty.map(|(s, _)| s.wnid.as_str()).collect();
         if !empty.is_empty() {
-            let (n, first) = (text::classes(empty.len()), empty[..empty.len().min(5)].join(", "));
+            let (n, first) = (text::classes(empty.len()), text::first(&empty));
             self.fault(path, format!("no image of {n} of {}, such as {first}", self.synsets.len()))?;
         }
         Ok(listing)

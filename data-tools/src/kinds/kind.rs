@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Source;
+use loaders::Limits;
 use std::path::Path;
 
 /// A source, or why it cannot be read.
@@ -11,7 +12,7 @@ pub(super) type Opened = Result<Box<dyn Source>, Error>;
 /// How a source is opened; everything that can be checked before the first sample is checked here.
 pub(super) enum Open {
     /// A source whose images, classes and splits are as published.
-    Fixed(fn(&Path) -> Opened),
+    Fixed(fn(&Path, &Limits) -> Opened),
     /// A source of image files, converted as the options say.
     Files(fn(&Path, &ConvertOptions) -> Opened),
 }

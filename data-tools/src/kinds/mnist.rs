@@ -1,25 +1,26 @@
 //! MNIST and Fashion-MNIST: four IDX files in a folder, 60,000 + 10,000 grey images in the published sets.
 
 use super::kind::{Kind, Open, Opened};
+use super::reader::budget::Budget;
 use super::reader::{idx, input, names};
 use crate::dir;
 use crate::error::Error;
 use crate::source::{Sample, Source, SourceSplit};
-use loaders::Format;
+use loaders::{Format, Limits};
 use std::path::Path;
 
 /// MNIST: the classes are the digits.
 pub(super) const DIGITS: Kind = Kind {
     name: "mnist",
     about: "folder with the four MNIST IDX files, plain or .gz; classes 0 to 9",
-    open: Open::Fixed(|src| open(src, &names::DIGITS)),
+    open: Open::Fixed(|src, limits| open(src, &names::DIGITS, limits)),
 };
 
 /// Fashion-MNIST: the classes are its ten garments.
 pub(super) const FASHION: Kind = Kind {
     name: "fashion-mnist",
     about: "folder with the four Fashion-MNIST IDX files, plain or .gz",
-    open: Open::Fixed(|src| open(src, &names::FASHION)),
+    open: Open::Fixed(|src, limits| open(src, &names::FASHION, limits)),
 };
 
 const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, \
@@ -37,11 +38,12 @@ struct Mnist {
     parts: Vec<Part>,
 }
 
-fn open(src: &Path, classes: &[&str]) -> Opened {
+fn open(src: &Path, classes: &[&str], limits: &Limits) -> Opened {
     dir::check(src, HINT)?;
+    let mut budget = Budget::new(*limits);
     let mut source = Mnist { classes: names::owned(classes), splits: Vec::new(), parts: Vec::new() };
     for (name, prefix) in [("train", "train"), ("test", "t10k")] {
-        let part = read_part(src, prefix, classes.len())?;
+        let part = read_part(src, prefix, classes.len(), &mut budget)?;
         source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
         source.parts.push(part);
     }
@@ -58,15 +60,15 @@ fn open(src: &Path, classes: &[&str]) -> Opened {
     Ok(Box::new(source))
 }
 
-fn read_part(src: &Path, prefix: &'static str, classes: usize) -> Result<Part, Error> {
+fn read_part(src: &Path, prefix: &'static str, classes: usize, budget: &mut Budget) -> Result<Part, Error> {
     let find = |stem: &str| {
         let names = [format!("{prefix}-{stem}"), format!("{prefix}-{}", stem.replace("-idx", ".idx"))];
         input::find(src, &[&names[0], &names[1]], HINT)
     };
     let image_file = find("images-idx3-ubyte")?;
     let label_file = find("labels-idx1-ubyte")?;
-    let labels = idx::read_labels(&label_file, classes)?;
-    let images = idx::read_images(&image_file)?;
+    let labels = idx::read_labels(&label_file, classes, budget)?;
+    let images = idx::read_images(&image_file, budget)?;
     if labels.len() as u64 != images.count {
         return Err(Error::input(
             &label_file,

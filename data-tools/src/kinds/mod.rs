@@ -2,6 +2,8 @@
 
 mod cifar;
 mod folder;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod imagenet;
 mod kind;
 mod mnist;
@@ -35,7 +37,7 @@ pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Box<dyn 
     match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {
         Some(Open::Fixed(open)) => {
             options.check_fixed(kind)?;
-            open(src)
+            open(src, &options.limits)
         }
         Some(Open::Files(open)) => open(src, options),
         None => {

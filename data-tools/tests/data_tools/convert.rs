@@ -67,7 +67,8 @@ fn mnist_comes_back_sample_by_sample() {
         let source = idx_images(count, 5, 4);
         let mut order = Vec::new();
         for id in 0..split.len() {
-            let (example, label) = split.record(id).unwrap();
+            let mut copy = Vec::new();
+            let (example, label) = split.record(id, &mut copy).unwrap();
             let (file, index) = example.filename.split_once('#').unwrap();
             assert_eq!(file, format!("{prefix}-images-idx3-ubyte"));
             let index: usize = index.parse().unwrap();
@@ -126,7 +127,8 @@ fn fashion_has_its_own_names() {
     assert_eq!(made.manifest.classes[0], "T-shirt/top");
     assert_eq!(made.manifest.classes[9], "Ankle boot");
     let split = Dataset::open(&out).unwrap().split("test").unwrap();
-    let (example, label) = split.record(0).unwrap();
+    let mut copy = Vec::new();
+    let (example, label) = split.record(0, &mut copy).unwrap();
     assert_eq!(example.text, made.manifest.classes[label as usize]);
 }
 
@@ -156,7 +158,8 @@ fn cifar10_comes_alike_from_folder_and_archives() {
     assert_eq!(split.len(), 17);
     let files = cifar10_files();
     for id in 0..split.len() {
-        let (example, label) = split.record(id).unwrap();
+        let mut copy = Vec::new();
+        let (example, label) = split.record(id, &mut copy).unwrap();
         let (file, index) = example.filename.split_once('#').unwrap();
         let index: usize = index.parse().unwrap();
         let (_, data) = files.iter().find(|(name, _)| name == file).unwrap();
@@ -185,7 +188,8 @@ fn cifar100_takes_the_fine_label_and_names_from_the_file() {
     convert("cifar100", &temp.path("src"), &temp.path("b"), &options(2, 0)).unwrap();
     let split = Dataset::open(temp.path("b")).unwrap().split("train").unwrap();
     for id in 0..split.len() {
-        let (example, label) = split.record(id).unwrap();
+        let mut copy = Vec::new();
+        let (example, label) = split.record(id, &mut copy).unwrap();
         let index: u32 = example.filename.split_once('#').unwrap().1.parse().unwrap();
         assert_eq!(label, index % 100);
         assert_eq!(example.text, format!("name {label}"));
@@ -203,7 +207,7 @@ fn the_seed_changes_the_order_and_nothing_else() {
     }
     let order = |out: &str| -> Vec<String> {
         let split = Dataset::open(temp.path(out)).unwrap().split("train").unwrap();
-        (0..split.len()).map(|id| split.record(id).unwrap().0.filename.to_string()).collect()
+        (0..split.len()).map(|id| split.record(id, &mut Vec::new()).unwrap().0.filename.to_string()).collect()
     };
     let (mut a, mut b) = (order("out0"), order("out1"));
     assert_ne!(a, b);

@@ -89,7 +89,8 @@ fn the_published_files() {
     let data = Dataset::open(&out).unwrap();
     let split = data.split("train").unwrap();
     for id in 0..split.len() {
-        let (example, label) = split.record(id).unwrap();
+        let mut copy = Vec::new();
+        let (example, label) = split.record(id, &mut copy).unwrap();
         let wnid = SORTED[label as usize];
         assert!(example.filename.starts_with(wnid) && example.format == Format::Jpeg, "{}", example.filename);
         let words = SYNSETS.iter().find(|s| s.1 == wnid).unwrap().2;
@@ -102,7 +103,8 @@ fn the_published_files() {
     }
     let split = data.split("validation").unwrap();
     for id in 0..split.len() {
-        let (example, label) = split.record(id).unwrap();
+        let mut copy = Vec::new();
+        let (example, label) = split.record(id, &mut copy).unwrap();
         let number: usize = example.filename[15..23].parse().unwrap();
         let wnid = SYNSETS[TRUTH[number - 1] as usize - 1].1;
         assert_eq!(SORTED[label as usize], wnid, "{}", example.filename);

@@ -128,8 +128,8 @@ fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("cut.jpg", jpeg[..jpeg.len() - 20].to_vec(), "cut short: it has no end marker"),
         ("cut.png", png[..png.len() / 2].to_vec(), "cut short: it has no end chunk"),
         ("head.jpg", jpeg[..4].to_vec(), "cut short"),
-        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "the JPEG file holds no image"),
-        ("huffman.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "libjpeg-turbo says"),
+        ("hollow.jpg", vec![0xff, 0xd8, 0xff, 0xd9], "cannot decode the JPEG image: it holds no image"),
+        ("tables.jpg", [&jpeg[..300], &jpeg[jpeg.len() - 2..]].concat(), "cut short: it ends in its header"),
     ]
 }
 
@@ -165,7 +165,7 @@ fn conversion_refuses_what_verification_refuses() {
         write_dataset(&dir, &[Foreign { encoded, format: Format::Png, shape, ..Foreign::raw(0) }], &["a"]);
         verify(&dir, 1).unwrap()
     };
-    assert!(verified(10_000, 10_000).is_ok());
+    assert!(verified(2, 2).is_ok());
     let report = verified(14_000, 13_000);
     let [bad] = report.bad.as_slice() else { panic!("{report}") };
     write(&temp.path("src/a/large.png"), &png_claiming(14_000, 13_000));

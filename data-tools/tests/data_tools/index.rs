@@ -53,7 +53,7 @@ fn imagenet_shards_become_a_data_set() {
 
     let data = Dataset::open(&dir).unwrap();
     let split = data.split("train").unwrap();
-    let seen: Vec<u32> = (0..4).map(|id| split.record(id).unwrap().1).collect();
+    let seen: Vec<u32> = (0..4).map(|id| split.record(id, &mut Vec::new()).unwrap().1).collect();
     assert_eq!(seen, [1, 0, 3, 0]);
     assert_eq!(data.split("validation").unwrap().len(), 1);
     assert!(verify(&dir, 0).unwrap().is_ok());
@@ -125,7 +125,7 @@ fn what_cannot_be_indexed() {
     refused(|d| write_shard(&d.join("t.tfrecord"), &one(-2)), &["t.tfrecord: record 0 at byte 0: label -2"]);
     refused(|d| write_shard(&d.join("t.tfrecord"), &one(i64::MAX)), &["label 9223372036854775807"]);
     refused(|d| fs::write(d.join("t.tfrecord"), [7; 100]).unwrap(), &["record 0 at byte 0: checksum of the length"]);
-    refused(|d| fs::create_dir(d.join("t.tfrecord")).unwrap(), &["t.tfrecord", "not a file"]);
+    refused(|d| fs::create_dir(d.join("t.tfrecord")).unwrap(), &["t.tfrecord", "it is a folder, no regular file"]);
     refused(
         |d| {
             imagenet(d);

@@ -21,7 +21,7 @@ fn stopped(temp: &Temp) -> std::path::PathBuf {
     convert("folder", &temp.path("src"), &temp.path("whole"), &options()).unwrap();
     // The image in the middle of the fourth shard, by the names in the finished set.
     let data = loaders::Dataset::open(temp.path("whole")).unwrap().split("train").unwrap();
-    let bad = temp.path("src").join(data.record(35).unwrap().0.filename);
+    let bad = temp.path("src").join(data.record(35, &mut Vec::new()).unwrap().0.filename);
     let good = fs::read(&bad).unwrap();
     fs::write(&bad, b"").unwrap();
     let error = convert("folder", &temp.path("src"), &temp.path("out"), &options()).unwrap_err();

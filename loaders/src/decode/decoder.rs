@@ -1,17 +1,19 @@
 //! The decoder of a thread: RAW, PNG or JPEG.
 
+use turbojpeg::Subsamp;
+
 use crate::decode::jpeg::{Header, Jpeg};
-use crate::decode::limit::check_pixels;
 use crate::decode::png::Png;
 use crate::decode::region::{Decoded, Need};
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
+use crate::limits::Limits;
 use crate::spec::{ImageSpec, Images};
 
 /// The shape of an example's image: by the record if it is RAW, else by the file's header.
 ///
 /// # Errors
-/// If the header cannot be read, or the file has more pixels than [`MAX_PIXELS`](crate::decode::MAX_PIXELS).
+/// If the header cannot be read, the file is cut short, or decoding it would exceed [`Limits::DEFAULT`].
 pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
     Ok(Decoder::default().open(example)?.spec())
 }
@@ -20,22 +22,25 @@ pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
 ///
 /// RAW bytes are borrowed from the record. PNG and JPEG are decoded into `scratch`, which keeps its memory.
 pub fn decode<'a>(example: &Example<'a>, expected: ImageSpec, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
-    let mut decoder = Decoder::default();
-    let stored = decoder.open(example)?;
-    stored.accept(Images::Fixed(expected))?;
-    let decoded = decoder.decode(stored, example, Need::whole(expected), expected.channels, scratch)?;
-    Ok(&decoded.bytes[..expected.values()])
+    Decoder::default().decode_whole(example, expected, scratch)
 }
 
-/// Decodes images one after another and keeps its memory; one a thread.
+/// Decodes images one after another and keeps its memory; one a thread. What it accepts is what conversion, verification and training
+/// accept.
 #[derive(Debug, Default)]
-pub(crate) struct Decoder {
-    /// Created for the first JPEG.
+pub struct Decoder {
+    limits: Limits,
+    /// Created for the first JPEG, and after each that is refused: libjpeg-turbo keeps what it read of that.
     jpeg: Option<Jpeg>,
+    /// For [`Decoder::check`].
+    checked: Vec<u8>,
 }
 
 /// An example whose header has been read.
-pub(crate) enum Stored<'a> {
+pub struct Stored<'a>(pub(super) Kind<'a>);
+
+/// By its format.
+pub(super) enum Kind<'a> {
     Raw(ImageSpec),
     Png(Png<'a>),
     Jpeg(Header),
@@ -44,18 +49,53 @@ pub(crate) enum Stored<'a> {
 impl Stored<'_> {
     /// The shape of the image, without alpha.
     pub fn spec(&self) -> ImageSpec {
-        match self {
-            Self::Raw(spec) => *spec,
-            Self::Png(png) => png.spec(),
-            Self::Jpeg(header) => header.spec(),
+        match &self.0 {
+            Kind::Raw(spec) => *spec,
+            Kind::Png(png) => png.spec(),
+            Kind::Jpeg(header) => header.spec(),
+        }
+    }
+
+    /// What holds it.
+    pub fn format(&self) -> Format {
+        match &self.0 {
+            Kind::Raw(_) => Format::Raw,
+            Kind::Png(_) => Format::Png,
+            Kind::Jpeg(_) => Format::Jpeg,
+        }
+    }
+
+    /// Whether it is a JPEG of four inks.
+    pub fn has_inks(&self) -> bool {
+        matches!(&self.0, Kind::Jpeg(header) if header.has_inks())
+    }
+
+    /// The chroma's resolution of a JPEG that [`Decoder::planes`] decodes.
+    pub fn planes(&self) -> Option<Subsamp> {
+        match &self.0 {
+            Kind::Jpeg(header) => header.planes(),
+            _ => None,
+        }
+    }
+
+    /// Accepts a file of `length` bytes, as it is stored, under other limits.
+    ///
+    /// # Errors
+    /// The first limit that is exceeded.
+    pub fn check(&self, limits: &Limits, length: u64) -> Result<(), Fault> {
+        match &self.0 {
+            Kind::Raw(_) => Ok(()),
+            Kind::Png(png) => limits.check("PNG", length, &png.cost()),
+            Kind::Jpeg(header) => limits.check("JPEG", length, &header.cost),
         }
     }
 
     /// The shape to decode the image to if `images` are expected: grey becomes RGB if RGB is expected.
-    pub fn accept(&self, images: Images) -> Result<ImageSpec, Fault> {
+    pub(crate) fn accept(&self, images: Images) -> Result<ImageSpec, Fault> {
         let got = self.spec();
-        let repeated =
-            got.channels == 1 && images.channels() == 3 && !matches!((self, images), (Self::Raw(_), Images::Fixed(_)));
+        let repeated = got.channels == 1
+            && images.channels() == 3
+            && !matches!((&self.0, images), (Kind::Raw(_), Images::Fixed(_)));
         let taken = ImageSpec { channels: if repeated { 3 } else { got.channels }, ..got };
         match images {
             Images::Fixed(expected) if taken != expected => Err(Fault::ImageSize { expected, got: taken }),
@@ -68,20 +108,77 @@ impl Stored<'_> {
 }
 
 impl Decoder {
+    /// A decoder with these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     /// Reads an example's header.
+    ///
+    /// # Errors
+    /// A header that cannot be read, a file that is cut short, or one that asks for more than the limits allow.
     pub fn open<'a>(&mut self, example: &Example<'a>) -> Result<Stored<'a>, Fault> {
-        let stored = match file_format(example)? {
+        match example.format {
             // its pixels are in the record already, so no limit applies
-            Format::Raw => return Ok(Stored::Raw(raw_spec(example)?)),
-            Format::Png => Stored::Png(Png::open(example.encoded)?),
-            Format::Jpeg => Stored::Jpeg(self.jpeg()?.header(example.encoded)?),
-        };
-        check_pixels(stored.spec())?;
-        Ok(stored)
+            Format::Raw => Ok(Stored(Kind::Raw(raw_spec(example)?))),
+            _ => self.open_file(example.encoded),
+        }
+    }
+
+    /// Reads the header of a PNG or JPEG file; its first bytes tell which, since some data sets have PNG files named `.JPEG`.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<Stored<'a>, Fault> {
+        if file.starts_with(b"\x89PNG\r\n\x1a\n") {
+            Ok(Stored(Kind::Png(Png::open(file, self.limits)?)))
+        } else if file.starts_with(&[0xff, 0xd8]) {
+            Ok(Stored(Kind::Jpeg(self.with_jpeg(|jpeg| jpeg.header(file))?)))
+        } else {
+            Err(Fault::Unknown(match &file[..file.len().min(16)] {
+                [] => "the file is empty (0 bytes)".into(),
+                head => format!("it starts with \"{}\"", head.escape_ascii()),
+            }))
+        }
+    }
+
+    /// Reads all of an example's image, to find whether it can be decoded; a JPEG at 1/8 of its size, which takes all of its data.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`], and data that ends early or is wrong.
+    pub fn check(&mut self, example: &Example<'_>) -> Result<ImageSpec, Fault> {
+        let stored = self.open(example)?;
+        let spec = stored.spec();
+        if stored.format() != Format::Raw {
+            let mut pixels = std::mem::take(&mut self.checked);
+            // all data is read for luma alone, too
+            let channels = if stored.planes().is_some() { 1 } else { spec.channels };
+            let decoded = self.reduced(stored, example.encoded, 8, channels, &mut pixels);
+            self.checked = pixels;
+            decoded?;
+        }
+        Ok(spec)
+    }
+
+    /// The image as H*W*C bytes; another shape than `expected` is an error. RAW bytes are borrowed from the record, others decoded into
+    /// `scratch`.
+    ///
+    /// # Errors
+    /// As [`Decoder::check`].
+    pub fn decode_whole<'a>(
+        &mut self,
+        example: &Example<'a>,
+        expected: ImageSpec,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], Fault> {
+        let stored = self.open(example)?;
+        stored.accept(Images::Fixed(expected))?;
+        let decoded = self.decode(stored, example, Need::whole(expected), expected.channels, scratch)?;
+        Ok(&decoded.bytes[..expected.values()])
     }
 
     /// Decodes what is needed of an image, to the `channels` that [`Stored::accept`] returned.
-    pub fn decode<'a>(
+    pub(crate) fn decode<'a>(
         &mut self,
         stored: Stored<'a>,
         example: &Example<'a>,
@@ -91,44 +188,70 @@ impl Decoder {
     ) -> Result<Decoded<'a>, Fault> {
         let whole =
             |spec: ImageSpec, bytes| Decoded { bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 };
-        match stored {
-            Stored::Raw(spec) if spec.channels == channels => Ok(whole(spec, example.encoded)),
-            Stored::Raw(spec) => {
+        match stored.0 {
+            Kind::Raw(spec) if spec.channels == channels => Ok(whole(spec, example.encoded)),
+            Kind::Raw(spec) => {
                 scratch.clear();
                 scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));
                 Ok(whole(spec, scratch))
             }
-            Stored::Png(png) => {
+            Kind::Png(png) => {
                 let spec = png.spec();
                 png.decode(channels, scratch)?;
                 Ok(whole(spec, scratch))
             }
-            Stored::Jpeg(header) => self.jpeg()?.decode(example.encoded, header, need, channels, scratch),
+            Kind::Jpeg(header) => {
+                let decoded = self.with_jpeg(|jpeg| jpeg.decode(example.encoded, header, need, channels, scratch))?;
+                Ok(decoded.of(scratch))
+            }
         }
     }
 
-    fn jpeg(&mut self) -> Result<&mut Jpeg, Fault> {
-        match &mut self.jpeg {
-            Some(jpeg) => Ok(jpeg),
-            none => Ok(none.insert(Jpeg::new()?)),
+    /// Decodes the whole of a file to interleaved bytes of `channels` (3, or 1 if it is grey), a JPEG that is not lossless at
+    /// 1 / `reduction` of its size (1, 2, 4 or 8); returns height and width.
+    ///
+    /// # Errors
+    /// Data that ends early or is wrong.
+    pub fn reduced(
+        &mut self,
+        stored: Stored<'_>,
+        file: &[u8],
+        reduction: u32,
+        channels: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<(usize, usize), Fault> {
+        match stored.0 {
+            Kind::Raw(spec) => Ok((spec.height as usize, spec.width as usize)),
+            Kind::Png(png) => {
+                let spec = png.spec();
+                png.decode(channels, pixels)?;
+                Ok((spec.height as usize, spec.width as usize))
+            }
+            Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.whole(file, header, channels, reduction, pixels)),
         }
     }
-}
 
-/// The format of the bytes: RAW if the record says so, else by the first bytes, since some data sets have PNG files named `.JPEG`.
-fn file_format(example: &Example<'_>) -> Result<Format, Fault> {
-    if example.format == Format::Raw {
-        return Ok(Format::Raw);
+    /// Decodes the planes of a JPEG for which [`Stored::planes`] gives a subsampling, at 1 / `reduction` of its size, one after another
+    /// and without padding.
+    ///
+    /// # Errors
+    /// Data that ends early or is wrong; an image without such planes.
+    pub fn planes(&mut self, stored: &Stored<'_>, file: &[u8], reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
+        match &stored.0 {
+            Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.planes(file, *header, reduction, planes)),
+            _ => Err(Fault::Decode { format: stored.format().name(), problem: "it has no planes".into() }),
+        }
     }
-    if example.encoded.starts_with(b"\x89PNG\r\n\x1a\n") {
-        Ok(Format::Png)
-    } else if example.encoded.starts_with(&[0xff, 0xd8]) {
-        Ok(Format::Jpeg)
-    } else {
-        Err(Fault::Decode {
-            format: example.format.name(),
-            problem: "it starts like neither a PNG nor a JPEG file".into(),
-        })
+
+    /// Runs `f` with the decompressor, which is given up if `f` fails.
+    fn with_jpeg<T>(&mut self, f: impl FnOnce(&mut Jpeg) -> Result<T, Fault>) -> Result<T, Fault> {
+        let mut jpeg = match self.jpeg.take() {
+            Some(jpeg) => jpeg,
+            None => Jpeg::new(self.limits)?,
+        };
+        let done = f(&mut jpeg)?;
+        self.jpeg = Some(jpeg);
+        Ok(done)
     }
 }
 

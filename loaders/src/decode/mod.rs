@@ -7,11 +7,8 @@
 mod cmyk;
 mod decoder;
 mod jpeg;
-mod limit;
 mod png;
 mod region;
 
-pub(crate) use decoder::Decoder;
-pub use decoder::{decode, spec};
-pub use limit::{MAX_PIXELS, check_pixels};
+pub use decoder::{Decoder, Stored, decode, spec};
 pub(crate) use region::{Decoded, Need, Region};

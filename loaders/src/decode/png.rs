@@ -6,45 +6,96 @@ use image::codecs::png::PngDecoder;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError};
 
 use crate::fault::Fault;
+use crate::limits::{Cost, Limits};
 use crate::spec::ImageSpec;
 
+/// Memory for what a file holds beside its pixels, unpacked: a colour profile takes kilobytes.
+const EXTRAS: u64 = 16 << 20;
+/// The last chunk of a file, from its name on.
+const END: &[u8] = b"IEND\xaeB\x60\x82";
+/// Bytes at the end of a file in which that chunk is searched: some files have trailing bytes behind it.
+const TAIL: usize = 1 << 16;
+/// Bytes of pixels that are unpacked in a second, at least.
+const BYTES_PER_SECOND: f64 = 2e8;
+
 /// A PNG file whose header has been read.
-pub(crate) struct Png<'a>(Box<PngDecoder<Cursor<&'a [u8]>>>);
+pub(crate) struct Png<'a> {
+    decoder: Box<PngDecoder<Cursor<&'a [u8]>>>,
+    refused: Refused,
+}
+
+/// What is said of a file that asks for more memory than it may.
+#[derive(Clone, Copy)]
+struct Refused {
+    limits: Limits,
+    length: u64,
+}
 
 impl<'a> Png<'a> {
     /// Reads the header of a file.
-    pub fn open(file: &'a [u8]) -> Result<Self, Fault> {
-        Ok(Self(Box::new(PngDecoder::new(Cursor::new(file)).map_err(failed)?)))
+    pub fn open(file: &'a [u8], limits: Limits) -> Result<Self, Fault> {
+        let refused = Refused { limits, length: file.len() as u64 };
+        let mut most = image::Limits::no_limits();
+        most.max_alloc = Some(EXTRAS.saturating_add(refused.length.saturating_mul(4)));
+        let decoder = PngDecoder::with_limits(Cursor::new(file), most).map_err(|error| refused.fault(error))?;
+        let png = Self { decoder: Box::new(decoder), refused };
+        limits.check("PNG", refused.length, &png.cost())?;
+        let tail = &file[file.len().saturating_sub(TAIL)..];
+        match memchr::memmem::rfind(tail, END) {
+            Some(_) => Ok(png),
+            None => Err(failed("it is cut short: it has no end chunk".into())),
+        }
     }
 
     /// The shape of the image: grey or RGB, without alpha.
     pub fn spec(&self) -> ImageSpec {
-        let (width, height) = self.0.dimensions();
-        ImageSpec::new(height, width, if self.0.color_type().has_color() { 3 } else { 1 })
+        let (width, height) = self.decoder.dimensions();
+        ImageSpec::new(height, width, if self.decoder.color_type().has_color() { 3 } else { 1 })
+    }
+
+    /// What decoding costs: the pixels as they are stored and, unless that is how they are needed, as RGB.
+    pub fn cost(&self) -> Cost {
+        let (spec, colour) = (self.spec(), self.decoder.color_type());
+        let stored = self.decoder.total_bytes();
+        let converted = if colour == ColorType::Rgb8 { 0 } else { 3 * spec.pixels() as u64 };
+        let memory = stored.saturating_add(converted);
+        Cost { spec, memory, scans: 1, seconds: stored as f64 / BYTES_PER_SECOND }
     }
 
     /// Decodes the image to `channels` (1 or 3) into `pixels`, which keeps its memory.
     pub fn decode(self, channels: u32, pixels: &mut Vec<u8>) -> Result<(), Fault> {
-        let direct = match self.0.color_type() {
+        let direct = match self.decoder.color_type() {
             ColorType::L8 => channels == 1,
             ColorType::Rgb8 => true,
             _ => false,
         };
         let values = ImageSpec { channels, ..self.spec() }.values();
+        let Self { decoder, refused } = self;
         pixels.clear();
         if direct {
             pixels.resize(values, 0);
-            return self.0.read_image(pixels).map_err(failed);
+            return decoder.read_image(pixels).map_err(|error| refused.fault(error));
         }
-        let image = DynamicImage::from_decoder(*self.0).map_err(failed)?;
-        match channels {
-            3 => pixels.extend_from_slice(&image.into_rgb8()),
-            _ => pixels.extend_from_slice(&image.into_luma8()),
-        }
+        // the memory of an earlier image is not held beside that of this one
+        drop(std::mem::take(pixels));
+        let image = DynamicImage::from_decoder(*decoder).map_err(|error| refused.fault(error))?;
+        *pixels = match channels {
+            3 => image.into_rgb8().into_raw(),
+            _ => image.into_luma8().into_raw(),
+        };
         Ok(())
     }
 }
 
-fn failed(error: ImageError) -> Fault {
-    Fault::Decode { format: "PNG", problem: error.to_string() }
+impl Refused {
+    fn fault(self, error: ImageError) -> Fault {
+        match error {
+            ImageError::Limits(_) => self.limits.memory_fault("PNG", self.length, None),
+            other => failed(other.to_string()),
+        }
+    }
+}
+
+fn failed(problem: String) -> Fault {
+    Fault::Decode { format: "PNG", problem }
 }

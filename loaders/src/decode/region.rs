@@ -40,3 +40,19 @@ pub(crate) struct Decoded<'a> {
     /// 1, or 2 or 4 for an image of 1/2 or 1/4 of the size.
     pub reduction: u32,
 }
+
+/// Which part of an image was decoded, as [`Decoded`] says it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub columns: usize,
+    pub origin: (usize, usize),
+    pub reduction: u32,
+}
+
+impl Part {
+    /// The part with its bytes.
+    pub fn of(self, bytes: &[u8]) -> Decoded<'_> {
+        let Self { columns, origin, reduction } = self;
+        Decoded { bytes, columns, origin, reduction }
+    }
+}

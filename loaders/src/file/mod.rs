@@ -1,4 +1,6 @@
 //! Opening files safely and writing them whole.
 
-pub(crate) mod regular;
+pub(crate) mod private;
+pub mod regular;
 pub mod replace;
+pub mod safe_create;

@@ -1,5 +1,5 @@
-//! Opening the files of a data set. They must be regular files: opening a FIFO in the place of a shard would block its rank, and with
-//! it all others, until somebody writes to it.
+//! Opening the files of data sets and of their sources. They must be regular files: opening a FIFO in the place of a shard would block
+//! its rank, and with it all others, until somebody writes to it.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -7,7 +7,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a regular file for reading; anything else is an error at once.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// Those of the system; a FIFO, a folder or a device.
+pub fn open(path: &Path) -> io::Result<File> {
     // O_NONBLOCK: without it opening a FIFO blocks. It does not change reads of regular files.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let kind = file.metadata()?.file_type();
@@ -17,8 +20,26 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Reads a regular file.
+///
+/// # Errors
+/// As [`open`].
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = open(path)?;
+    // one more than the file has, so that its end is seen without growing
+    bytes
+        .try_reserve_exact((file.metadata()?.len() as usize).saturating_add(1))
+        .map_err(|_| io::ErrorKind::OutOfMemory)?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads the text of a regular file.
-pub(crate) fn read_to_string(path: &Path) -> io::Result<String> {
+///
+/// # Errors
+/// As [`open`]; text that is not UTF-8.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text)?;
     Ok(text)

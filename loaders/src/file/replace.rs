@@ -1,34 +1,17 @@
 //! Writing a small file whole or not at all.
 
-use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::file::safe_create::NewFile;
 
-/// Writes `bytes` to a temporary file beside `path`, syncs it, renames it to `path` and syncs the folder. On failure nothing is left
-/// behind and an old file stays as it was.
+/// Writes `bytes` to a new file beside `path`, syncs it, renames it to `path` and syncs the folder. On failure nothing is left behind and
+/// an old file stays as it was.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let temporary = suffixed(path, ".tmp");
-    let result = write_and_rename(path, &temporary, bytes);
-    if result.is_err() {
-        // the failure itself is reported; there may be nothing to remove
-        let _ = fs::remove_file(&temporary);
-    }
-    result
-}
-
-fn write_and_rename(path: &Path, temporary: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let mut file = File::create(temporary).map_err(Error::io("create", temporary))?;
-    file.write_all(bytes).map_err(Error::io("write", temporary))?;
-    file.sync_all().map_err(Error::io("write", temporary))?;
-    drop(file);
-    fs::rename(temporary, path).map_err(Error::io("rename to", path))?;
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io("sync", folder))
+    let mut new = NewFile::beside(path).map_err(Error::io("create", path))?;
+    new.file().and_then(|file| file.write_all(bytes)).map_err(Error::io("write", path))?;
+    new.publish().map(drop).map_err(Error::io("rename to", path))
 }
 
 /// `path` with `suffix` appended to its file name.
@@ -41,6 +24,7 @@ pub(crate) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_failed_write_leaves_nothing() {

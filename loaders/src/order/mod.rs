@@ -1,5 +1,6 @@
 //! Which samples make up which batch. Pure arithmetic; nothing is read here.
 
+mod chosen;
 mod eval;
 mod job;
 mod permutation;
@@ -11,6 +12,7 @@ mod window;
 #[cfg(test)]
 mod window_tests;
 
+pub use chosen::Chosen;
 pub use eval::EvalOrder;
 pub use job::{Job, Order};
 pub use permutation::Permutation;

@@ -12,8 +12,9 @@ const IDLE: f64 = 0.95;
 const MEMORY: f64 = 1e9;
 
 impl LoaderStats {
-    /// One line: whether the loader with so many threads kept up over `time`, which stage limited it, and what to try.
-    pub fn advice(&self, time: Duration, threads: usize) -> String {
+    /// One line: whether the loader with so many threads kept up over `time`, which stage limited it, and what to try. `local`: it maps
+    /// files of this machine, which no copy would make faster.
+    pub fn advice(&self, time: Duration, threads: usize, local: bool) -> String {
         let seconds = Seconds::of(self, time);
         let busy = seconds.read + seconds.decode + seconds.transform;
         if seconds.wait < NEGLIGIBLE * seconds.time || self.images == 0 {
@@ -33,7 +34,7 @@ impl LoaderStats {
             (false, 1) => "1 more loader thread".to_owned(),
             (false, more) => format!("{more} more loader threads"),
         };
-        let (stage, cure) = seconds.cure(self.bytes, &threads);
+        let (stage, cure) = seconds.cure(self.bytes, &threads, local);
         format!("{stage}-bound: {speed}; {cure}")
     }
 }
@@ -60,7 +61,7 @@ impl Seconds {
     }
 
     /// The stage that took longest, and what to do about it.
-    fn cure(&self, bytes: u64, threads: &str) -> (&'static str, String) {
+    fn cure(&self, bytes: u64, threads: &str, local: bool) -> (&'static str, String) {
         let from_storage = bytes as f64 / self.read.max(1e-9);
         if self.decode >= self.read && self.decode >= self.transform {
             ("decode", format!("convert with --resize 256 (or --raw) or give {threads}"))
@@ -70,8 +71,8 @@ impl Seconds {
             ("read", format!("the records come from memory, their checksums take the time; give {threads}"))
         } else {
             let rate = from_storage / 1e6;
-            let cure = "copy to a local disk with --stage, use shuffle = \"window(8)\"";
-            ("read", format!("a thread gets {rate:.0} MB/s; {cure}, or give {threads}"))
+            let copy = if local { "" } else { "copy to a local disk with --stage, use shuffle = \"window(8)\", or " };
+            ("read", format!("a thread gets {rate:.0} MB/s; {copy}give {threads}"))
         }
     }
 }
@@ -104,21 +105,23 @@ mod tests {
     fn advice_names_what_holds_up() {
         let ten = Duration::from_secs(10);
         // 6,400 images in 10 s, of which compute took 5.82 s: 1,100 a second wanted; 2 threads were busy all the time
-        let text = stats(6400, 4.18, 1.0, 17.0, 2.0).advice(ten, 2);
+        let text = stats(6400, 4.18, 1.0, 17.0, 2.0).advice(ten, 2, false);
         assert_eq!(
             text,
             "decode-bound: 640 of 1,100 img/s wanted; convert with --resize 256 (or --raw) or give 2 more loader threads"
         );
-        let text = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1);
+        let text = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1, false);
         assert!(text.starts_with("read-bound: 640 of 1,280 img/s wanted; a thread gets 71 MB/s; "), "{text}");
         assert!(text.contains("--stage") && text.ends_with("give 1 more loader thread"), "{text}");
-        let text = stats(6400, 5.0, 1.0, 1.0, 8.0).advice(ten, 1);
+        let local = stats(6400, 5.0, 9.0, 0.5, 0.5).advice(ten, 1, true);
+        assert!(local.ends_with("a thread gets 71 MB/s; give 1 more loader thread"), "{local}");
+        let text = stats(6400, 5.0, 1.0, 1.0, 8.0).advice(ten, 1, false);
         assert_eq!(text, "transform-bound: 640 of 1,280 img/s wanted; give 1 more loader thread");
-        let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1);
+        let text = stats(6400, 9.9, 1.0, 6.0, 1.0).advice(ten, 1, false);
         assert!(text.starts_with("decode-bound: 640 img/s; ") && text.ends_with("give more loader threads"), "{text}");
-        let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1);
+        let text = stats(6400, 5.0, 0.5, 0.1, 0.1).advice(ten, 1, false);
         assert!(text.contains("come from memory"), "{text}");
-        let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1);
+        let text = stats(6400, 0.1, 1.0, 3.0, 1.0).advice(ten, 1, false);
         assert_eq!(text, "the loader keeps up; its threads were busy 50 % of the time");
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Task {
 #[derive(Default)]
 pub(crate) struct ThreadState {
     scratch: Scratch,
+    /// The record at work, if its shard is mapped.
+    record: Vec<u8>,
     held: HeldShards,
     tally: Tally,
     /// For reuse.
@@ -142,14 +144,14 @@ fn make(
     state: &mut ThreadState,
     out: ImageOut<'_>,
 ) -> Result<Made, Error> {
-    let ThreadState { scratch, held, tally, .. } = state;
+    let ThreadState { scratch, record: copy, held, tally, .. } = state;
     let start = tally.images.is_multiple_of(SAMPLED).then(Instant::now);
     tally.images += 1;
     let (number, record) = shared.shards.split().locate(sample.id)?;
     let shard = shared.shards.shard(number, held)?;
     let payload = match fetch {
         Some(fetch) => shard.payload(record, fetch.record(sample.index)?)?,
-        None => shard.record(record)?,
+        None => shard.record(record, copy)?,
     };
     let (example, label) = shared.shards.split().read(shard, record, payload)?;
     let read = start.map(|_| Instant::now());

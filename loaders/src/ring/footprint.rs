@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::memory;
 use crate::ring::options::Options;
 use crate::storage::read_plan::ReadPlan;
 use crate::storage::split::Split;
@@ -22,15 +23,28 @@ impl Footprint {
     /// For batches of at most `batch` images of so many `values`.
     pub fn new(split: &Split, options: &Options, batch: usize, values: usize) -> Result<Self, Error> {
         let plan = ReadPlan::new(split, &options.reading())?;
-        let image = values * size_of::<f32>() + size_of::<u32>();
-        let batches = (options.slot_count(&plan) * batch * image) as u64;
-        let fetched = (2 * options.threads.max(1) * batch) as u64 * split.bytes().div_ceil(split.len().max(1));
+        let product = |factors: [u64; 3]| factors.into_iter().fold(1, u64::saturating_mul);
+        let image = (values * size_of::<f32>() + size_of::<u32>()) as u64;
+        let batches = product([options.slot_count(&plan) as u64, batch as u64, image]);
+        let mean = split.bytes().div_ceil(split.len().max(1));
+        let fetched = product([2 * options.threads.max(1) as u64, batch as u64, mean]);
         Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })
+    }
+
+    /// Fails where the machine has less memory, for a loader with these options.
+    pub fn check(&self, options: &Options) -> Result<(), Error> {
+        let slots = match options.slots {
+            0 => String::new(),
+            slots => format!("fewer slots (loader.slots = {slots}), "),
+        };
+        let cure =
+            format!("{slots}smaller images in the list of transforms, a smaller batch, or more ranks on other nodes");
+        memory::check("what the loader keeps in memory", self.bytes(), &cure)
     }
 
     /// All of them.
     pub fn bytes(&self) -> u64 {
-        self.batches + self.records
+        self.batches.saturating_add(self.records)
     }
 }
 

@@ -181,6 +181,11 @@ impl Loader {
         &self.shared.shards.plan().text
     }
 
+    /// Whether records come from mappings of files on this machine.
+    pub fn maps_local_files(&self) -> bool {
+        self.shared.shards.plan().local
+    }
+
     /// The shape of each image in the batches.
     pub fn output(&self) -> ImageSpec {
         self.output

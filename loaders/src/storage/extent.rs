@@ -23,8 +23,9 @@ pub(crate) struct Extent {
 impl Extent {
     /// Reads the bytes and sends the extent back.
     pub(crate) fn read(mut self, open: impl FnOnce(usize) -> Result<Arc<Shard>, Error>) {
+        let length = self.bytes.len();
         let bytes = &mut self.bytes;
-        let read = || open(self.shard).and_then(|shard| shard.read_at(bytes, self.offset));
+        let read = || open(self.shard).and_then(|shard| shard.read_at(bytes, length, self.offset));
         let panicked = || Error::Panic { thread: self.number, message: "while reading ahead".into() };
         self.result = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(panicked()));
         let back = self.back.clone();

@@ -1,6 +1,8 @@
 //! The file system of a path: its type, whether it is remote, and its free space.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Types of statfs(2) whose files are on other machines: page faults of a mapping fetch them in small reads, one after another.
@@ -66,6 +68,41 @@ impl FileSystem {
     }
 }
 
+/// Whether a lock on a file in `folder` counts on all hosts that have its file system, as far as its type and the options of its mount
+/// tell.
+pub fn locks_everywhere(folder: &Path) -> bool {
+    let Ok(system) = FileSystem::of(folder) else { return false };
+    let options = mount_options(folder).unwrap_or_default();
+    carries_locks(&system, &options)
+}
+
+fn carries_locks(system: &FileSystem, options: &str) -> bool {
+    let has = |option: &str| options.split(',').any(|given| given == option);
+    match system.name.as_str() {
+        // a disk of this machine's own is no other's
+        _ if !system.remote => true,
+        "NFS" => !["nolock", "local_lock=all", "local_lock=posix"].into_iter().any(has),
+        "Lustre" => has("flock"),
+        "GPFS" | "CephFS" => true,
+        // on each host for itself, or by settings that no mount option shows
+        _ => false,
+    }
+}
+
+/// The options of the mount that `path` is on, of the mount itself and of its file system, with commas between.
+fn mount_options(path: &Path) -> Option<String> {
+    let device = fs::metadata(path).ok()?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    options_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, &device)
+}
+
+/// Those of a device in the text of /proc/self/mountinfo: fields 3, 6 and, behind the dash, 3.
+fn options_of(mounts: &str, device: &str) -> Option<String> {
+    let line = mounts.lines().rfind(|line| line.split(' ').nth(2) == Some(device))?;
+    let (mount, system) = line.split_once(" - ")?;
+    Some(format!("{},{}", mount.split(' ').nth(5)?, system.split(' ').nth(2)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +128,19 @@ mod tests {
         let temporary = FileSystem::of(&std::env::temp_dir()).unwrap();
         assert!(temporary.free > 0, "{temporary:?}");
         assert!(FileSystem::of(Path::new("/no/such/folder")).is_err());
+    }
+
+    #[test]
+    fn mounts_say_how_far_their_locks_reach() {
+        let reach = |kind, options| carries_locks(&FileSystem::from_type(kind, 0, 0), options);
+        let (ext4, nfs, lustre, beegfs) = (0xef53, 0x6969, 0x0bd0_0bd0, 0x1983_0326);
+        assert!(reach(ext4, "") && reach(nfs, "rw,relatime,rw,vers=4.2,local_lock=none"));
+        assert!(!reach(nfs, "rw,nolock") && !reach(nfs, "rw,local_lock=all"));
+        assert!(reach(lustre, "rw,rw,flock,lazystatfs") && !reach(lustre, "rw,localflock") && !reach(beegfs, "rw"));
+        let mounts = "36 35 0:52 / /home rw,noatime shared:1 - nfs4 server:/home rw,vers=4.2,local_lock=none\n\
+                      37 35 8:1 / / rw,relatime - ext4 /dev/sda1 rw,errors=remount-ro\n";
+        assert_eq!(options_of(mounts, "0:52").unwrap(), "rw,noatime,rw,vers=4.2,local_lock=none");
+        assert_eq!(options_of(mounts, "8:2"), None);
+        assert!(locks_everywhere(&std::env::temp_dir()));
     }
 }

@@ -58,7 +58,8 @@ impl Split {
                 &own
             }
         };
-        let (example, _) = self.read(shard, record, shard.record(record)?)?;
+        let mut copy = Vec::new();
+        let (example, _) = self.read(shard, record, shard.record(record, &mut copy)?)?;
         decode::spec(&example).map_err(|fault| shard.fault(record, fault))
     }
 }

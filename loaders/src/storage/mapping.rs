@@ -1,9 +1,12 @@
 //! A file mapped read-only into memory and registered with the SIGBUS handler; and pages that are populated before their first use,
 //! which costs less than a page fault each.
+//!
+//! Others may write the file at any time, also between a check of its bytes and their use. So its bytes are never lent: they are copied
+//! out, each once, and checks and use see the copy.
 
 use std::path::Path;
 
-use memmap2::{Advice, Mmap};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::error::Error;
 use crate::file::regular;
@@ -16,22 +19,39 @@ const AROUND: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Mapping {
     _registration: Registration,
-    map: Mmap,
+    map: MmapRaw,
 }
 
 impl Mapping {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(Error::io("open", path))?;
-        // SAFETY: the bytes are only ever read. If another process writes the file meanwhile, each read still
-        // yields some bytes, which the checksums verify; if it is cut short, the read ends in SIGBUS, which
-        // `sigbus` turns into a message and an exit.
-        let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map", path))?;
-        let registration = Registration::new(&map, path)?;
+        let map = MmapOptions::new().map_raw_read_only(&file).map_err(Error::io("map", path))?;
+        let registration = Registration::new(map.as_ptr().addr()..map.as_ptr().addr() + map.len(), path)?;
         Ok(Self { _registration: registration, map })
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.map
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Copies `length` bytes at `offset` to the end of `to`; no, if the mapping ends before them.
+    pub(crate) fn copy(&self, offset: u64, length: usize, to: &mut Vec<u8>) -> bool {
+        let Some(from) = usize::try_from(offset).ok().filter(|&from| self.len().checked_sub(from) >= Some(length))
+        else {
+            return false;
+        };
+        to.reserve(length);
+        let end = to.len();
+        // SAFETY: `from..from + length` lies inside of the mapping, which lives as long as `self`, and `to` has room for `length` bytes
+        // behind its end, all of which are written before they count. Others may change the file meanwhile: any bytes will do, and
+        // nothing is read there twice (see `copy_once`). Reading where the file was cut short ends in SIGBUS, which `sigbus` turns into
+        // a message and an exit.
+        unsafe {
+            copy_once(self.map.as_ptr().add(from), to.as_mut_ptr().add(end), length);
+            to.set_len(end + length);
+        }
+        true
     }
 
     /// Asks the kernel to read these bytes ahead; returns at once. Only a hint: a failure costs speed, and the read itself will report
@@ -59,6 +79,22 @@ impl Mapping {
     }
 }
 
+/// Copies bytes that others may change meanwhile: what is read from the copy later is what was copied.
+///
+/// A plain copy would not do: the compiler may read its source again in place of its target, and what others wrote there in between. It
+/// must take the empty assembler block for code that has written the target anew, so it cannot.
+///
+/// # Safety
+/// `length` bytes can be read at `from` and written at `to`, and do not overlap.
+#[inline]
+unsafe fn copy_once(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: as the caller says; the block does nothing.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, to, length);
+        std::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags));
+    }
+}
+
 /// Populates the pages of fresh memory before it is written (Linux 5.14; does nothing on older kernels). Only a hint: other pages are
 /// populated by faults when they are first written.
 pub(crate) fn populate_fresh(values: &mut [f32]) {
@@ -69,5 +105,29 @@ pub(crate) fn populate_fresh(values: &mut [f32]) {
     if length > 0 {
         // SAFETY: the whole pages lie inside of `values`, which is borrowed; their contents do not change.
         unsafe { libc::madvise(values.as_mut_ptr().byte_add(skipped).cast(), length, libc::MADV_POPULATE_WRITE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_any_place_and_length() {
+        let path = std::env::temp_dir().join(format!("loaders-mapping-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let mapping = Mapping::open(&path).unwrap();
+        for from in (0..40).chain([9_000, 9_999, 10_000]) {
+            for length in (0..50).chain([777, 1000]) {
+                let mut copy = vec![9];
+                let there = mapping.copy(from, length, &mut copy);
+                let expected = bytes.get(from as usize..from as usize + length);
+                assert_eq!(there, expected.is_some());
+                assert_eq!(&copy[1..], expected.unwrap_or(&[]), "{from} {length}");
+            }
+        }
+        assert!(!mapping.copy(u64::MAX, 1, &mut Vec::new()));
+        std::fs::remove_file(path).unwrap();
     }
 }

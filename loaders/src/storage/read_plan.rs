@@ -4,9 +4,10 @@
 //! fetches one page or a few and stops its thread meanwhile; there, reader threads make long reads ahead of use.
 
 use crate::error::Error;
+use crate::memory;
 use crate::storage::filesystem::FileSystem;
 use crate::storage::io::Io;
-use crate::storage::limits::{available_memory, open_files};
+use crate::storage::limits::open_files;
 use crate::storage::shard::Access;
 use crate::storage::split::Split;
 
@@ -51,6 +52,8 @@ pub(crate) struct ReadPlan {
     pub advise: bool,
     /// Bytes of memory for whole shards.
     pub loaded: u64,
+    /// Whether files of this machine are mapped.
+    pub local: bool,
     /// The choice and its reason, for the log.
     pub text: String,
 }
@@ -60,7 +63,7 @@ impl ReadPlan {
     pub(crate) fn new(split: &Split, options: &ReadOptions) -> Result<Self, Error> {
         let system = FileSystem::of(split.dir()).map_err(Error::io("ask for the file system of", split.dir()))?;
         let largest = split.shards().iter().map(|shard| shard.bytes).max().unwrap_or(0);
-        let limits = SystemLimits { memory: available_memory(), files: open_files() / 2 };
+        let limits = SystemLimits { memory: memory::available(), files: open_files() / 2 };
         Ok(Self::choose(&system, ShardSizes { all: split.bytes(), largest }, limits, options))
     }
 
@@ -77,7 +80,7 @@ impl ReadPlan {
         };
         match reads {
             true => Self::read(sizes, limits, options, &why),
-            false => Self::map(sizes, limits, options, &why),
+            false => Self { local: !system.remote, ..Self::map(sizes, limits, options, &why) },
         }
     }
 
@@ -88,7 +91,15 @@ impl ReadPlan {
         let mib = loaded.div_ceil(1 << 20);
         if loaded <= options.buffer as u64 {
             let text = format!("read, whole shards ahead of use, {mib} MiB ({why})");
-            return Self { access: Access::Load, open: window, whole: false, advise: false, loaded, text };
+            return Self {
+                access: Access::Load,
+                open: window,
+                whole: false,
+                advise: false,
+                loaded,
+                local: false,
+                text,
+            };
         }
         let open = Some(window.unwrap_or(limits.files).clamp(16, limits.files.max(16)));
         let hint = match window {
@@ -96,7 +107,7 @@ impl ReadPlan {
             None => "a window order would make the reads longer".to_owned(),
         };
         let text = format!("read, record by record ({why}; {hint})");
-        Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, text }
+        Self { access: Access::Records, open, whole: false, advise: false, loaded: 0, local: false, text }
     }
 
     /// Mappings, with read-ahead of a window's shards, of the whole split, or of each batch's records.
@@ -109,7 +120,15 @@ impl ReadPlan {
             (None, true) => "all of it read ahead",
             (None, false) => "larger than memory, each batch's records read ahead",
         };
-        Self { access: Access::Map, open, whole, advise, loaded: 0, text: format!("mmap, {what} ({why})") }
+        Self {
+            access: Access::Map,
+            open,
+            whole,
+            advise,
+            loaded: 0,
+            local: false,
+            text: format!("mmap, {what} ({why})"),
+        }
     }
 
     /// Whether each thread takes its next batch's job before it fills one.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::fault::Fault;
+use crate::fault::{Fault, RecordFault};
 use crate::file::regular;
 use crate::format::index::parse_index;
 pub use crate::format::index::{index_path, write_index};
@@ -62,7 +62,7 @@ impl Shard {
             Access::Records => Data::Open(read::open(path)?),
         };
         let length = match &data {
-            Data::Mapped(mapping) => mapping.bytes().len() as u64,
+            Data::Mapped(mapping) => mapping.len() as u64,
             Data::Loaded(bytes) => bytes.len() as u64,
             Data::Open(file) => read::length(file, path)?,
         };
@@ -82,11 +82,11 @@ impl Shard {
     /// reader reports or skips; several mean that the index belongs to another shard.
     fn check_headers(&self) -> Result<(), Error> {
         let compared = if is_older(&index_path(&self.path), &self.path) { COMPARED } else { 2 }.min(self.len());
-        let (mut header, mut damaged) = ([0; HEADER], 0);
+        let (mut header, mut damaged) = (Vec::with_capacity(HEADER), 0);
         for i in 0..compared {
             let number = (u128::from(i) * u128::from(self.len() - 1) / u128::from((compared - 1).max(1))) as usize;
             let (offset, end) = (self.offsets[number], self.offsets[number + 1]);
-            self.read_at(&mut header, offset)?;
+            self.read_at(&mut header, HEADER, offset)?;
             let size = end - offset;
             match record_size(&header) {
                 Ok(actual) if actual == size => {}
@@ -121,45 +121,57 @@ impl Shard {
         self.len() == 0
     }
 
-    /// The whole file; empty if the shard is read record by record.
-    pub fn bytes(&self) -> &[u8] {
-        match &self.data {
-            Data::Mapped(mapping) => mapping.bytes(),
-            Data::Loaded(bytes) => bytes,
-            Data::Open(_) => &[],
-        }
-    }
-
     /// Where record `number` starts, in bytes; the file's length for the number after the last one, `None` beyond that.
     pub fn offset(&self, number: u64) -> Option<u64> {
         self.offsets.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The payload of record `number` (from 0); both checksums are verified, and the index against
-    /// the record's own length. A number not below `len` is a truncated record.
-    pub fn record(&self, number: u64) -> Result<&[u8], Error> {
-        let offset = self.offset(number).unwrap_or_else(|| self.bytes().len() as u64);
-        self.payload(number, usize::try_from(offset).ok().and_then(|at| self.bytes().get(at..)).unwrap_or(&[]))
+    /// The payload of record `number` (from 0); both checksums are verified, and the index against the record's own length. A number
+    /// not below `len` is a truncated record.
+    ///
+    /// The record is copied into `copy`, whose memory is kept, unless the shard is in memory of this process alone: what was verified is
+    /// what the caller gets, whatever others write into the file.
+    pub fn record<'a>(&'a self, number: u64, copy: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
+        let end = *self.offsets.last().unwrap_or(&0);
+        let (from, to) = (self.offset(number).unwrap_or(end), self.offset(number + 1).unwrap_or(end));
+        let bytes = match &self.data {
+            Data::Loaded(bytes) => usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or(&[]),
+            _ => {
+                self.read_at(copy, (to - from) as usize, from)?;
+                copy
+            }
+        };
+        self.payload(number, bytes)
     }
 
     /// The payload of record `number`, whose bytes, framing included, are at the start of `bytes`; checked as in `record`.
     pub(crate) fn payload<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
-        let (payload, actual) = read_record(bytes, 0).map_err(|e| self.fault(number, e.into()))?;
-        let offset = self.offset(number).unwrap_or(0);
-        match self.offset(number + 1) {
-            Some(end) if end - offset == actual => Ok(payload),
-            end => Err(self.fault(number, Fault::Size { indexed: end.unwrap_or(offset) - offset, actual })),
+        let failed = |fault: RecordFault| self.fault(number, fault.into());
+        let actual = record_size(bytes).map_err(failed)?;
+        let (from, to) = (self.offset(number).unwrap_or(0), self.offset(number + 1));
+        match to.map_or(0, |to| to - from) {
+            indexed if indexed == actual => Ok(read_record(bytes, 0).map_err(failed)?.0),
+            indexed => Err(self.fault(number, Fault::Size { indexed, actual })),
         }
     }
 
-    /// Reads `buffer.len()` bytes at `offset` of the file.
-    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+    /// Reads `length` bytes at `offset` of the file in place of what `buffer` holds.
+    pub(crate) fn read_at(&self, buffer: &mut Vec<u8>, length: usize, offset: u64) -> Result<(), Error> {
+        let ends = || read::short(&self.path, offset, length, 0);
         match &self.data {
-            Data::Open(file) => read::exact_at(file, &self.path, buffer, offset),
-            _ => {
-                let from = self.bytes().get(offset as usize..).and_then(|rest| rest.get(..buffer.len()));
-                from.map(|from| buffer.copy_from_slice(from))
-                    .ok_or_else(|| read::short(&self.path, offset, buffer.len(), 0))
+            Data::Mapped(mapping) => {
+                buffer.clear();
+                if mapping.copy(offset, length, buffer) { Ok(()) } else { Err(ends()) }
+            }
+            Data::Loaded(bytes) => {
+                let from = bytes.get(offset as usize..).and_then(|rest| rest.get(..length)).ok_or_else(ends)?;
+                buffer.clear();
+                buffer.extend_from_slice(from);
+                Ok(())
+            }
+            Data::Open(file) => {
+                buffer.resize(length, 0);
+                read::exact_at(file, &self.path, buffer, offset)
             }
         }
     }
@@ -178,7 +190,7 @@ impl Shard {
         let Data::Mapped(mapping) = &self.data else { return };
         let ahead = AHEAD as u64;
         mapping.will_need(0, ahead);
-        for start in (0..mapping.bytes().len() as u64).step_by(AHEAD) {
+        for start in (0..mapping.len() as u64).step_by(AHEAD) {
             if stop() {
                 return;
             }
@@ -192,7 +204,7 @@ impl Shard {
         Error::Record {
             path: self.path.clone(),
             record: number,
-            offset: self.offset(number).unwrap_or_else(|| self.bytes().len() as u64),
+            offset: self.offset(number).or(self.offsets.last().copied()).unwrap_or(0),
             fault,
         }
     }
@@ -208,18 +220,23 @@ fn is_older(index: &Path, shard: &Path) -> bool {
 /// of each, ready for [`write_index`].
 pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
     let mapping = Mapping::open(shard)?;
-    let bytes = mapping.bytes();
-    let mut entries = Vec::new();
-    let mut offset = 0;
-    while offset < bytes.len() as u64 {
-        let (_, next) = read_record(bytes, offset).map_err(|fault| Error::Record {
+    let length = mapping.len() as u64;
+    let (mut entries, mut record, mut offset) = (Vec::new(), Vec::new(), 0);
+    while offset < length {
+        let fault = |fault: RecordFault| Error::Record {
             path: shard.to_owned(),
             record: entries.len() as u64,
             offset,
             fault: fault.into(),
-        })?;
-        entries.push((offset, next - offset));
-        offset = next;
+        };
+        record.clear();
+        mapping.copy(offset, HEADER.min((length - offset) as usize), &mut record);
+        let size = record_size(&record).map_err(fault)?;
+        record.clear();
+        mapping.copy(offset, size.min(length - offset) as usize, &mut record);
+        read_record(&record, 0).map_err(fault)?;
+        entries.push((offset, size));
+        offset += size;
     }
     Ok(entries)
 }

@@ -127,11 +127,11 @@ impl Split {
         Ok((shard, id - self.starts[shard]))
     }
 
-    /// A sample and its label, 0 to `classes() - 1`. Checksums are verified.
-    pub fn record(&self, id: u64) -> Result<(Example<'_>, u32), Error> {
+    /// A sample and its label, 0 to `classes() - 1`. Checksums are verified; `copy` is as for [`Shard::record`].
+    pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
         let (shard, number) = self.locate(id)?;
         let shard = self.shard(shard)?;
-        self.read(shard, number, shard.record(number)?)
+        self.read(shard, number, shard.record(number, copy)?)
     }
 
     /// The example and label in `payload`, which is record `number` of `shard`.

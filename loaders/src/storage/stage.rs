@@ -1,17 +1,29 @@
 //! Copies of data sets on a node's own disk, for jobs that have one (`$TMPDIR`). The caller decides which rank of a node copies, and
 //! makes the others wait.
 //!
-//! A file appears under its name when it is complete: it is copied to a temporary name, measured, and renamed. A file with the size and
-//! time of its source is not copied again, so the next run on the node copies nothing.
+//! The copies lie in a folder that only this user can use, since anybody can make one of that name in /tmp. A file appears under its name
+//! when it is complete. [`COPIES`] beside them has a line for each: its checksum, and the size and time of its source. The next run on the
+//! node copies nothing whose source has that size and time still and whose bytes, read again, have that checksum.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
+use crate::file::{private, regular, safe_create};
 use crate::format::record::masked_crc32c;
 use crate::storage::dataset::{Dataset, MANIFEST};
 use crate::storage::filesystem::FileSystem;
 use crate::storage::shard::index_path;
+
+/// The list of the copies in a folder; locked while it is worked on.
+const COPIES: &str = "copies.jsonl";
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
 
 /// The result of staging.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,43 +36,65 @@ pub struct Staged {
     pub reused: u64,
 }
 
-/// The folder of the copy of data set `from` below `under`: the name of its own folder, and a checksum of its path.
+/// A line of [`COPIES`]; the last one of a file counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Copy {
+    file: String,
+    /// Of the source, when it was copied.
+    bytes: u64,
+    modified: (i64, i64),
+    /// CRC-32C of the source, as it was read.
+    crc: u32,
+}
+
+impl Copy {
+    /// Whether the source is still what was copied, by what is known of it without reading it.
+    fn is_of(&self, source: &Metadata) -> bool {
+        (self.bytes, self.modified) == (source.len(), (source.mtime(), source.mtime_nsec()))
+    }
+}
+
+/// The folder of this user below `under`.
+fn own(under: &Path) -> PathBuf {
+    under.join(format!("trireme-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// The folder of the copy of data set `from` below `under`: this user's, then the name of its own folder, and a checksum of its path.
 pub fn place(from: &Path, under: &Path) -> PathBuf {
     let whole = fs::canonicalize(from).unwrap_or_else(|_| from.to_owned());
     let name = whole.file_name().map_or("data".into(), |name| name.to_string_lossy().into_owned());
     let number = masked_crc32c(whole.as_os_str().as_encoded_bytes());
-    under.join(format!("{name}-{number:08x}"))
+    own(under).join(format!("{name}-{number:08x}"))
 }
 
 /// Copies `dataset.json` and the shards of these splits to [`place`], creating folders as needed.
+///
+/// # Errors
+/// If there is no room, if this user's folder there is somebody else's or open to others, and if a copy reads back other bytes.
 pub fn stage(from: &Path, under: &Path, splits: &[&str]) -> Result<Staged, Error> {
     let manifest = Dataset::open(from)?.manifest;
+    fs::create_dir_all(under).map_err(Error::io("create", under))?;
     let dir = place(from, under);
-    fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
-    remove_leftovers(&dir);
+    private::make(&own(under))?;
+    private::make(&dir)?;
+    let mut copies = Copies::open(&dir)?;
     let shards = splits.iter().filter_map(|name| manifest.splits.get(*name)).flat_map(|split| &split.shards);
-    let files = shards.flat_map(|shard| {
-        let path = PathBuf::from(&shard.file);
-        [index_path(&path), path]
-    });
+    let files = shards.flat_map(|shard| [index_path(Path::new(&shard.file)).display().to_string(), shard.file.clone()]);
     // the manifest last: a folder that has it is complete
-    let files: Vec<PathBuf> = files.chain([PathBuf::from(MANIFEST)]).collect();
+    let files: Vec<String> = files.chain([MANIFEST.to_string()]).collect();
     let (mut missing, mut staged) = (Vec::new(), Staged { dir: dir.clone(), copied: 0, reused: 0 });
-    for file in &files {
-        let source = fs::metadata(from.join(file)).map_err(Error::io("open", &from.join(file)))?;
-        match fs::metadata(dir.join(file)) {
-            Ok(copy) if copy.len() == source.len() && copy.modified().ok() == source.modified().ok() => {
-                staged.reused += source.len();
-            }
-            _ => {
-                staged.copied += source.len();
-                missing.push((file, source));
-            }
+    for file in files {
+        let source = fs::metadata(from.join(&file)).map_err(Error::io("open", &from.join(&file)))?;
+        if copies.has(from, &file, &source)? {
+            staged.reused += source.len();
+        } else {
+            staged.copied += source.len();
+            missing.push((file, source));
         }
     }
     let free = FileSystem::of(&dir).map_err(Error::io("ask for the free space of", &dir))?.free;
     fits(&dir, staged.copied, free)?;
-    missing.into_iter().try_for_each(|(file, source)| copy(&from.join(file), &dir.join(file), &source))?;
+    missing.into_iter().try_for_each(|(file, source)| copies.add(from, file, &source))?;
     Ok(staged)
 }
 
@@ -68,44 +102,99 @@ fn fits(dir: &Path, needed: u64, free: u64) -> Result<(), Error> {
     if needed > free { Err(Error::Space { dir: dir.to_owned(), needed, free }) } else { Ok(()) }
 }
 
-fn copy(from: &Path, to: &Path, source: &fs::Metadata) -> Result<(), Error> {
-    let name = to.file_name().unwrap_or_default().to_string_lossy();
-    let part = to.with_file_name(format!(".{name}{PART}{}", std::process::id()));
-    let done = (|| {
-        let copied = fs::copy(from, &part).map_err(Error::io("copy to the staging folder", from))?;
-        if copied != source.len() {
-            return Err(Error::Shard { path: from.to_owned(), what: "bytes", expected: source.len(), got: copied });
-        }
-        let time = source.modified().map_err(Error::io("read the time of", from))?;
-        let stamp = |file: File| file.set_modified(time);
-        File::options().write(true).open(&part).and_then(stamp).map_err(Error::io("finish", &part))?;
-        fs::rename(&part, to).map_err(Error::io("rename to", to))
-    })();
-    if done.is_err() {
-        // the first error is reported
-        let _ = fs::remove_file(&part);
-    }
-    done
+/// The copies in a folder, for one process at a time.
+struct Copies {
+    dir: PathBuf,
+    list: File,
+    known: Vec<Copy>,
 }
 
-/// Stands between the name and the process number in the temporary name of an unfinished copy.
-const PART: &str = ".part-";
-
-/// Removes the unfinished copies of processes that no longer run.
-fn remove_leftovers(dir: &Path) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let process = name.rsplit_once(PART).and_then(|(_, id)| id.parse::<u32>().ok());
-        if process.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
-            // a leftover that cannot be removed only costs space
-            let _ = fs::remove_file(entry.path());
+impl Copies {
+    /// Waits until no other process works on the folder.
+    fn open(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(COPIES);
+        let mut list = safe_create::to_append(&path).map_err(Error::io("open", &path))?;
+        // a file system without locks leaves it to the user not to stage twice at once
+        let alone = list.lock().is_ok();
+        if alone {
+            safe_create::remove_leftovers(dir).map_err(Error::io("tidy up", dir))?;
         }
+        let mut text = String::new();
+        // what is no text is no list of ours, and everything is copied
+        let _ = list.read_to_string(&mut text);
+        let known = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        Ok(Self { dir: dir.to_owned(), list, known })
+    }
+
+    /// Whether a file is there with the bytes of its source. Of a small one, which says what the shards mean, the source is read too.
+    fn has(&self, from: &Path, file: &str, source: &Metadata) -> Result<bool, Error> {
+        let Some(copy) = self.known.iter().rev().find(|copy| copy.file == file) else { return Ok(false) };
+        let there = self.dir.join(file);
+        let is_whole = fs::symlink_metadata(&there).is_ok_and(|meta| meta.is_file() && meta.len() == copy.bytes);
+        if !copy.is_of(source) || !is_whole || checksum(&there)? != copy.crc {
+            return Ok(false);
+        }
+        let is_shard = file != MANIFEST && !file.ends_with(".idx");
+        Ok(is_shard || checksum(&from.join(file))? == copy.crc)
+    }
+
+    /// Copies a file, and reads the copy again.
+    fn add(&mut self, from: &Path, file: String, source: &Metadata) -> Result<(), Error> {
+        let (from, to) = (from.join(&file), self.dir.join(&file));
+        let mut new = safe_create::NewFile::beside(&to).map_err(Error::io("create", &to))?;
+        let mut reader = regular::open(&from).map_err(Error::io("open", &from))?;
+        let target = new.file().map_err(Error::io("create", &to))?;
+        let mut copied = 0;
+        let crc = blocks(&mut reader, &from, |block| {
+            copied += block.len() as u64;
+            target.write_all(block).map_err(Error::io("copy to the staging folder", &to))
+        })?;
+        if copied != source.len() {
+            return Err(Error::Shard { path: from, what: "bytes", expected: source.len(), got: copied });
+        }
+        target.rewind().map_err(Error::io("read", &to))?;
+        let got = blocks(target, &to, |_| Ok(()))?;
+        if got != crc {
+            return Err(Error::BadCopy { path: to, expected: crc, got });
+        }
+        // an index that is older than its shard is compared with more of it
+        let time = source.modified().map_err(Error::io("read the time of", &from))?;
+        target.set_modified(time).map_err(Error::io("finish", &to))?;
+        new.publish_unsynced().map_err(Error::io("rename to", &to))?;
+        self.note(Copy { file, bytes: copied, modified: (source.mtime(), source.mtime_nsec()), crc })
+    }
+
+    fn note(&mut self, copy: Copy) -> Result<(), Error> {
+        let mut line = serde_json::to_string(&copy).unwrap_or_default();
+        line.push('\n');
+        self.known.push(copy);
+        self.list.write_all(line.as_bytes()).map_err(Error::io("write", &self.dir.join(COPIES)))
+    }
+}
+
+/// CRC-32C of a file.
+fn checksum(path: &Path) -> Result<u32, Error> {
+    let mut file = regular::open(path).map_err(Error::io("open", path))?;
+    blocks(&mut file, path, |_| Ok(()))
+}
+
+/// Reads `file` to its end, hands each block on, and gives the CRC-32C of all.
+fn blocks(file: &mut File, path: &Path, mut each: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<u32, Error> {
+    let (mut block, mut crc) = (vec![0; BLOCK], 0);
+    loop {
+        let read = file.read(&mut block).map_err(Error::io("read", path))?;
+        if read == 0 {
+            return Ok(crc);
+        }
+        crc = crc32c::crc32c_append(crc, &block[..read]);
+        each(&block[..read])?;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::manifest::{Manifest, ShardManifest, SplitManifest};
 
     #[test]
     fn a_copy_that_does_not_fit_is_refused_with_the_numbers() {
@@ -115,22 +204,66 @@ mod tests {
     }
 
     #[test]
-    fn only_leftovers_of_ended_processes_are_removed() {
-        let dir = std::env::temp_dir().join(format!("loaders-stage-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        // process numbers end at 2^22
-        let (gone, alive) = (dir.join(".a.part-4194305"), dir.join(format!(".a.part-{}", std::process::id())));
-        let other = dir.join("a.tfrecord");
-        [&gone, &alive, &other].iter().for_each(|path| fs::write(path, b"").unwrap());
-        remove_leftovers(&dir);
-        assert_eq!([&gone, &alive, &other].map(|path| path.exists()), [false, true, true]);
-        fs::remove_dir_all(dir).unwrap();
+    fn data_sets_of_one_name_have_different_folders_below_that_of_the_user() {
+        let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
+        assert_ne!(a, b);
+        let user = rustix::process::geteuid().as_raw();
+        assert!(a.display().to_string().starts_with(&format!("/t/trireme-{user}/cifar10-")), "{}", a.display());
+    }
+
+    /// A data set of one shard, of which nothing but the bytes counts here.
+    fn data(root: &Path) -> PathBuf {
+        let from = root.join("data");
+        fs::create_dir_all(&from).unwrap();
+        fs::write(from.join("train.tfrecord"), vec![7; 3 * BLOCK + 5]).unwrap();
+        fs::write(from.join("train.tfrecord.idx"), "0 17\n").unwrap();
+        let shard = ShardManifest { file: "train.tfrecord".into(), count: 1, bytes: 3 * BLOCK as u64 + 5 };
+        let split = SplitManifest { count: 1, shards: vec![shard], ..SplitManifest::default() };
+        let manifest = Manifest {
+            version: crate::storage::dataset::VERSION,
+            classes: vec!["a".into()],
+            label_offset: 0,
+            mean: vec![0.0],
+            std: vec![1.0],
+            splits: [("train".to_string(), split)].into(),
+        };
+        manifest.write(&from).unwrap();
+        from
     }
 
     #[test]
-    fn data_sets_of_one_name_have_different_folders() {
-        let (a, b) = (place(Path::new("/x/cifar10"), Path::new("/t")), place(Path::new("/y/cifar10"), Path::new("/t")));
-        assert_ne!(a, b);
-        assert!(a.display().to_string().starts_with("/t/cifar10-"));
+    fn a_copy_is_used_again_only_if_its_bytes_are_the_sources() {
+        let root = std::env::temp_dir().join(format!("loaders-stage-{}", std::process::id()));
+        let (from, under) = (data(&root), root.join("under"));
+        let first = stage(&from, &under, &["train"]).unwrap();
+        assert_eq!((first.reused, first.dir.clone()), (0, place(&from, &under)));
+        let all = first.copied;
+        let again = |what: &str| {
+            let staged = stage(&from, &under, &["train"]).unwrap();
+            assert_eq!(staged.copied + staged.reused, all, "{what}");
+            for file in ["train.tfrecord", "train.tfrecord.idx", MANIFEST] {
+                assert_eq!(
+                    fs::read(from.join(file)).unwrap(),
+                    fs::read(staged.dir.join(file)).unwrap(),
+                    "{what}: {file}"
+                );
+            }
+            staged.copied
+        };
+        assert_eq!(again("nothing changed"), 0);
+        let shard = first.dir.join("train.tfrecord");
+        let time = fs::metadata(&shard).unwrap().modified().unwrap();
+        let mut other = fs::read(&shard).unwrap();
+        other[BLOCK] ^= 1;
+        fs::write(&shard, other).unwrap();
+        File::options().write(true).open(&shard).unwrap().set_modified(time).unwrap();
+        assert_eq!(again("other bytes of the same size and time"), 3 * BLOCK as u64 + 5);
+        // a source that is changed within its size and its time
+        let json = fs::read_to_string(from.join(MANIFEST)).unwrap();
+        let time = fs::metadata(from.join(MANIFEST)).unwrap().modified().unwrap();
+        fs::write(from.join(MANIFEST), json.replace("\"a\"", "\"b\"")).unwrap();
+        File::options().write(true).open(from.join(MANIFEST)).unwrap().set_modified(time).unwrap();
+        assert_eq!(again("a class has another name"), json.len() as u64);
+        fs::remove_dir_all(root).unwrap();
     }
 }

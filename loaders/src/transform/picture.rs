@@ -2,23 +2,33 @@
 
 use std::path::Path;
 
+use image::DynamicImage;
 use image::imageops::FilterType;
 
+use crate::decode::Decoder;
 use crate::error::Error;
+use crate::fault::Fault;
 use crate::format::example::{Example, Format};
+use crate::limits::Limits;
+use crate::regular;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::pipeline::Pipeline;
 use crate::transform::scratch::Scratch;
 
-/// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output).
+/// Transforms a PNG or JPEG file into `out` (C, H, W of the pipeline's output); reading it may cost what `limits` allow.
 ///
 /// A pipeline for images of any size gets the file like the file of a record. For a pipeline for images of one size, the picture is
 /// resized to it (bilinear, antialiased, without keeping its aspect) and converted between grey and colour; the result is then the
 /// height and width in the file, if they differed.
-pub fn transform(path: &Path, pipeline: &Pipeline, out: &mut [f32]) -> Result<Option<(u32, u32)>, Error> {
+pub fn transform(
+    path: &Path,
+    pipeline: &Pipeline,
+    limits: Limits,
+    out: &mut [f32],
+) -> Result<Option<(u32, u32)>, Error> {
     let fail = |problem: String| Error::Picture { path: path.to_path_buf(), problem };
-    let file = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
-    let mut scratch = Scratch::default();
+    let file = regular::read(path).map_err(|e| fail(e.to_string()))?;
+    let mut scratch = Scratch::new(limits);
     let (done, resized_from) = match pipeline.input() {
         Images::Varied { .. } => {
             let (format, text, filename) = (Format::Jpeg, "", "");
@@ -27,7 +37,7 @@ pub fn transform(path: &Path, pipeline: &Pipeline, out: &mut [f32]) -> Result<Op
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)
         }
         Images::Fixed(spec) => {
-            let Picture { pixels, resized_from } = read(&file, spec).map_err(fail)?;
+            let Picture { pixels, resized_from } = read(&file, spec, limits).map_err(fail)?;
             (pipeline.apply(&pixels, spec, 0, 0, &mut scratch, out), resized_from)
         }
     };
@@ -42,12 +52,21 @@ struct Picture {
     resized_from: Option<(u32, u32)>,
 }
 
-/// Decodes a picture in the shape `spec`.
-fn read(file: &[u8], spec: ImageSpec) -> Result<Picture, String> {
-    let image = image::load_from_memory(file)
-        .map_err(|e| format!("not a PNG or JPEG that can be decoded ({} bytes): {e}", file.len()))?;
-    let size = (image.height(), image.width());
-    let resized_from = (size != (spec.height, spec.width)).then_some(size);
+/// Decodes a picture in the shape `spec`, as images of records are decoded.
+fn read(file: &[u8], spec: ImageSpec, limits: Limits) -> Result<Picture, String> {
+    let text = |fault: Fault| fault.to_string();
+    let mut decoder = Decoder::new(limits);
+    let stored = decoder.open_file(file).map_err(text)?;
+    let ImageSpec { height, width, channels } = stored.spec();
+    let mut pixels = Vec::new();
+    decoder.reduced(stored, file, 1, channels, &mut pixels).map_err(text)?;
+    pixels.truncate(ImageSpec::new(height, width, channels).values());
+    let image = match channels {
+        1 => image::GrayImage::from_raw(width, height, pixels).map(DynamicImage::ImageLuma8),
+        _ => image::RgbImage::from_raw(width, height, pixels).map(DynamicImage::ImageRgb8),
+    };
+    let image = image.ok_or_else(|| format!("fewer pixels than {height} x {width}"))?;
+    let resized_from = ((height, width) != (spec.height, spec.width)).then_some((height, width));
     let image = match resized_from {
         Some(_) => image.resize_exact(spec.width, spec.height, FilterType::Triangle),
         None => image,

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
 use crate::format::manifest::Manifest;
+use crate::memory;
 use crate::random::Draws;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Canvas;
@@ -32,6 +33,9 @@ impl Pipeline {
             Err(_) if input != any => TransformList::new(list, input, manifest)?,
             planned => planned?,
         };
+        // pixels, floats, and what decoding and resizing need beside them
+        let image = (built.work.max(built.output.values()) as u64).saturating_mul(4 * 4);
+        memory::check("one image after these transforms", image, "smaller sizes in the list of transforms")?;
         Ok(Self { seed, list: Arc::new(built) })
     }
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::decode::Decoder;
+use crate::limits::Limits;
 use crate::transform::resample::Resampler;
 
 /// A thread's working memory, reused from image to image.
@@ -32,6 +33,11 @@ impl Clock {
 }
 
 impl Scratch {
+    /// For images that are read within these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self { decoder: Decoder::new(limits), ..Self::default() }
+    }
+
     /// Sets whether the end of decoding the next image is noted.
     pub(crate) fn time_decoding(&mut self, wanted: bool) {
         self.clock = Clock { wanted, decoded: None };

@@ -114,7 +114,7 @@ impl TestData {
             Ok(split) => split,
             Err(error) => return error.to_string(),
         };
-        (0..split.len()).find_map(|id| split.record(id).err()).expect("some record is bad").to_string()
+        (0..split.len()).find_map(|id| split.record(id, &mut Vec::new()).err()).expect("some record is bad").to_string()
     }
 }
 

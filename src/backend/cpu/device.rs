@@ -73,6 +73,11 @@ impl DeviceMemory for Cpu {
         AlignedBuf::zeroed(elems, "tensors")
     }
 
+    /// All that the machine has: what the page cache holds can be had, too.
+    fn free_bytes(&self) -> Result<Option<usize>, Error> {
+        Ok(Some(usize::try_from(loaders::memory::total()).unwrap_or(usize::MAX)))
+    }
+
     fn scratch_bytes(&self) -> usize {
         self.engine.scratch_bytes() + self.scratch.bytes()
     }

@@ -1,6 +1,7 @@
 //! The CPU as a kind of device.
 
 use super::device::Cpu;
+use super::environment;
 use crate::backend::{DeviceKind, DeviceSettings, Error, Precision, Unavailable};
 
 /// The processors of this machine.
@@ -19,6 +20,10 @@ impl DeviceKind for CpuDevice {
 
     fn find(notes: Vec<String>) -> Result<Self, Unavailable> {
         Ok(Self { notes })
+    }
+
+    fn read_environment(&self) -> Result<bool, Error> {
+        environment::read().map(|()| true)
     }
 
     fn threads(&self, cores: usize) -> usize {

@@ -52,7 +52,6 @@ pub struct Engine {
 impl Engine {
     /// For a pool of this many OpenMP threads, owned by the calling thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
-        let (mut engine, mut stream) = (ptr::null_mut(), ptr::null_mut());
         // the team below inherits it
         signals::leave_to_others()?;
         // SAFETY: both set per-thread variables of libgomp. A team of changing size is nothing that oneDNN's plans can bear.
@@ -65,6 +64,12 @@ impl Engine {
             let why = format!("OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT, or ask for --threads {team}");
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
+        Self::without_team()
+    }
+
+    /// For primitives that the calling thread runs alone.
+    pub(super) fn without_team() -> Result<Self, Error> {
+        let (mut engine, mut stream) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: out-pointers are valid; the stream is made from the engine just created.
         unsafe {
             check(sys::dnnl_engine_create(&mut engine, sys::dnnl_cpu, 0), "dnnl_engine_create", "the CPU")?;

@@ -61,6 +61,21 @@ impl Schedule {
         self.spec.kind.settings().rate(AfterWarmup { step, since, part, steps_per_epoch, target, scale })
     }
 
+    /// The rate at the end of the warm-up, to six digits.
+    pub fn target(&self) -> f64 {
+        rounded(self.target)
+    }
+
+    /// batch / reference_batch; 1 without one.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Steps of the warm-up.
+    pub fn warmup_steps(&self) -> u64 {
+        self.warmup_steps
+    }
+
     /// Steps of the whole run.
     pub fn total_steps(&self) -> u64 {
         self.total_steps

@@ -65,7 +65,7 @@ impl Session {
     pub fn conclude<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let result = match result {
             Err(Error::Agreed { code, text }) => {
-                eprintln!("{text}");
+                eprintln!("{}", loaders::printable_lines(&text));
                 Err(Error::Elsewhere { code })
             }
             other => other,

@@ -18,19 +18,32 @@ pub struct EpochLoading {
     pub time: Duration,
     /// Loader threads of a rank.
     pub threads: usize,
+    /// Steps of this process in the epoch.
+    pub steps: u64,
+    /// Whether records come from mappings of files on this machine.
+    pub local: bool,
 }
 
-/// The loader of the rank that waited longest for it, and a line of advice. Collective.
-pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, String), Error> {
+/// Steps below which an epoch says nothing of the next: its files are read for the first time, and caches are empty.
+const LEAST_STEPS: u64 = 50;
+
+/// The loader of the rank that waited longest for it, and a line of advice unless the epoch was too short for one. Collective.
+pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, Option<String>), Error> {
     let ranks = world.size;
     let all = match ranks {
         1 => vec![epoch.stats],
         _ => comm.gather_all("gathering of loader statistics", &epoch.stats)?,
     };
     let slowest = (0..ranks).max_by_key(|&r| (all[r].wait, std::cmp::Reverse(r))).unwrap_or(0);
-    let advice = all[slowest].advice(epoch.time, epoch.threads);
-    let advice = if ranks > 1 { format!("loader of rank {slowest}: {advice}") } else { format!("loader: {advice}") };
-    Ok((loading(&all[slowest], epoch.skipped), advice))
+    let whose = if ranks > 1 { format!("loader of rank {slowest}") } else { "loader".into() };
+    Ok((
+        loading(&all[slowest], epoch.skipped),
+        advice(&all[slowest], &epoch).map(|advice| format!("{whose}: {advice}")),
+    ))
+}
+
+fn advice(stats: &LoaderStats, epoch: &EpochLoading) -> Option<String> {
+    (epoch.steps >= LEAST_STEPS).then(|| stats.advice(epoch.time, epoch.threads, epoch.local))
 }
 
 fn loading(stats: &LoaderStats, skipped: u64) -> Loading {
@@ -62,6 +75,9 @@ mod tests {
         let sent: LoaderStats = serde_json::from_str(&serde_json::to_string(&stats).unwrap()).unwrap();
         assert_eq!(sent, stats);
         let shown = loading(&stats, 7);
+        let epoch = |steps| EpochLoading { stats, skipped: 0, time: ms(2000), threads: 1, steps, local: true };
+        assert_eq!(advice(&stats, &epoch(49)), None);
+        assert!(advice(&stats, &epoch(50)).unwrap().starts_with("decode-bound: "));
         assert_eq!((shown.skipped, shown.decode_us, shown.data_wait_s, shown.queue_depth), (7, 2000.0, 1.5, 1.25));
     }
 }

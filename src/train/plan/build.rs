@@ -14,7 +14,7 @@ use crate::train::strategy::Strategy;
 use crate::train::strategy::allreduce::Allreduce;
 use crate::train::strategy::easgd::Easgd;
 use crate::train::strategy::local_sgd::LocalSgd;
-use loaders::Options;
+use loaders::{Footprint, Options};
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 pub const LOADER_NICE: i32 = 19;
@@ -37,6 +37,10 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     let workers = recipe.workers.unwrap_or(place.ranks);
     let division = Division::new(source.train.len(), recipe.batch, workers, place.rank, place.ranks);
     let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, division.steps_per_epoch)?;
+    let values = source.augment.output().values();
+    let options = loader_options(&recipe, &division, place.loader_threads);
+    let loader = Footprint::new(&source.train, &options, division.largest(), values)?;
+    loader.check(&options)?;
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
     for size in division.sizes() {
@@ -44,7 +48,6 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     }
     let reduction = ReducePlan::new(&recipe, &graph, division.workers, &division.mine, place.ranks)?;
     graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
-    let options = loader_options(&recipe, &division, place.loader_threads);
     let evaluation = evaluation(&source, &division, options);
     for size in evaluation.iter().flat_map(Evaluation::sizes) {
         graph.prepare(size)?;
@@ -78,7 +81,7 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
 fn evaluation(source: &Source, division: &Division, options: Options) -> Option<Evaluation> {
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
     let options = Options { open: 0, skip: false, ..options };
-    source.eval.clone().map(|split| Evaluation { split, pipeline, batch, options })
+    source.eval.clone().map(|split| Evaluation { split, pipeline, batch, options, selection: None })
 }
 
 fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {

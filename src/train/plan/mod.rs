@@ -5,4 +5,5 @@ pub mod division;
 pub mod request;
 pub mod resources;
 pub mod run;
+pub mod settings;
 pub mod source;

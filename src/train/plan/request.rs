@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::device::DeviceChoice;
+use crate::error::Error;
 use crate::train::observe::watch;
 
 /// The arguments of `trireme train`.
@@ -19,6 +20,8 @@ pub struct TrainRequest {
     pub resume: bool,
     /// The checkpoint to resume from instead.
     pub resume_from: Option<PathBuf>,
+    /// Whether to take the output folder from a run on another host that cannot be asked.
+    pub steal_lock: bool,
     /// What to compute on.
     pub device: DeviceChoice,
     /// Whether several ranks may compute on one GPU.
@@ -39,4 +42,21 @@ pub struct TrainRequest {
     pub trace_steps: u64,
     /// When the watchdog speaks, and when it ends the run.
     pub stall: watch::Limits,
+}
+
+impl TrainRequest {
+    /// Fails for names of files and folders that are not UTF-8: metrics.jsonl and checkpoints are, and name them.
+    pub fn check_names(&self) -> Result<(), Error> {
+        let (out, resume, stage) = (Some(&self.out), self.resume_from.as_ref(), self.stage.as_ref());
+        let named = [("--out", out), ("--resume", resume), ("--stage", stage), ("--trace", self.trace.as_ref())];
+        match named
+            .into_iter()
+            .find_map(|(flag, path)| path.filter(|path| path.to_str().is_none()).map(|path| (flag, path)))
+        {
+            Some((flag, path)) => Err(Error::Usage(format!(
+                "{flag} {path:?}: the name is not UTF-8, and cannot stand in the files of the run; choose another"
+            ))),
+            None => Ok(()),
+        }
+    }
 }

@@ -34,7 +34,11 @@ pub fn transform_names() -> Vec<&'static str> {
 
 impl Source {
     /// Reads the recipe.
+    ///
+    /// # Errors
+    /// For names of folders that the files of a run cannot hold, too.
     pub fn recipe(request: &TrainRequest) -> Result<Recipe, Error> {
+        request.check_names()?;
         let (models, transforms) = (models::names(), transform_names());
         let known = Known { models: &models, transforms: &transforms };
         Ok(Recipe::load(&request.recipe, &request.sets, &known)?)

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::lock::OutLock;
+use super::marker;
 use super::resume::{self, Head};
 use crate::backend::Backend;
 use crate::checkpoint;
@@ -10,6 +12,10 @@ use crate::recipe::Recipe;
 use crate::train::agree::preflight::Need;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
+use loaders::safe_create;
+
+/// Names of what a run writes over, or into.
+const WRITTEN: [&str; 4] = ["recipe.toml", "metrics.jsonl", "checkpoints", "model.h5"];
 
 /// Bytes that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {
@@ -21,9 +27,34 @@ pub fn need<B: Backend>(run: &Run<B>) -> Need {
     Need { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
-/// Creates the output folder, proves that it can be written, and leaves the recipe there. It must be new or empty, unless the run
-/// resumes in it from the checkpoint `from`, or was requested to resume and there is none.
-pub fn claim_output(request: &TrainRequest, from: Option<&Head>, recipe: &Recipe) -> Result<(), Error> {
+/// Creates the output folder, proves that it can be written, locks it and leaves the recipe there. It must be new or empty, unless the run
+/// resumes in it from the checkpoint `from`, or was requested to resume in the folder of a run without any. `lock`: it is locked already.
+pub fn claim_output(
+    request: &TrainRequest,
+    from: Option<&Head>,
+    recipe: &Recipe,
+    lock: Option<OutLock>,
+) -> Result<OutLock, Error> {
+    let (out, checkpoints) = (&request.out, request.out.join("checkpoints"));
+    check(request, from)?;
+    checkpoint::writable(out)?;
+    let lock = lock.map_or_else(|| OutLock::take(out, request.steal_lock), Ok)?;
+    // another run may have been here before it was locked
+    check(request, from)?;
+    marker::set(out)?;
+    checkpoint::writable(&checkpoints)?;
+    for folder in [out, &checkpoints] {
+        let tidy = |source| Error::File { action: "tidy up", path: folder.clone(), source };
+        safe_create::remove_leftovers(folder).map_err(tidy)?;
+    }
+    checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
+    from.map_or(Ok(()), |head| resume::rewind(out, head))?;
+    Ok(lock)
+}
+
+/// Whether the run may have the output folder; changes nothing. A folder with files that the run would write over must prove to be the
+/// run's: by its marker or, as earlier versions left it, by a checkpoint.
+fn check(request: &TrainRequest, from: Option<&Head>) -> Result<(), Error> {
     let out = &request.out;
     // what a killed run left half-written is hidden, and no obstacle
     let visible = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -33,28 +64,27 @@ pub fn claim_output(request: &TrainRequest, from: Option<&Head>, recipe: &Recipe
     let checkpoints = out.join("checkpoints");
     let real = |path: &Path| path.canonicalize().ok();
     let ours = |head: &Head| head.path.parent().and_then(real).is_some_and(|dir| Some(dir) == real(&checkpoints));
-    let shown = out.display();
-    match from {
+    let (shown, marker) = (out.display(), marker::read(out)?);
+    let why = match from {
         Some(head) if busy(out) && !ours(head) => {
             let file = head.path.display();
-            return Err(Error::Usage(format!(
-                "{shown} is not empty, and {file} is not one of its checkpoints; choose another --out, or remove it"
-            )));
+            format!("is not empty, and {file} is not one of its checkpoints; choose another --out, or remove it")
         }
         None if busy(out) && !request.resume => {
-            return Err(Error::Usage(format!(
-                "{shown} is not empty; choose another --out, or remove it, or go on with --resume auto"
-            )));
+            "is not empty; choose another --out, or remove it, or go on with --resume auto".into()
         }
         None if out.join("model.h5").exists() => {
-            return Err(Error::Usage(format!(
-                "{shown} holds a model and no checkpoint to go on from; choose another --out, or remove it"
-            )));
+            "holds a model and no checkpoint to go on from; choose another --out, or remove it".into()
         }
-        _ => {}
-    }
-    checkpoint::writable(out)?;
-    checkpoint::writable(&checkpoints)?;
-    checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
-    from.map_or(Ok(()), |head| resume::rewind(out, head))
+        None if marker.is_none() => match WRITTEN.into_iter().find(|name| out.join(name).symlink_metadata().is_ok()) {
+            Some(name) => format!(
+                "holds {name}, and nothing in it proves that it is the output of a run (no .trireme-run, no checkpoint), so nothing in it \
+                 was touched; choose another --out"
+            ),
+            // a job's log, say
+            None => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    Err(Error::Usage(format!("{shown} {why}")))
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::backend::Backend;
-use crate::checkpoint::{LayerWeights, ModelFile};
+use crate::checkpoint::{LayerWeights, ModelFile, Tensor};
 use crate::error::Error;
-use crate::nn::Graph;
+use crate::nn::graph::BuildError;
+use crate::nn::spec::Tensors;
+use crate::nn::{Graph, NetSpec};
 use crate::train::save::export::Exporter;
 
 /// Plain copies of all layers with weights, in the order of the network. Fails if any value is not finite.
@@ -13,13 +15,39 @@ pub fn layers<B: Backend>(graph: &Graph<B>) -> Result<Vec<LayerWeights>, Error> 
     Exporter::of(graph).layers(graph.weights(), graph.running())
 }
 
-/// Fills a graph from a model file; every parameter must be there with its shape.
+/// Refuses weights that are not those of `net`, before any memory is taken for it.
+pub fn check(file: &ModelFile, layers: &[LayerWeights], net: &NetSpec) -> Result<(), Error> {
+    let have: BTreeMap<String, &[usize]> =
+        layers.iter().flat_map(of_layer).map(|(name, (shape, _))| (name, shape)).collect();
+    let Tensors { parameters, running } = net.tensors().map_err(BuildError::from)?;
+    for (name, shape) in parameters.iter().chain(&running) {
+        match have.get(name) {
+            Some(found) if *found == shape.as_slice() => {}
+            Some(found) => return Err(mismatch(file, name, &format!("shape {shape:?}"), &format!("{found:?}"))),
+            None => return Err(mismatch(file, name, &format!("shape {shape:?}"), "nothing of that name")),
+        }
+    }
+    let tensors = layers.iter().map(|layer| layer.tensors.len()).sum::<usize>();
+    if tensors != parameters.len() + running.len() {
+        let expected = format!("{} tensors", parameters.len() + running.len());
+        return Err(mismatch(file, "the whole model", &expected, &tensors.to_string()));
+    }
+    Ok(())
+}
+
+/// A tensor's shape and values.
+type Plain<'a> = (&'a [usize], &'a [f32]);
+
+/// The tensors of a layer by their names in the network.
+fn of_layer(layer: &LayerWeights) -> impl Iterator<Item = (String, Plain<'_>)> {
+    let named = |tensor: &Tensor| format!("{}.{}", layer.name, tensor.0);
+    layer.tensors.iter().map(move |tensor| (named(tensor), (tensor.1.as_slice(), tensor.2.as_slice())))
+}
+
+/// Fills a graph from a model file; every parameter must be there with its shape, and nothing else.
 pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(), Error> {
-    let tensors: BTreeMap<String, (&[usize], &[f32])> = file
-        .layers
-        .iter()
-        .flat_map(|l| l.tensors.iter().map(move |(f, s, v)| (format!("{}.{f}", l.name), (s.as_slice(), v.as_slice()))))
-        .collect();
+    check(file, &file.layers, graph.net())?;
+    let tensors: BTreeMap<String, Plain<'_>> = file.layers.iter().flat_map(of_layer).collect();
     let find = |name: &str, shape: &[usize]| match tensors.get(name) {
         Some((s, values)) if *s == shape => Ok(*values),
         Some((s, _)) => Err(mismatch(file, name, &format!("shape {shape:?}"), &format!("{s:?}"))),
@@ -37,11 +65,6 @@ pub fn restore<B: Backend>(graph: &mut Graph<B>, file: &ModelFile) -> Result<(),
         let running = &mut graph.running_mut()[place.offset..][..2 * place.channels];
         running[..place.channels].copy_from_slice(mean);
         running[place.channels..].copy_from_slice(var);
-    }
-    let running = 2 * graph.norms().len();
-    if tensors.len() != graph.params().len() + running {
-        let expected = format!("{} tensors", graph.params().len() + running);
-        return Err(mismatch(file, "the whole model", &expected, &tensors.len().to_string()));
     }
     Ok(())
 }

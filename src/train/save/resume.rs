@@ -1,6 +1,7 @@
 //! Going on from a checkpoint: which one, whether this run may, and back into memory. Rank 0 alone reads; the others get what
 //! they need from it.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,11 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::bytes::{from_bytes, to_bytes};
 use crate::train::reduce::device::elements;
+use crate::train::save::class_names::Sides;
+use crate::train::save::found;
 use crate::train::save::model;
 use crate::train::save::saver;
+use loaders::safe_create;
 
 /// What all ranks know of the checkpoint that the run goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +30,8 @@ pub struct Head {
     pub path: PathBuf,
     /// The recipe in it.
     recipe: String,
+    /// Its class names.
+    classes: Vec<String>,
     /// How far it is.
     pub progress: Progress,
     /// What to say of files that were passed over.
@@ -40,16 +46,11 @@ pub struct Resume {
     state: Option<StateFile>,
 }
 
-/// The requested checkpoint: the newest whole one under OUT, or the named one. Nothing without `--resume`, and
+/// The requested checkpoint: the newest good one under OUT, or the named one. Nothing without `--resume`, and
 /// for `auto` where there is none.
 pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
-    let resume = |path: PathBuf, state: StateFile, notes| {
-        let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
-        Ok(Some(Resume { head: Head { path, recipe, progress, notes }, state: Some(state) }))
-    };
     if let Some(path) = &request.resume_from {
-        let state = StateFile::read(path)?;
-        return resume(path.clone(), state, Vec::new());
+        return Ok(Some(Resume::of(path.clone(), found::read(path)?, Vec::new())));
     }
     let folder = request.out.join("checkpoints");
     if !request.resume || !folder.exists() {
@@ -58,10 +59,12 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
     let unreadable = |source| Error::File { action: "list", path: folder.clone(), source };
     let mut notes = Vec::new();
     for (_, path) in saver::list(&folder).map_err(unreadable)? {
-        match StateFile::read(&path) {
-            Ok(state) => return resume(path, state, notes),
-            Err(error) if is_broken(&error) => notes.push(format!("warning: passed over a checkpoint: {error}")),
-            Err(error) => return Err(error.into()),
+        match found::read(&path) {
+            Ok(state) => return Ok(Some(Resume::of(path, state, notes))),
+            Err(error) if found::is_to_blame(&error) => {
+                notes.push(format!("warning: passed over a checkpoint: {}", found::named(&path, &error)));
+            }
+            Err(error) => return Err(error),
         }
     }
     if notes.is_empty() {
@@ -72,19 +75,6 @@ pub fn find(request: &TrainRequest) -> Result<Option<Resume>, Error> {
         folder.display(),
         notes.join(". ")
     )))
-}
-
-/// Whether the file is to blame, not the disk or this program.
-fn is_broken(error: &checkpoint::Error) -> bool {
-    use checkpoint::Error;
-    matches!(
-        error,
-        Error::Foreign { .. }
-            | Error::Unsealed { .. }
-            | Error::Damaged { .. }
-            | Error::Content { .. }
-            | Error::Hdf5 { .. }
-    )
 }
 
 /// Gives all ranks what rank 0 has found. Collective.
@@ -119,6 +109,12 @@ impl Head {
                  {workers} ranks"
             )));
         }
+        let sides = Sides { model: &self.classes, file: &self.path, data: Path::new(&source.recipe.data) };
+        if let Some(difference) = sides.difference(source.train.class_names()) {
+            return Err(Error::Usage(format!(
+                "--resume: the classes differ: {difference}; name the data set that the run began with"
+            )));
+        }
         let data = source.identity()?;
         if data != progress.data {
             return Err(Error::Usage(format!(
@@ -138,6 +134,12 @@ impl Head {
 }
 
 impl Resume {
+    fn of(path: PathBuf, state: StateFile, notes: Vec<String>) -> Self {
+        let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
+        let classes = state.model.classes.clone();
+        Self { head: Head { path, recipe, classes, progress, notes }, state: Some(state) }
+    }
+
     /// Has a device use the algorithms that the run was computed with, before anything is planned.
     pub fn adopt<B: Backend>(&self, backend: &B) {
         if let Some(choice) = backend.algorithm_choice() {
@@ -269,11 +271,11 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
     cut_log(&out.join("metrics.jsonl"), &head.progress)?;
     let folder = out.join("checkpoints");
     let aside = |source| Error::File { action: "tidy up", path: folder.clone(), source };
-    // what a killed run left half-written
+    // what a killed run of an earlier version left half-written
     for entry in std::fs::read_dir(&folder).map_err(aside)? {
         let path = entry.map_err(aside)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(".step-") && name.ends_with(".tmp") {
+        if name.starts_with(".step-") && name.ends_with(".h5.tmp") {
             std::fs::remove_file(&path).map_err(aside)?;
         }
     }
@@ -288,11 +290,10 @@ pub fn rewind(out: &Path, head: &Head) -> Result<(), Error> {
 
 /// Keeps the lines that the run would have written up to the checkpoint.
 fn cut_log(path: &Path, progress: &Progress) -> Result<(), Error> {
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(Error::File { action: "read", path: path.into(), source }),
-    };
+    let refuse = |source| Error::File { action: "cut", path: path.into(), source };
+    let Some(mut file) = safe_create::open_own(path).map_err(refuse)? else { return Ok(()) };
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(refuse)?;
     let text = String::from_utf8_lossy(&text);
     let kept: String = text.split_inclusive('\n').filter(|line| stays(line, progress)).collect();
     Ok(checkpoint::write_text(path, &kept)?)

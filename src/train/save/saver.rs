@@ -16,6 +16,7 @@ use crate::train::plan::run::Run;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::Requests;
 use crate::train::reduce::ranks::MpiRanks;
+use crate::train::save::lock::OutLock;
 use crate::train::save::output;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 
@@ -29,6 +30,8 @@ const DISK: f64 = 100e6;
 pub struct Saver<'a, B: Backend> {
     session: &'a Session,
     stop: &'a Stop,
+    /// Rank 0's.
+    lock: Option<&'a OutLock>,
     every: Every,
     keep: usize,
     folder: PathBuf,
@@ -78,12 +81,19 @@ pub fn list(folder: &Path) -> std::io::Result<Vec<(u64, PathBuf)>> {
 
 impl<'a, B: Backend> Saver<'a, B> {
     /// For a prepared run.
-    pub fn new(session: &'a Session, stop: &'a Stop, request: &TrainRequest, run: &Run<B>) -> Result<Self, Error> {
+    pub fn new(
+        session: &'a Session,
+        stop: &'a Stop,
+        lock: Option<&'a OutLock>,
+        request: &TrainRequest,
+        run: &Run<B>,
+    ) -> Result<Self, Error> {
         let root = session.is_root();
         stop.note_checkpoint(Duration::from_secs_f64(Snapshot::bytes_of(run) as f64 / DISK));
         Ok(Self {
             session,
             stop,
+            lock,
             every: run.recipe.checkpoint.every(),
             keep: run.recipe.checkpoint.keep,
             folder: request.out.join("checkpoints"),
@@ -195,6 +205,7 @@ impl<'a, B: Backend> Saver<'a, B> {
     /// Rank 0's part of it.
     fn hand_over(&mut self, run: &Run<B>, at: &Progress, residuals: Vec<Vec<u8>>, begin: Instant) -> Result<(), Error> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
+        self.lock.map_or(Ok(()), OutLock::check)?;
         let mut snapshot = writer.snapshot()?;
         snapshot.take(run)?;
         let head = ModelFile {

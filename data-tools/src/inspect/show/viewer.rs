@@ -18,6 +18,7 @@ pub(super) struct Viewer<'a> {
     /// The transforms; `None` shows pictures as stored.
     pipeline: Option<(Pipeline, Scale)>,
     scratch: Scratch,
+    record: Vec<u8>,
     values: Vec<f32>,
     pixels: Vec<u8>,
 }
@@ -25,8 +26,14 @@ pub(super) struct Viewer<'a> {
 impl<'a> Viewer<'a> {
     /// A viewer of `split`, with these transforms drawn from `seed`.
     pub fn new(dataset: &Dataset, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
-        let mut viewer =
-            Self { split, pipeline: None, scratch: Scratch::default(), values: Vec::new(), pixels: Vec::new() };
+        let mut viewer = Self {
+            split,
+            pipeline: None,
+            scratch: Scratch::default(),
+            record: Vec::new(),
+            values: Vec::new(),
+            pixels: Vec::new(),
+        };
         if !transforms.is_empty() {
             let pipeline = Pipeline::new(transforms, split.images()?, &dataset.manifest, seed)?;
             viewer.values.resize(pipeline.output().values(), 0.0);
@@ -43,8 +50,10 @@ impl<'a> Viewer<'a> {
 
     /// Sample `id` as it looks in `epoch`, with the name of its class below, or of the epoch where it is repeated.
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
-        let (example, label) = self.split.record(id)?;
+        let mut copy = std::mem::take(&mut self.record);
+        let (example, label) = self.split.record(id, &mut copy)?;
         let picture = self.picture(&example, id, epoch)?;
+        self.record = copy;
         let words = match epoch {
             0 => self.split.class_names()[label as usize].clone(),
             _ => format!("epoch {epoch}"),

@@ -1,7 +1,9 @@
 //! Named files of a folder or of a tar archive, gzip or not, read as one stream without unpacking to disk.
 
+use super::budget::{Budget, read_bounded};
 use super::input;
 use crate::error::Error;
+use loaders::regular;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,7 @@ pub(crate) fn read_members(
     wanted: &[&str],
     other: &str,
     hint: &str,
+    budget: &mut Budget,
 ) -> Result<Vec<Option<Member>>, Error> {
     let meta = match std::fs::metadata(src) {
         Ok(meta) => meta,
@@ -32,7 +35,10 @@ pub(crate) fn read_members(
         }
         Err(e) => return Err(Error::io("read", src, e)),
     };
-    let found = if meta.is_dir() { from_folder(src, folder, wanted, other)? } else { from_tar(src, wanted, other)? };
+    let found = match meta.is_dir() {
+        true => from_folder(src, folder, wanted, other, budget)?,
+        false => from_tar(src, wanted, other, budget)?,
+    };
     if found.has_other && found.members.iter().all(Option::is_none) {
         return Err(Error::input(src, format!("this looks like the version for Python or Matlab; {hint}")));
     }
@@ -46,7 +52,7 @@ struct Found {
     has_other: bool,
 }
 
-fn from_folder(src: &Path, folder: &str, wanted: &[&str], other: &str) -> Result<Found, Error> {
+fn from_folder(src: &Path, folder: &str, wanted: &[&str], other: &str, budget: &mut Budget) -> Result<Found, Error> {
     let inner = src.join(folder);
     let dir = match wanted.first() {
         Some(first) if !src.join(first).is_file() && inner.is_dir() => inner,
@@ -55,8 +61,12 @@ fn from_folder(src: &Path, folder: &str, wanted: &[&str], other: &str) -> Result
     let mut members = Vec::new();
     for name in wanted {
         let path = dir.join(name);
-        match std::fs::read(&path) {
-            Ok(data) => members.push(Some(Member { path, data })),
+        match regular::read(&path) {
+            Ok(data) => {
+                budget.add_file(data.len() as u64);
+                budget.take(&path, data.len() as u64)?;
+                members.push(Some(Member { path, data }));
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => members.push(None),
             Err(e) => return Err(Error::io("read", &path, e)),
         }
@@ -64,18 +74,17 @@ fn from_folder(src: &Path, folder: &str, wanted: &[&str], other: &str) -> Result
     Ok(Found { members, has_other: dir.join(other).is_file() })
 }
 
-fn from_tar(src: &Path, wanted: &[&str], other: &str) -> Result<Found, Error> {
-    let failed = |e: io::Error| tar_error(src, e);
-    let mut tar = tar::Archive::new(input::open(src)?);
+fn from_tar(src: &Path, wanted: &[&str], other: &str, budget: &mut Budget) -> Result<Found, Error> {
+    let mut tar = tar::Archive::new(input::open(src, budget)?);
     let mut found = Found { members: wanted.iter().map(|_| None).collect(), has_other: false };
     let mut is_empty = true;
-    for entry in tar.entries().map_err(failed)? {
-        let mut entry = entry.map_err(failed)?;
+    for entry in tar.entries().map_err(|e| tar_error(src, budget, e))? {
+        let mut entry = entry.map_err(|e| tar_error(src, budget, e))?;
         is_empty = false;
         if !entry.header().entry_type().is_file() {
             continue;
         }
-        let path = entry.path().map_err(failed)?.into_owned();
+        let path = entry.path().map_err(|e| tar_error(src, budget, e))?.into_owned();
         let Some(name) = path.file_name().and_then(|n| n.to_str()) else {
             continue;
         };
@@ -87,20 +96,20 @@ fn from_tar(src: &Path, wanted: &[&str], other: &str) -> Result<Found, Error> {
             return Err(Error::input(src, format!("holds {name} twice")));
         }
         let size = entry.size();
-        let data = read_entry(&mut entry, size, src, name)?;
+        let data = read_entry(&mut entry, size, src, name, budget)?;
         found.members[at] = Some(Member { path: src.join(&path), data });
     }
     if is_empty {
         return Err(Error::input(src, "is an empty archive; fetch it again"));
     }
     // To the end of the stream: only there gzip reports whether its content was complete.
-    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(failed)?;
+    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| tar_error(src, budget, e))?;
     Ok(found)
 }
 
-fn tar_error(src: &Path, error: io::Error) -> Error {
+fn tar_error(src: &Path, budget: &Budget, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => input::read_error(src, error),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::FileTooLarge => input::read_error(src, budget, error),
         _ => {
             let what =
                 format!("cannot be read as a .tar or .tar.gz archive ({error}): not one, or cut short; fetch it again");
@@ -109,12 +118,13 @@ fn tar_error(src: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Reads one member; memory grows with the bytes that arrive.
-fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str) -> Result<Vec<u8>, Error> {
-    let mut data = Vec::new();
-    entry.read_to_end(&mut data).map_err(|e| input::read_error(src, e))?;
-    let got = data.len();
-    if got as u64 == size {
+/// Reads one member; memory grows with the bytes that arrive, up to the budget.
+fn read_entry(entry: &mut dyn Read, size: u64, src: &Path, name: &str, budget: &mut Budget) -> Result<Vec<u8>, Error> {
+    let data = read_bounded(entry, budget.left()).map_err(|e| input::read_error(src, budget, e))?;
+    let data = data.ok_or_else(|| budget.exceeded(&src.join(name)))?;
+    let got = data.len() as u64;
+    budget.take(src, got)?;
+    if got == size {
         return Ok(data);
     }
     let what = format!("cut short: the archive says that {name} takes {size} bytes, {got} are there; fetch it again");

@@ -3,14 +3,19 @@
 //! Its numbers (ILSVRC2012_ID, 1 to 1000) have an order of their own; labels are positions in the sorted WordNet ids.
 
 use super::archive;
+use super::budget::Budget;
 use super::matlab::{self, Value};
 use crate::error::Error;
+use loaders::Limits;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const META: &str = "meta.mat";
 const TRUTH: &str = "ILSVRC2012_validation_ground_truth.txt";
 const HINT: &str = "expected ILSVRC2012_devkit_t12.tar.gz, or the folder that it unpacks to";
+
+/// Bytes of memory for a line of the ground truth.
+const LINE: u64 = 64;
 
 /// A class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,15 +54,21 @@ pub(crate) fn find(src: &Path) -> Option<PathBuf> {
 }
 
 /// Reads the kit: an archive or a folder.
-pub(crate) fn read(path: &Path) -> Result<Devkit, Error> {
-    let mut members = archive::read_members(path, "data", &[META, TRUTH], "", HINT)?.into_iter();
+pub(crate) fn read(path: &Path, limits: &Limits) -> Result<Devkit, Error> {
+    let mut budget = Budget::new(*limits);
+    let mut members = archive::read_members(path, "data", &[META, TRUTH], "", HINT, &mut budget)?.into_iter();
     let mut next = |name: &str| {
         let missing = || Error::Missing { path: path.join("data").join(name), hint: HINT.to_string() };
         members.next().flatten().ok_or_else(missing)
     };
     let (meta, truth) = (next(META)?, next(TRUTH)?);
-    let records = matlab::read_structs(&meta.data, "synsets").map_err(|what| Error::input(&meta.path, what))?;
+    let records = matlab::read_structs(&meta.data, "synsets", budget.left()).map_err(|problem| match problem {
+        matlab::Problem::Memory => budget.exceeded(&meta.path),
+        matlab::Problem::Format(what) => Error::input(&meta.path, what),
+    })?;
     let by_id = leaves(&meta.path, records)?;
+    // a WordNet id for each line
+    budget.take(&truth.path, LINE * truth.data.iter().filter(|&&byte| byte == b'\n').count() as u64)?;
     let wnids = wnids(&truth, &by_id)?;
     let mut synsets: Vec<Synset> = by_id.into_values().collect();
     synsets.sort_by(|a, b| a.wnid.cmp(&b.wnid));
@@ -82,7 +93,7 @@ fn wnids(truth: &archive::Member, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<S
 fn leaves(path: &Path, records: Vec<matlab::Record>) -> Result<BTreeMap<u64, Synset>, Error> {
     let mut found = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
-        let field = |name: &str| record.iter().find(|(field, _)| field == name).map(|(_, value)| value);
+        let field = |name: &str| record.iter().find(|(field, _)| **field == *name).map(|(_, value)| value);
         let number = |name: &str| match field(name) {
             Some(Value::Numbers(n)) if n.len() == 1 && n[0] >= 0.0 => Ok(n[0] as u64),
             other => Err(Error::input(path, format!("synset {at}: `{name}` is {other:?}, expected a number"))),

@@ -6,6 +6,7 @@ use super::listing::{Listing, Place};
 use super::tar_index::{self, Member};
 use crate::error::Error;
 use crate::pool;
+use loaders::regular;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ fn read_archive(path: &Path, jobs: usize) -> Result<Vec<Group>, Error> {
 }
 
 fn open(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(|e| Error::io("open", path, e))
+    regular::open(path).map_err(|e| Error::io("open", path, e))
 }
 
 /// The files of a whole archive.

@@ -1,6 +1,7 @@
 //! The IDX format of MNIST: big-endian header, then unsigned bytes. Only its two uses are read: images (3 axes) and labels
 //! (1 axis).
 
+use super::budget::Budget;
 use super::input;
 use crate::error::Error;
 use std::io::Read;
@@ -25,9 +26,9 @@ pub(crate) struct Images {
 }
 
 /// Reads an image file, plain or gzip.
-pub(crate) fn read_images(path: &Path) -> Result<Images, Error> {
-    let mut stream = input::open(path)?;
-    let [count, height, width] = read_header::<3>(path, &mut stream, IMAGES, "images")?;
+pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Error> {
+    let mut stream = input::open(path, budget)?;
+    let [count, height, width] = read_header::<3>(path, &mut stream, IMAGES, "images", budget)?;
     if height == 0 || width == 0 {
         return Err(Error::input(
             path,
@@ -39,16 +40,16 @@ pub(crate) fn read_images(path: &Path) -> Result<Images, Error> {
         .and_then(|area| area.checked_mul(u64::from(count)))
         .ok_or_else(|| Error::input(path, format!("impossible size {count} x {height} x {width}")))?;
     let what = format!("{count} images of {height} x {width}");
-    let pixels = input::read_rest(path, &mut stream, bytes, &what)?;
+    let pixels = input::read_rest(path, &mut stream, bytes, &what, budget)?;
     Ok(Images { count: u64::from(count), height, width, pixels })
 }
 
 /// Reads a label file, plain or gzip; every label must be below `classes`.
-pub(crate) fn read_labels(path: &Path, classes: usize) -> Result<Vec<u8>, Error> {
-    let mut stream = input::open(path)?;
-    let [count] = read_header::<1>(path, &mut stream, LABELS, "labels")?;
+pub(crate) fn read_labels(path: &Path, classes: usize, budget: &mut Budget) -> Result<Vec<u8>, Error> {
+    let mut stream = input::open(path, budget)?;
+    let [count] = read_header::<1>(path, &mut stream, LABELS, "labels", budget)?;
     let what = format!("{count} labels");
-    let labels = input::read_rest(path, &mut stream, u64::from(count), &what)?;
+    let labels = input::read_rest(path, &mut stream, u64::from(count), &what, budget)?;
     match labels.iter().position(|&l| usize::from(l) >= classes) {
         None => Ok(labels),
         Some(at) => Err(Error::input(
@@ -59,9 +60,15 @@ pub(crate) fn read_labels(path: &Path, classes: usize) -> Result<Vec<u8>, Error>
 }
 
 /// Reads the magic number and `N` axis lengths.
-fn read_header<const N: usize>(path: &Path, stream: &mut dyn Read, magic: u32, holds: &str) -> Result<[u32; N], Error> {
+fn read_header<const N: usize>(
+    path: &Path,
+    stream: &mut dyn Read,
+    magic: u32,
+    holds: &str,
+    budget: &Budget,
+) -> Result<[u32; N], Error> {
     let (expected, mut head) = (4 + 4 * N, Vec::new());
-    stream.take(expected as u64).read_to_end(&mut head).map_err(|e| input::read_error(path, e))?;
+    stream.take(expected as u64).read_to_end(&mut head).map_err(|e| input::read_error(path, budget, e))?;
     let words: Vec<u32> = head.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
     if let Some(&got) = words.first().filter(|&&got| got != magic) {
         return Err(wrong_magic(path, got, magic, holds));

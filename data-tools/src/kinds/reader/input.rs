@@ -1,19 +1,22 @@
 //! Source files as streams: gzip is recognised by its first bytes, not by its name, and errors name the path.
 
+use super::budget::{Budget, read_bounded};
 use crate::error::Error;
 use flate2::bufread::MultiGzDecoder;
-use std::fs::File;
+use loaders::regular;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Opens `path` and unpacks it on the fly when it is gzip.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
-    let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+/// Opens `path` and unpacks it on the fly when it is gzip, up to what the budget has left.
+pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Box<dyn Read>, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
     let mut file = BufReader::with_capacity(1 << 18, file);
     let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
-    if head.starts_with(&GZIP_MAGIC) { Ok(Box::new(MultiGzDecoder::new(file))) } else { Ok(Box::new(file)) }
+    let is_gzip = head.starts_with(&GZIP_MAGIC);
+    Ok(if is_gzip { Box::new(budget.bounded(MultiGzDecoder::new(file))) } else { Box::new(file) })
 }
 
 /// The first of `names` that is a file in `dir`, itself or with `.gz` behind.
@@ -33,8 +36,9 @@ pub(crate) fn find(dir: &Path, names: &[&str], hint: &str) -> Result<PathBuf, Er
 }
 
 /// The error of a failed read of source data: unpacking reports truncated or damaged streams as I/O errors.
-pub(crate) fn read_error(path: &Path, source: io::Error) -> Error {
+pub(crate) fn read_error(path: &Path, budget: &Budget, source: io::Error) -> Error {
     match source.kind() {
+        io::ErrorKind::FileTooLarge => budget.exceeded(path),
         io::ErrorKind::UnexpectedEof => {
             Error::input(path, "ends before its compressed data does (cut short?); fetch it again")
         }
@@ -45,11 +49,19 @@ pub(crate) fn read_error(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Reads exactly `expected` bytes, with which the stream must end. Memory grows with the bytes that arrive, so a hostile size
-/// costs none.
-pub(crate) fn read_rest(path: &Path, stream: &mut dyn Read, expected: u64, what: &str) -> Result<Vec<u8>, Error> {
-    let mut data = Vec::new();
-    let got = stream.take(expected).read_to_end(&mut data).map_err(|e| read_error(path, e))? as u64;
+/// Reads exactly `expected` bytes, with which the stream must end. Memory grows with the bytes that arrive, up to the budget, so
+/// a hostile size costs none.
+pub(crate) fn read_rest(
+    path: &Path,
+    stream: &mut dyn Read,
+    expected: u64,
+    what: &str,
+    budget: &mut Budget,
+) -> Result<Vec<u8>, Error> {
+    let data = read_bounded(&mut stream.take(expected), budget.left()).map_err(|e| read_error(path, budget, e))?;
+    let data = data.ok_or_else(|| budget.exceeded(path))?;
+    let got = data.len() as u64;
+    budget.take(path, got)?;
     if got < expected {
         return Err(Error::input(
             path,
@@ -57,7 +69,7 @@ pub(crate) fn read_rest(path: &Path, stream: &mut dyn Read, expected: u64, what:
         ));
     }
     let mut extra = [0u8; 1];
-    let more = stream.read(&mut extra).map_err(|e| read_error(path, e))?;
+    let more = stream.read(&mut extra).map_err(|e| read_error(path, budget, e))?;
     if more > 0 {
         return Err(Error::input(
             path,

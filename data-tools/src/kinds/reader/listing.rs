@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::source::Sample;
-use loaders::Format;
+use loaders::{Format, regular};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -124,7 +124,7 @@ impl Listing {
     fn read_bytes(&self, item: &Item, out: &mut Vec<u8>) -> io::Result<u64> {
         match &self.places[item.place as usize] {
             Place::Folder(path) => {
-                let file = File::open(path.join(self.name(item)))?;
+                let file = regular::open(&path.join(self.name(item)))?;
                 Ok(file.take(MAX_FILE + 1).read_to_end(out)? as u64)
             }
             Place::Archive { .. } if item.range.1 > MAX_FILE => Ok(item.range.1),
@@ -132,7 +132,7 @@ impl Listing {
                 out.resize(item.range.1 as usize, 0);
                 match file {
                     Some(file) => file.read_exact_at(out, item.range.0)?,
-                    None => File::open(path)?.read_exact_at(out, item.range.0)?,
+                    None => regular::open(path)?.read_exact_at(out, item.range.0)?,
                 }
                 Ok(item.range.1)
             }

@@ -1,6 +1,7 @@
 //! What source files are read with: streams, archives, folders, and the formats of single files.
 
 pub(super) mod archive;
+pub(super) mod budget;
 pub(super) mod classes;
 pub(super) mod devkit;
 pub(super) mod files;
@@ -9,6 +10,6 @@ pub(super) mod groups;
 pub(super) mod idx;
 pub(super) mod input;
 pub(super) mod listing;
-mod matlab;
+pub(super) mod matlab;
 pub(super) mod names;
-mod tar_index;
+pub(super) mod tar_index;

@@ -24,7 +24,8 @@ pub fn small(src: &Path) {
 pub fn records(out: &Path, split: &str) -> BTreeMap<String, (u32, Format, u32, u32, Vec<u8>)> {
     let split = Dataset::open(out).unwrap().split(split).unwrap();
     let record = |id| {
-        let (e, label) = split.record(id).unwrap();
+        let mut copy = Vec::new();
+        let (e, label) = split.record(id, &mut copy).unwrap();
         (e.filename.to_string(), (label, e.format, e.height, e.width, e.encoded.to_vec()))
     };
     (0..split.len()).map(record).collect()

@@ -1,5 +1,6 @@
 //! The mapped ranges that the SIGBUS handler knows: a table of atomics, which a signal handler may read.
 
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -43,13 +44,13 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Enters the mapping `bytes` of the file at `path`. Must be dropped before the range is unmapped.
+    /// Enters the mapping of the file at `path`, by its addresses. Must be dropped before the range is unmapped.
     ///
     /// # Errors
     /// If the table is full.
-    pub(crate) fn new(bytes: &[u8], path: &Path) -> Result<Self, Error> {
+    pub(crate) fn new(range: Range<usize>, path: &Path) -> Result<Self, Error> {
         let mut name: Box<[u8]> = path.as_os_str().as_bytes().into();
-        if bytes.is_empty() {
+        if range.is_empty() {
             return Ok(Self { place: None, _path: name });
         }
         let place = TABLE
@@ -57,11 +58,11 @@ impl Registration {
             .position(|entry| entry.base.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok())
             .ok_or_else(|| Error::TooManyShards { path: path.to_owned(), limit: LIMIT })?;
         let entry = &TABLE[place];
-        entry.length.store(bytes.len(), Ordering::Relaxed);
+        entry.length.store(range.len(), Ordering::Relaxed);
         entry.path.store(name.as_mut_ptr(), Ordering::Relaxed);
         entry.path_length.store(name.len(), Ordering::Relaxed);
         USED.fetch_max(place + 1, Ordering::AcqRel);
-        entry.base.store(bytes.as_ptr() as usize, Ordering::Release);
+        entry.base.store(range.start, Ordering::Release);
         Ok(Self { place: Some(place), _path: name })
     }
 }
@@ -93,7 +94,7 @@ mod tests {
     fn ranges_are_found_while_registered() {
         let bytes = vec![0u8; 64];
         let base = bytes.as_ptr() as usize;
-        let registration = Registration::new(&bytes, Path::new("some/shard")).unwrap();
+        let registration = Registration::new(base..base + 64, Path::new("some/shard")).unwrap();
         assert_eq!(find(base).map(|(_, offset)| offset), Some(0));
         assert_eq!(find(base + 63).map(|(_, offset)| offset), Some(63));
         assert!(find(base + 64).is_none());
@@ -108,8 +109,9 @@ mod tests {
                 std::thread::spawn(|| {
                     for _ in 0..500 {
                         let bytes = vec![0u8; 32];
-                        let held = Registration::new(&bytes, Path::new("x")).unwrap();
-                        let (entry, offset) = find(bytes.as_ptr() as usize + 5).unwrap();
+                        let base = bytes.as_ptr() as usize;
+                        let held = Registration::new(base..base + 32, Path::new("x")).unwrap();
+                        let (entry, offset) = find(base + 5).unwrap();
                         assert_eq!((offset, entry.length.load(Ordering::Relaxed)), (5, 32));
                         drop(held);
                     }

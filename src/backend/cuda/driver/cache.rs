@@ -1,7 +1,10 @@
 //! Files that spare work at the next start: compiled kernels, the fastest convolutions. In TRIREME_CACHE, else in trireme/ below
 //! XDG_CACHE_HOME or ~/.cache. None of them is needed: what cannot be read or written is made again.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use loaders::safe_create::NewFile;
 
 /// Where the files lie; nowhere if no variable says so.
 pub fn folder() -> Option<PathBuf> {
@@ -28,16 +31,15 @@ pub fn read(file: &Path) -> Option<Vec<u8>> {
 /// Puts a file in its place in one go, so that other processes see all of it or nothing.
 pub fn write(file: &Path, bytes: &[u8]) {
     let Some(folder) = file.parent() else { return };
-    let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
     let whole = [bytes, &hash(bytes).to_le_bytes()].concat();
     let put = || {
         std::fs::create_dir_all(folder)?;
-        std::fs::write(&temporary, &whole)?;
-        std::fs::rename(&temporary, file)
+        let mut new = NewFile::beside(file)?;
+        new.file()?.write_all(&whole)?;
+        new.publish_unsynced()
     };
-    if put().is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
+    // what cannot be kept is made again
+    let _ = put();
 }
 
 #[cfg(test)]

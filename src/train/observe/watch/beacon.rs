@@ -4,11 +4,12 @@
 //! half a line; opened and closed each time, since NFS passes changes on then. Nothing here can end a run: what cannot be written or read
 //! is ignored.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::news::News;
+use loaders::safe_create;
 
 /// Bytes of a file.
 const LENGTH: usize = 512;
@@ -27,6 +28,10 @@ impl Beacon {
         if rank == 0 {
             (0..ranks).for_each(|rank| drop(fs::remove_file(beacon.file(rank))));
         }
+        // a link would lead the files elsewhere
+        if fs::symlink_metadata(&beacon.folder).is_ok_and(|meta| meta.is_symlink()) {
+            let _ = fs::remove_file(&beacon.folder);
+        }
         let _ = fs::create_dir(&beacon.folder);
         beacon
     }
@@ -40,7 +45,7 @@ impl Beacon {
         let Ok(mut line) = serde_json::to_vec(&News { host: self.host.clone(), ..news }) else { return };
         line.resize(LENGTH - 1, b' ');
         line.push(b'\n');
-        if let Ok(mut file) = OpenOptions::new().write(true).create(true).truncate(false).open(self.file(self.rank)) {
+        if let Ok(mut file) = safe_create::to_update(&self.file(self.rank)) {
             let _ = file.write_all(&line);
         }
     }

@@ -7,6 +7,7 @@
 
 mod activity;
 mod beacon;
+mod first_step;
 mod limits;
 mod news;
 mod verdict;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::activity::Activity;
 use super::beacon::Beacon;
+use super::first_step::FirstStep;
 use super::limits::Limits;
 use super::news::{News, Peer};
 use super::verdict;
@@ -19,7 +20,10 @@ pub struct Watch(Option<Arc<Shared>>);
 struct Shared {
     comm: Comm,
     limits: Limits,
+    started: Instant,
     activity: Mutex<(Activity, Instant)>,
+    /// Whether a step is done.
+    stepped: AtomicBool,
     /// Where the ranks share their news, once there is a place.
     beacon: OnceLock<Beacon>,
     /// Whether the other ranks' news are wanted.
@@ -39,7 +43,9 @@ impl Watch {
         let shared = Arc::new(Shared {
             comm: comm.clone(),
             limits,
+            started: Instant::now(),
             activity: Mutex::new((Activity::Starting, Instant::now())),
+            stepped: AtomicBool::new(false),
             beacon: OnceLock::new(),
             curious: AtomicBool::new(false),
             peers: Mutex::default(),
@@ -71,6 +77,11 @@ impl Watch {
         }
     }
 
+    /// Notes that the first step is done.
+    pub fn stepped(&self) {
+        self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
+    }
+
     /// Ends the watch; a run that ended well leaves no files of it.
     pub fn stop(&self, clean: bool) {
         let Some(shared) = &self.0 else { return };
@@ -88,6 +99,19 @@ impl Shared {
         let ended = lock(&self.ended);
         let waiting = self.end.wait_timeout_while(ended, time, |ended| !*ended);
         !*waiting.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Says what rank 0 does where no step is done for long. Before MPI is up it is known by its launcher.
+    fn speak_of_a_long_start(&self, first: &mut FirstStep) {
+        let prefix = comm::rank_prefix();
+        let is_root = prefix.is_empty() || prefix.starts_with("rank 0:");
+        if self.stepped.load(Ordering::Relaxed) || !is_root {
+            return;
+        }
+        let (activity, since) = *lock(&self.activity);
+        if let Some(text) = first.due(self.started.elapsed(), activity, since.elapsed()) {
+            print(&text);
+        }
     }
 
     /// This rank's state.
@@ -143,12 +167,14 @@ fn watch(shared: &Shared) {
     let mut asleep = Instant::now();
     let mut awake = asleep;
     let mut warned: Option<Warned> = None;
+    let mut first = FirstStep::default();
     while shared.sleep(period) {
         // time in which this process was stopped is no wait
         if asleep.elapsed() > 3 * period + Duration::from_secs(1) {
             awake = Instant::now();
         }
         asleep = Instant::now();
+        shared.speak_of_a_long_start(&mut first);
         let me = shared.news();
         let alone = shared.comm.known().is_some_and(|world| world.size == 1);
         let waits = me.waits(alone);

@@ -1,0 +1,30 @@
+//! The entry point of the fuzz target `recode`.
+
+use super::recode::Recoder;
+use super::target::Target;
+use crate::options::ConvertOptions;
+use crate::source::Sample;
+use loaders::{Format, Limits, decode};
+
+/// Recodes an image file in each way that options ask for.
+///
+/// # Panics
+/// If training refuses what became of it.
+pub fn recode(file: &[u8]) {
+    let plain = ConvertOptions::default();
+    for options in [
+        plain.clone(),
+        ConvertOptions { resize: Some(16), ..plain.clone() },
+        ConvertOptions { resize: Some(16), raw: true, ..plain },
+    ] {
+        // as small as the fuzzer's patience
+        let limits = Limits::with_memory(32 << 20);
+        let Ok(mut recoder) = Recoder::new(Target::new(&options, false), limits) else { return };
+        let mut sample = Sample { encoded: file.to_vec(), format: Format::Jpeg, ..Sample::new() };
+        if recoder.recode(&mut sample).is_ok() {
+            let read = decode::Decoder::default().check(&sample.example("", 0));
+            assert!(read.is_ok(), "{read:?}");
+            assert!(recoder.pixels(&sample).is_ok());
+        }
+    }
+}

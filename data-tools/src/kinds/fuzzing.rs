@@ -1,0 +1,46 @@
+//! The entry points of the fuzz targets that read sources.
+
+use super::reader::budget::Budget;
+use super::reader::{idx as reader, matlab as tables, tar_index as archives};
+use loaders::Limits;
+use std::env::temp_dir;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process;
+
+/// Memory that a source may take beside four times its size.
+const MEMORY: u64 = 32 << 20;
+
+/// A file with these bytes; the fuzzer's script puts it into memory.
+fn file(bytes: &[u8]) -> Option<PathBuf> {
+    let path = temp_dir().join(format!("trireme-fuzz-{}", process::id()));
+    fs::write(&path, bytes).ok()?;
+    Some(path)
+}
+
+/// Reads an IDX file, plain or gzip, of images and of labels.
+pub fn idx(bytes: &[u8]) {
+    let Some(path) = file(bytes) else { return };
+    let budget = || Budget::new(Limits::with_memory(MEMORY));
+    if let Ok(images) = reader::read_images(&path, &mut budget()) {
+        assert_eq!(images.pixels.len() as u64, images.count * u64::from(images.height) * u64::from(images.width));
+    }
+    if let Ok(labels) = reader::read_labels(&path, 10, &mut budget()) {
+        assert!(labels.iter().all(|&label| label < 10));
+    }
+}
+
+/// Reads the table of a MATLAB file.
+pub fn matlab(bytes: &[u8]) {
+    drop(tables::read_structs(bytes, "synsets", MEMORY));
+}
+
+/// Lists a tar archive; all members must lie in it.
+pub fn tar_index(bytes: &[u8]) {
+    let Some(path) = file(bytes) else { return };
+    let Ok(opened) = File::open(&path) else { return };
+    let length = bytes.len() as u64;
+    if let Ok(members) = archives::list(&opened, &path, 0..length) {
+        assert!(members.iter().all(|member| member.range.start <= member.range.end && member.range.end <= length));
+    }
+}

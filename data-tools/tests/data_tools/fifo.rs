@@ -1,0 +1,72 @@
+//! FIFOs in the places of files are refused at once: opening one would wait for a writer for ever.
+
+use crate::common::foreign::{Foreign, write_dataset};
+use crate::common::photos::small;
+use crate::common::*;
+use data_tools::{ConvertOptions, convert, index, info, stats, verify};
+use loaders::shard::index_path;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use std::{fs, thread};
+
+/// Puts a FIFO in the place of a file.
+fn fifo(path: &Path) {
+    let _ = fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The message of `run`, which must end soon.
+#[track_caller]
+fn message(run: impl FnOnce() -> String + Send + 'static) {
+    let (sender, receiver) = channel();
+    thread::spawn(move || sender.send(run()));
+    let text = receiver.recv_timeout(Duration::from_secs(20)).expect("it waits for a writer");
+    assert!(text.contains("it is a FIFO, no regular file"), "{text}");
+}
+
+#[test]
+fn a_shard_or_an_index() {
+    let temp = Temp::new();
+    let dir = temp.path("d");
+    let shard = dir.join("train.tfrecord");
+    write_dataset(&dir, &[Foreign::raw(0), Foreign::raw(1)], &["a", "b"]);
+    let whole = fs::read(&shard).unwrap();
+    fifo(&shard);
+    let of = |run: fn(&Path) -> String| {
+        let dir = dir.clone();
+        message(move || run(&dir));
+    };
+    of(|dir| verify(dir, 1).unwrap().to_string());
+    of(|dir| stats(dir, "train", 1).unwrap_err().to_string());
+    of(|dir| info(dir).unwrap_err().to_string());
+    of(|dir| index(dir).unwrap_err().to_string());
+    fs::remove_file(&shard).unwrap();
+    fs::write(&shard, whole).unwrap();
+    fifo(&index_path(&shard));
+    of(|dir| verify(dir, 1).unwrap().to_string());
+}
+
+#[test]
+fn a_file_of_a_source() {
+    let temp = Temp::new();
+    small(&temp.path("src"));
+    mnist(&temp.path("mnist"), false, false);
+    write_files(&temp.path("cifar"), &cifar10_files());
+    fifo(&temp.path("src/cat/a.jpg"));
+    fifo(&temp.path("classes.txt"));
+    fifo(&temp.path("cifar/test_batch.bin"));
+    fifo(&temp.path("cifar.tar.gz"));
+    let refused = |kind: &'static str, src: &str, classes: Option<&str>| {
+        let (src, out, classes) = (temp.path(src), temp.path("out"), classes.map(|name| temp.path(name)));
+        message(move || {
+            let options = ConvertOptions { progress: false, classes, ..ConvertOptions::default() };
+            convert(kind, &src, &out, &options).unwrap_err().to_string()
+        });
+    };
+    refused("folder", "src", None);
+    refused("folder", "src", Some("classes.txt"));
+    refused("cifar10", "cifar", None);
+    refused("cifar10", "cifar.tar.gz", None);
+}

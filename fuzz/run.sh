@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs fuzz targets one after another: run.sh SECONDS [TARGET...]
+#
+# The stable compiler does it: RUSTC_BOOTSTRAP=1 lets it take the flags that cargo-fuzz sets. libjpeg-turbo is built by clang with the
+# same address sanitizer and the same counters; its assembler code is not used, since the sanitizer does not see what that touches.
+# What is found lies in fuzz/found, the growing corpora below the target folder.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+seconds=$1
+shift
+all=(record example idx matlab tar_index decode recode recipe)
+targets=("${@:-${all[@]}}")
+[ $# -gt 0 ] || targets=("${all[@]}")
+
+triple=$(rustc -vV | sed -n 's/^host: //p')
+name=${triple//-/_}
+clang=$(command -v clang || command -v clang-14)
+sanitize='-g -O1 -fno-omit-frame-pointer -fsanitize=address -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp'
+
+export RUSTC_BOOTSTRAP=1
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
+export "CC_$name=$clang" "CFLAGS_$name=$sanitize" "CXX_$name=${clang/clang/clang++}"
+export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
+    -Ccodegen-units=1"
+
+# $1: a target; where its corpus begins, beside fuzz/seeds
+seeds() {
+    case $1 in
+    decode | recode) echo ../loaders/tests/golden/pictures ;;
+    matlab) echo ../data-tools/tests/data ;;
+    recipe) echo ../recipes ;;
+    esac
+    [ ! -d "seeds/$1" ] || echo "seeds/$1"
+}
+
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 JSIMD_FORCENONE=1
+[ ! -w /dev/shm ] || export TMPDIR=/dev/shm
+mkdir -p found
+failed=()
+for target in "${targets[@]}"; do
+    features=()
+    [ "$target" != recipe ] || features=(--features main)
+    cargo build --locked --release --quiet --target "$triple" --bin "$target" "${features[@]}"
+    corpus=$CARGO_TARGET_DIR/corpus/$target
+    mkdir -p "$corpus"
+    mapfile -t begin < <(seeds "$target")
+    echo "fuzz $target, $seconds s"
+    "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
+        -print_final_stats=1 -verbosity=0 -artifact_prefix="found/$target-" "$corpus" "${begin[@]}" || failed+=("$target")
+done
+rm -f "${TMPDIR:-/tmp}"/trireme-fuzz-[0-9]*
+rmdir --ignore-fail-on-non-empty found
+[ ${#failed[@]} = 0 ] || { echo "found in fuzz/found: ${failed[*]}" >&2; exit 1; }

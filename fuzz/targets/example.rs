@@ -1,0 +1,13 @@
+//! tf.Example: any bytes as a payload.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use loaders::example::{encode, parse};
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(example) = parse(data) {
+        let mut written = Vec::new();
+        encode(&example, &mut written);
+        assert_eq!(parse(&written), Ok(example));
+    }
+});

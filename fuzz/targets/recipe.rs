@@ -1,0 +1,16 @@
+//! Recipes: any text as a TOML file; what is written back reads as the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use trireme::recipe::{Known, Recipe};
+
+fuzz_target!(|text: &str| {
+    let known = Known { models: &["lenet", "resnet20"], transforms: &["flip", "normalize", "pad_crop"] };
+    drop(Recipe::parse(text, "recipe.toml", &[], &known));
+    drop(Recipe::parse("", "recipe.toml", &[text.to_owned()], &known));
+    if let Ok(recipe) = Recipe::from_toml(text) {
+        let Ok(written) = recipe.to_toml() else { return };
+        let again = Recipe::from_toml(&written).and_then(|again| again.to_toml());
+        assert_eq!(again.ok(), Some(written));
+    }
+});

@@ -1,0 +1,277 @@
+//! The markers of a JPEG file, walked before libjpeg-turbo sees it: the size, what decoding costs, and whether the file is whole.
+//!
+//! The walk finds markers as libjpeg does, so both see the same scans: bytes between segments are passed over, and a scan's data ends at
+//! the first marker that is neither a stuffed zero nor a restart.
+
+use crate::limits::Cost;
+use crate::spec::ImageSpec;
+
+/// The most components of an image: four inks.
+const COMPONENTS: usize = 4;
+/// Bytes of a block of coefficients.
+const BLOCK: u64 = 128;
+/// Blocks that are passed in a second, at least: of a scan whose data says little more than "nothing new". (Data that says more is
+/// long, and its length bounds the time.)
+const BLOCKS_PER_SECOND: f64 = 5e7;
+
+const SOI: u8 = 0xd8;
+const EOI: u8 = 0xd9;
+const SOS: u8 = 0xda;
+
+/// What the markers say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Survey {
+    pub height: u32,
+    pub width: u32,
+    /// Bits of a sample.
+    pub precision: u8,
+    pub lossless: bool,
+    pub scans: u32,
+    /// Bytes that are kept until the last scan has been read; 0 if the rows come as they are read.
+    kept: u64,
+    /// Blocks that all scans pass.
+    blocks: u64,
+    pub components: usize,
+}
+
+impl Survey {
+    /// Walks a file.
+    ///
+    /// # Errors
+    /// In words: no image, cut short, or scans that leave a part of a progressive image out.
+    pub fn of(file: &[u8]) -> Result<Self, String> {
+        let mut walk = Walk { file, at: 2 };
+        let (mut frame, mut survey): (Option<Frame>, Option<Self>) = (None, None);
+        loop {
+            let marker = walk.marker().ok_or_else(|| cut_short(survey.is_some()))?;
+            match marker {
+                EOI => break,
+                SOS => {
+                    let body = walk.segment().ok_or_else(|| cut_short(true))?;
+                    let frame = frame.as_mut().ok_or("it holds no image (a scan without a frame)")?;
+                    let survey = survey.get_or_insert_with(|| frame.survey(body.first() == Some(&(frame.count as u8))));
+                    survey.scans += 1;
+                    survey.blocks += frame.scan(body)?;
+                }
+                // SOF: all but DHT, JPG and DAC, which lie between them
+                0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
+                    let body = walk.segment().ok_or_else(|| cut_short(false))?;
+                    frame = Some(Frame::read(marker, body)?);
+                }
+                // without a length
+                0x01 | 0xd0..=SOI => {}
+                _ => drop(walk.segment().ok_or_else(|| cut_short(false))?),
+            }
+        }
+        match (survey, frame) {
+            (Some(_), Some(frame)) if !frame.is_complete() => {
+                Err("it is cut short: its scans leave a part of a progressive image out".into())
+            }
+            (Some(survey), _) => Ok(survey),
+            _ => Err("it holds no image".into()),
+        }
+    }
+
+    /// What decoding the whole image costs, with `bytes` for each pixel; `spec` is its shape for messages.
+    pub fn cost(&self, spec: ImageSpec, bytes: u64) -> Cost {
+        let pixels = u64::from(self.height) * u64::from(self.width) * bytes;
+        Cost { spec, memory: pixels + self.kept, scans: self.scans, seconds: self.blocks as f64 / BLOCKS_PER_SECOND }
+    }
+}
+
+fn cut_short(begun: bool) -> String {
+    if begun { "it is cut short: it has no end marker".into() } else { "it is cut short: it ends in its header".into() }
+}
+
+/// A position in a file.
+struct Walk<'a> {
+    file: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// The next marker, behind any other bytes, stuffed zeros and fill bytes.
+    fn marker(&mut self) -> Option<u8> {
+        loop {
+            self.at += memchr::memchr(0xff, self.file.get(self.at..)?)?;
+            while *self.file.get(self.at)? == 0xff {
+                self.at += 1;
+            }
+            let code = self.file[self.at];
+            self.at += 1;
+            if code != 0 {
+                return Some(code);
+            }
+        }
+    }
+
+    /// The body of the segment behind a marker.
+    fn segment(&mut self) -> Option<&'a [u8]> {
+        let rest = self.file.get(self.at..)?;
+        let length = usize::from(u16::from_be_bytes(*rest.first_chunk()?));
+        let body = rest.get(2..length.max(2))?;
+        self.at += length.max(2);
+        Some(body)
+    }
+}
+
+/// A colour of the image.
+#[derive(Clone, Copy, Default)]
+struct Component {
+    id: u8,
+    /// Its samples across and down, where the finest component has the most.
+    across: u64,
+    down: u64,
+    /// For each coefficient, bits that no scan has sent yet.
+    missing: Missing,
+}
+
+/// Bits of the 64 coefficients that are still to come; all of a coefficient that no scan has named.
+#[derive(Clone, Copy)]
+struct Missing([u8; 64]);
+
+impl Default for Missing {
+    fn default() -> Self {
+        Self([u8::MAX; 64])
+    }
+}
+
+/// The frame header.
+struct Frame {
+    height: u32,
+    width: u32,
+    precision: u8,
+    progressive: bool,
+    lossless: bool,
+    count: usize,
+    components: [Component; COMPONENTS],
+}
+
+impl Frame {
+    fn read(marker: u8, body: &[u8]) -> Result<Self, String> {
+        let &[precision, h1, h0, w1, w0, count, ref rest @ ..] = body else {
+            return Err("its frame header is too short".into());
+        };
+        let count = usize::from(count);
+        if !(1..=COMPONENTS).contains(&count) || rest.len() < 3 * count {
+            return Err(format!("its frame header names {count} components; expected 1 to {COMPONENTS}"));
+        }
+        let mut components = [Component::default(); COMPONENTS];
+        for (component, bytes) in components.iter_mut().zip(rest.as_chunks::<3>().0).take(count) {
+            let [id, sampling, _] = *bytes;
+            let (across, down) = (u64::from(sampling >> 4), u64::from(sampling & 15));
+            if !(1..=4).contains(&across) || !(1..=4).contains(&down) {
+                return Err(format!("its frame header has a sampling of {across} x {down}; expected 1 to 4"));
+            }
+            *component = Component { id, across, down, ..Component::default() };
+        }
+        let (height, width) = (u16::from_be_bytes([h1, h0]).into(), u16::from_be_bytes([w1, w0]).into());
+        // the arithmetic kinds are those of Huffman's code plus 8
+        let (progressive, lossless) = (marker & 3 == 2, marker & 3 == 3);
+        Ok(Self { height, width, precision, progressive, lossless, count, components })
+    }
+
+    fn components(&self) -> &[Component] {
+        &self.components[..self.count]
+    }
+
+    /// Samples of the finest component across and down.
+    fn finest(&self) -> (u64, u64) {
+        let most = |of: fn(&Component) -> u64| self.components().iter().map(of).max().unwrap_or(1);
+        (most(|c| c.across), most(|c| c.down))
+    }
+
+    /// Sides of the squares that are coded together: 8, or 1 if lossless.
+    fn unit(&self) -> u64 {
+        if self.lossless { 1 } else { 8 }
+    }
+
+    /// Squares of all components that cover the whole image, the MCUs.
+    fn mcus(&self) -> u64 {
+        let (across, down) = self.finest();
+        let unit = self.unit();
+        u64::from(self.width).div_ceil(across * unit) * u64::from(self.height).div_ceil(down * unit)
+    }
+
+    /// The survey before the first scan, which holds all components if `whole`.
+    fn survey(&self, whole: bool) -> Survey {
+        let Self { height, width, precision, lossless, .. } = *self;
+        let squares: u64 = self.components().iter().map(|c| self.mcus() * c.across * c.down).sum();
+        let kept = match (self.progressive || !whole, lossless) {
+            (false, _) => 0,
+            (true, false) => squares * BLOCK,
+            (true, true) => squares,
+        };
+        Survey { height, width, precision, lossless, scans: 0, kept, blocks: 0, components: self.count }
+    }
+
+    /// Notes what a scan sends; returns the blocks that it passes.
+    fn scan(&mut self, body: &[u8]) -> Result<u64, String> {
+        let wrong = || String::from("a scan header does not fit its frame");
+        let (&count, rest) = body.split_first().ok_or_else(wrong)?;
+        let (selectors, rest) = rest.split_at_checked(2 * usize::from(count)).ok_or_else(wrong)?;
+        let &[first, last, bits, ..] = rest else { return Err(wrong()) };
+        let mut squares = 0;
+        for &[id, _] in selectors.as_chunks::<2>().0 {
+            let mcus = self.mcus();
+            let known = self.components[..self.count].iter_mut().find(|component| component.id == id);
+            let component = known.ok_or_else(wrong)?;
+            squares += mcus * component.across * component.down;
+            let sent = component.missing.0.get_mut(usize::from(first)..=usize::from(last.min(63)));
+            sent.unwrap_or(&mut []).fill(bits & 15);
+        }
+        // a lossless square is one sample
+        Ok(if self.lossless { squares / 8 } else { squares })
+    }
+
+    /// Whether the scans have sent all bits of all coefficients. A sequential scan always does.
+    fn is_complete(&self) -> bool {
+        !self.progressive || self.components().iter().all(|component| component.missing.0 == [0; 64])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRESSIVE: &[u8] = include_bytes!("../../../tests/golden/pictures/progressive.jpg");
+    const BASELINE: &[u8] = include_bytes!("../../../tests/golden/pictures/420.jpg");
+
+    #[test]
+    fn sizes_scans_and_memory() {
+        let baseline = Survey::of(BASELINE).unwrap();
+        assert_eq!((baseline.scans, baseline.kept, baseline.lossless, baseline.components), (1, 0, false, 3));
+        let progressive = Survey::of(PROGRESSIVE).unwrap();
+        assert!(progressive.scans > 3 && progressive.kept > 0, "{progressive:?}");
+        let blocks = u64::from(progressive.height.div_ceil(16) * progressive.width.div_ceil(16)) * 6;
+        assert_eq!(progressive.kept, blocks * 128);
+        let spec = ImageSpec::new(progressive.height, progressive.width, 3);
+        assert_eq!(progressive.cost(spec, 3).memory, progressive.kept + spec.values() as u64);
+    }
+
+    /// Also behind an end marker of its own, where whole scans are missing.
+    #[test]
+    fn every_cut_is_noticed() {
+        for file in [BASELINE, PROGRESSIVE] {
+            for length in 2..file.len() {
+                assert!(Survey::of(&file[..length]).is_err(), "{length} of {} bytes", file.len());
+            }
+        }
+        let scans = memchr::memmem::find_iter(PROGRESSIVE, &[0xff, SOS]).collect::<Vec<_>>();
+        for &start in &scans[1..] {
+            let cut = [&PROGRESSIVE[..start], &[0xff, EOI]].concat();
+            assert!(Survey::of(&cut).unwrap_err().contains("leave a part"), "{start}");
+        }
+    }
+
+    #[test]
+    fn odd_bytes_are_passed_over() {
+        let whole = Survey::of(BASELINE).unwrap();
+        let frame = memchr::memmem::find(BASELINE, &[0xff, 0xc0]).unwrap();
+        for odd in [&[0, 1, 2][..], &[0xff, 0xff], &[0xff, 0, 7], &[0xff, 0xd3], &[0xff, 0x01]] {
+            let file = [&BASELINE[..frame], odd, &BASELINE[frame..], &[1, 2, 3]].concat();
+            assert_eq!(Survey::of(&file), Ok(whole), "{odd:?}");
+        }
+        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI]).unwrap_err(), "it holds no image");
+    }
+}

@@ -1,0 +1,293 @@
+//! JPEG by libjpeg-turbo: only the part of an image that is needed, at 1/1, 1/2 or 1/4 of its size. The one place that calls its C API.
+//!
+//! The pixels equal those of a whole decode bit for bit, at each of the three sizes: the accurate integer DCT and smooth ("fancy")
+//! chroma upsampling, as in PIL and torchvision, with a margin for the neighbours that upsampling reads. CMYK and YCCK become RGB.
+//! EXIF orientation is not applied.
+//!
+//! Baseline, progressive and lossless files are read, coded by Huffman's code or arithmetically, of 8 bits (lossless: up to 8). A file
+//! that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault; warnings after which all pixels are there (stray bytes
+//! between markers, say) are ignored, as PIL and TensorFlow do.
+
+mod frame;
+mod markers;
+mod warnings;
+
+use std::ffi::CStr;
+
+use turbojpeg::{Subsamp, raw};
+
+use crate::decode::cmyk::{has_adobe_marker, to_rgb};
+use crate::decode::region::{Need, Part};
+use crate::fault::Fault;
+use crate::limits::{Cost, Limits};
+use crate::spec::ImageSpec;
+use frame::Frame;
+use markers::Survey;
+
+/// A decompressor, reused from image to image; one a thread.
+#[derive(Debug)]
+pub(crate) struct Jpeg {
+    handle: raw::tjhandle,
+    limits: Limits,
+}
+
+// SAFETY: a handle belongs to no thread; it must not be used by two threads at once, and every use takes `&mut self`.
+unsafe impl Send for Jpeg {}
+
+/// The header of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header {
+    pub width: u32,
+    pub height: u32,
+    space: i32,
+    subsampling: i32,
+    lossless: bool,
+    pub cost: Cost,
+}
+
+impl Header {
+    /// The shape of the decoded image: grey or RGB.
+    pub fn spec(&self) -> ImageSpec {
+        ImageSpec::new(self.height, self.width, if self.is_grey() { 1 } else { 3 })
+    }
+
+    fn is_grey(&self) -> bool {
+        self.space == raw::TJCS_TJCS_GRAY as i32
+    }
+
+    /// Whether the image is stored as four inks.
+    pub fn has_inks(&self) -> bool {
+        self.space == raw::TJCS_TJCS_CMYK as i32 || self.space == raw::TJCS_TJCS_YCCK as i32
+    }
+
+    /// The chroma's resolution, if the image is stored as luma and chroma, by the DCT.
+    pub fn planes(&self) -> Option<Subsamp> {
+        if self.space != raw::TJCS_TJCS_YCbCr as i32 || self.lossless {
+            return None;
+        }
+        match self.subsampling {
+            raw::TJSAMP_TJSAMP_444 => Some(Subsamp::None),
+            raw::TJSAMP_TJSAMP_422 => Some(Subsamp::Sub2x1),
+            raw::TJSAMP_TJSAMP_420 => Some(Subsamp::Sub2x2),
+            raw::TJSAMP_TJSAMP_440 => Some(Subsamp::Sub1x2),
+            raw::TJSAMP_TJSAMP_411 => Some(Subsamp::Sub4x1),
+            raw::TJSAMP_TJSAMP_441 => Some(Subsamp::Sub1x4),
+            _ => None,
+        }
+    }
+
+    /// Columns of an iMCU, if a part of the image can be decoded: the chroma subsampling is a usual one.
+    fn block(&self) -> Option<usize> {
+        match self.subsampling {
+            _ if self.lossless => None,
+            raw::TJSAMP_TJSAMP_444 | raw::TJSAMP_TJSAMP_GRAY | raw::TJSAMP_TJSAMP_440 | raw::TJSAMP_TJSAMP_441 => {
+                Some(8)
+            }
+            raw::TJSAMP_TJSAMP_422 | raw::TJSAMP_TJSAMP_420 => Some(16),
+            raw::TJSAMP_TJSAMP_411 => Some(32),
+            _ => None,
+        }
+    }
+}
+
+impl Jpeg {
+    /// A new decompressor.
+    pub fn new(limits: Limits) -> Result<Self, Fault> {
+        // SAFETY: no precondition; a null pointer means failure.
+        let handle = unsafe { raw::tj3Init(raw::TJINIT_TJINIT_TRANSFORM as i32) };
+        if handle.is_null() {
+            return Err(fault("libjpeg-turbo gives no decompressor: out of memory".into()));
+        }
+        let mut jpeg = Self { handle, limits };
+        // SAFETY: the handle is new, and of the library that the `turbojpeg` crate bundles.
+        if !unsafe { warnings::listen(handle) } {
+            return Err(fault("this libjpeg-turbo is not laid out like the one that trireme comes with".into()));
+        }
+        jpeg.set(raw::TJPARAM_TJPARAM_SCANLIMIT, limits.scans.try_into().unwrap_or(i32::MAX))?;
+        jpeg.set(raw::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
+        Ok(jpeg)
+    }
+
+    /// Reads the header of a file, of which it takes all markers to know that it is whole and what it costs.
+    pub fn header(&mut self, file: &[u8]) -> Result<Header, Fault> {
+        let survey = Survey::of(file).map_err(fault)?;
+        let Survey { height, width, precision, lossless, components, .. } = survey;
+        if precision > 8 {
+            return Err(fault(format!("samples of {precision} bits; expected 8")));
+        }
+        let channels = if components == 1 { 1 } else { 3 };
+        let bytes = if components == 4 { 4 } else { 3 };
+        let cost = survey.cost(ImageSpec::new(height, width, channels), bytes);
+        self.limits.check("JPEG", file.len() as u64, &cost)?;
+        // SAFETY: the handle is alive; the library reads `len` bytes from the pointer and keeps neither.
+        let status = unsafe { raw::tj3DecompressHeader(self.handle, file.as_ptr(), file.len() as _) };
+        self.check(status)?;
+        let (w, h) = (self.get(raw::TJPARAM_TJPARAM_JPEGWIDTH), self.get(raw::TJPARAM_TJPARAM_JPEGHEIGHT));
+        if (u32::try_from(w), u32::try_from(h)) != (Ok(width), Ok(height)) {
+            return Err(fault(format!("its markers say {height} x {width}, libjpeg-turbo says {h} x {w}")));
+        }
+        let (space, subsampling) = (self.get(raw::TJPARAM_TJPARAM_COLORSPACE), self.get(raw::TJPARAM_TJPARAM_SUBSAMP));
+        Ok(Header { width, height, space, subsampling, lossless, cost })
+    }
+
+    /// Decodes what is needed of the file whose header was read last, to `channels` (1 for a grey file, else 3), into `pixels`, which
+    /// keeps its memory.
+    pub fn decode(
+        &mut self,
+        file: &[u8],
+        header: Header,
+        need: Need,
+        channels: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<Part, Fault> {
+        let reduction = match need.shrink {
+            _ if header.lossless => 1,
+            shrink if shrink >= 4.0 => 4,
+            shrink if shrink >= 2.0 => 2,
+            _ => 1,
+        };
+        let whole = Frame::whole(header.height, header.width, reduction);
+        let frame = match header.block() {
+            Some(block) => whole.around(need, reduction, block),
+            None => whole,
+        };
+        self.set_frame(header, Some(&frame), reduction)?;
+        let columns = frame.columns();
+        self.frame_to(file, header, &frame, channels, pixels)?;
+        Ok(Part { columns, origin: (frame.top, frame.left), reduction })
+    }
+
+    /// Decodes the whole file whose header was read last to RGB, at 1 / `reduction` of its size (1, 2, 4 or 8); returns height and width.
+    /// A lossless file stays as large as it is.
+    pub fn whole(
+        &mut self,
+        file: &[u8],
+        header: Header,
+        channels: u32,
+        reduction: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<(usize, usize), Fault> {
+        let reduction = if header.lossless { 1 } else { reduction };
+        let frame = Frame::whole(header.height, header.width, reduction);
+        self.set_frame(header, None, reduction)?;
+        self.frame_to(file, header, &frame, channels, pixels)?;
+        Ok((frame.rows(), frame.columns()))
+    }
+
+    /// Decodes the planes of a file for which [`Header::planes`] gives a subsampling, at 1 / `reduction` of its size, one after another
+    /// and without padding.
+    pub fn planes(&mut self, file: &[u8], header: Header, reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
+        self.set_frame(header, None, reduction)?;
+        let Frame { bottom, right, .. } = Frame::whole(header.height, header.width, reduction);
+        // SAFETY: a function of numbers.
+        let needed = unsafe { raw::tj3YUVBufSize(right as i32, 1, bottom as i32, header.subsampling) };
+        if header.planes().is_none() || needed as usize > planes.len() {
+            return Err(fault(format!("its planes take {needed} bytes; {} were expected", planes.len())));
+        }
+        let (source, length) = (file.as_ptr(), file.len() as _);
+        // SAFETY: the handle is alive; `planes` holds what the library said it writes for this size and subsampling.
+        let status = unsafe { raw::tj3DecompressToYUV8(self.handle, source, length, planes.as_mut_ptr(), 1) };
+        self.check(status)
+    }
+
+    /// Decodes the frame that was set, to `rows` x `columns` x `channels`.
+    fn frame_to(
+        &mut self,
+        file: &[u8],
+        header: Header,
+        frame: &Frame,
+        channels: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        // libjpeg converts no colours of lossless files
+        let repeats = header.lossless && header.is_grey() && channels == 3;
+        let (format, bytes) = match channels {
+            _ if header.has_inks() => (raw::TJPF_TJPF_CMYK, 4),
+            1 => (raw::TJPF_TJPF_GRAY, 1),
+            _ if repeats => (raw::TJPF_TJPF_GRAY, 1),
+            _ => (raw::TJPF_TJPF_RGB, 3),
+        };
+        let (rows, columns) = (frame.rows(), frame.columns());
+        let needed = rows * columns * bytes;
+        let room = if repeats { 3 * needed } else { needed };
+        if pixels.len() < room {
+            pixels.resize(room, 0);
+        }
+        let (source, length) = (file.as_ptr(), file.len() as _);
+        let pitch = (columns * bytes) as i32;
+        // SAFETY: the handle is alive; `pixels` holds `rows` rows of `pitch` bytes, and the region and scale that were set make the
+        // library write just these: `file` is memory of this process that nobody changes, so the size is that of the header.
+        let status = unsafe { raw::tj3Decompress8(self.handle, source, length, pixels.as_mut_ptr(), pitch, format) };
+        self.check(status)?;
+        if header.has_inks() {
+            // YCCK files are always inverted
+            let inverted = header.space == raw::TJCS_TJCS_YCCK as i32 || has_adobe_marker(file);
+            to_rgb(&mut pixels[..needed], inverted);
+        }
+        if repeats {
+            (0..needed).rev().for_each(|i| pixels.copy_within(i..=i, 3 * i));
+            pixels[..room].as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| *pixel = [pixel[0]; 3]);
+        }
+        Ok(())
+    }
+
+    /// Sets the scale and the region of the next decode, and the memory that it may take; without a frame, all of the image.
+    fn set_frame(&mut self, header: Header, frame: Option<&Frame>, reduction: u32) -> Result<(), Fault> {
+        // for images of several scans, which libjpeg keeps whole
+        let mib = header.cost.memory.div_ceil(1 << 20) + 64;
+        self.set(raw::TJPARAM_TJPARAM_MAXMEMORY, mib.try_into().unwrap_or(i32::MAX))?;
+        let scale = raw::tjscalingfactor { num: 1, denom: reduction as i32 };
+        // SAFETY: the handle is alive.
+        let status = unsafe { raw::tj3SetScalingFactor(self.handle, scale) };
+        self.check(status)?;
+        let region = match frame.filter(|_| header.block().is_some()) {
+            Some(frame) => raw::tjregion {
+                x: frame.left as i32,
+                y: frame.top as i32,
+                w: frame.columns() as i32,
+                h: frame.rows() as i32,
+            },
+            // for other subsamplings the library refuses regions, even that of the whole image
+            None => raw::tjregion { x: 0, y: 0, w: 0, h: 0 },
+        };
+        // SAFETY: the handle is alive.
+        let status = unsafe { raw::tj3SetCroppingRegion(self.handle, region) };
+        self.check(status)
+    }
+
+    fn set(&mut self, parameter: raw::TJPARAM, value: i32) -> Result<(), Fault> {
+        // SAFETY: the handle is alive.
+        let status = unsafe { raw::tj3Set(self.handle, parameter as i32, value) };
+        self.check(status)
+    }
+
+    fn get(&mut self, parameter: raw::TJPARAM) -> i32 {
+        // SAFETY: the handle is alive.
+        unsafe { raw::tj3Get(self.handle, parameter as i32) }
+    }
+
+    /// Turns a status and the warnings since the last call into a result; the head of this file says which warnings are faults.
+    fn check(&mut self, status: i32) -> Result<(), Fault> {
+        let warnings = warnings::take();
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: the handle is alive; the text belongs to the handle, ends with 0 and is copied before the handle's next use.
+        let text = unsafe { CStr::from_ptr(raw::tj3GetErrorStr(self.handle)) }.to_string_lossy();
+        if warnings.explain(&text) {
+            return warnings.verdict().map_err(fault);
+        }
+        Err(fault(text.into_owned()))
+    }
+}
+
+impl Drop for Jpeg {
+    fn drop(&mut self) {
+        // SAFETY: the handle is alive and never used again.
+        unsafe { raw::tj3Destroy(self.handle) }
+    }
+}
+
+fn fault(problem: String) -> Fault {
+    Fault::Decode { format: "JPEG", problem }
+}

@@ -1,0 +1,186 @@
+//! Every warning of libjpeg-turbo while it reads one image. TurboJPEG tells the first alone, and that may be a harmless one.
+//!
+//! libjpeg calls a function of its error manager for each warning. A decompressor of TurboJPEG that can transform, too, begins with the
+//! pointer to that manager; [`listen`] puts a function of ours before the one that is there. The manager's layout is part of libjpeg's
+//! interface and has been the same since its version 6.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_long};
+use std::sync::OnceLock;
+
+use turbojpeg::raw::tjhandle;
+
+/// Room that libjpeg asks for a message.
+const LENGTH: usize = 200;
+/// More bytes than a decompressor of TurboJPEG has, the error manager included.
+const INSTANCE: usize = 1 << 14;
+
+/// Warnings after which all pixels are there: stray bytes between segments, odd fields of headers.
+const HARMLESS: [&str; 4] = [
+    "extraneous bytes before marker",
+    "Invalid SOS parameters for sequential",
+    "unknown JFIF revision",
+    "Unknown Adobe color transform",
+];
+
+/// The warnings of one image.
+#[derive(Clone, Copy)]
+pub(super) struct Warnings {
+    /// Whether there was any.
+    any: bool,
+    first: Message,
+    /// How often data ended too early.
+    premature: u32,
+    /// How often data was wrong.
+    damaged: u32,
+    /// The first that is no harmless one; an early end comes before all others.
+    worst: Option<Message>,
+}
+
+/// A formatted message; ends with 0.
+type Message = [u8; LENGTH];
+
+/// The beginning of libjpeg's `jpeg_error_mgr`.
+#[repr(C)]
+struct ErrorManager {
+    error_exit: Option<unsafe extern "C" fn(*mut Common)>,
+    emit_message: Option<EmitMessage>,
+    output_message: Option<unsafe extern "C" fn(*mut Common)>,
+    format_message: Option<unsafe extern "C" fn(*mut Common, *mut c_char)>,
+    reset_error_mgr: Option<unsafe extern "C" fn(*mut Common)>,
+    msg_code: c_int,
+    msg_parm: [u8; 80],
+    trace_level: c_int,
+    num_warnings: c_long,
+}
+
+/// The beginning of libjpeg's structures of compression and decompression.
+#[repr(C)]
+struct Common {
+    err: *mut ErrorManager,
+}
+
+type EmitMessage = unsafe extern "C" fn(*mut Common, c_int);
+
+/// TurboJPEG's own function, the same for all decompressors.
+static THEIRS: OnceLock<EmitMessage> = OnceLock::new();
+
+thread_local! {
+    static WARNINGS: Cell<Warnings> = const { Cell::new(NONE) };
+}
+
+const NONE: Warnings = Warnings { any: false, first: [0; LENGTH], premature: 0, damaged: 0, worst: None };
+
+/// Lets the warnings of `handle`, made by `tj3Init(TJINIT_TRANSFORM)` and not used yet, be counted; no, if it is laid out otherwise.
+///
+/// # Safety
+/// `handle` is alive, and a decompressor of the TurboJPEG that the `turbojpeg` crate bundles.
+pub(super) unsafe fn listen(handle: tjhandle) -> bool {
+    let start = handle.addr();
+    // SAFETY: the instance is larger than a pointer, and begins with libjpeg's compressor, whose first field is the error manager.
+    let manager = unsafe { (*handle.cast::<Common>()).err };
+    // the manager lies in the instance itself: any other layout is noticed here
+    if !(start..start + INSTANCE).contains(&manager.addr()) || !manager.is_aligned() {
+        return false;
+    }
+    // SAFETY: as just seen, the pointer leads into the instance, where TurboJPEG keeps the manager.
+    let manager = unsafe { &mut *manager };
+    let as_new = manager.trace_level == 0 && manager.num_warnings == 0 && manager.format_message.is_some();
+    match manager.emit_message {
+        Some(theirs) if as_new && *THEIRS.get_or_init(|| theirs) as usize == theirs as usize => {
+            manager.emit_message = Some(note);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Forgets the warnings of this thread and returns them.
+pub(super) fn take() -> Warnings {
+    WARNINGS.replace(NONE)
+}
+
+/// In the place of TurboJPEG's function: a level below 0 is a warning.
+unsafe extern "C" fn note(common: *mut Common, level: c_int) {
+    if level < 0 {
+        let mut text: Message = [0; LENGTH];
+        // SAFETY: libjpeg passes the structure that it works on, whose manager is alive and was seen to have this function; it writes at
+        // most `LENGTH` bytes, the last of them 0.
+        unsafe {
+            if let Some(format) = (*(*common).err).format_message {
+                format(common, text.as_mut_ptr().cast());
+            }
+        }
+        let mut warnings = WARNINGS.get();
+        warnings.add(text);
+        WARNINGS.set(warnings);
+    }
+    if let Some(theirs) = THEIRS.get() {
+        // SAFETY: the arguments are those that the function expects. It does not jump out of this one, since TJPARAM_STOPONWARNING is
+        // off.
+        unsafe { theirs(common, level) }
+    }
+}
+
+impl Warnings {
+    fn add(&mut self, text: Message) {
+        if !self.any {
+            (self.any, self.first) = (true, text);
+        }
+        let words = words(&text);
+        if words.to_ascii_lowercase().contains("premature end") {
+            if self.premature == 0 {
+                self.worst = Some(text);
+            }
+            self.premature += 1;
+        } else if !HARMLESS.iter().any(|harmless| words.contains(harmless)) {
+            self.damaged += 1;
+            self.worst.get_or_insert(text);
+        }
+    }
+
+    /// Whether `text`, the library's last message, is one of a warning rather than of an error that followed.
+    pub fn explain(&self, text: &str) -> bool {
+        self.any && words(&self.first) == text
+    }
+
+    /// What makes the image unusable, if anything does: an early end, else the first other fault.
+    pub fn verdict(&self) -> Result<(), String> {
+        match &self.worst {
+            None => Ok(()),
+            Some(worst) => match self.premature + self.damaged {
+                1 => Err(words(worst).to_owned()),
+                n => Err(format!("{} (and {} more warnings)", words(worst), n - 1)),
+            },
+        }
+    }
+}
+
+fn words(text: &Message) -> &str {
+    CStr::from_bytes_until_nul(text).ok().and_then(|text| text.to_str().ok()).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(of: &[&str]) -> Result<(), String> {
+        let mut warnings = NONE;
+        for text in of {
+            let mut message = [0; LENGTH];
+            message[..text.len()].copy_from_slice(text.as_bytes());
+            warnings.add(message);
+        }
+        warnings.verdict()
+    }
+
+    #[test]
+    fn an_early_end_wins() {
+        let stray = "Corrupt JPEG data: 3 extraneous bytes before marker 0xda";
+        let (bad, early) = ("Corrupt JPEG data: bad Huffman code", "Premature end of JPEG file");
+        assert_eq!(verdict(&[]), Ok(()));
+        assert_eq!(verdict(&[stray, "Warning: unknown JFIF revision number 3.00"]), Ok(()));
+        assert_eq!(verdict(&[stray, bad]), Err(bad.into()));
+        assert_eq!(verdict(&[stray, bad, bad, early]), Err(format!("{early} (and 2 more warnings)")));
+    }
+}

@@ -1,0 +1,86 @@
+//! A folder that only this user can read and write, below one that others may write to, such as /tmp.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::error::Error;
+
+/// Write permission for everybody, and the bit that keeps them from renaming the files of others.
+const EVERYBODY: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+/// Permissions of anybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Makes `folder` for this user alone if it is missing. Its parent must be there.
+///
+/// # Errors
+/// For one that is a link, belongs to another user or is open to others, and where others could put another folder in its place.
+pub(crate) fn make(folder: &Path) -> Result<(), Error> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = fs::metadata(parent).map_err(Error::io("open", parent))?.mode();
+    if mode & EVERYBODY != 0 && mode & STICKY == 0 {
+        let problem = "everybody may replace folders in it (no sticky bit: `chmod +t` mends that)".to_string();
+        return Err(Error::NotPrivate { dir: parent.to_owned(), problem });
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("create", folder)(error)),
+        _ => {}
+    }
+    let refuse = |problem: String| Err(Error::NotPrivate { dir: folder.to_owned(), problem });
+    let opened = match open(folder) {
+        Ok(opened) => opened,
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => {
+            return refuse("it is a link or a file, and no folder".into());
+        }
+        Err(error) => return Err(Error::io("open", folder)(error)),
+    };
+    // of what is open, whatever the name leads to meanwhile
+    let meta = opened.metadata().map_err(Error::io("open", folder))?;
+    let me = rustix::process::geteuid().as_raw();
+    match (meta.uid() == me, meta.mode() & OTHERS) {
+        (false, _) => refuse(format!("it belongs to user {}, not to you (user {me})", meta.uid())),
+        (true, 0) => Ok(()),
+        (true, _) => {
+            refuse(format!("others may use it (mode {:o}); remove it, and it is made anew", meta.mode() & 0o777))
+        }
+    }
+}
+
+fn open(folder: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn only_a_folder_of_ones_own_will_do() {
+        let parent = std::env::temp_dir().join(format!("loaders-private-{}", std::process::id()));
+        fs::create_dir_all(&parent).unwrap();
+        let own = parent.join("own");
+        make(&own).unwrap();
+        make(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        let refused = |folder: &Path| make(folder).unwrap_err().to_string();
+        symlink(&own, parent.join("link")).unwrap();
+        assert!(refused(&parent.join("link")).contains("it is a link or a file"));
+        fs::write(parent.join("file"), "").unwrap();
+        assert!(refused(&parent.join("file")).contains("it is a link or a file"));
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(refused(&own).contains("others may use it (mode 750)"), "{}", refused(&own));
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(refused(&own).contains("no sticky bit"));
+        fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
+        make(&own).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(12_345), None).unwrap();
+            assert!(refused(&own).contains("it belongs to user 12345"), "{}", refused(&own));
+        }
+        fs::remove_dir_all(parent).unwrap();
+    }
+}

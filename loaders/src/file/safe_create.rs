@@ -1,0 +1,281 @@
+//! The one place where files of this program come into being, safely also in folders that others can write to: never through a link that
+//! somebody has put there, and whole or not at all.
+//!
+//! All three packages create their files here, which is why it stands in the one that the other two rest on. A [`NewFile`] has a random
+//! name beside its target until it is complete. A log that grows in place, or a file that is locked, is opened by [`to_append`] and
+//! [`to_update`]: a regular file with one name, or a new one.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Digits of the random part of a temporary name.
+const DIGITS: usize = 16;
+/// Of the target's name, so many bytes are in the temporary one: names end at 255.
+const NAME: usize = 200;
+/// Names that are tried. A second one is needed only if somebody guesses 64 random bits.
+const TRIES: usize = 8;
+
+/// A file under a temporary name beside its target. It gets the target's name by [`NewFile::publish`], and is removed if dropped before.
+#[derive(Debug)]
+pub struct NewFile {
+    /// None once it is published.
+    file: Option<File>,
+    temporary: PathBuf,
+    target: PathBuf,
+}
+
+impl NewFile {
+    /// Creates it in the folder of `target`, with the permissions that the umask leaves.
+    pub fn beside(target: &Path) -> io::Result<Self> {
+        let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "no file name");
+        let name = target.file_name().ok_or_else(no_name)?;
+        let mut refused = no_name();
+        for _ in 0..TRIES {
+            let temporary = target.with_file_name(temporary_name(name));
+            match create_new(&temporary) {
+                Ok(file) => return Ok(Self { file: Some(file), temporary, target: target.to_path_buf() }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refused = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refused)
+    }
+
+    /// The open file, for reading and writing.
+    pub fn file(&mut self) -> io::Result<&mut File> {
+        self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// A path for libraries that open files by name: that of the open file itself, which nobody can put another one in the place of;
+    /// without /proc the temporary one.
+    pub fn name(&self) -> PathBuf {
+        let open = self.file.as_ref().map(|file| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+        open.filter(|path| path.exists()).unwrap_or_else(|| self.temporary.clone())
+    }
+
+    /// Makes it durable under the target's name, in whose place it comes, and gives the open file.
+    pub fn publish(mut self) -> io::Result<File> {
+        self.file()?.sync_all()?;
+        let target = self.target.clone();
+        let file = self.publish_unsynced()?;
+        sync_folder(&target)?;
+        Ok(file)
+    }
+
+    /// The same without waiting for the disk, for what can be made again and is checked when it is used.
+    pub fn publish_unsynced(mut self) -> io::Result<File> {
+        fs::rename(&self.temporary, &self.target)?;
+        self.file.take().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            // the failure itself is reported; what is left only takes space
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Creates a file that must not be there yet, for reading and writing.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    // O_EXCL follows no link as the last part of a path
+    OpenOptions::new().read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Opens a file of ours that is there, for reading and writing; none if there is nothing of that name.
+///
+/// # Errors
+/// For a link, for a file that has a second name elsewhere, and for what is no regular file.
+pub fn open_own(path: &Path) -> io::Result<Option<File>> {
+    // O_NONBLOCK: opening a FIFO does not wait
+    own(OpenOptions::new().read(true).write(true), path)
+}
+
+/// Opens a file of ours to write at its end, or creates it.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn to_append(path: &Path) -> io::Result<File> {
+    there_or_new(path, || own(OpenOptions::new().read(true).append(true), path))
+}
+
+/// Opens a file of ours to be changed in place, or creates it.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn to_update(path: &Path) -> io::Result<File> {
+    there_or_new(path, || open_own(path))
+}
+
+fn there_or_new(path: &Path, open: impl Fn() -> io::Result<Option<File>>) -> io::Result<File> {
+    for _ in 0..TRIES {
+        if let Some(file) = open()? {
+            return Ok(file);
+        }
+        match create_new(path) {
+            // opened again, as one that was there
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("it comes and goes"))
+}
+
+fn own(options: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let file = match options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return refuse("it is a symbolic link, which is not followed; remove it".into());
+        }
+        Err(error) => return Err(error),
+    };
+    let meta = file.metadata()?;
+    match (meta.is_file(), meta.nlink()) {
+        (false, _) => refuse("it is no regular file".into()),
+        // removed since it was opened
+        (true, 0) => Ok(None),
+        (true, 1) => Ok(Some(file)),
+        (true, names) => {
+            refuse(format!("the file has {names} names (hard links), and may belong elsewhere; remove this one"))
+        }
+    }
+}
+
+/// Whether a name is one that a [`NewFile`] has before it is published, and of which target.
+pub fn target_of(temporary: &OsStr) -> Option<&OsStr> {
+    let inner = temporary.as_bytes().strip_prefix(b".")?.strip_suffix(b".tmp")?;
+    let (name, digits) = inner.split_at_checked(inner.len().checked_sub(DIGITS)?)?;
+    let name = name.strip_suffix(b".")?;
+    (!name.is_empty() && digits.iter().all(u8::is_ascii_hexdigit)).then(|| OsStr::from_bytes(name))
+}
+
+/// Removes what killed processes have left half-written in a folder that no other process writes to now.
+pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if target_of(&entry.file_name()).is_some() && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the entry of a file in its folder durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn temporary_name(name: &OsStr) -> OsString {
+    let short = &name.as_bytes()[..name.len().min(NAME)];
+    let mut temporary = OsString::from(".");
+    temporary.push(OsStr::from_bytes(short));
+    temporary.push(format!(".{}.tmp", random_digits()));
+    temporary
+}
+
+/// 64 random bits in hexadecimal, from the keys that the standard library draws from the system.
+pub fn random_digits() -> String {
+    let word = RandomState::new().hash_one(std::process::id());
+    format!("{word:0DIGITS$x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("loaders-create-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn names(folder: &Path) -> Vec<OsString> {
+        let mut names: Vec<OsString> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_new_file_is_whole_or_not_there() {
+        let folder = folder("whole");
+        let target = folder.join("a");
+        let mut new = NewFile::beside(&target).unwrap();
+        new.file().unwrap().write_all(b"half").unwrap();
+        assert_eq!(fs::read(new.name()).unwrap(), b"half");
+        let own = names(&folder);
+        assert_eq!(own.iter().map(|name| target_of(name)).collect::<Vec<_>>(), [Some(OsStr::new("a"))]);
+        drop(new);
+        assert_eq!(names(&folder).len(), 0);
+        let mut new = NewFile::beside(&target).unwrap();
+        new.file().unwrap().write_all(b"one").unwrap();
+        new.publish().unwrap();
+        assert_eq!((fs::read(&target).unwrap(), names(&folder).len()), (b"one".to_vec(), 1));
+        let plain = File::create(folder.join("plain")).unwrap().metadata().unwrap();
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode(), plain.permissions().mode());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn no_link_is_followed() {
+        let folder = folder("links");
+        let victim = folder.join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let link = folder.join("link");
+        symlink(&victim, &link).unwrap();
+        assert_eq!(create_new(&link).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(to_append(&link).unwrap_err().to_string().contains("symbolic link"));
+        assert!(to_update(&link).unwrap_err().to_string().contains("symbolic link"));
+        // a link to nothing yet
+        symlink(folder.join("nothing"), folder.join("empty")).unwrap();
+        assert!(to_append(&folder.join("empty")).is_err() && !folder.join("nothing").exists());
+        fs::hard_link(&victim, folder.join("second")).unwrap();
+        assert!(to_append(&folder.join("second")).unwrap_err().to_string().contains("2 names"));
+        let mut new = NewFile::beside(&link).unwrap();
+        new.file().unwrap().write_all(b"new").unwrap();
+        new.publish().unwrap();
+        assert_eq!((fs::read(&victim).unwrap(), fs::read(&link).unwrap()), (b"precious".to_vec(), b"new".to_vec()));
+        assert!(open_own(&folder.join("absent")).unwrap().is_none());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_log_grows_at_its_end() {
+        let folder = folder("log");
+        let log = folder.join("log");
+        for line in ["one\n", "two\n"] {
+            to_append(&log).unwrap().write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read(&log).unwrap(), b"one\ntwo\n");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_names_of_ours_are_left_overs() {
+        let folder = folder("left");
+        let left = temporary_name(OsStr::new("model.h5"));
+        assert_eq!(target_of(&left), Some(OsStr::new("model.h5")));
+        assert_eq!(target_of(&temporary_name(OsStr::from_bytes(&[b'x'; 255]))).unwrap().len(), NAME);
+        let others = [".model.h5.tmp", "notes.tmp", ".0123456789abcdef.tmp", ".a.0123456789abcdeg.tmp", "a"];
+        assert!(others.iter().all(|name| target_of(OsStr::new(name)).is_none()));
+        fs::write(folder.join(&left), "").unwrap();
+        others.iter().for_each(|name| fs::write(folder.join(name), "").unwrap());
+        remove_leftovers(&folder).unwrap();
+        assert_eq!(names(&folder).len(), others.len());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,192 @@
+//! Files that were cut, bombs, and shards that others rewrite while they are read.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{TestData, assert_contains};
+use loaders::decode::{Decoder, decode, spec};
+use loaders::example::{self, Example, Format};
+use loaders::{Draws, EvalOrder, Fault, ImageSpec, Io, Loader, Options};
+use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
+
+const SIDE: usize = 40;
+const SHAPE: ImageSpec = ImageSpec::new(SIDE as u32, SIDE as u32, 3);
+
+/// A noisy picture as a JPEG.
+fn jpeg(seed: u64, change: impl FnOnce(&mut Compressor)) -> Vec<u8> {
+    let mut draws = Draws::new(seed, 0, 0, 0);
+    let pixels: Vec<u8> = (0..SHAPE.values()).map(|_| (64 + draws.below(128)) as u8).collect();
+    let mut compressor = Compressor::new().unwrap();
+    compressor.set_quality(80).unwrap();
+    compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
+    change(&mut compressor);
+    let image = Image { pixels: &pixels[..], width: SIDE, pitch: 3 * SIDE, height: SIDE, format: PixelFormat::RGB };
+    compressor.compress_to_vec(image).unwrap()
+}
+
+fn progressive() -> Vec<u8> {
+    jpeg(2, |compressor| compressor.set_progressive(true).unwrap())
+}
+
+fn example(encoded: &[u8]) -> Example<'_> {
+    Example { encoded, format: Format::Jpeg, height: 0, width: 0, channels: 0, label: 3, text: "", filename: "" }
+}
+
+/// What verification and conversion say, and what training says to the whole image.
+fn verdicts(file: &[u8]) -> [Result<(), String>; 2] {
+    let text = |fault: Fault| fault.to_string();
+    let checked = Decoder::default().check(&example(file)).map(drop).map_err(text);
+    let decoded = decode(&example(file), SHAPE, &mut Vec::new()).map(drop).map_err(text);
+    [checked, decoded]
+}
+
+/// Where the first segment with this marker begins.
+fn marker(file: &[u8], code: u8) -> usize {
+    file.windows(2).position(|pair| pair == [0xff, code]).unwrap()
+}
+
+/// Stray bytes before a segment are a warning of libjpeg that harms nothing, and the only one that TurboJPEG tells. With them, a cut must
+/// still be noticed, wherever it is, and an end marker behind it must not hide it.
+#[test]
+fn every_cut_is_refused_behind_stray_bytes() {
+    for (name, good, frame) in [("baseline", jpeg(1, |_| {}), 0xc0), ("progressive", progressive(), 0xc2)] {
+        let at = marker(&good, frame);
+        let stray = [&good[..at], &[1, 2, 3], &good[at..]].concat();
+        assert_eq!(verdicts(&stray), [Ok(()), Ok(())], "{name}");
+        let scan = marker(&stray, 0xda) + 14;
+        for length in 2..stray.len() {
+            let cut = &stray[..length];
+            let closed = [cut, &[0xff, 0xd9]].concat();
+            for verdict in verdicts(cut) {
+                assert!(verdict.is_err(), "{name} cut to {length} of {} bytes", stray.len());
+            }
+            // behind the last block nothing is missing
+            if length < stray.len() - 8 {
+                for verdict in verdicts(&closed) {
+                    assert!(verdict.is_err(), "{name} cut to {length} of {} bytes and closed", stray.len());
+                }
+            }
+        }
+        let closed = [&stray[..scan + (stray.len() - scan) / 2], &[0xff, 0xd9]].concat();
+        for verdict in verdicts(&closed) {
+            assert_contains(&verdict.unwrap_err(), &["cannot decode the JPEG image: "]);
+        }
+    }
+}
+
+fn payload(encoded: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    example::encode(&example(encoded), &mut payload);
+    payload
+}
+
+/// Also a good image behind each bad one: a decompressor that failed in a header is not used again.
+#[test]
+fn a_loader_leaves_out_cut_images_alone() {
+    let (good, progressive) = (jpeg(1, |_| {}), progressive());
+    let mut payloads = Vec::new();
+    for file in [&good, &progressive] {
+        let at = marker(file, 0xdb);
+        let stray = [&file[..at], &[9, 9, 9], &file[at..]].concat();
+        for length in (20..stray.len() - 8).step_by(97) {
+            payloads.extend([payload(&stray[..length]), payload(&good)]);
+        }
+    }
+    let data = TestData::of(&payloads, 2, 3);
+    let pipeline = data.pipeline(&["normalize"], SHAPE);
+    let count = payloads.len() as u64;
+    let options = Options { threads: 2, skip: true, ..Options::default() };
+    let mut loader =
+        Loader::start(data.shared(), pipeline, Box::new(EvalOrder::new(count, 16, 0, 1)), options).unwrap();
+    let (mut ids, mut skipped) = (Vec::new(), 0);
+    while let Some(batch) = loader.next().unwrap() {
+        ids.extend_from_slice(batch.ids());
+        skipped += batch.skipped().len();
+    }
+    assert_eq!(ids, (0..count).filter(|id| id % 2 == 1).collect::<Vec<_>>());
+    assert_eq!(skipped, payloads.len() / 2);
+}
+
+/// A few hundred bytes that ask for a gigabyte, and a few thousand that ask for a minute.
+#[test]
+fn bombs_are_refused_by_their_headers() {
+    let file = jpeg(1, |compressor| {
+        compressor.set_progressive(true).unwrap();
+        compressor.set_subsamp(Subsamp::None).unwrap();
+    });
+    let sized = |side: u16| {
+        let mut file = file.clone();
+        let frame = marker(&file, 0xc2);
+        file[frame + 5..frame + 7].copy_from_slice(&side.to_be_bytes());
+        file[frame + 7..frame + 9].copy_from_slice(&side.to_be_bytes());
+        file
+    };
+    // 100 million pixels: 300 MB of RGB fit, 600 MB of coefficients beside them do not
+    let message = spec(&example(&sized(10_000))).unwrap_err().to_string();
+    assert_contains(&message, &["the JPEG needs 900", "scale it down", "--limit-memory"]);
+    assert!(spec(&example(&sized(5000))).is_ok());
+    // the last scan again and again
+    let wide = sized(7000);
+    let scans: Vec<usize> = (0..wide.len() - 1).filter(|&i| wide[i..i + 2] == [0xff, 0xda]).collect();
+    let (body, last) = wide[..wide.len() - 2].split_at(*scans.last().unwrap());
+    let repeated = |times| [body, &last.repeat(times), &[0xff, 0xd9]].concat();
+    let message = spec(&example(&repeated(490))).unwrap_err().to_string();
+    assert_contains(&message, &["scans takes about", "--limit-seconds"]);
+    assert!(spec(&example(&repeated(3))).is_ok());
+    let message = spec(&example(&sized(0))).unwrap_err().to_string();
+    assert_contains(&message, &["expected 1 to"]);
+}
+
+/// What was read and checked does not change when the file does.
+#[test]
+fn a_record_stays_as_it_was_checked() {
+    let data = TestData::noise(6, 1, SHAPE);
+    let split = data.split().unwrap();
+    let mut copy = Vec::new();
+    let (example, _) = split.record(2, &mut copy).unwrap();
+    let before = example.encoded.to_vec();
+    let file = File::options().write(true).open(data.shard(0)).unwrap();
+    file.write_all_at(&vec![0xa5; fs::metadata(data.shard(0)).unwrap().len() as usize], 0).unwrap();
+    assert_eq!(example.encoded, before);
+    assert_contains(&split.record(2, &mut Vec::new()).unwrap_err().to_string(), &["checksum"]);
+}
+
+/// Records that a neighbour rewrites, with sizes that change, are good or left out.
+#[test]
+fn a_shard_may_be_rewritten_while_it_is_read() {
+    let good = jpeg(1, |_| {});
+    let payloads: Vec<_> = (0..64).map(|_| payload(&good)).collect();
+    let data = TestData::of(&payloads, 1, 3);
+    let bytes = fs::read(data.shard(0)).unwrap();
+    let frames: Vec<usize> = (0..bytes.len() - 1).filter(|&i| bytes[i..i + 2] == [0xff, 0xc0]).collect();
+    let stop = AtomicBool::new(false);
+    let file = File::options().write(true).open(data.shard(0)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // a height and width of 4 to 8 times as many pixels, and back
+            while !stop.load(Ordering::Relaxed) {
+                for frame in &frames {
+                    let at = (frame + 5) as u64;
+                    let size = &bytes[frame + 5..frame + 9];
+                    file.write_all_at(&[1, 0, 1, 0], at).unwrap();
+                    file.write_all_at(size, at).unwrap();
+                }
+            }
+        });
+        let options = Options { threads: 2, skip: true, io: Io::Mmap, ..Options::default() };
+        for _ in 0..20 {
+            let order = Box::new(EvalOrder::new(64, 8, 0, 1));
+            let pipeline = data.pipeline(&["normalize"], SHAPE);
+            let mut loader = Loader::start(data.shared(), pipeline, order, options).unwrap();
+            let mut images = 0;
+            while let Some(batch) = loader.next().unwrap() {
+                images += batch.len() + batch.skipped().len();
+            }
+            assert_eq!(images, 64);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}

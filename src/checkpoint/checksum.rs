@@ -1,0 +1,131 @@
+//! An integrity check: a checksum over a whole HDF5 file, in 16 bytes behind the end that HDF5 knows of, where its readers never look.
+//!
+//! It finds what disks and networks do to a file: bits that changed, an end that is missing. It is no signature: whoever changes a file
+//! on purpose can compute it anew, so that nothing relies on it for safety. The 16 bytes: `TRIREME\0`, the number of bytes before them
+//! modulo 2^32, and their checksum, both as little-endian u32. The checksum is the masked CRC-32C (as in TFRecords) of
+//! the masked CRC-32Cs of each block of 1 MiB, as little-endian u32.
+//! A program that writes into the file drops them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use loaders::record::masked_crc32c;
+use loaders::regular;
+
+use super::error::Error;
+
+/// What an HDF5 file starts with.
+const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
+const MAGIC: &[u8; 8] = b"TRIREME\0";
+const LENGTH: u64 = 16;
+const BLOCK: usize = 1 << 20;
+
+/// A file that is whole.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// Open for reading.
+    pub(super) file: File,
+    /// Bytes of HDF5 in it, those before the checksum.
+    pub(super) length: u64,
+}
+
+/// Appends the checksum to a file.
+pub(super) fn append(path: &Path) -> Result<(), Error> {
+    let write = || {
+        let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+        let length = file.metadata()?.len();
+        let checksum = checksum(&file, length)?;
+        file.write_all(&encode(length, checksum))
+    };
+    write().map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
+}
+
+/// Opens a regular file, which must be HDF5 and end in its checksum.
+///
+/// # Errors
+/// [`Error::Foreign`] if it is no HDF5 file, [`Error::Unchecked`] if it is one without a checksum, [`Error::Damaged`] where
+/// the bytes are not those that were written.
+pub(super) fn open(path: &Path) -> Result<Checked, Error> {
+    let refuse = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
+    let file = regular::open(path).map_err(refuse)?;
+    let length = file.metadata().map_err(refuse)?.len();
+    let mut start = [0; SIGNATURE.len()];
+    let begun = length >= SIGNATURE.len() as u64 && file.read_exact_at(&mut start, 0).map_err(refuse).map(|()| true)?;
+    if !begun || start != SIGNATURE {
+        let text = format!("its {length} bytes are no HDF5 file");
+        return Err(Error::Foreign { path: path.to_path_buf(), text });
+    }
+    let unchecked = || Error::Unchecked { path: path.to_path_buf() };
+    let before = length.checked_sub(LENGTH).ok_or_else(unchecked)?;
+    let mut end = [0; LENGTH as usize];
+    file.read_exact_at(&mut end, before).map_err(refuse)?;
+    if !end.starts_with(MAGIC) {
+        return Err(unchecked());
+    }
+    let got = checksum(&file, before).map_err(refuse)?;
+    if end == encode(before, got) {
+        return Ok(Checked { file, length: before });
+    }
+    let expected = u32::from_le_bytes([end[12], end[13], end[14], end[15]]);
+    Err(Error::Damaged { path: path.to_path_buf(), expected, got })
+}
+
+fn encode(length: u64, checksum: u32) -> [u8; LENGTH as usize] {
+    let mut end = [0; LENGTH as usize];
+    end[..8].copy_from_slice(MAGIC);
+    end[8..12].copy_from_slice(&(length as u32).to_le_bytes());
+    end[12..].copy_from_slice(&checksum.to_le_bytes());
+    end
+}
+
+fn checksum(file: &File, length: u64) -> io::Result<u32> {
+    let mut block = vec![0; BLOCK.min(length as usize)];
+    let mut checksums = Vec::new();
+    for at in (0..length).step_by(BLOCK) {
+        let block = &mut block[..(length - at).min(BLOCK as u64) as usize];
+        file.read_exact_at(block, at)?;
+        checksums.extend(masked_crc32c(block).to_le_bytes());
+    }
+    Ok(masked_crc32c(&checksums))
+}
+
+/// Computes the checksum of a file anew, for tests that change one.
+#[cfg(test)]
+pub(super) fn renew(bytes: &mut Vec<u8>, path: &Path) {
+    bytes.truncate(bytes.len().saturating_sub(LENGTH as usize));
+    std::fs::write(path, &*bytes).unwrap();
+    append(path).unwrap();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_changed_or_missing_byte_is_found() {
+        let path = std::env::temp_dir().join(format!("trireme-checksum-{}", std::process::id()));
+        // More than two blocks, the last one short.
+        let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();
+        bytes[..8].copy_from_slice(&SIGNATURE);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(matches!(open(&path), Err(Error::Unchecked { .. })));
+        append(&path).unwrap();
+        assert!(open(&path).is_ok());
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(&whole[..bytes.len()], bytes);
+        for at in [8, BLOCK - 1, BLOCK, bytes.len() - 1, bytes.len() + 8, bytes.len() + 12] {
+            let mut changed = whole.clone();
+            changed[at] ^= 4;
+            std::fs::write(&path, changed).unwrap();
+            assert!(matches!(open(&path), Err(Error::Damaged { .. })), "byte {at}");
+        }
+        // A block that is missing in the middle: the checksum is there, its length does not fit.
+        let mut shorter = whole.clone();
+        shorter.drain(BLOCK..2 * BLOCK);
+        std::fs::write(&path, shorter).unwrap();
+        assert!(matches!(open(&path), Err(Error::Damaged { .. })));
+        std::fs::remove_file(path).unwrap();
+    }
+}

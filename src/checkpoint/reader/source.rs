@@ -1,0 +1,118 @@
+//! Bounded reads of a file: no read leaves it, and all of them together are bounded by its size, however its parts point at each other.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::cursor::Cursor;
+use super::fault::{Fault, expect};
+
+/// Most bytes of a file that trireme wrote are read once, texts and members of heaps twice; what points in circles reads more.
+const READS: u64 = 3;
+
+/// Small files read the same few bytes more often.
+const SPARE: u64 = 1 << 20;
+
+/// Bytes of an array that are read at once.
+const PIECE: usize = 1 << 20;
+
+/// A file of `length` bytes.
+pub(super) struct Source {
+    file: File,
+    length: u64,
+    /// Bytes that may still be read.
+    reads: Cell<u64>,
+    /// Bytes of values that may still be handed out: no two names of a good file lead to the same ones.
+    values: Cell<u64>,
+}
+
+/// A part of the file, copied: nobody can change it while it is parsed.
+pub(super) struct Block {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// A cursor at its beginning.
+    pub(super) fn cursor(&self) -> Cursor<'_> {
+        Cursor::new(self.at, &self.bytes)
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Source {
+    /// The first `length` bytes of an open file.
+    pub(super) fn new(file: File, length: u64) -> Self {
+        let reads = length.saturating_mul(READS).saturating_add(SPARE);
+        Self { file, length, reads: Cell::new(reads), values: Cell::new(length) }
+    }
+
+    /// Bytes of the file.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Copies `length` bytes at `at`; `what` they are, for messages.
+    pub(super) fn block(&self, at: u64, length: u64, what: &str) -> Result<Block, Fault> {
+        let length = self.check(at, length, what)?;
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, at).map_err(Fault::Io)?;
+        Ok(Block { at, bytes })
+    }
+
+    /// `count` little-endian floats at `at`.
+    pub(super) fn floats(&self, at: u64, count: usize) -> Result<Vec<f32>, Fault> {
+        let length = self.check(at, (count as u64).saturating_mul(4), "values")?;
+        self.hand_out(length as u64, at)?;
+        let mut values = Vec::with_capacity(count);
+        let mut piece = vec![0; length.min(PIECE)];
+        for start in (0..length).step_by(PIECE) {
+            let piece = &mut piece[..(length - start).min(PIECE)];
+            self.file.read_exact_at(piece, at + start as u64).map_err(Fault::Io)?;
+            values.extend(piece.chunks_exact(4).map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]])));
+        }
+        Ok(values)
+    }
+
+    /// Counts bytes of values that a caller gets.
+    pub(super) fn hand_out(&self, bytes: u64, at: u64) -> Result<(), Fault> {
+        let left = self.values.get().checked_sub(bytes);
+        self.values.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap: they hold more than the file"))?);
+        Ok(())
+    }
+
+    /// Refuses a range that leaves the file, and reads without end.
+    fn check(&self, at: u64, length: u64, what: &str) -> Result<usize, Fault> {
+        let inside = at.checked_add(length).is_some_and(|end| end <= self.length);
+        expect(inside, at, || format!("{what} of {length} bytes should end within the file's {} bytes", self.length))?;
+        let left = self.reads.get().checked_sub(length);
+        self.reads.set(left.ok_or_else(|| Fault::layout(at, "its parts overlap or point in circles"))?);
+        usize::try_from(length).map_err(|_| Fault::layout(at, format!("{what} of {length} bytes is too large")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_stay_in_the_file_and_come_to_an_end() {
+        let path = std::env::temp_dir().join(format!("trireme-source-{}", std::process::id()));
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let source = Source::new(File::open(&path).unwrap(), 4096);
+        std::fs::remove_file(path).unwrap();
+        for (at, length) in [(0, 4097), (4096, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            assert!(matches!(source.block(at, length, "it"), Err(Fault::Layout { .. })), "{length} bytes at {at}");
+        }
+        assert_eq!(source.floats(0, 1023).unwrap(), vec![f32::from_bits(0x0101_0101); 1023]);
+        // the values of a file are handed out once
+        assert!(source.floats(0, 1).is_ok() && matches!(source.floats(8, 1), Err(Fault::Layout { .. })));
+        assert!(source.floats(0, usize::MAX).is_err());
+        let reads = (0..1_000_000).take_while(|_| source.block(0, 4096, "it").is_ok()).count() as u64;
+        assert_eq!(reads, (4096 * READS + SPARE - 4096) / 4096 - 1);
+    }
+}

@@ -1,0 +1,303 @@
+//! What libhdf5 writes comes back, and what somebody forged, checksum and all, ends in an error: no panic, no hang, no memory beyond the
+//! file's size, and no byte of any other file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use hdf5_metno as hdf5;
+use hdf5_metno::file::LibraryVersion;
+use loaders::random::philox4x32;
+
+use super::super::error::Error;
+use super::super::layer_kind::LayerKind;
+use super::super::model::{LayerWeights, ModelFile};
+use super::super::state_file::{Progress, StateFile};
+use super::super::{checksum, h5::H5File};
+use super::group::{self, Group};
+
+/// A file that is removed in the end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("trireme-reader-{}-{number}.h5", std::process::id())))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn layer(name: String) -> LayerWeights {
+    let tensor = |name: &str, shape: &[usize]| {
+        let count = shape.iter().product::<usize>();
+        (name.to_string(), shape.to_vec(), (0..count).map(|i| i as f32).collect())
+    };
+    LayerWeights {
+        name,
+        kind: LayerKind::named("linear").unwrap(),
+        tensors: vec![tensor("weight", &[2, 3]), tensor("bias", &[2])],
+    }
+}
+
+/// So many layers and classes that lists of them stand in trees of two levels and in huge objects of heaps.
+fn model(layers: usize, classes: usize) -> ModelFile {
+    ModelFile {
+        network: "many".into(),
+        input: [3, 8, 8],
+        image: [3, 8, 8],
+        classes: (0..classes).map(|i| format!("class {i}")).collect(),
+        preprocess: vec!["normalize".into()],
+        mean: vec![0.5],
+        std: vec![0.25],
+        recipe: "model = \"many\"\n".into(),
+        scores: BTreeMap::from([("test/top1".into(), 0.5)]),
+        epoch: 1,
+        step: 2,
+        layers: (0..layers).map(|i| layer(format!("block{i}.fc"))).collect(),
+        ema: Vec::new(),
+    }
+}
+
+fn state(layers: usize, classes: usize) -> StateFile {
+    let model = model(layers, classes);
+    let tensors = model.layers.iter().flat_map(|l| {
+        l.tensors.iter().map(|(field, shape, values)| (format!("{}.{field}", l.name), shape.clone(), values.clone()))
+    });
+    let slots = vec![("momentum_buffer".to_string(), tensors.collect())];
+    StateFile { model, slots, residuals: Vec::new(), progress: Progress { step: 2, ..Progress::default() } }
+}
+
+/// Reads a file in whichever way it can be read.
+fn read(path: &std::path::Path) -> Result<(), Error> {
+    let begin = Instant::now();
+    let model = ModelFile::read(path).map(drop);
+    let state = StateFile::read(path).map(drop);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?} to read a small file", begin.elapsed());
+    model.and(state)
+}
+
+#[test]
+fn lists_of_any_length_come_back() {
+    let file = Temporary::new();
+    for (layers, classes) in [(0, 0), (1, 1), (8, 255), (9, 256), (23, 257), (90, 5_000), (3_000, 1)] {
+        let state = state(layers, classes);
+        state.write(&file.0).unwrap();
+        assert_eq!(StateFile::read(&file.0).unwrap(), state, "{layers} layers, {classes} classes");
+        state.model.write(&file.0).unwrap();
+        assert_eq!(ModelFile::read(&file.0).unwrap(), state.model, "{layers} layers, {classes} classes");
+    }
+}
+
+/// Draws for try `number`.
+fn draws(number: u32) -> [usize; 4] {
+    philox4x32([number, 0, 0, 0], [13, 1]).map(|word| word as usize)
+}
+
+/// Changes some bytes as somebody would who means harm: lengths that are huge, addresses of other things, ends that are missing.
+fn mutate(bytes: &mut Vec<u8>, number: u32) {
+    let [way, first, second, value] = draws(number);
+    let end = bytes.len() - 24;
+    let (first, second) = (8 + first % (end - 8), 8 + second % (end - 8));
+    let huge = [u64::MAX, 1 << 62, 1 << 40, end as u64, end as u64 - 1, 0x7fff_ffff, 0, 8];
+    let addresses = |bytes: &[u8]| -> Vec<usize> {
+        let is = |at: &usize| (40..end as u64).contains(&u64::from_le_bytes(bytes[*at..at + 8].try_into().unwrap()));
+        (8..end).filter(is).collect()
+    };
+    match way % 6 {
+        0 => bytes[first] ^= value as u8 | 1,
+        1 => bytes[first..first + 8].copy_from_slice(&huge[value % huge.len()].to_le_bytes()),
+        2 => bytes[first..first + 2 + 2 * (value % 2)].fill(0xff),
+        3 => bytes.truncate(first.max(256)),
+        4 => (0..8).for_each(|i| bytes.swap(first + i, second + i)),
+        _ => {
+            let places = addresses(bytes);
+            if places.is_empty() {
+                return;
+            }
+            let (to, from) = (places[first % places.len()], places[second % places.len()]);
+            bytes.copy_within(from..from + 8, to);
+        }
+    }
+}
+
+/// The checksum is right each time: it is the parser that must hold.
+#[test]
+fn forged_files_end_in_an_error() {
+    let file = Temporary::new();
+    let (mut refused, mut tries) = (0, 0);
+    let write = |n: usize, path: &std::path::Path| match n {
+        0 => model(3, 300).write(path).unwrap(),
+        1 => model(60, 4).write(path).unwrap(),
+        2 => drop(state(4, 3).write(path).unwrap()),
+        _ => drop(state(50, 300).write(path).unwrap()),
+    };
+    for n in 0..4 {
+        write(n, &file.0);
+        let whole = std::fs::read(&file.0).unwrap();
+        for number in 0..400 {
+            let mut bytes = whole.clone();
+            // one change, or several at once
+            (0..1 + number % 3).for_each(|i| mutate(&mut bytes, 4_000 * n as u32 + 10 * number + i));
+            checksum::renew(&mut bytes, &file.0);
+            tries += 1;
+            if let Err(error) = read(&file.0) {
+                refused += 1;
+                assert!(!matches!(error, Error::Damaged { .. } | Error::Unchecked { .. }), "{error}");
+            }
+        }
+    }
+    // else the changes would not meet what is parsed
+    assert!(refused > tries / 2, "{refused} of {tries} refused");
+}
+
+/// Each place in turn holds a number that is too large, or too small.
+#[test]
+fn no_place_of_a_file_is_trusted() {
+    let file = Temporary::new();
+    state(2, 2).write(&file.0).unwrap();
+    let whole = std::fs::read(&file.0).unwrap();
+    for at in (8..whole.len() - 24).step_by(3) {
+        for value in [u64::MAX - 1, whole.len() as u64 - 20] {
+            let mut bytes = whole.clone();
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            checksum::renew(&mut bytes, &file.0);
+            let _ = read(&file.0);
+        }
+    }
+}
+
+/// A file as another program makes it, with the checksum behind it.
+fn foreign(low: LibraryVersion, fill: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> Result<Group, Error> {
+    let file = Temporary::new();
+    let high = LibraryVersion::latest();
+    let mut options = hdf5::File::with_options();
+    options.with_fapl(|access| access.libver_bounds(low, high)).with_fcpl(|create| create.obj_track_times(false));
+    let made = options.create(&file.0).unwrap();
+    fill(&made).unwrap();
+    made.close().unwrap();
+    checksum::append(&file.0).unwrap();
+    group::open(checksum::open(&file.0).unwrap(), &file.0)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, Error>, text: &str) {
+    let error = result.err().expect("was read").to_string();
+    assert!(error.contains(text), "{error}");
+    assert!(error.contains(".h5: ") && error.contains("another program"), "{error}");
+}
+
+#[test]
+fn values_in_other_files_are_never_read() {
+    let values = [0f32; 4];
+    let root = foreign(LibraryVersion::V18, |file| {
+        let array = file.new_dataset::<f32>().shape(4).obj_track_times(false);
+        array.with_dcpl(|p| p.external("/etc/passwd", 0, 16)).create("array").map(drop)?;
+        file.new_dataset::<f32>().shape(4).obj_track_times(false).create("own")?.write(&values)
+    });
+    let root = root.unwrap();
+    refused(root.array("array"), "/array, byte");
+    refused(root.array("array"), "its values are in another file (external storage), which trireme never reads");
+    assert_eq!(root.array("own").unwrap(), (vec![4], vec![0.0; 4]));
+}
+
+#[test]
+fn what_trireme_does_not_write_is_refused() {
+    let made = |make: &dyn Fn(&hdf5::File) -> hdf5::Result<()>| foreign(LibraryVersion::V18, make).unwrap();
+    let chunked =
+        made(&|file| file.new_dataset::<f32>().shape(64).chunk(8).obj_track_times(false).create("a").map(drop));
+    refused(chunked.array("a"), "expected values in one piece, they are stored in chunks");
+    let compact = made(&|file| {
+        file.new_dataset::<f32>()
+            .shape(4)
+            .obj_track_times(false)
+            .layout(hdf5::dataset::Layout::Compact)
+            .create("a")
+            .map(drop)
+    });
+    refused(compact.array("a"), "stored within its header");
+    let wide = made(&|file| file.new_dataset::<f64>().shape(4).obj_track_times(false).create("a")?.write(&[0f64; 4]));
+    refused(wide.array("a"), "expected an array of F32, got F64");
+    let odd = made(&|file| file.new_dataset::<i16>().shape(4).obj_track_times(false).create("a")?.write(&[0i16; 4]));
+    refused(odd.array("a"), "a type of values that trireme does not write");
+    let empty = made(&|file| file.new_dataset::<f32>().shape(1 << 40).obj_track_times(false).create("a").map(drop));
+    refused(empty.array("a"), "no address of the array's values");
+    let soft = foreign(LibraryVersion::V18, |file| file.link_soft("/elsewhere", "a"));
+    refused(soft, "a link to a name or to another file, which trireme never follows");
+    let timed = foreign(LibraryVersion::V18, |file| file.create_group("a").map(drop));
+    refused(timed.and_then(|root| root.open("a")), "flags of an object header");
+}
+
+#[test]
+fn other_layouts_of_hdf5_are_named() {
+    refused(foreign(LibraryVersion::Earliest, |_| Ok(())), "version of the superblock: expected 2, got 0");
+    refused(foreign(LibraryVersion::V110, |_| Ok(())), "version of the superblock: expected 2, got 3");
+}
+
+/// Places that refer to a text of `length` bytes: length, address of a collection, number.
+fn references(bytes: &[u8], length: u32) -> Vec<usize> {
+    let is = |at: &usize| {
+        let address = u64::from_le_bytes(bytes[at + 4..at + 12].try_into().unwrap()) as usize;
+        bytes[*at..at + 4] == length.to_le_bytes()
+            && bytes.get(address..).is_some_and(|there| there.starts_with(b"GCOL"))
+    };
+    (0..bytes.len() - 16).filter(is).collect()
+}
+
+/// One long text under many names would make a small file a large model.
+#[test]
+fn a_file_gives_no_more_than_it_holds() {
+    let file = Temporary::new();
+    let mut model = model(1, 0);
+    model.recipe = "x".repeat(50_000);
+    model.classes = (100..600).map(|i| format!("class no {i}")).collect();
+    model.write(&file.0).unwrap();
+    let mut bytes = std::fs::read(&file.0).unwrap();
+    let (recipe, classes) = (references(&bytes, 50_000), references(&bytes, 12));
+    assert_eq!((recipe.len(), classes.len()), (1, 500));
+    classes.iter().for_each(|&at| bytes.copy_within(recipe[0]..recipe[0] + 16, at));
+    checksum::renew(&mut bytes, &file.0);
+    refused(ModelFile::read(&file.0), "its parts overlap: they hold more than the file");
+}
+
+#[test]
+fn a_name_leads_no_deeper_than_names_of_trireme() {
+    let file = Temporary::new();
+    let made = H5File::create(&file.0).unwrap();
+    made.root().unwrap().create("a").unwrap();
+    made.close().unwrap();
+    checksum::append(&file.0).unwrap();
+    let root = group::open(checksum::open(&file.0).unwrap(), &file.0).unwrap();
+    assert!(root.open("a").is_ok() && root.has("a") && !root.has("b"));
+    let message = |path: &str| root.open(path).err().unwrap().to_string();
+    assert!(message("a/b").contains("nothing at /a/b"), "{}", message("a/b"));
+    assert!(message(&"a/".repeat(100_000)).contains("more than 8 names"));
+}
+
+/// By hand, on a machine that does nothing else: cargo test --release --lib -- --ignored large_files --nocapture
+#[test]
+#[ignore = "measures"]
+fn large_files_are_read_about_as_fast_as_bytes() {
+    let file = Temporary::new();
+    let mut state = state(1, 10);
+    let many = |i: usize| (format!("block0.fc.{i}"), vec![1 << 20], vec![1.5f32; 1 << 20]);
+    state.slots = vec![("momentum_buffer".into(), (0..50).map(many).collect())];
+    state.write(&file.0).unwrap();
+    let begin = Instant::now();
+    let bytes = std::fs::read(&file.0).unwrap().len();
+    let plain = begin.elapsed();
+    let begin = Instant::now();
+    drop(checksum::open(&file.0).unwrap());
+    let checked = begin.elapsed();
+    let begin = Instant::now();
+    StateFile::read(&file.0).unwrap();
+    let whole = begin.elapsed();
+    println!("{} MB: bytes alone {plain:?}, checksum {checked:?}, all of it {whole:?}", bytes >> 20);
+    assert!(whole < 8 * plain.max(Duration::from_millis(50)), "{whole:?}, bytes alone {plain:?}");
+}

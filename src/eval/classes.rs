@@ -1,0 +1,115 @@
+//! The classes of a data set as those of a model: the same, or matched by name on request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::train::evaluate::Selection;
+use crate::train::save::class_names::Sides;
+use loaders::{Split, printable};
+
+/// Classes that were matched by name.
+#[derive(Debug)]
+pub struct Matched {
+    /// Which images are scored, and as which classes.
+    pub selection: Selection,
+    /// How many classes and images, for people.
+    pub note: String,
+}
+
+/// Nothing where the classes are the same; where they differ, an error or, with `by_name`, what matches. Reads the labels of the split
+/// if a class has no match.
+pub fn matched(sides: &Sides<'_>, split: &Split, by_name: bool) -> Result<Option<Matched>, Error> {
+    let Some(difference) = sides.difference(split.class_names()) else { return Ok(None) };
+    if !by_name {
+        return Err(Error::Failed(format!(
+            "the classes differ: {difference}; give the data set that the model was trained on or, where names mean the same, \
+             match them by name with --map-classes"
+        )));
+    }
+    let labels = by_names(sides, split.class_names())?;
+    let found = labels.iter().flatten().count();
+    if found == 0 {
+        return Err(Error::Failed(format!(
+            "--map-classes: not one class has a name that the model knows: {difference}"
+        )));
+    }
+    let images = if found < labels.len() { Some(images(split, &labels)?) } else { None };
+    let scored = images.as_ref().map_or(split.len(), |images| images.len() as u64);
+    let note = format!(
+        "--map-classes: {found} of the data set's {} classes matched by name to {found} of the model's {}; {scored} of {} images \
+         are scored, out of all classes of the model",
+        labels.len(),
+        sides.model.len(),
+        split.len()
+    );
+    Ok(Some(Matched { selection: Selection { labels, images }, note }))
+}
+
+/// For each class of the data set, the model's of the same name.
+fn by_names(sides: &Sides<'_>, data: &[String]) -> Result<Vec<Option<u32>>, Error> {
+    let model = index(sides.model);
+    if let Some(name) = index(data).iter().find_map(|(name, labels)| {
+        let pairs = model.get(name).map_or(0, Vec::len);
+        (pairs > 0 && pairs.max(labels.len()) > 1).then_some(name)
+    }) {
+        return Err(Error::Failed(format!(
+            "--map-classes: several classes have the name \"{}\", which cannot be told apart; give each a name of its own in {}",
+            printable(name),
+            sides.data.join("dataset.json").display()
+        )));
+    }
+    let label = |name: &String| model.get(name.as_str()).and_then(|labels| labels.first().copied());
+    Ok(data.iter().map(label).collect())
+}
+
+/// Labels by name.
+fn index(names: &[String]) -> BTreeMap<&str, Vec<u32>> {
+    let mut index: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    (0..).zip(names).for_each(|(label, name)| index.entry(name).or_default().push(label));
+    index
+}
+
+/// Ids of the images whose class has a match.
+fn images(split: &Split, labels: &[Option<u32>]) -> Result<Arc<[u64]>, Error> {
+    let (mut ids, mut copy) = (Vec::new(), Vec::new());
+    for id in 0..split.len() {
+        let (_, label) = split.record(id, &mut copy)?;
+        if labels.get(label as usize).is_some_and(Option::is_some) {
+            ids.push(id);
+        }
+    }
+    Ok(ids.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    fn mapped(model: &[&str], data: &[&str]) -> Result<Vec<Option<u32>>, String> {
+        let model = names(model);
+        let sides = Sides { model: &model, file: Path::new("model.h5"), data: Path::new("data") };
+        by_names(&sides, &names(data)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn classes_are_matched_by_name() {
+        let model = ["cat", "dog", "horse", "ship"];
+        assert_eq!(mapped(&model, &["ship", "cat"]), Ok(vec![Some(3), Some(0)]));
+        assert_eq!(mapped(&model, &["truck", "dog", "Cat"]), Ok(vec![None, Some(1), None]));
+    }
+
+    #[test]
+    fn names_that_several_classes_have_are_refused_where_they_matter() {
+        let model = ["crane", "crane", "dog"];
+        assert!(mapped(&model, &["dog", "crane"]).unwrap_err().contains("several classes have the name \"crane\""));
+        assert!(mapped(&["dog"], &["dog", "dog"]).unwrap_err().contains("\"dog\""));
+        assert_eq!(mapped(&model, &["dog", "x", "x"]), Ok(vec![Some(2), None, None]));
+    }
+}

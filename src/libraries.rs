@@ -1,0 +1,84 @@
+//! The C libraries that the program is made of, with their versions: what somebody asks for who reads of a hole in one of them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::{checkpoint, comm, launch};
+
+/// What the program was built from.
+const LOCK: &str = include_str!("../Cargo.lock");
+
+/// The crate that libjpeg-turbo is bundled with, the crate's version, and the library's, which it does not tell when it runs.
+const JPEG: (&str, &str, &str) = ("turbojpeg-sys", "1.2.0", "3.1.0");
+
+/// One library a line; MPI is not initialised.
+pub fn lines() -> Vec<String> {
+    let mpi = comm::library_version();
+    let mpi = mpi.split(['\n', '\0']).next().unwrap_or_default();
+    let (of, version, jpeg) = JPEG;
+    let mut lines = vec![
+        format!("MPI: {mpi}"),
+        format!("{} (writes model files; none is read with it)", checkpoint::library()),
+        format!("libjpeg-turbo {jpeg}, built in ({of} {version})"),
+        format!("zlib: none in trireme itself, in Rust: {}", crates(&["flate2", "miniz_oxide", "zlib-rs"]).join(", ")),
+    ];
+    lines.extend(launch::library_lines());
+    lines.extend(loaded().into_iter().map(|file| format!("loaded: {file}")));
+    lines
+}
+
+/// Crates with their versions.
+fn crates(names: &[&str]) -> Vec<String> {
+    let version = |block: &str| {
+        block.lines().find_map(|line| Some(line.strip_prefix("version = \"")?.trim_end_matches('"').to_string()))
+    };
+    let of = |name: &&str| {
+        let head = format!("name = \"{name}\"\n");
+        let blocks = LOCK.split("[[package]]").filter(move |block| block.contains(&head));
+        blocks.filter_map(version).map(|version| format!("{name} {version}")).collect::<Vec<_>>()
+    };
+    names.iter().flat_map(of).collect()
+}
+
+/// Files of the shared libraries in this process, their names as far as links lead; nothing where the system does not tell.
+fn loaded() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let files =
+        maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).filter(|file| file.contains(".so"));
+    let real = |file: &str| Path::new(file).canonicalize().map_or(file.to_string(), |path| path.display().to_string());
+    files.map(real).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_library_has_a_version() {
+        let lines = lines().join("\n");
+        for part in ["MPI: ", "HDF5 1.", "oneDNN ", "libjpeg-turbo ", "flate2 1.", "loaded: /"] {
+            assert!(lines.contains(part), "{part} in\n{lines}");
+        }
+        assert!(lines.lines().any(|line| line.starts_with("loaded: ") && line.contains("libmpi")), "{lines}");
+    }
+
+    /// The constant is that of the sources that were built.
+    #[test]
+    fn the_bundled_version_is_told_right() {
+        let (of, version, library) = JPEG;
+        assert_eq!(crates(&[of]), [format!("{of} {version}")]);
+        // crates of other platforms need not be there
+        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let args = ["metadata", "--offline", "--locked", "--format-version", "1", "--filter-platform", &platform];
+        let output =
+            std::process::Command::new(env!("CARGO")).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let package = metadata["packages"].as_array().unwrap().iter().find(|package| package["name"] == of).unwrap();
+        let sources =
+            Path::new(package["manifest_path"].as_str().unwrap()).with_file_name("libjpeg-turbo/CMakeLists.txt");
+        let text = std::fs::read_to_string(sources).unwrap();
+        assert!(text.contains(&format!("set(VERSION {library})")), "libjpeg-turbo of {of} {version} is not {library}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Settings that are allowed and will not do what their author expects: each has a line at the start, with its cure.
+
+use crate::optim::Schedule;
+use crate::optim::schedule::ScheduleKind;
+use crate::recipe::Recipe;
+
+/// A rate that many times the base is reached only through a warm-up.
+const STEEP: f64 = 10.0;
+/// No network learns at a rate above this.
+const WILD: f64 = 10.0;
+/// Steps of an epoch below which the batch is a large part of the data.
+const FEW: u64 = 3;
+
+/// What to know of a run beside its recipe.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    /// Images of the training split.
+    pub images: u64,
+    /// Optimizer step at which the run is to end before its epochs are over, if it is.
+    pub max_steps: Option<u64>,
+}
+
+/// A line for each setting that will never act, or not as meant.
+pub fn warnings(recipe: &Recipe, schedule: &Schedule, length: Length) -> Vec<String> {
+    let found = [milestones(recipe), warm_up(schedule, length), batch(recipe, length), rate(recipe, schedule)];
+    found.into_iter().flatten().map(|text| format!("warning: {text}")).collect()
+}
+
+/// Milestones at or behind the last epoch.
+fn milestones(recipe: &Recipe) -> Option<String> {
+    let ScheduleKind::Step(step) = &recipe.schedule.kind else { return None };
+    let epochs = f64::from(recipe.epochs);
+    let all = &step.milestones;
+    let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
+    let last = all.last().filter(|_| !late.is_empty())?;
+    // as the same parts of the run, were it as long as the recipe's author thought
+    let scaled: Vec<String> = all.iter().map(|at| format!("{:.1}", 0.75 * epochs * at / last)).collect();
+    Some(format!(
+        "the rate never falls at epoch {}, for the run has {} epochs: give --set schedule.milestones=[{}], or more epochs",
+        late.join(", "),
+        recipe.epochs,
+        scaled.join(", ")
+    ))
+}
+
+/// A run that --max-steps ends in its warm-up. One that its epochs end there is refused.
+fn warm_up(schedule: &Schedule, length: Length) -> Option<String> {
+    let (steps, warmup) = (length.max_steps?, schedule.warmup_steps());
+    (steps < warmup).then(|| {
+        format!(
+            "the rate never reaches {}: --max-steps {steps} ends the run in its warm-up of {warmup} steps; allow more steps, or give a \
+             shorter schedule.warmup_epochs",
+            schedule.target()
+        )
+    })
+}
+
+/// A batch that is a large part of the data.
+fn batch(recipe: &Recipe, length: Length) -> Option<String> {
+    let Length { images, .. } = length;
+    let steps = images.div_ceil(recipe.batch as u64);
+    (recipe.batch as u64 * FEW > images).then(|| {
+        let plural = if steps == 1 { "" } else { "s" };
+        format!(
+            "batch = {} is more than a third of the {images} training images, and an epoch only {steps} step{plural}: give a smaller one, \
+             as --set batch={}",
+            recipe.batch,
+            (images / 32).max(1)
+        )
+    })
+}
+
+/// A rate that the linear rule has made too high.
+fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
+    let (target, scale) = (schedule.target(), schedule.scale());
+    let base = recipe.schedule.base_lr;
+    let why = || format!("base_lr {base} x batch {} / reference_batch", recipe.batch);
+    match (target > WILD && scale > 1.0, scale > STEEP && schedule.warmup_steps() == 0) {
+        (true, _) => Some(format!(
+            "the rate is scaled to {target} ({}), above what networks learn at: give a smaller batch or base_lr, or leave \
+             schedule.reference_batch out",
+            why()
+        )),
+        (false, true) => Some(format!(
+            "the rate is scaled to {target}, {scale:.0} times the base ({}), from the first step on: give --set \
+             schedule.warmup_epochs=5, or a smaller batch",
+            why()
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The warnings of a recipe with these lines under `[schedule]`, for a run of 100 steps an epoch.
+    fn found(head: &str, schedule: &str, max_steps: Option<u64>) -> Vec<String> {
+        let text = format!(
+            "model = \"lenet\"\ndata = \"d\"\n{head}\n[augment]\ntrain = []\neval = []\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{schedule}"
+        );
+        let recipe = Recipe::from_toml(&text).unwrap();
+        let images = 1000u64;
+        let steps = images.div_ceil(recipe.batch as u64);
+        let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, steps).unwrap();
+        warnings(&recipe, &schedule, Length { images, max_steps })
+    }
+
+    #[track_caller]
+    fn one(warnings: Vec<String>, parts: &[&str]) {
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(
+            parts.iter().all(|part| warnings[0].contains(part)) && warnings[0].starts_with("warning: "),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn what_acts_is_not_warned_of() {
+        let step = "kind = \"step\"\nbase_lr = 0.1\nmilestones = [1, 2]";
+        assert_eq!(found("epochs = 3\nbatch = 10", step, None), [""; 0]);
+        let warm = "kind = \"cosine\"\nbase_lr = 0.1\nreference_batch = 10\nwarmup_epochs = 2";
+        assert_eq!(found("epochs = 3\nbatch = 320", warm, Some(8)), [""; 0]);
+        // a rate that somebody wrote is somebody's wish
+        assert_eq!(found("epochs = 3\nbatch = 10", "kind = \"constant\"\nbase_lr = 11", None), [""; 0]);
+        assert_eq!(found("epochs = 3\nbatch = 333", "kind = \"constant\"\nbase_lr = 0.1", None), [""; 0]);
+    }
+
+    #[test]
+    fn milestones_behind_the_end() {
+        let step = |at: &str| format!("kind = \"step\"\nbase_lr = 0.1\nmilestones = {at}");
+        one(
+            found("epochs = 3\nbatch = 10", &step("[82, 123]"), None),
+            &["never falls at epoch 82, 123", "3 epochs", "schedule.milestones=[1.5, 2.2]"],
+        );
+        one(found("epochs = 3\nbatch = 10", &step("[1, 3]"), None), &["never falls at epoch 3,"]);
+    }
+
+    #[test]
+    fn a_run_that_ends_in_its_warm_up() {
+        let warm = "kind = \"cosine\"\nbase_lr = 0.1\nwarmup_epochs = 2";
+        one(
+            found("epochs = 3\nbatch = 10", warm, Some(199)),
+            &["--max-steps 199", "warm-up of 200 steps", "never reaches 0.1"],
+        );
+        assert_eq!(found("epochs = 3\nbatch = 10", warm, Some(200)), [""; 0]);
+    }
+
+    #[test]
+    fn a_batch_that_is_most_of_the_data() {
+        let plain = "kind = \"constant\"\nbase_lr = 0.1";
+        one(
+            found("epochs = 3\nbatch = 334", plain, None),
+            &["batch = 334", "1000 training images", "3 steps:", "--set batch=31"],
+        );
+        one(found("epochs = 3\nbatch = 5000", plain, None), &["only 1 step:"]);
+    }
+
+    #[test]
+    fn rates_that_were_scaled_too_far() {
+        let linear = "kind = \"constant\"\nbase_lr = 0.1\nreference_batch = 10";
+        one(found("epochs = 3\nbatch = 110", linear, None), &["scaled to 1.1", "11 times the base", "warmup_epochs=5"]);
+        let high = "kind = \"constant\"\nbase_lr = 1\nreference_batch = 10\nwarmup_epochs = 1";
+        one(found("epochs = 3\nbatch = 110", high, None), &["scaled to 11 ", "above what networks learn at"]);
+        assert_eq!(found("epochs = 3\nbatch = 100", linear, None), [""; 0]);
+    }
+}

@@ -1,0 +1,214 @@
+//! The lock on an output folder: OUT/.trireme-lock, in which the run that has the folder names itself. Rank 0 alone locks.
+//!
+//! The lock is POSIX's byte-range lock (fcntl), which NFS and Lustre carry to other hosts and which every kernel drops with its process;
+//! the name in the file is for messages, and for file systems whose locks end at the host or are none at all. A good end empties the file.
+//! The file itself stays: removing it would let two runs lock two files of that name.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+
+use super::holder::{Answer, Claim, Holder};
+use crate::error::Error;
+use loaders::filesystem;
+use loaders::safe_create::{self, NewFile};
+
+/// Looks at a lock whose holder has not written its name yet, or which is being replaced.
+const TRIES: u32 = 20;
+/// Between two looks.
+const NAP: Duration = Duration::from_millis(50);
+/// Longer than the name of any holder.
+const MOST: u64 = 4096;
+
+/// The lock on an output folder. Dropping it gives the folder back.
+#[derive(Debug)]
+pub struct OutLock {
+    /// Closing any other handle of this process to the file would drop the lock.
+    file: File,
+    path: PathBuf,
+}
+
+/// What a look at the lock file has found.
+enum Look {
+    Locked(OutLock),
+    /// Its holder is over, or the user says so.
+    Replace(PathBuf),
+    /// To be looked at again.
+    Again,
+}
+
+impl OutLock {
+    /// Takes the folder `out`, which must be there. `steal`: also from a run on another host that cannot be asked.
+    ///
+    /// # Errors
+    /// If another run has it; the message names that.
+    pub fn take(out: &Path, steal: bool) -> Result<Self, Error> {
+        let path = out.join(".trireme-lock");
+        let refuse = |source| Error::File { action: "lock", path: path.clone(), source };
+        let me = Holder::me();
+        for _ in 0..TRIES {
+            match look(out, &path, &me, steal)? {
+                Look::Locked(lock) => {
+                    lock.write(&me).map_err(refuse)?;
+                    return Ok(lock);
+                }
+                Look::Replace(path) => return Self::replace(path.clone(), &me).map_err(refuse),
+                Look::Again => std::thread::sleep(NAP),
+            }
+        }
+        Err(taken(out, "another run that is about to begin", "wait for its end, or choose another --out"))
+    }
+
+    /// The same where an earlier run has left its lock file in `out`; none where there is no such file.
+    pub fn take_if_there(out: &Path, steal: bool) -> Result<Option<Self>, Error> {
+        let there = fs::symlink_metadata(out.join(".trireme-lock")).is_ok();
+        there.then(|| Self::take(out, steal)).transpose()
+    }
+
+    /// Puts a lock file of this process in the place of one whose holder is over.
+    fn replace(path: PathBuf, me: &Holder) -> std::io::Result<Self> {
+        let mut new = NewFile::beside(&path)?;
+        // a file system without locks has been asked before
+        let _ = answer(new.file()?);
+        let text = serde_json::to_vec(me)?;
+        new.file()?.write_all(&text)?;
+        Ok(Self { file: new.publish()?, path })
+    }
+
+    fn write(&self, me: &Holder) -> std::io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.write_all_at(&serde_json::to_vec(me)?, 0)?;
+        self.file.sync_all()
+    }
+
+    /// Fails if another run has taken the folder meanwhile: nothing may be written there any more. Where the folder itself is gone, the
+    /// next file to be written says so.
+    pub fn check(&self) -> Result<(), Error> {
+        if is_at(&self.file, &self.path) || fs::symlink_metadata(&self.path).is_err() {
+            return Ok(());
+        }
+        let out = self.path.parent().unwrap_or(&self.path).display();
+        let cure = "this run writes nothing more there, and ends";
+        Err(Error::Failed(format!(
+            "{out} was taken by another run, with --steal-lock or after its lock file was removed: {cure}"
+        )))
+    }
+}
+
+impl Drop for OutLock {
+    /// Whoever comes next finds no holder to ask for.
+    fn drop(&mut self) {
+        if is_at(&self.file, &self.path) {
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+/// Looks once at the lock file, which it creates if it is missing.
+fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<Look, Error> {
+    let refuse = |source| Error::File { action: "lock", path: path.to_path_buf(), source };
+    let mut file = safe_create::to_update(path).map_err(refuse)?;
+    let answer = answer(&file).map_err(|error| refuse(error.into()))?;
+    let holder = holder(&mut file).map_err(refuse)?;
+    if !is_at(&file, path) || (answer == Answer::Refused && holder.is_none()) {
+        return Ok(Look::Again);
+    }
+    let everywhere = filesystem::locks_everywhere(out);
+    let claim = holder.as_ref().map_or(Claim::Free, |holder| me.judge(holder, answer, everywhere));
+    let who = holder.map_or(String::new(), |holder| holder.describe(me.since));
+    match claim {
+        Claim::Free if answer == Answer::None => Ok(Look::Replace(path.to_path_buf())),
+        Claim::Free => Ok(Look::Locked(OutLock { file, path: path.to_path_buf() })),
+        Claim::Left => Ok(Look::Replace(path.to_path_buf())),
+        Claim::Unknown if steal => Ok(Look::Replace(path.to_path_buf())),
+        Claim::Held => Err(taken(out, &who, "wait for its end, or choose another --out")),
+        Claim::Unknown => Err(taken(
+            out,
+            &who,
+            "wait for its end, or choose another --out; that host cannot be asked from here: if you know that the run is over, add \
+             --steal-lock",
+        )),
+    }
+}
+
+fn taken(out: &Path, who: &str, cure: &str) -> Error {
+    Error::Usage(format!("{} is in use by {who}; {cure}", out.display()))
+}
+
+/// Locks a file, if that is possible at once.
+fn answer(file: &File) -> Result<Answer, Errno> {
+    match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Answer::Granted),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(Answer::Refused),
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => Ok(Answer::None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The name in a lock file, if there is one.
+fn holder(file: &mut File) -> std::io::Result<Option<Holder>> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.take(MOST).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text).ok())
+}
+
+/// Whether an open file still has this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |(a, b): (fs::Metadata, fs::Metadata)| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let out = std::env::temp_dir().join(format!("trireme-lock-{name}-{}", std::process::id()));
+        fs::create_dir_all(&out).unwrap();
+        out
+    }
+
+    /// Between processes it is tried by the real program, in tests/runs.
+    #[test]
+    fn a_lock_names_its_holder_and_forgets_it_at_the_end() {
+        let out = folder("name");
+        assert!(OutLock::take_if_there(&out, false).unwrap().is_none() && fs::read_dir(&out).unwrap().count() == 0);
+        let lock = OutLock::take(&out, false).unwrap();
+        let text = fs::read_to_string(out.join(".trireme-lock")).unwrap();
+        assert_eq!(serde_json::from_str::<Holder>(&text).unwrap().process, std::process::id());
+        lock.check().unwrap();
+        drop(lock);
+        assert_eq!(fs::read(out.join(".trireme-lock")).unwrap(), b"");
+        assert!(OutLock::take_if_there(&out, false).unwrap().is_some());
+        fs::remove_dir_all(out).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_was_stolen_is_lost() {
+        let out = folder("stolen");
+        let lock = OutLock::take(&out, false).unwrap();
+        let path = out.join(".trireme-lock");
+        let thief = OutLock::replace(path.clone(), &Holder { host: "n2".into(), ..Holder::me() }).unwrap();
+        assert!(lock.check().unwrap_err().to_string().contains("--steal-lock"));
+        drop(lock);
+        assert!(fs::read_to_string(&path).unwrap().contains("\"n2\""), "the thief's name stays");
+        thief.check().unwrap();
+        fs::remove_dir_all(out).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_refused() {
+        let out = folder("link");
+        fs::write(out.join("victim"), "precious").unwrap();
+        std::os::unix::fs::symlink("victim", out.join(".trireme-lock")).unwrap();
+        assert!(OutLock::take(&out, true).unwrap_err().to_string().contains("symbolic link"));
+        assert_eq!(fs::read(out.join("victim")).unwrap(), b"precious");
+        fs::remove_dir_all(out).unwrap();
+    }
+}

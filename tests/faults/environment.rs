@@ -1,0 +1,82 @@
+//! MPI changes the environment while it starts on its thread, and glibc's getenv(3) beside that is undefined: no other thread may read
+//! it then. Tried with a library that is preloaded and notes who does.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::program::{PATIENCE, start, trireme};
+use crate::support::small_run::SmallRun;
+
+/// A line of the log.
+struct Note {
+    process: String,
+    thread: String,
+    what: String,
+    name: String,
+    /// File of the caller: the program, or a library.
+    from: String,
+}
+
+impl Note {
+    /// Whether the call comes from our code or a library that it uses, and not from a thread of MPI's own.
+    fn is_ours(&self) -> bool {
+        let file = Path::new(&self.from).file_name().unwrap_or_default().to_string_lossy();
+        self.thread == self.process
+            || ["trireme", "libdnnl", "libhdf5", "libgomp"].iter().any(|ours| file.starts_with(ours))
+    }
+}
+
+fn notes(log: &str) -> Vec<Note> {
+    let note = |line: &str| {
+        let mut words = line.splitn(5, ' ').map(String::from);
+        let mut word = || words.next().unwrap_or_default();
+        Note { process: word(), thread: word(), what: word(), name: word(), from: word() }
+    };
+    fs::read_to_string(log).unwrap().lines().map(note).collect()
+}
+
+/// What threads other than MPI's read between the beginning and the end of its start, over all processes; and how many changes there were.
+fn read_meanwhile(notes: &[Note]) -> (Vec<String>, usize) {
+    let (mut found, mut changes) = (Vec::new(), 0);
+    for (at, begin) in notes.iter().enumerate().filter(|(_, note)| note.what == "start") {
+        let own = notes[at..].iter().filter(|note| note.process == begin.process);
+        for note in own.take_while(|note| note.what != "started") {
+            changes += usize::from(note.what == "change");
+            if note.thread != begin.thread && note.is_ours() {
+                found.push(format!("{} {} by {}", note.what, note.name, note.from));
+            }
+        }
+    }
+    (found, changes)
+}
+
+fn shim(folder: &Path) -> String {
+    let (source, library) =
+        (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/environment.c"), folder.join("environment.so"));
+    let made =
+        Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").output();
+    let made = made.expect("a C compiler, which building trireme needs, too");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    library.display().to_string()
+}
+
+#[test]
+fn nobody_reads_the_environment_while_mpi_starts() {
+    let (setting, _images) = SmallRun::new();
+    let library = shim(setting.folder.path());
+    for (ranks, more) in
+        [(0, &["--max-steps", "1"][..]), (0, &["--resume", "auto", "--max-steps", "2"]), (2, &["--resume", "auto"])]
+    {
+        let log = setting.folder.at(&format!("log-{ranks}-{}", more.len()));
+        let mut command = trireme(ranks, &setting.args(more));
+        command.env("LD_PRELOAD", &library).env("ENVIRONMENT_LOG", &log);
+        start(command).wait(PATIENCE).succeeded();
+        let notes = notes(&log);
+        assert_eq!(notes.iter().filter(|note| note.what == "started").count(), ranks.max(1));
+        assert!(notes.iter().any(|note| note.name.contains("ONEDNN_VERBOSE")), "oneDNN's calls are seen");
+        let (found, changes) = read_meanwhile(&notes);
+        assert!(changes > 0, "MPI changes nothing: this test is of no use with it");
+        assert_eq!(found, [""; 0], "{ranks} ranks, {more:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! A data set whose classes are not those of the model: refused with the first difference, or matched by name on request; and where a
+//! model is asked for, a run's folder.
+
+use std::fs;
+
+use crate::support::images::DIGITS;
+use crate::support::program::{Ended, run};
+use crate::support::setting::Setting;
+use loaders::Manifest;
+use serde_json::Value;
+
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 1
+batch = 10
+workers = 2
+
+[optimizer]
+kind = "sgd"
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+"#;
+
+/// The same images with another description.
+fn described(setting: &Setting, name: &str, change: impl FnOnce(&mut Manifest)) -> String {
+    let folder = setting.folder.path().join(name);
+    fs::create_dir(&folder).unwrap();
+    for entry in fs::read_dir(&setting.images.dir).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+    }
+    let mut manifest = setting.images.manifest.clone();
+    change(&mut manifest);
+    manifest.write(&folder).unwrap();
+    folder.display().to_string()
+}
+
+fn eval(model: &str, data: &str, ranks: usize, more: &[&str]) -> Ended {
+    run(ranks, &[&["eval", model, "--data", data, "--threads", "1", "--json"], more].concat())
+}
+
+fn score(ended: Ended) -> Value {
+    serde_json::from_str(&ended.succeeded().stdout).unwrap()
+}
+
+#[test]
+fn classes_that_differ_are_refused_or_matched_by_name() {
+    let setting = Setting::new(RECIPE, DIGITS, [20, 50]);
+    let out = setting.trained("out", 0, &[]);
+    // where a model is asked for, its run's folder does
+    let expected = score(eval(&out, &setting.data, 0, &[]));
+    assert_eq!(expected["count"], 50);
+    // class i of the model is class i + 1 here; nothing has class 0, and its name is no friend of terminals
+    let shifted = described(&setting, "shifted", |manifest| {
+        manifest.classes.insert(0, "\u{1b}[2Jextra".into());
+        manifest.label_offset = -1;
+    });
+    for ranks in [0, 2] {
+        let parts =
+            ["class 0 is \"wave 0\" in", "(10 classes) and \"\\u001b[2Jextra\" in", "(11 classes)", "--map-classes"];
+        let ended = eval(&out, &shifted, ranks, &[]).failed(1, &parts);
+        assert!(!ended.stderr.contains('\u{1b}') && ended.stdout.is_empty(), "{:?}", ended.stderr);
+        let ended = eval(&out, &shifted, ranks, &["--map-classes"]);
+        assert!(ended.stderr.contains("10 of the data set's 11 classes matched"), "{}", ended.stderr);
+        let mapped = score(ended);
+        for number in ["top1", "top5", "loss", "count"] {
+            assert_eq!(mapped[number], expected[number], "{number} on {ranks} ranks");
+        }
+    }
+    let unknown = described(&setting, "unknown", |manifest| manifest.classes[3] = "something else".into());
+    let ended = eval(&out, &unknown, 2, &["--map-classes"]);
+    assert!(ended.stderr.contains("9 of the data set's 10 classes matched"), "{}", ended.stderr);
+    let left = score(ended)["count"].as_u64().unwrap();
+    assert!((30..50).contains(&left), "{left}");
+    let others = described(&setting, "others", |manifest| manifest.classes.iter_mut().for_each(|name| name.push('!')));
+    eval(&out, &others, 0, &["--map-classes"]).failed(1, &["not one class has a name that the model knows"]);
+}
+
+#[test]
+fn a_run_does_not_go_on_with_other_classes() {
+    let setting = Setting::new(RECIPE, DIGITS, [20, 10]);
+    let out = setting.trained("out", 0, &["--max-steps", "1"]);
+    let swapped = described(&setting, "swapped", |manifest| manifest.classes.swap(4, 7));
+    let parts =
+        ["--resume: the classes differ", "class 4 is \"wave 4\" in", "step-00000001.h5", "\"wave 7\" in", &swapped];
+    setting.train("out", 2, &["--resume", "auto", "--data", &swapped]).failed(2, &parts);
+    // a run that is not over names what there is to score
+    fs::remove_file(format!("{out}/model.h5")).unwrap();
+    eval(&out, &setting.data, 0, &[]).failed(1, &["has no model.h5 yet", "step-00000001.h5"]);
+}

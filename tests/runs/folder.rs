@@ -1,0 +1,206 @@
+//! The output folder: it proves that it is a run's before anything in it is touched, one run has it at a time, and no link in it leads
+//! anywhere.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
+use crate::support::setting::Setting;
+use crate::support::small_run::events_so_far;
+use crate::support::{images::DIGITS, small_run::RECIPE};
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [48, 10])
+}
+
+/// A training of a thousand epochs into OUT, past its first checkpoint.
+#[track_caller]
+fn endless(setting: &Setting, more: &[&str]) -> Running {
+    let often = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
+    let mut running = setting.start("out", 0, &[&often[..], more].concat());
+    let out = setting.out("out");
+    running.until("a checkpoint", || !events_lines(&out, "\"checkpoint\"").is_empty());
+    running
+}
+
+/// Lines of metrics.jsonl by now that hold this.
+fn events_lines(out: &str, part: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(out).join("metrics.jsonl")).unwrap_or_default();
+    text.lines().filter(|line| line.contains(part)).map(String::from).collect()
+}
+
+fn lock(setting: &Setting) -> std::path::PathBuf {
+    Path::new(&setting.out("out")).join(".trireme-lock")
+}
+
+/// Puts the name of another host into the lock of a run, as if the run were there.
+fn move_to_another_host(setting: &Setting, job: &str) {
+    let text = fs::read_to_string(lock(setting)).unwrap();
+    let mut holder: serde_json::Value = serde_json::from_str(&text).unwrap();
+    (holder["host"], holder["boot"]) = ("n9".into(), "another".into());
+    holder["job"] = serde_json::json!({ "id": job, "restarts": 0 });
+    fs::write(lock(setting), holder.to_string()).unwrap();
+}
+
+const RESUME: [&str; 6] = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
+
+#[test]
+fn a_second_run_is_refused_and_a_killed_one_leaves_no_trace() {
+    let setting = setting();
+    let first = endless(&setting, &[]);
+    let (id, out) = (first.id(), setting.out("out"));
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let named = format!("is in use by process {id} on {}", host.trim());
+    for ranks in [0, 2] {
+        for more in [&[][..], &["--steal-lock"]] {
+            let ended = setting.train("out", ranks, &[&RESUME[..], more].concat());
+            ended.failed(2, &[&named, "wait for its end, or choose another --out"]);
+        }
+    }
+    assert!(is_alive(id));
+    signal(id as i32, libc::SIGKILL);
+    assert!(!first.wait(PATIENCE).status.success());
+    assert!(fs::read_to_string(lock(&setting)).unwrap().contains(&id.to_string()), "nobody tidied up");
+    let at = events(&out, "checkpoint").iter().map(|e| e["step"].as_u64().unwrap()).max().unwrap();
+    let end = (at + 9).to_string();
+    for ranks in [2, 0] {
+        setting.train("out", ranks, &[&RESUME[..], &["--max-steps", &end]].concat()).succeeded();
+        assert_eq!(fs::read(lock(&setting)).unwrap(), b"", "a good end names nobody");
+    }
+    assert!(events(&out, "start").last().unwrap()["step"].as_u64().unwrap() >= at);
+}
+
+#[test]
+fn of_two_that_start_together_one_runs() {
+    let setting = setting();
+    for round in 0..2 {
+        let last = (6 * (round + 1)).to_string();
+        let more = ["--resume", "auto", "--max-steps", &last];
+        let both = [(); 2].map(|()| setting.start("out", 0, &more));
+        let ended = both.map(|running| running.wait(PATIENCE));
+        let good = ended.iter().filter(|ended| ended.status.success()).count();
+        let said: Vec<&str> = ended.iter().map(|ended| ended.stderr.as_str()).collect();
+        // the second may also have come when the first was over
+        assert!(good >= 1, "{said:?}");
+        for refused in ended.iter().filter(|ended| !ended.status.success()) {
+            assert_eq!(refused.status.code(), Some(2), "{said:?}");
+            assert!(refused.stderr.contains(" is in use by "), "{said:?}");
+        }
+        let steps: Vec<u64> = events(&setting.out("out"), "step").iter().map(|e| e["step"].as_u64().unwrap()).collect();
+        assert_eq!(steps, (1..=6 * (round + 1)).collect::<Vec<u64>>(), "each step is written once");
+    }
+}
+
+#[test]
+fn a_run_on_a_host_that_cannot_be_asked() {
+    let setting = setting();
+    let first = endless(&setting, &[]);
+    move_to_another_host(&setting, "77");
+    let ended = setting.train("out", 0, &RESUME);
+    ended.failed(2, &["on n9, Slurm job 77", "that host cannot be asked from here", "--steal-lock"]);
+    let steps = events_so_far(&setting.out("out")).to_string();
+    let theft = [&RESUME[..], &["--steal-lock", "--max-steps", &steps]].concat();
+    setting.train("out", 0, &theft).succeeded();
+    // which the first notices before it writes again
+    first.wait(PATIENCE).failed(1, &["was taken by another run", "--steal-lock", "writes nothing more there"]);
+}
+
+#[test]
+fn a_job_that_is_started_again_goes_on_without_a_flag() {
+    let setting = setting();
+    let first = endless(&setting, &[]);
+    move_to_another_host(&setting, "77");
+    let steps = events_so_far(&setting.out("out")).to_string();
+    let again = |restarts: &str| {
+        let mut command =
+            setting.command("out", 0, &[&RESUME[..], &["--threads", "1", "--max-steps", &steps]].concat());
+        command.env("SLURM_JOB_ID", "77").env("SLURM_RESTART_COUNT", restarts);
+        start(command).wait(PATIENCE)
+    };
+    again("0").failed(2, &["on n9, Slurm job 77", "--steal-lock"]);
+    again("1").succeeded();
+    first.wait(PATIENCE).failed(1, &["was taken by another run"]);
+}
+
+#[test]
+fn a_folder_that_is_no_runs_is_left_alone() {
+    let setting = setting();
+    let mine = setting.out("mine");
+    fs::create_dir(&mine).unwrap();
+    for (name, text) in [("recipe.toml", "# years of work\n"), ("metrics.jsonl", "{\"event\":\"step\",\"step\":1}\n")] {
+        fs::write(Path::new(&mine).join(name), text).unwrap();
+    }
+    let before = |name: &str| fs::read(Path::new(&mine).join(name)).unwrap();
+    let kept = ["recipe.toml", "metrics.jsonl"].map(before);
+    for ranks in [0, 2] {
+        let ended = setting.train("mine", ranks, &["--resume", "auto"]);
+        ended.failed(
+            2,
+            &[&mine, "holds recipe.toml", "nothing in it proves that it is the output of a run", "another --out"],
+        );
+    }
+    assert_eq!(["recipe.toml", "metrics.jsonl"].map(before), kept);
+    let all: Vec<_> = fs::read_dir(&mine).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(all.len(), 2, "{all:?}");
+    // what is written beside files of others harms none
+    let logs = setting.out("logs");
+    fs::create_dir(&logs).unwrap();
+    fs::write(Path::new(&logs).join("job.log"), "started\n").unwrap();
+    setting.train("logs", 0, &["--resume", "auto", "--max-steps", "2"]).succeeded();
+    assert_eq!(fs::read_to_string(Path::new(&logs).join("job.log")).unwrap(), "started\n");
+}
+
+/// Earlier versions left neither marker nor lock.
+#[test]
+fn a_checkpoint_is_proof_enough() {
+    let setting = setting();
+    let out = setting.trained("out", 0, &["--max-steps", "4"]);
+    let marker = Path::new(&out).join(".trireme-run");
+    let id = fs::read_to_string(&marker).unwrap();
+    setting.train("out", 0, &["--resume", "auto", "--max-steps", "5"]).succeeded();
+    assert_eq!(fs::read_to_string(&marker).unwrap(), id, "one run, one id");
+    fs::remove_file(&marker).unwrap();
+    fs::remove_file(lock(&setting)).unwrap();
+    setting.train("out", 2, &["--resume", "auto"]).succeeded();
+    assert!(marker.is_file() && lock(&setting).is_file());
+    assert_eq!(events(&out, "step").len(), 12);
+}
+
+#[test]
+fn no_link_in_the_folder_is_followed() {
+    let setting = setting();
+    let victim = setting.folder.write("victim", "precious");
+    let out = setting.trained("out", 0, &["--max-steps", "4"]);
+    let at = |name: &str| Path::new(&out).join(name);
+    // names that earlier versions used
+    for name in [
+        ".recipe.toml.tmp",
+        ".writable.tmp",
+        ".model.h5.tmp",
+        ".metrics.jsonl.tmp",
+        "checkpoints/.step-00000006.h5.tmp",
+    ] {
+        symlink(&victim, at(name)).unwrap();
+    }
+    setting.train("out", 0, &["--resume", "auto", "--max-steps", "6"]).succeeded();
+    // a second name of a file, and a link, in the place of the log
+    let log = fs::read(at("metrics.jsonl")).unwrap();
+    for linked in [false, true] {
+        fs::remove_file(at("metrics.jsonl")).unwrap();
+        if linked {
+            symlink(&victim, at("metrics.jsonl")).unwrap()
+        } else {
+            fs::hard_link(&victim, at("metrics.jsonl")).unwrap()
+        }
+        let why = if linked { "symbolic link" } else { "2 names" };
+        setting.train("out", 0, &["--resume", "auto"]).failed(1, &["metrics.jsonl", why]);
+    }
+    fs::remove_file(at("metrics.jsonl")).unwrap();
+    fs::write(at("metrics.jsonl"), log).unwrap();
+    setting.train("out", 0, &["--resume", "auto"]).succeeded();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    let left: Vec<String> =
+        files(&out).into_iter().filter(|name| name.ends_with(".tmp") && !at(name).is_symlink()).collect();
+    assert_eq!(left, [""; 0]);
+}
