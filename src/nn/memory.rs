@@ -162,7 +162,8 @@ impl Need {
     /// Of a graph with so many bytes of parameters.
     pub fn of(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
         let parameters = parameters.saturating_mul(1 + usize::from(train));
-        let activations = memory.buffers.iter().fold(0, |sum: usize, words| sum.saturating_add(*words)).saturating_mul(4);
+        let activations =
+            memory.buffers.iter().fold(0, |sum: usize, words| sum.saturating_add(*words)).saturating_mul(4);
         Self { parameters, activations, workspace }
     }
 

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::driver::queues::Queues;
 use super::driver::pinned::Pinned;
+use super::driver::queues::Queues;
 use super::driver::slice::Slice;
 use super::driver::stream::{Event, Stream};
 use crate::backend::Error;
