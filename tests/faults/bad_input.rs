@@ -234,7 +234,7 @@ fn sizes_beyond_all_memory() {
     let crop = "random_resized_crop(65535)";
     let (train, eval) = (format!("augment.train=[\"{crop}\"]"), format!("augment.eval=[\"{crop}\"]"));
     let images = ["--set", &train, "--set", &eval, "--set", "model=resnet20", "--set", "loader.slots=1000"];
-    setting.refused(1, &images, &[" would take ", "this machine has", "smaller "]);
+    setting.refused(2, &images, &[" would take ", "this machine has", "smaller "]);
     for ranks in [0, 2] {
         let bench = run(ranks, &["bench", "allreduce", "--sizes", "100000000000000"]);
         bench.failed(2, &["--sizes", "100000000000000 bytes take 400000.0 GB", "this machine has"]);

@@ -6,16 +6,22 @@ use super::onednn::{Engine, arg, reorder};
 use super::sys;
 use crate::backend::Error;
 
-/// Has oneDNN read all its variables, which it does once: some with the first engine and primitive, the rest with the first execution.
+/// Of the tensor that is copied: one block of channels, few pixels.
+const CHANNELS: usize = 8;
+const DIMS: [usize; 4] = [1, CHANNELS, 2, 2];
+const VALUES: usize = 4 * CHANNELS;
+
+/// Has oneDNN read all its variables, which it does once: some with the first engine and primitive, some when it generates code, which a
+/// copy into another layout needs, the rest with the first execution.
 pub fn read() -> Result<(), Error> {
     // SAFETY: sets a variable of libgomp for this thread, which the engine of a run sets again: nothing here needs a team of threads.
     unsafe { sys::omp_set_num_threads(1) };
     let engine = Engine::without_team()?;
-    let one = Md::plain(&[1, 1])?;
-    let (from, mut to) = ([1.0f32], [0.0f32]);
-    let copy = reorder(&engine, &one, &one, "reading of the environment")?;
+    let (plain, blocked) = (Md::plain(&DIMS)?, Md::activation(&DIMS, CHANNELS)?);
+    let (from, mut to) = ([1.0f32; VALUES], [0.0f32; VALUES]);
+    let copy = reorder(&engine, &plain, &blocked, "reading of the environment")?;
     let data = [(arg::SRC, from.as_ptr().cast_mut()), (arg::DST, to.as_mut_ptr())];
-    // SAFETY: both arrays hold the one element of their layout.
+    // SAFETY: both arrays hold the values of their layout, which needs no padding.
     unsafe { copy.run(&engine, &data) }
 }
 
