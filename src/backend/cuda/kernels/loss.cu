@@ -57,6 +57,8 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
         top = warp_max(top);
         double total = 0.0, offsets = 0.0;
         int ahead = 0;
+        // unrolled, exp in f64 takes more registers than there are
+#pragma unroll 1
         for (u32 c = lane; c < classes; c += 32) {
             float v = value(scores[c]);
             double offset = (double)v - (double)top;
@@ -73,8 +75,10 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* d
             hits[row] = (own != own ? 0 : (ahead == 0 ? 3 : (ahead < 5 ? 2 : 0))) | (known ? 0 : 4);
         }
         if (dx) {
+            double each = smooth / (double)classes;
+#pragma unroll 1
             for (u32 c = lane; c < classes; c += 32) {
-                double target = smooth / (double)classes + (c == label ? 1.0 - smooth : 0.0);
+                double target = each + (c == label ? 1.0 - smooth : 0.0);
                 double share = exp((double)value(scores[c]) - (double)top - log_total);
                 dx[(u64)row * classes + c] = rounded((float)((share - target) * factor));
             }
