@@ -180,7 +180,11 @@ fn score_opened<D: Device>(
         note.iter().chain(&notes).chain(&checked.notes).for_each(|note| eprintln!("{}", printable_lines(note)));
     }
     let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, gpu.as_ref()))?;
-    graph.take_notes().iter().for_each(|note| eprintln!("{}{note}", session.world.who()));
+    for note in graph.take_notes() {
+        // one write: lines of several ranks must not mix
+        let line = format!("{}{note}\n", session.world.who());
+        eprint!("{line}");
+    }
     let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let split = evaluation.split.name().to_string();
     let (epoch, step) = (model.epoch as u32, model.step);
