@@ -3,6 +3,7 @@
 pub mod digest;
 pub mod export;
 pub mod folder;
+mod hand_over;
 pub mod model;
 pub mod output;
 pub mod resume;
