@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
-	pack-gpu test-pack fuzz bench bench-bf16 bench-loader lint deny doc clean
+	pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny \
+	doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -101,6 +102,30 @@ test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume ea
 	@$(CARGO) test --locked --test faults --test comm --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
+
+soak: build ## MINUTES=60 of trainings with a fault every 15 seconds: equal bits after every resume, flat memory; SEED= repeats it
+	@MINUTES='$(MINUTES)' SEED='$(SEED)' $(CARGO) test --locked --release --test soak -- soak --ignored --nocapture
+
+sanitize: sanitize-orders sanitize-memory sanitize-threads ## orders of threads by loom, memory by valgrind, races by TSan (minutes)
+
+# A package of its own: neither the program nor its lock file knows loom.
+sanitize-orders:
+	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
+		$(CARGO) test --locked --release --manifest-path tests/loom/Cargo.toml
+
+# Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512.
+VALGRIND := --config 'target."cfg(all())".runner = ["valgrind", "--quiet", "--error-exitcode=99"]'
+
+sanitize-memory:
+	@$(call install,$(PACKAGES) valgrind)
+	@$(CARGO) test --locked $(VALGRIND) -p loaders --lib --test golden --test pictures -- --test-threads 1
+	@$(CARGO) test --locked $(VALGRIND) --test numerics -- --test-threads 1 \
+		convolutions_agree single_positions padding_stays_zero long_ranges_agree
+
+# What is compiled with ThreadSanitizer fits nothing else: a folder of its own.
+sanitize-threads:
+	@$(call install,$(PACKAGES))
+	@CARGO='$(CARGO)' tests/sanitize/threads.sh
 
 test-digests: build ## OLD=PATH of an earlier build: both train the same short runs, and must end in the same bits (minutes)
 	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }

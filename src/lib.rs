@@ -28,6 +28,7 @@ pub mod recipe;
 pub mod report;
 pub mod schema;
 mod simd;
+mod sync;
 pub mod train;
 
 pub use error::Error;

@@ -25,6 +25,7 @@ pub mod random;
 mod ring;
 mod spec;
 mod storage;
+mod sync;
 pub mod transform;
 
 pub use error::Error;

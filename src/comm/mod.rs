@@ -25,6 +25,7 @@ mod state;
 mod sys;
 pub mod thread;
 mod thread_level;
+mod turns;
 mod values;
 mod verdict;
 pub mod world;

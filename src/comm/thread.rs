@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use super::die::{self, die};
 use super::error::Error;
 use super::state::{self, Phase, on_mpi_thread};
+use super::turns::Turns;
 use super::world::{World, WorldInfo};
 use super::{known_answer, launcher, operation, slurm, sys};
 
@@ -32,18 +33,8 @@ struct Shared {
     info: OnceLock<Result<WorldInfo, Error>>,
     /// Taken by the operation whose ticket is served.
     world: Mutex<Option<World>>,
-    tickets: Mutex<Tickets>,
-    served: Condvar,
+    turns: Turns,
     progress: Mutex<Progress>,
-}
-
-/// The order of operations. Ticket 0 is the start of MPI.
-#[derive(Debug)]
-struct Tickets {
-    issued: u64,
-    done: u64,
-    /// Whether the end of MPI has drawn the last ticket.
-    closed: bool,
 }
 
 /// The last operation that was taken up.
@@ -137,7 +128,7 @@ impl Comm {
             let _ = sender.send(result);
         });
         // refused work is dropped, and with it the sender, which `wait` reports
-        self.shared.draw(|ticket| self.queue.send(Work::Run(ticket, what, job)).is_ok());
+        self.shared.turns.draw(|ticket| self.queue.send(Work::Run(ticket, what, job)).is_ok());
         Pending { what, answer }
     }
 
@@ -151,7 +142,7 @@ impl Comm {
         if on_mpi_thread() || operation::current().is_some() {
             return Err(Error::Inside { what });
         }
-        let Some(ticket) = self.shared.draw(|_| true) else { return Err(Error::Finished { what }) };
+        let Some(ticket) = self.shared.turns.draw(|_| true) else { return Err(Error::Finished { what }) };
         ends_all_on_panic(&self.shared, || {
             self.shared.serve(ticket, what, |world| {
                 let result = world.and_then(f);
@@ -170,7 +161,7 @@ impl Comm {
     /// with [`Error::Finished`].
     pub fn finish(&self) -> Result<(), Error> {
         let (sender, answer) = bounded(1);
-        self.shared.draw_last(|ticket| self.queue.send(Work::Finish(ticket, sender)).is_ok());
+        self.shared.turns.draw_last(|ticket| self.queue.send(Work::Finish(ticket, sender)).is_ok());
         Pending { what: FINISH, answer }.wait()
     }
 }
@@ -181,52 +172,21 @@ impl Shared {
         Self {
             info: OnceLock::new(),
             world: Mutex::new(None),
-            tickets: Mutex::new(Tickets { issued: 1, done: 0, closed: false }),
-            served: Condvar::new(),
+            // ticket 0 is the start of MPI
+            turns: Turns::new(),
             progress: Mutex::new(progress),
         }
     }
 
-    /// Draws the next ticket, unless the end of MPI is queued or `accept` refuses it.
-    fn draw(&self, accept: impl FnOnce(u64) -> bool) -> Option<u64> {
-        let mut tickets = lock(&self.tickets);
-        let ticket = tickets.issued;
-        if tickets.closed || !accept(ticket) {
-            return None;
-        }
-        tickets.issued += 1;
-        Some(ticket)
-    }
-
-    /// Draws a ticket after which there is none.
-    fn draw_last(&self, accept: impl FnOnce(u64) -> bool) {
-        let mut tickets = lock(&self.tickets);
-        if !tickets.closed && accept(tickets.issued) {
-            *tickets = Tickets { issued: tickets.issued + 1, closed: true, ..*tickets };
-        }
-    }
-
-    /// Waits for this ticket's turn.
-    fn turn(&self, ticket: u64) {
-        let waiting = |tickets: &mut Tickets| tickets.done < ticket;
-        drop(self.served.wait_while(lock(&self.tickets), waiting).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// The next ticket's turn comes.
-    fn next(&self) {
-        lock(&self.tickets).done += 1;
-        self.served.notify_all();
-    }
-
     /// Does an operation when its turn has come.
     fn serve<R>(&self, ticket: u64, name: &'static str, f: impl FnOnce(Result<&World, Error>) -> R) -> R {
-        self.turn(ticket);
+        self.turns.wait(ticket);
         self.begun(name);
         let result = operation::within(name, || {
             let world = lock(&self.world);
             f(world.as_ref().ok_or_else(|| self.absent(name)))
         });
-        self.next();
+        self.turns.next();
         result
     }
 
@@ -244,7 +204,7 @@ impl Shared {
         });
         // set once: by the thread, or where there is none
         let _ = self.info.set(info);
-        self.next();
+        self.turns.next();
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -314,12 +274,12 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
         match next {
             Work::Run(ticket, name, job) => shared.serve(ticket, name, job),
             Work::Finish(ticket, answer) => {
-                shared.turn(ticket);
+                shared.turns.wait(ticket);
                 shared.begun(FINISH);
                 let world = lock(&shared.world).take().ok_or_else(|| shared.absent(FINISH));
                 let closed = operation::within(FINISH, || world.and_then(World::close));
                 state::enter(Phase::Ended);
-                shared.next();
+                shared.turns.next();
                 // nobody waits any more if the receiver is gone
                 let _ = answer.send(closed);
                 return;

@@ -3,9 +3,9 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use crate::support::disk::Disk;
 use crate::support::images::DIGITS;
 use crate::support::program::{PATIENCE, assert_gone, files, on_ranks, run, signal, start};
 use crate::support::small_run::{RECIPE, SmallRun};
@@ -31,35 +31,17 @@ fn a_disk_that_fills_while_training() {
     }
 }
 
-/// A file system of 1 MiB, unmounted when dropped.
-struct Disk(String);
-
-impl Disk {
-    /// Mounted at this folder, or nothing where the test may not.
-    fn mount(folder: String) -> Option<Self> {
-        fs::create_dir(&folder).unwrap();
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "trireme-test", &folder]).output();
-        done.is_ok_and(|output| output.status.success()).then_some(Self(folder))
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 /// The real thing, where this test may mount a file system of its own: full in the middle, and from the start.
 #[test]
 fn a_disk_that_is_full() {
     let (mut setting, _images) = SmallRun::new();
-    let Some(disk) = Disk::mount(setting.folder.at("disk")) else {
+    let Some(disk) = Disk::mount(setting.folder.at("disk"), "1m") else {
         eprintln!(
             "NOT TESTED on a full disk: no permission to mount a tmpfs; the test with a file-size limit stands for it"
         );
         return;
     };
-    setting.out = Path::new(&disk.0).join("out").display().to_string();
+    setting.out = disk.at("out");
     // sweep.rs fills a disk while training goes on
     setting
         .train(2, &[])

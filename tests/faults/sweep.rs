@@ -2,54 +2,16 @@
 //! must end the run in time, say what happened, leave no torn file, and let the run resume. `make test-faults` runs it, and counts.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::case::{Case, IN_TIME, SHARDS};
+use crate::support::disk::Disk;
 use crate::support::program::{PATIENCE, Running, assert_gone, events, files, signal};
 
 /// Ranks of the sweep's runs.
 const RANKS: usize = 3;
-
-/// A file system of its own, unmounted when dropped.
-struct Disk(String);
-
-impl Disk {
-    /// Mounted at this folder, or nothing where the test may not.
-    fn mount(folder: String, size: &str) -> Option<Self> {
-        fs::create_dir(&folder).unwrap();
-        let size = format!("size={size}");
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "trireme-test", &folder]).output();
-        done.is_ok_and(|output| output.status.success()).then_some(Self(folder))
-    }
-
-    /// Fills it up to so many bytes; [`Disk::clear`] makes room again.
-    fn fill_but(&self, bytes: u64) {
-        let file = self.top_up();
-        file.set_len(file.metadata().unwrap().len().saturating_sub(bytes)).unwrap();
-    }
-
-    /// Takes all room that there is.
-    fn top_up(&self) -> fs::File {
-        let path = format!("{}/filler", self.0);
-        let mut file = fs::File::options().create(true).append(true).open(path).unwrap();
-        while file.write_all(&[1; 4096]).is_ok() {}
-        file
-    }
-
-    fn clear(&self) {
-        fs::remove_file(format!("{}/filler", self.0)).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
 
 /// What is done to a run under way.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +159,7 @@ fn the_sweep() {
         }
         let disk = disk.flatten();
         if let Some(disk) = &disk {
-            case.out = format!("{}/out", disk.0);
+            case.out = disk.at("out");
         }
         let data = kept(&case);
         let mut running = case.start(RANKS, fault.arguments());

@@ -14,6 +14,7 @@ use crate::syntax::{File, How, Mention, absolute};
 /// of it has no line of its own.
 const ARROWS: &[(&str, &[&str])] = &[
     ("simd", &[]),
+    ("sync", &[]),
     ("bf16", &["simd"]),
     ("code_spec", &[]),
     ("cores", &[]),
@@ -24,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("backend::reference", &["backend", "backend::op", "code_spec", "device_region"]),
     ("backend::cpu", &["backend", "backend::op", "bf16", "code_spec", "device_region", "simd"]),
     ("backend::cuda", &["backend", "backend::op", "bf16", "code_spec", "device_region"]),
-    ("comm", &["bf16", "code_spec", "device_region", "simd"]),
+    ("comm", &["bf16", "code_spec", "device_region", "simd", "sync"]),
     ("checkpoint", &["backend::op"]),
     ("report", &[]),
     ("nn", &["backend"]),
@@ -97,7 +98,7 @@ const AGREE: &[&str] = below_train!("train::observe");
 const REDUCE: &[&str] = below_train!("train::agree", "train::observe");
 const STRATEGY: &[&str] = below_train!("train::reduce");
 const EVALUATE: &[&str] = below_train!("train::agree", "train::device_input", "train::observe");
-const SAVE: &[&str] = below_train!("train::agree", "train::observe", "train::plan", "train::reduce");
+const SAVE: &[&str] = below_train!("sync", "train::agree", "train::observe", "train::plan", "train::reduce");
 const TRAIN: &[&str] = below_train!(
     "train::agree",
     "train::device_input",

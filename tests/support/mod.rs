@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, unused_macros)] // each test binary uses a part
 
 pub mod case;
+pub mod disk;
 pub mod emulator;
 pub mod gpu;
 pub mod images;

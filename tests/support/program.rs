@@ -172,6 +172,11 @@ impl Running {
         }
     }
 
+    /// Whether it is over.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Its process, mpirun's own under mpirun.
     pub fn id(&self) -> u32 {
         self.child.id()

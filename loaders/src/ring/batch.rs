@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crossbeam_channel::Sender;
+use std::sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::ring::slot::{FreeSlots, Slot, Token};
 use crate::spec::ImageSpec;
+use crate::sync::{AtomicUsize, Sender};
 use crate::transform::CropRect;
 
 /// Where a batch's slot goes when the batch is dropped.

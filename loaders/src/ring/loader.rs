@@ -8,11 +8,8 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use crate::error::Error;
 use crate::order::Order;
@@ -29,6 +26,7 @@ use crate::spec::ImageSpec;
 use crate::storage::open_shards::OpenShards;
 use crate::storage::read_plan::ReadPlan;
 use crate::storage::split::Split;
+use crate::sync::{AtomicBool, Builder, JoinHandle, Receiver, Sender, TryRecvError, bounded, unbounded};
 use crate::transform::Pipeline;
 
 /// Yields the batches of an order, prefetched. Dropping it ends and joins its threads.
@@ -241,7 +239,7 @@ impl Loader {
 }
 
 fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    thread::Builder::new().name(name).spawn(work).map_err(|source| Error::Thread { source })
+    Builder::new().name(name).spawn(work).map_err(|source| Error::Thread { source })
 }
 
 impl Drop for Loader {

@@ -1,10 +1,9 @@
 //! Reader threads: they wait for the storage, so that the threads that fill batches need not.
 
-use crossbeam_channel::Receiver;
-
 use crate::ring::nice;
 use crate::storage::extent::Extent;
 use crate::storage::open_shards::OpenShards;
+use crate::sync::Receiver;
 
 /// A request to the reader threads.
 pub(crate) enum ReadRequest {

@@ -1,9 +1,7 @@
 //! What all threads of a loader share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use crossbeam_channel::Sender;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use crate::order::{Job, Order};
 use crate::ring::pixel_format::PixelFormat;
@@ -11,6 +9,7 @@ use crate::ring::reader::ReadRequest;
 use crate::ring::slot::FreeSlots;
 use crate::ring::totals::Totals;
 use crate::storage::open_shards::OpenShards;
+use crate::sync::{AtomicBool, Mutex, Sender};
 use crate::transform::Pipeline;
 
 /// What all threads of a loader share.

@@ -1,12 +1,11 @@
 //! The memory of batches: slots, and the list of those that are free.
 
-use std::sync::{Mutex, PoisonError};
-
-use crossbeam_channel::Sender;
+use std::sync::PoisonError;
 
 use crate::error::Error;
 use crate::order::Job;
 use crate::storage::mapping::populate_fresh;
+use crate::sync::{Mutex, Sender};
 use crate::transform::CropRect;
 
 /// Values of a batch that are populated at a time: 1 MiB, during which no other thread can map memory.

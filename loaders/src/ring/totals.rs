@@ -1,9 +1,10 @@
 //! The times of a loader's threads, gathered while they run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::ring::stats::Stages;
+use crate::sync::AtomicU64;
 
 /// One image in so many is timed: reading the clock for each one would cost more than some transforms.
 pub(crate) const SAMPLED: u64 = 16;

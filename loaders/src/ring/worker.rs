@@ -6,13 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
-
 use crate::error::Error;
 use crate::ring::fill::{Outcome, Task, ThreadState, fill, request, request_ahead};
 use crate::ring::nice;
 use crate::ring::shared::Shared;
 use crate::ring::slot::{Slot, Token};
+use crate::sync::{Receiver, Sender};
 
 /// A message of a thread to the consumer.
 pub(crate) struct Filled {

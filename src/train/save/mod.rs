@@ -5,6 +5,7 @@ pub mod digest;
 pub mod export;
 pub mod folder;
 pub mod found;
+mod hand_over;
 mod holder;
 pub mod lock;
 mod marker;

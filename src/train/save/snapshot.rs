@@ -3,10 +3,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 
 use crate::backend::{self, Arena, Backend, Buffer};
 use crate::checkpoint::{ModelFile, Progress, StateFile, Tensor};
@@ -14,6 +13,7 @@ use crate::error::Error;
 use crate::train::plan::run::Run;
 use crate::train::reduce::bytes::from_bytes;
 use crate::train::save::export::Exporter;
+use crate::train::save::hand_over::HandOver;
 
 /// What the thread does, for messages.
 const TASK: &str = "writes checkpoints";
@@ -146,52 +146,42 @@ pub struct Written<B: Backend> {
 
 /// The thread that writes.
 pub struct Writer<B: Backend> {
-    jobs: Option<Sender<Job<B>>>,
-    written: Receiver<Written<B>>,
-    thread: Option<JoinHandle<()>>,
+    thread: HandOver<Job<B>, Written<B>>,
     /// The first snapshot's memory, once the thread has made it.
     fresh: Receiver<Result<Snapshot<B>, backend::Error>>,
     idle: Option<Snapshot<B>>,
-    under_way: bool,
 }
 
 impl<B: Backend> Writer<B> {
     /// For checkpoints of `run`.
     pub fn start(run: &Run<B>) -> Result<Self, Error> {
         let exporter = Exporter::of(&run.graph);
-        let ((jobs, queue), (answer, written)) = (bounded::<Job<B>>(1), bounded(1));
         let chunks: Arc<[usize]> = run.graph.layout().chunks.as_slice().into();
         let mut first = Snapshot::new(run)?;
         let (fresh_in, fresh) = bounded(1);
-        let work = move || {
+        let touch = move || {
             let touched = first.touch();
             // its receiver may be gone
             let _ = fresh_in.send(touched.map(|()| first));
-            while let Ok(job) = queue.recv() {
-                let begin = Instant::now();
-                let result = write(&job, &exporter, &chunks);
-                let Job { snapshot, progress, path, waited, .. } = job;
-                let _ = answer.send(Written { snapshot, progress, path, waited, result, took: begin.elapsed() });
-            }
         };
-        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
-        let thread = thread.map_err(|source| Error::Thread { task: TASK, source })?;
-        Ok(Self { jobs: Some(jobs), written, thread: Some(thread), fresh, idle: None, under_way: false })
+        let work = move |job: Job<B>| {
+            let begin = Instant::now();
+            let result = write(&job, &exporter, &chunks);
+            let Job { snapshot, progress, path, waited, .. } = job;
+            Written { snapshot, progress, path, waited, result, took: begin.elapsed() }
+        };
+        let thread = HandOver::start("checkpoint", touch, work);
+        Ok(Self { thread: thread.map_err(|source| Error::Thread { task: TASK, source })?, fresh, idle: None })
     }
 
     /// Whether a file is being written.
     pub fn is_busy(&self) -> bool {
-        self.under_way
+        self.thread.is_busy()
     }
 
     /// What has been written since the last call; with `wait`, also what is still being written.
     pub fn poll(&mut self, wait: bool) -> Option<Written<B>> {
-        if !self.under_way {
-            return None;
-        }
-        let written = if wait { self.written.recv().ok() } else { self.written.try_recv().ok() }?;
-        self.under_way = false;
-        Some(written)
+        self.thread.poll(wait)
     }
 
     /// Memory for the next job; none is under way.
@@ -206,19 +196,7 @@ impl<B: Backend> Writer<B> {
 
     /// Hands over a job.
     pub fn write(&mut self, job: Job<B>) -> Result<(), Error> {
-        self.under_way = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        if self.under_way { Ok(()) } else { Err(gone()) }
-    }
-}
-
-impl<B: Backend> Drop for Writer<B> {
-    /// A file under way is finished.
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // a panic there has ended the process already
-            let _ = thread.join();
-        }
+        self.thread.give(job).map_err(|_| gone())
     }
 }
 

@@ -1,0 +1,156 @@
+//! crossbeam's channels, as far as they are used, out of loom's lock and condition variable.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+
+use loom::sync::{Condvar, Mutex, MutexGuard};
+
+/// See crossbeam.
+pub struct Sender<T>(Arc<Channel<T>>);
+/// See crossbeam.
+pub struct Receiver<T>(Arc<Channel<T>>);
+
+/// Why nothing was received.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TryRecvError {
+    Empty,
+    Disconnected,
+}
+
+/// Why nothing was sent: there is no room, or no receiver.
+#[derive(Debug)]
+pub struct NotSent<T>(pub T);
+
+struct Channel<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    queue: VecDeque<T>,
+    room: usize,
+    senders: usize,
+    receivers: usize,
+}
+
+/// See crossbeam.
+pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
+    let state = State { queue: VecDeque::new(), room, senders: 1, receivers: 1 };
+    let channel = Arc::new(Channel { state: Mutex::new(state), changed: Condvar::new() });
+    (Sender(Arc::clone(&channel)), Receiver(channel))
+}
+
+/// See crossbeam.
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    bounded(usize::MAX)
+}
+
+impl<T> Channel<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, mut state: MutexGuard<'_, State<T>>, value: T) -> Result<(), NotSent<T>> {
+        if state.receivers == 0 || state.queue.len() >= state.room {
+            return Err(NotSent(value));
+        }
+        state.queue.push_back(value);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Sender<T> {
+    /// Waits for room.
+    pub fn send(&self, value: T) -> Result<(), NotSent<T>> {
+        let mut state = self.0.state();
+        while state.receivers > 0 && state.queue.len() >= state.room {
+            state = self.0.wait(state);
+        }
+        self.0.put(state, value)
+    }
+
+    /// Does not wait.
+    pub fn try_send(&self, value: T) -> Result<(), NotSent<T>> {
+        self.0.put(self.0.state(), value)
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Waits for a value or for the end of all senders.
+    pub fn recv(&self) -> Result<T, TryRecvError> {
+        let mut state = self.0.state();
+        while state.queue.is_empty() && state.senders > 0 {
+            state = self.0.wait(state);
+        }
+        self.take(state)
+    }
+
+    /// Does not wait.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.take(self.0.state())
+    }
+
+    /// Values under way.
+    pub fn len(&self) -> usize {
+        self.0.state().queue.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, State<T>>) -> Result<T, TryRecvError> {
+        let ended = state.senders == 0;
+        let value = state.queue.pop_front();
+        drop(state);
+        if value.is_some() {
+            self.0.changed.notify_all();
+        }
+        value.ok_or(if ended { TryRecvError::Disconnected } else { TryRecvError::Empty })
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.state().senders += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.0.state().receivers += 1;
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.senders -= 1;
+        let last = state.senders == 0;
+        drop(state);
+        if last {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.receivers -= 1;
+        // what nobody will receive is dropped with the last of them
+        let rest = if state.receivers == 0 { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+        drop(state);
+        drop(rest);
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,194 @@
+//! What the ring of the loader uses and does not decide: records, transforms, priorities. A batch is its job's ids, nothing is read.
+
+use std::cell::Cell;
+
+/// The sample whose record cannot be used.
+pub const FAULTY: u64 = 1000;
+
+/// Buffers that were made since the last call: all threads of a model share one of the system's.
+pub fn buffers() -> usize {
+    BUFFERS.take()
+}
+
+thread_local! {
+    static BUFFERS: Cell<usize> = const { Cell::new(0) };
+}
+
+pub mod error {
+    /// The errors of a ring.
+    #[derive(Debug)]
+    pub enum Error {
+        Nice { nice: i32, source: std::io::Error },
+        Thread { source: std::io::Error },
+        Panic { thread: usize, message: String },
+        SlotsHeld { slots: usize },
+        Stopped,
+        Record,
+    }
+}
+
+pub mod storage {
+    pub mod mapping {
+        /// Each buffer is populated once: it is small.
+        pub fn populate_fresh(_: &mut [f32]) {
+            super::super::BUFFERS.set(super::super::BUFFERS.get() + 1);
+        }
+    }
+
+    pub mod split {
+        /// Any number of samples.
+        #[derive(Debug)]
+        pub struct Split;
+    }
+
+    pub mod read_plan {
+        use crate::error::Error;
+
+        /// Whether threads take their next job before they fill one.
+        #[derive(Debug)]
+        pub struct ReadPlan {
+            pub ahead: bool,
+            pub text: String,
+        }
+
+        impl ReadPlan {
+            pub fn new(_: &super::split::Split, options: &bool) -> Result<Self, Error> {
+                Ok(Self { ahead: *options, text: String::new() })
+            }
+
+            pub fn looks_ahead(&self) -> bool {
+                self.ahead
+            }
+
+            pub fn readers(&self) -> usize {
+                0
+            }
+        }
+    }
+
+    pub mod open_shards {
+        use super::read_plan::ReadPlan;
+        use super::split::Split;
+
+        #[derive(Debug)]
+        pub struct OpenShards(ReadPlan);
+
+        impl OpenShards {
+            pub fn new(_: std::sync::Arc<Split>, plan: ReadPlan) -> Self {
+                Self(plan)
+            }
+
+            pub fn plan(&self) -> &ReadPlan {
+                &self.0
+            }
+
+            pub fn stop(&self) {}
+        }
+    }
+}
+
+pub mod transform {
+    use crate::spec::ImageSpec;
+
+    /// Images of one value.
+    #[derive(Debug)]
+    pub struct Pipeline;
+
+    impl Pipeline {
+        pub fn output(&self) -> ImageSpec {
+            ImageSpec::new(1, 1, 1)
+        }
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct CropRect;
+}
+
+pub mod options {
+    use crate::storage::read_plan::ReadPlan;
+
+    /// As the loader's, but for reading.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Options {
+        pub threads: usize,
+        pub slots: usize,
+        pub nice: i32,
+        pub skip: bool,
+        pub ahead: bool,
+    }
+
+    impl Options {
+        pub fn reading(&self) -> bool {
+            self.ahead
+        }
+
+        pub fn slot_count(&self, _: &ReadPlan) -> usize {
+            self.slots
+        }
+    }
+}
+
+pub mod nice {
+    pub fn lower_current_thread(_: i32) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+pub mod reader {
+    use crate::storage::open_shards::OpenShards;
+    use crate::sync::Receiver;
+
+    pub enum ReadRequest {
+        Shard(usize),
+        Stop,
+    }
+
+    pub fn run(_: &OpenShards, _: i32, requests: &Receiver<ReadRequest>) {
+        while !matches!(requests.recv(), Ok(ReadRequest::Stop) | Err(_)) {}
+    }
+}
+
+pub mod fill {
+    use super::FAULTY;
+    use crate::error::Error;
+    use crate::ring::shared::Shared;
+    use crate::ring::slot::Slot;
+
+    pub struct Task {
+        pub slot: Slot,
+        pub number: u64,
+        pub fetch: Option<()>,
+    }
+
+    #[derive(Default)]
+    pub struct ThreadState {
+        pub fetches: Vec<()>,
+    }
+
+    pub enum Outcome {
+        Filled,
+        Stopped,
+    }
+
+    pub fn request(_: &Shared, _: &mut Task, _: &mut ThreadState) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub fn request_ahead(_: &Shared, _: &mut Task, _: &mut ThreadState) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub fn fill(shared: &Shared, task: &mut Task, _: &mut ThreadState) -> Result<Outcome, Error> {
+        task.slot.prepare(1, false);
+        task.slot.populate(1);
+        // as the loader: before each sample
+        for id in &task.slot.job.ids {
+            match *id {
+                _ if shared.stops() => return Ok(Outcome::Stopped),
+                FAULTY => return Err(Error::Record),
+                _ => {}
+            }
+        }
+        Ok(Outcome::Filled)
+    }
+}

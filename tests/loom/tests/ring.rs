@@ -1,0 +1,128 @@
+//! The loader's ring in every order of its threads: batches come once and in order, memory stays in its slots, and every thread ends.
+
+use std::sync::Arc;
+
+use trireme_loom::error::Error;
+use trireme_loom::order::{Job, Order};
+use trireme_loom::ring::loader::Loader;
+use trireme_loom::ring::options::Options;
+use trireme_loom::storage::split::Split;
+use trireme_loom::transform::Pipeline;
+use trireme_loom::{FAULTY, buffers};
+
+/// Stands for a job without samples, as a short last step has them.
+const NOBODY: u64 = 2000;
+
+/// Jobs of one sample each, or of none.
+struct Samples {
+    ids: std::vec::IntoIter<u64>,
+    step: u64,
+}
+
+impl Order for Samples {
+    fn fill(&mut self, job: &mut Job) -> bool {
+        let Some(id) = self.ids.next() else { return false };
+        job.ids = if id == NOBODY { Vec::new() } else { vec![id] };
+        job.step = self.step;
+        self.step += 1;
+        true
+    }
+}
+
+/// How a ring is set up.
+#[derive(Clone, Copy)]
+struct Ring {
+    threads: usize,
+    slots: usize,
+    ahead: bool,
+}
+
+impl Ring {
+    fn start(self, ids: &[u64]) -> Loader {
+        let Ring { threads, slots, ahead } = self;
+        let order = Samples { ids: ids.to_vec().into_iter(), step: 0 };
+        let options = Options { threads, slots, nice: 0, skip: false, ahead };
+        Loader::start(Arc::new(Split), Pipeline, Box::new(order), options).unwrap()
+    }
+
+    /// Runs `consume` with this ring in every order; no order makes more buffers than there are slots.
+    fn check(self, ids: &'static [u64], consume: fn(Loader)) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.max_branches = 10_000;
+        model.check(move || {
+            buffers();
+            consume(self.start(ids));
+            let made = buffers();
+            assert!(made <= self.slots, "{made} buffers for {} slots", self.slots);
+        });
+    }
+}
+
+/// Takes all batches, and gives each back before the next.
+fn take_all(mut loader: Loader) {
+    let mut taken = 0;
+    while let Some(batch) = loader.next().unwrap() {
+        assert_eq!((batch.ids()[0], batch.step()), (7 + taken, taken));
+        taken += 1;
+    }
+    assert_eq!(taken, 3);
+}
+
+#[test]
+fn one_thread() {
+    Ring { threads: 1, slots: 2, ahead: false }.check(&[7, 8, 9], take_all);
+}
+
+#[test]
+fn batches_of_two_threads_come_once_and_in_order() {
+    Ring { threads: 2, slots: 2, ahead: false }.check(&[7, 8, 9], take_all);
+}
+
+#[test]
+fn a_thread_that_takes_its_next_job_early() {
+    Ring { threads: 1, slots: 2, ahead: true }.check(&[7, 8, 9], take_all);
+}
+
+#[test]
+fn two_threads_that_take_their_next_jobs_early() {
+    Ring { threads: 2, slots: 3, ahead: true }.check(&[7, 8, 9], take_all);
+}
+
+/// A batch outlives its loader, which ends while the other slots are anywhere.
+#[test]
+fn threads_end_with_their_loader() {
+    for ahead in [false, true] {
+        Ring { threads: 2, slots: 2, ahead }.check(&[7, NOBODY, 9, NOBODY], |mut loader| {
+            let batch = loader.next().unwrap().unwrap();
+            drop(loader);
+            assert_eq!(batch.ids(), [7]);
+        });
+    }
+}
+
+#[test]
+fn an_error_comes_in_its_turn_and_ends_all_threads() {
+    Ring { threads: 2, slots: 2, ahead: false }.check(&[7, FAULTY, 9, 10], |mut loader| {
+        assert_eq!(loader.next().unwrap().unwrap().ids(), [7]);
+        assert!(matches!(loader.next(), Err(Error::Record)));
+        assert!(matches!(loader.next(), Err(Error::Stopped)));
+    });
+}
+
+/// The last batch goes back on another thread while the consumer asks for the next: it gets it, or hears that it holds all slots, and then
+/// gets it once the batch is back.
+#[test]
+fn a_slot_that_comes_back_on_another_thread() {
+    Ring { threads: 1, slots: 1, ahead: false }.check(&[7, 8], |mut loader| {
+        let first = loader.next().unwrap().unwrap();
+        let other = loom::thread::spawn(move || drop(first));
+        let second = loader.next();
+        other.join().unwrap();
+        let second = match second {
+            Err(Error::SlotsHeld { slots: 1 }) => loader.next(),
+            second => second,
+        };
+        assert_eq!(second.unwrap().unwrap().ids(), [8]);
+    });
+}

@@ -1,0 +1,65 @@
+//! Faults in trainings, one every 15 seconds in each of two series, for as long as one likes: `make soak MINUTES=60`.
+//!
+//! - [`relay`]: trainings that are killed, stopped, run out of disk or meet corrupt data, and go on each time on any number of ranks. Every
+//!   step, score, checkpoint and model must have the bits of a [`reference`] without faults.
+//! - [`steady`]: one training that only meets what it must go on through. Memory must stay flat to 1 %, descriptors and threads flat.
+//!
+//! A line for each fault, a table at the end. MINUTES and SEED are read from the environment; the seed is printed.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod diary;
+mod fault;
+mod leg;
+mod meter;
+mod place;
+mod preload;
+mod reference;
+mod relay;
+mod settings;
+mod steady;
+mod strike;
+mod training;
+
+use std::any::Any;
+
+use diary::Diary;
+use place::Place;
+use relay::Relay;
+use settings::{PERIOD, Settings};
+use support::program::Folder;
+use training::Training;
+
+#[test]
+#[ignore = "as long as one likes: make soak MINUTES=60"]
+fn soak() {
+    let settings = Settings::of_environment();
+    let Settings { length, seed } = settings;
+    eprintln!("soak: {:.1} minutes; the same faults again: SEED={seed}", length.as_secs_f64() / 60.0);
+    let folder = Folder::new();
+    let trainings = Training::all(&folder, &settings);
+    for Training { name, last, reference, .. } in &trainings {
+        eprintln!("reference {name}, on 2 ranks without faults: {}, to step {last}", reference.size());
+    }
+    let data = trainings[0].copy_of_data(&folder.path().join("steady-data"));
+    let place = Place::new(&folder, "steady", data, folder.at("steady-out"));
+    let diary = Diary::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| steady::run(&settings, &diary, &trainings[0], &place));
+        scope.spawn(|| Relay::new(settings, &diary, &trainings, &folder).run());
+    });
+    eprintln!("{}", diary.table());
+    let counts = diary.counts();
+    assert!(counts.failures.is_empty(), "SEED={seed}: {} failures", counts.failures.len());
+    let faults: u64 = counts.faults.values().map(|struck| struck.count).sum();
+    let least = length.as_secs() / PERIOD.as_secs();
+    assert!(faults >= least && counts.resumes > 0 && counts.models > 0, "{faults} faults, expected {least} and more");
+}
+
+/// What a panic said.
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+        .unwrap_or("a panic without a text".into())
+}

@@ -1,0 +1,103 @@
+//! Slow and failing files: the library that is preloaded into a training (`preload.c`), and the file by which it is controlled.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the library is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// Milliseconds that each read of the data set takes longer.
+    pub read_ms: u32,
+    /// Milliseconds that each write to OUT takes longer.
+    pub write_ms: u32,
+    /// Which writes to OUT find no space.
+    pub no_space: NoSpace,
+}
+
+/// Which writes find no space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NoSpace {
+    /// None.
+    #[default]
+    Never,
+    /// Those of checkpoints and models.
+    Models,
+    /// All.
+    Always,
+}
+
+/// How often the library has done it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Reads that were made slow.
+    pub slow_reads: u64,
+    /// Writes that were made slow.
+    pub slow_writes: u64,
+    /// Writes that were refused.
+    pub refused: u64,
+}
+
+/// Bytes of `struct control` in `preload.c`: four u32, three u64.
+const BYTES: usize = 40;
+
+/// The library, and the control file of one series of trainings.
+pub struct Preload {
+    library: PathBuf,
+    control: PathBuf,
+    file: File,
+    data: String,
+    out: String,
+}
+
+impl Preload {
+    /// For trainings that read below `data` and write below `out`; their control file is in `folder`.
+    pub fn new(folder: &Path, data: &str, out: &str) -> Self {
+        let control = folder.join("control");
+        fs::write(&control, [0; BYTES]).unwrap_or_else(|e| panic!("{}: {e}", control.display()));
+        let file = OpenOptions::new().read(true).write(true).open(&control);
+        let file = file.unwrap_or_else(|e| panic!("{}: {e}", control.display()));
+        Self { library: build(folder), control, file, data: data.into(), out: out.into() }
+    }
+
+    /// Has a training, and the launcher in front of it, load the library.
+    pub fn apply(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library).env("TRIREME_SOAK_CONTROL", &self.control);
+        command.env("TRIREME_SOAK_DATA", &self.data).env("TRIREME_SOAK_OUT", &self.out);
+    }
+
+    /// Makes trouble from now on, or ends it.
+    pub fn make(&self, trouble: Trouble) {
+        let no_space = match trouble.no_space {
+            NoSpace::Never => 0u32,
+            NoSpace::Models => 1,
+            NoSpace::Always => 2,
+        };
+        let words = [trouble.read_ms, trouble.write_ms, no_space];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.file.write_all_at(&bytes, 0).expect("the control file can be written");
+    }
+
+    /// How often it was made so far.
+    pub fn done(&self) -> Done {
+        let mut bytes = [0; BYTES];
+        self.file.read_exact_at(&mut bytes, 0).expect("the control file can be read");
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Done { slow_reads: word(16), slow_writes: word(24), refused: word(32) }
+    }
+}
+
+/// Compiles the library into `folder`.
+fn build(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak/preload.c");
+    let library = folder.join("preload.so");
+    let made = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .output()
+        .unwrap_or_else(|e| panic!("cannot start cc: {e} (Debian: apt-get install build-essential)"));
+    assert!(made.status.success(), "cc {}:\n{}", source.display(), String::from_utf8_lossy(&made.stderr));
+    library
+}

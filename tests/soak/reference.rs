@@ -1,0 +1,139 @@
+//! What a training computes without faults: every step, every score, the content of every checkpoint, the model. And whether what another
+//! run has left in OUT is the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use trireme::checkpoint::{LayerWeights, StateFile, Tensor};
+
+use crate::support::program::{events, files};
+
+/// Of one training.
+#[derive(Debug, Default)]
+pub struct Reference {
+    /// What each step and each score says, by event and step.
+    lines: BTreeMap<(String, u64), String>,
+    /// Digests of the checkpoints, by step.
+    states: BTreeMap<u64, u32>,
+    /// The bytes of model.h5.
+    model: Vec<u8>,
+    /// Of the last event.
+    digest: Value,
+}
+
+/// What was compared, and was equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Equal {
+    /// Lines of steps and scores.
+    pub lines: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Checkpoints of steps of which the reference has none.
+    pub others: u64,
+}
+
+impl Reference {
+    /// Of what a run has left.
+    pub fn read(out: &str) -> Self {
+        let states = checkpoints(out).into_iter().map(|path| state(&path)).collect();
+        let model = fs::read(Path::new(out).join("model.h5")).expect("a model");
+        let digest = events(out, "end").last().expect("an end")["digest"].clone();
+        Self { lines: lines(out).collect(), states, model, digest }
+    }
+
+    /// Steps, scores and checkpoints that it knows.
+    pub fn size(&self) -> String {
+        let of = |event: &str| self.lines.keys().filter(|(name, _)| name == event).count();
+        format!("{} steps, {} scores, {} checkpoints", of("step"), of("eval"), self.states.len())
+    }
+
+    /// Compares the log and the checkpoints that a run has left so far; counts the checkpoints written since then.
+    pub fn check(&self, out: &str, since: SystemTime) -> Result<Equal, String> {
+        let mut equal = Equal::default();
+        for ((event, step), line) in lines(out) {
+            equal.lines += u64::from(self.line(&event, step, &line)?);
+        }
+        for path in checkpoints(out) {
+            let (step, found) = state(&path);
+            match self.states.get(&step) {
+                Some(expected) if *expected != found => {
+                    return Err(format!("{}: digest {found:08x}, expected {expected:08x}", path.display()));
+                }
+                _ if fs::metadata(&path).and_then(|about| about.modified()).is_ok_and(|time| time < since) => {}
+                Some(_) => equal.checkpoints += 1,
+                None => equal.others += 1,
+            }
+        }
+        Ok(equal)
+    }
+
+    /// Compares a line of a step or a score: whether the reference has it.
+    pub fn line(&self, event: &str, step: u64, line: &str) -> Result<bool, String> {
+        match self.lines.get(&(event.to_string(), step)) {
+            Some(expected) if expected != line => Err(format!("{event} of step {step}: {line}, expected {expected}")),
+            known => Ok(known.is_some()),
+        }
+    }
+
+    /// Compares the end of a run.
+    pub fn check_end(&self, out: &str) -> Result<(), String> {
+        let digest = events(out, "end").last().ok_or("no end in the log")?["digest"].clone();
+        let model = fs::read(Path::new(out).join("model.h5")).map_err(|e| format!("model.h5: {e}"))?;
+        if digest != self.digest {
+            return Err(format!("digest {digest}, expected {}", self.digest));
+        }
+        if model != self.model {
+            return Err("model.h5 has other bytes than the reference's".into());
+        }
+        let left: Vec<String> =
+            files(out).into_iter().filter(|file| file.contains("tmp") || file.contains("aside")).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
+    }
+}
+
+/// The lines of steps and scores in OUT's log.
+fn lines(out: &str) -> impl Iterator<Item = ((String, u64), String)> {
+    let all = ["step", "eval"].into_iter().flat_map(|event| events(out, event));
+    all.filter_map(|line| content(&line)).collect::<Vec<_>>().into_iter()
+}
+
+/// What a line of a step or a score says of what was computed; nothing of other lines.
+pub fn content(line: &Value) -> Option<((String, u64), String)> {
+    let kept = match line["event"].as_str()? {
+        "step" => json!([line["epoch"], line["loss"], line["top1"], line["lr"], line["samples"]]),
+        "eval" => json!([line["epoch"], line["split"], line["loss"], line["top1"], line["top5"], line["count"]]),
+        _ => return None,
+    };
+    Some(((line["event"].as_str()?.to_string(), line["step"].as_u64()?), kept.to_string()))
+}
+
+/// The checkpoints in OUT that have their name.
+fn checkpoints(out: &str) -> Vec<PathBuf> {
+    let found = files(out).into_iter().filter(|file| file.starts_with("checkpoints/step-") && file.ends_with(".h5"));
+    found.map(|file| Path::new(out).join(file)).collect()
+}
+
+/// A checkpoint's step, and a digest of all tensors that it holds. How far the epoch and its score are is no part of it: at the last step
+/// of an epoch, a run that was stopped has yet to score.
+fn state(path: &Path) -> (u64, u32) {
+    let file = StateFile::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let layers = |crc: u32, layers: &[LayerWeights]| {
+        layers.iter().fold(crc, |crc, layer| digest(crc32c::crc32c_append(crc, layer.name.as_bytes()), &layer.tensors))
+    };
+    let mut crc = layers(layers(0, &file.model.layers), &file.model.ema);
+    crc = file
+        .slots
+        .iter()
+        .fold(crc, |crc, (name, tensors)| digest(crc32c::crc32c_append(crc, name.as_bytes()), tensors));
+    (file.progress.step, file.residuals.iter().fold(crc, |crc, tensors| digest(crc, tensors)))
+}
+
+fn digest(crc: u32, tensors: &[Tensor]) -> u32 {
+    tensors.iter().fold(crc, |crc, (name, shape, values)| {
+        let crc = crc32c::crc32c_append(crc, format!("{name}{shape:?}").as_bytes());
+        values.iter().fold(crc, |crc, value| crc32c::crc32c_append(crc, &value.to_le_bytes()))
+    })
+}

@@ -1,0 +1,272 @@
+//! Trainings that faults end and that go on, each time on any number of ranks, to a model that must have the reference's bytes; then the
+//! next one, for as long as the soak lasts.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use loaders::Draws;
+use serde_json::Value;
+
+use crate::diary::Diary;
+use crate::fault::{Fault, one_of};
+use crate::leg::{How, Leg};
+use crate::meter::Meter;
+use crate::panic_text;
+use crate::place::Place;
+use crate::reference::Equal;
+use crate::settings::{PERIOD, Settings};
+use crate::strike::Target;
+use crate::support::disk::Disk;
+use crate::support::program::{Folder, events, run};
+use crate::training::Training;
+
+const SERIES: &str = "relay";
+
+/// Numbers of ranks; 0: without mpirun.
+const RANKS: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// Room on the disk of OUT: several times what a training keeps there.
+const DISK: &str = "64m";
+
+/// Samples of a relay's process count from here on.
+const WARM: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub struct Relay<'a> {
+    settings: Settings,
+    diary: &'a Diary,
+    trainings: &'a [Training],
+    folder: &'a Folder,
+    disk: Option<Disk>,
+    out: String,
+    /// Random choices so far: each has draws of its own.
+    choices: u64,
+    /// When the next fault is due, in the diary's time.
+    due: Duration,
+    /// The process that was looked at for longest.
+    longest: Option<(String, Meter)>,
+}
+
+/// What has become of a process.
+enum After {
+    /// It runs.
+    GoesOn(Box<Leg>),
+    /// It has ended, and can go on.
+    Ended,
+    /// It has come to its last step.
+    Over,
+}
+
+/// One training, from its first start to its model.
+struct Lap<'a> {
+    training: &'a Training,
+    place: Place,
+}
+
+impl<'a> Relay<'a> {
+    /// With OUT on a small disk of its own where it may mount one.
+    pub fn new(settings: Settings, diary: &'a Diary, trainings: &'a [Training], folder: &'a Folder) -> Self {
+        let disk = Disk::mount(folder.at("disk"), DISK);
+        if disk.is_none() {
+            diary.say(
+                SERIES,
+                "no permission to mount a tmpfs: for a full disk, the preloaded library refuses all writes",
+            );
+        }
+        let out = disk.as_ref().map_or_else(|| folder.at("relay-out"), |disk| disk.at("out"));
+        Self { settings, diary, trainings, folder, disk, out, choices: 0, due: diary.time() + PERIOD, longest: None }
+    }
+
+    /// Laps until the time is over. What does not hold goes into the diary, and the next lap begins.
+    pub fn run(&mut self) {
+        let mut number = 0;
+        while !self.is_over() {
+            let training = &self.trainings[number % self.trainings.len()];
+            number += 1;
+            self.diary.say(SERIES, &format!("lap {number}: {}, to step {}", training.name, training.last));
+            let place = Place::new(self.folder, SERIES, training.images.arg(), self.out.clone());
+            let lap = Lap { training, place };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.lap(&lap))) {
+                self.diary.failed(SERIES, &format!("lap {number}: {}", panic_text(&*panic)));
+                self.keep(number);
+            }
+            let _ = fs::remove_dir_all(&self.out);
+        }
+        let longest = self.longest.take();
+        if let Some((name, course)) = longest.and_then(|(name, meter)| Some((name, meter.course(WARM)?))) {
+            self.diary.counts().processes.push((format!("relay's longest, {name}"), course));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.diary.time() >= self.settings.length
+    }
+
+    /// Keeps what a lap that failed has left, to look at.
+    fn keep(&self, number: usize) {
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soak-{}-{number}", self.settings.seed));
+        let done = std::process::Command::new("cp").arg("-r").args([Path::new(&self.out), &kept]).status();
+        if done.is_ok_and(|status| status.success()) {
+            self.diary.say(SERIES, &format!("OUT as it was is in {}", kept.display()));
+        }
+        if let Some(disk) = &self.disk {
+            let _ = fs::remove_file(disk.at("filler"));
+        }
+    }
+
+    /// The draws of the next random choice.
+    fn draws(&mut self) -> Draws {
+        self.choices += 1;
+        Draws::new(self.settings.seed, self.choices, 0, 0)
+    }
+
+    fn lap(&mut self, lap: &Lap<'_>) {
+        let mut leg = self.start(lap);
+        loop {
+            self.until_due(&mut leg);
+            let (how, since) = (leg.how(), leg.begun());
+            let after = if leg.has_ended() { self.ended(leg, None) } else { self.strike(lap, leg) };
+            if let After::GoesOn(same) = after {
+                leg = *same;
+                continue;
+            }
+            self.check(lap, since);
+            if matches!(after, After::Over) {
+                break self.finish(lap);
+            }
+            leg = self.resume(lap, how);
+            // on a busy machine a start takes long: let it do some steps
+            self.due = self.due.max(self.diary.time() + PERIOD / 2);
+        }
+    }
+
+    /// Puts a fault into a process.
+    fn strike(&mut self, lap: &Lap<'_>, mut leg: Leg) -> After {
+        self.due = self.diary.time().max(self.due + PERIOD);
+        let mut draws = self.draws();
+        let (how, fault) = (leg.how(), self.draw(lap, &leg, &mut draws));
+        if Fault::SURVIVABLE.contains(&fault) {
+            let outcome = self.target(lap).survive(fault, &mut leg, &mut draws);
+            self.diary.struck(SERIES, fault, outcome.took, &outcome.what);
+            return if leg.has_ended() { self.ended(leg, Some(fault)) } else { After::GoesOn(Box::new(leg)) };
+        }
+        self.keep_longest(&mut leg);
+        let outcome = self.target(lap).end(fault, leg, &mut draws);
+        self.diary.struck(SERIES, fault, outcome.took, &format!("{}; {}", how.text(), outcome.what));
+        if outcome.ended.is_some_and(|ended| ended.status.success()) { After::Over } else { After::Ended }
+    }
+
+    fn target<'b>(&'b self, lap: &'b Lap<'_>) -> Target<'b> {
+        Target { training: lap.training, place: &lap.place, disk: self.disk.as_ref() }
+    }
+
+    /// A process has ended by itself: at its last step, or for want of space for the model.
+    fn ended(&mut self, mut leg: Leg, fault: Option<Fault>) -> After {
+        self.keep_longest(&mut leg);
+        let ended = leg.end();
+        let no_room = fault == Some(Fault::NoRoomForCheckpoints) && ended.stderr.contains("o space left");
+        assert!(ended.status.success() || no_room, "after {fault:?}: {}\n{}", ended.status, ended.stderr);
+        if ended.status.success() { After::Over } else { After::Ended }
+    }
+
+    /// A kind of fault that this process can be struck by.
+    fn draw(&self, lap: &Lap<'_>, leg: &Leg, draws: &mut Draws) -> Fault {
+        let How { ranks, reads } = leg.how();
+        let can = |fault: &Fault| match fault {
+            Fault::CorruptShard => !lap.training.skips,
+            Fault::SlowReads => reads,
+            Fault::TerminateLauncher | Fault::KillRank => ranks > 0,
+            _ => true,
+        };
+        let all = Fault::FATAL.into_iter().chain(Fault::SURVIVABLE);
+        one_of(draws, &all.filter(can).collect::<Vec<_>>())
+    }
+
+    fn start(&mut self, lap: &Lap<'_>) -> Leg {
+        let mut draws = self.draws();
+        let how = How { ranks: one_of(&mut draws, &RANKS), reads: draws.below(2) == 0 };
+        let last = lap.training.last.to_string();
+        Leg::start(lap.training, how, &lap.place, &["--max-steps", &last])
+    }
+
+    /// Starts again, now and then more than once.
+    fn resume(&mut self, lap: &Lap<'_>, before: How) -> Leg {
+        loop {
+            let mut leg = self.start(lap);
+            let how = leg.how();
+            let mut draws = self.draws();
+            if !self.is_over() && draws.below(3) == 0 {
+                let time = Duration::from_millis(draws.below(2000).into());
+                std::thread::sleep(time);
+                let target = Target { training: lap.training, place: &lap.place, disk: None };
+                let outcome = target.end(Fault::KillEarly, leg, &mut draws);
+                let what = format!("{}; after {:.1} s; {}", how.text(), time.as_secs_f64(), outcome.what);
+                self.diary.struck(SERIES, Fault::KillEarly, outcome.took, &what);
+                continue;
+            }
+            self.first_step(&mut leg);
+            let mut counts = self.diary.counts();
+            counts.resumes += 1;
+            counts.resumes_on_others += u64::from(how.ranks != before.ranks);
+            drop(counts);
+            let start = events(&self.out, "start").last().map_or(Value::Null, |start| start["step"].clone());
+            self.diary.say(SERIES, &format!("goes on from step {start}: {}", how.text()));
+            return leg;
+        }
+    }
+
+    fn first_step(&self, leg: &mut Leg) {
+        leg.until("first step", |leg| {
+            leg.ranks();
+            leg.steps()
+        });
+    }
+
+    /// Waits until a fault is due, or until the leg ends.
+    fn until_due(&mut self, leg: &mut Leg) {
+        self.first_step(leg);
+        while !leg.has_ended() && (self.is_over() || self.diary.time() < self.due) {
+            leg.sample();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn keep_longest(&mut self, leg: &mut Leg) {
+        let name = leg.how().text();
+        for meter in leg.take_meters() {
+            if self.longest.as_ref().is_none_or(|(_, longest)| meter.age() > longest.age()) {
+                self.longest = Some((name.clone(), meter));
+            }
+        }
+    }
+
+    /// Compares what is in OUT so far; counts the checkpoints written since then.
+    fn check(&self, lap: &Lap<'_>, since: SystemTime) -> Equal {
+        let equal = lap.training.reference.check(&self.out, since).unwrap_or_else(|difference| panic!("{difference}"));
+        let mut counts = self.diary.counts();
+        counts.checkpoints += equal.checkpoints;
+        counts.others += equal.others;
+        equal
+    }
+
+    /// The training is over: its model is the reference's, and scores as it said.
+    fn finish(&mut self, lap: &Lap<'_>) {
+        let lines = self.check(lap, SystemTime::now()).lines;
+        lap.training.reference.check_end(&self.out).unwrap_or_else(|difference| panic!("{difference}"));
+        let mut draws = self.draws();
+        let ranks = one_of(&mut draws, &RANKS);
+        let model = format!("{}/model.h5", self.out);
+        let scored = run(ranks, &["eval", &model, "--data", &lap.place.data, "--json", "--threads", "1"]).succeeded();
+        let score: Value = serde_json::from_str(&scored.stdout).unwrap_or_else(|e| panic!("{e}: {}", scored.stdout));
+        let last = events(&self.out, "eval").pop().expect("a score");
+        for key in ["top1", "top5", "loss", "count"] {
+            assert_eq!(score[key], last[key], "{key}: eval on {ranks} ranks, and the log");
+        }
+        let mut counts = self.diary.counts();
+        (counts.laps, counts.models, counts.lines) = (counts.laps + 1, counts.models + 1, counts.lines + lines);
+        drop(counts);
+        self.diary.say(SERIES, &format!("the model is the reference's; eval on {ranks} ranks gives its score"));
+    }
+}

@@ -1,0 +1,111 @@
+//! One training that lasts as long as the soak, struck only by what it must go on through: memory, descriptors and threads stay what they
+//! were.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use loaders::Draws;
+
+use crate::diary::Diary;
+use crate::fault::{Fault, one_of};
+use crate::leg::{How, Leg};
+use crate::panic_text;
+use crate::place::Place;
+use crate::reference::content;
+use crate::settings::{PERIOD, Settings};
+use crate::strike::Target;
+use crate::support::program::signal;
+use crate::training::Training;
+
+const SERIES: &str = "steady";
+
+/// Epochs until memory is flat: threads are started for each, and take turns with malloc's arenas until each of these has grown.
+const WARM: usize = 80;
+
+/// After a fault, until samples count again.
+const REST: Duration = Duration::from_secs(3);
+
+/// Trains until the time is over. What does not hold goes into the diary.
+pub fn run(settings: &Settings, diary: &Diary, training: &Training, place: &Place) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| train(settings, diary, training, place))) {
+        diary.failed(SERIES, &panic_text(&*panic));
+    }
+}
+
+fn train(settings: &Settings, diary: &Diary, training: &Training, place: &Place) {
+    let mut leg = Leg::start(training, How { ranks: 2, reads: true }, place, &[]);
+    leg.until("first step", |leg| leg.steps());
+    let ranks = leg.ranks();
+    diary.say(SERIES, &format!("{}, processes {ranks:?}", leg.how().text()));
+    // between the faults of the other series
+    let (mut due, mut calm, mut number) = (diary.time() + PERIOD / 2, settings.warm_up(), 0);
+    let mut warm = false;
+    while diary.time() < settings.length {
+        assert!(!leg.has_ended(), "it ended by itself: {}", leg.stderr());
+        if diary.time() >= due {
+            number += 1;
+            let mut draws = Draws::new(settings.seed, number, 0, 1);
+            let fault = one_of(&mut draws, &Fault::SURVIVABLE);
+            let outcome = Target { training, place, disk: None }.survive(fault, &mut leg, &mut draws);
+            diary.struck(SERIES, fault, outcome.took, &outcome.what);
+            calm = calm.max(diary.time() + REST);
+            due = diary.time().max(due + PERIOD);
+            if !warm && epochs(place) >= WARM {
+                warm = true;
+                diary.say(SERIES, &format!("warm after {} epochs: what it holds counts from here on", epochs(place)));
+            }
+        }
+        if warm && diary.time() >= calm {
+            leg.sample();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    finish(settings, diary, training, place, leg);
+}
+
+/// Epochs in the log.
+fn epochs(place: &Place) -> usize {
+    std::fs::read_to_string(place.log()).unwrap_or_default().matches("\"event\":\"epoch\"").count()
+}
+
+/// Stops it in good order and looks back.
+fn finish(settings: &Settings, diary: &Diary, training: &Training, place: &Place, mut leg: Leg) {
+    let meters = leg.take_meters();
+    leg.ranks().first().iter().for_each(|&&rank| signal(rank as i32, libc::SIGTERM));
+    leg.end().failed(75, &["stopped after step", "--resume auto"]);
+    diary.say(SERIES, &format!("stopped in good order after {} epochs", epochs(place)));
+    for (number, meter) in meters.iter().enumerate() {
+        match meter.course(Duration::ZERO) {
+            Some(course) => {
+                if !course.is_flat() {
+                    diary.failed(SERIES, &format!("process {number} does not stay what it was: {course:?}"));
+                }
+                diary.counts().processes.push((format!("steady, process {number} of 2"), course));
+            }
+            None if settings.is_long() => diary.failed(SERIES, "too few samples to say whether memory stays flat"),
+            None => diary.say(SERIES, "too short to say whether memory stays flat"),
+        }
+    }
+    let lines = compare(training, place).unwrap_or_else(|difference| panic!("{difference}"));
+    assert!(lines > 0, "none of its steps is in the reference");
+    diary.counts().lines += lines;
+}
+
+/// Compares the steps and scores that the reference has, too.
+fn compare(training: &Training, place: &Place) -> Result<u64, String> {
+    let log = File::open(place.log()).map_err(|e| format!("{}: {e}", place.log().display()))?;
+    let mut lines = 0;
+    for line in BufReader::new(log).lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        let value = serde_json::from_str(&line).map_err(|e| format!("{e}: {line}"))?;
+        if let Some(((event, step), what)) = content(&value) {
+            lines += u64::from(training.reference.line(&event, step, &what)?);
+            if step > training.last {
+                break;
+            }
+        }
+    }
+    Ok(lines)
+}

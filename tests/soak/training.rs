@@ -1,0 +1,168 @@
+//! What is trained: a recipe and a data set of which every bit is known beforehand, from a reference without faults.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use loaders::shard;
+
+use crate::place::Place;
+use crate::reference::Reference;
+use crate::settings::Settings;
+use crate::support::images::{DIGITS, Images, THINGS};
+use crate::support::program::{Folder, PATIENCE, Running, events, start, trireme};
+use crate::support::small_run::poke;
+
+/// Batch norm, augmentation, averages of the weights, momentum; records that cannot be used end the run.
+const RESIDUAL: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 100000
+batch = 16
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+nesterov = true
+weight_decay = 1e-4
+
+[schedule]
+kind = "cosine"
+base_lr = 0.02
+
+[ema]
+decay = 0.99
+
+[augment]
+train = ["pad_crop(4)", "flip", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+/// Adam, and a data set with corrupt records, which are left out.
+const SKIPPING: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 100000
+batch = 24
+workers = 4
+
+[optimizer]
+kind = "adam"
+
+[schedule]
+kind = "constant"
+base_lr = 0.0002
+
+[augment]
+train = ["pad_crop(2)", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+
+[loader]
+on_corrupt = "skip"
+"#;
+
+/// Steps by which the speed is measured.
+const TRIAL: u64 = 24;
+
+/// Bytes into a record where its payload is, beyond framing and keys.
+const IN_THE_PIXELS: u64 = 400;
+
+/// A recipe, its data set, and what it must compute.
+pub struct Training {
+    /// For people.
+    pub name: &'static str,
+    /// The recipe's file.
+    pub recipe: String,
+    /// The data set. Its path stands in the model.
+    pub images: Images,
+    /// Whether a corrupt record is left out. If not, it ends the run.
+    pub skips: bool,
+    /// Step at which a lap ends.
+    pub last: u64,
+    /// What it must compute up to then.
+    pub reference: Reference,
+}
+
+impl Training {
+    /// Both, with their references.
+    pub fn all(folder: &Folder, settings: &Settings) -> Vec<Self> {
+        let at = |name: &str| folder.path().join(name);
+        let residual = Images::new(&at("residual-data"), THINGS, 96, 32);
+        let skipping = Images::new(&at("skipping-data"), DIGITS, 360, 80);
+        for (shard, records) in [(0, &[3, 4, 70][..]), (2, &[0])] {
+            spoil(&skipping.shard("train", shard), records);
+        }
+        vec![
+            Self::with_reference(folder, settings, ("residual", RESIDUAL), residual, false),
+            Self::with_reference(folder, settings, ("skipping", SKIPPING), skipping, true),
+        ]
+    }
+
+    fn with_reference(
+        folder: &Folder,
+        settings: &Settings,
+        (name, recipe): (&'static str, &str),
+        images: Images,
+        skips: bool,
+    ) -> Self {
+        let recipe = folder.write(&format!("{name}.toml"), recipe);
+        let mut training = Self { name, recipe, images, skips, last: TRIAL, reference: Reference::default() };
+        let trial = folder.at("trial");
+        training.undisturbed(&trial);
+        let times = events(&trial, "step").into_iter().filter_map(|step| step["step_ms"].as_f64());
+        let mut times: Vec<f64> = times.skip(TRIAL as usize / 3).collect();
+        times.sort_by(f64::total_cmp);
+        let steps = settings.lap().as_secs_f64() * 1e3 / times[times.len() / 2];
+        fs::remove_dir_all(&trial).unwrap_or_else(|e| panic!("{trial}: {e}"));
+        training.last = steps.clamp(60.0, 4000.0) as u64;
+        let out = folder.at("reference");
+        training.undisturbed(&out);
+        training.reference = Reference::read(&out);
+        fs::remove_dir_all(&out).unwrap_or_else(|e| panic!("{out}: {e}"));
+        training
+    }
+
+    /// Trains to the last step on two ranks, without faults, and keeps every checkpoint.
+    fn undisturbed(&self, out: &str) {
+        let mut command = self.command(2, &self.images.arg(), out);
+        command.args(["--max-steps", &self.last.to_string(), "--set", "checkpoint.keep=1000"]);
+        start(command).wait(10 * PATIENCE).succeeded();
+    }
+
+    /// `trireme train` with it on `ranks` ranks, or without mpirun for 0.
+    pub fn command(&self, ranks: usize, data: &str, out: &str) -> Command {
+        let every = format!("checkpoint.every={} steps", (self.last / 24).clamp(3, 40));
+        trireme(ranks, &["train", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
+    }
+
+    /// The same as a process under way, where a series has its place.
+    pub fn start(&self, ranks: usize, place: &Place, more: &[&str]) -> Running {
+        let mut command = self.command(ranks, &place.data, &place.out);
+        place.apply(command.args(more));
+        start(command)
+    }
+
+    /// A copy of the data set, in this folder.
+    pub fn copy_of_data(&self, folder: &Path) -> String {
+        fs::create_dir_all(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in fs::read_dir(&self.images.dir).expect("the data set is there") {
+            let from = entry.expect("the data set is there").path();
+            let to = folder.join(from.file_name().expect("a file's name"));
+            fs::copy(&from, &to).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+        }
+        folder.display().to_string()
+    }
+}
+
+/// Flips a byte in the pixels of these records.
+fn spoil(path: &Path, records: &[usize]) {
+    let places = shard::scan_index(path).unwrap_or_else(|e| panic!("{e}"));
+    records.iter().for_each(|&record| poke(path, places[record].0 + IN_THE_PIXELS, |byte| byte ^ 0x20));
+}
