@@ -2,7 +2,7 @@
 //! makes the others wait.
 //!
 //! The copies lie in a folder that only this user can use, since anybody can make one of that name in /tmp. A file appears under its name
-//! when it is complete. [`COPIES`] beside them has a line for each: its checksum, and the size and time of its source. The next run on the
+//! when it is complete. `COPIES` beside them has a line for each: its checksum, and the size and time of its source. The next run on the
 //! node copies nothing whose source has that size and time still and whose bytes, read again, have that checksum.
 
 use std::fs::{self, File, Metadata};

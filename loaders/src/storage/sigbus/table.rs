@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn ranges_are_found_while_registered() {
-        let bytes = vec![0u8; 64];
+        let bytes = [0u8; 64];
         let base = bytes.as_ptr() as usize;
         let registration = Registration::new(base..base + 64, Path::new("some/shard")).unwrap();
         assert_eq!(find(base).map(|(_, offset)| offset), Some(0));
@@ -108,7 +108,7 @@ mod tests {
             .map(|_| {
                 std::thread::spawn(|| {
                     for _ in 0..500 {
-                        let bytes = vec![0u8; 32];
+                        let bytes = [0u8; 32];
                         let base = bytes.as_ptr() as usize;
                         let held = Registration::new(base..base + 32, Path::new("x")).unwrap();
                         let (entry, offset) = find(base + 5).unwrap();

@@ -117,7 +117,7 @@ mod tests {
             assert!(unsafe { !libc::dlsym(handle, symbol.as_ptr()).is_null() }, "{name}: no {symbol:?}");
         }
         // SAFETY: as above.
-        assert!(unsafe { libc::dlsym(open(&c_name(first)), c"cosh".as_ptr()) } as usize == libm() as usize);
+        assert!(std::ptr::eq(unsafe { libc::dlsym(open(&c_name(first)), c"cosh".as_ptr()) }, libm()));
     }
 
     fn libm() -> *mut std::ffi::c_void {
