@@ -7,7 +7,6 @@ use std::path::Path;
 
 use crate::support::program::{PATIENCE, Running, events, files, is_alive, signal, start};
 use crate::support::setting::Setting;
-use crate::support::small_run::events_so_far;
 use crate::support::{images::DIGITS, small_run::RECIPE};
 
 fn setting() -> Setting {
@@ -41,6 +40,14 @@ fn move_to_another_host(setting: &Setting, job: &str) {
     (holder["host"], holder["boot"]) = ("n9".into(), "another".into());
     holder["job"] = serde_json::json!({ "id": job, "restarts": 0 });
     fs::write(lock(setting), holder.to_string()).unwrap();
+}
+
+/// A step to end at, for a run that goes on from the last checkpoint of one that is paused.
+fn past_its_last_checkpoint(setting: &Setting) -> String {
+    let checkpoints = fs::read_dir(Path::new(&setting.out("out")).join("checkpoints")).unwrap();
+    let names = checkpoints.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let steps = names.filter_map(|name| name.strip_prefix("step-")?.strip_suffix(".h5")?.parse::<u64>().ok());
+    (steps.max().unwrap() + 3).to_string()
 }
 
 const RESUME: [&str; 6] = ["--resume", "auto", "--set", "epochs=1000", "--set", "checkpoint.every=2 steps"];
@@ -96,12 +103,14 @@ fn of_two_that_start_together_one_runs() {
 fn a_run_on_a_host_that_cannot_be_asked() {
     let setting = setting();
     let first = endless(&setting, &[]);
+    signal(first.id() as i32, libc::SIGSTOP);
     move_to_another_host(&setting, "77");
     let ended = setting.train("out", 0, &RESUME);
     ended.failed(2, &["on n9, Slurm job 77", "that host cannot be asked from here", "--steal-lock"]);
-    let steps = events_so_far(&setting.out("out")).to_string();
+    let steps = past_its_last_checkpoint(&setting);
     let theft = [&RESUME[..], &["--steal-lock", "--max-steps", &steps]].concat();
     setting.train("out", 0, &theft).succeeded();
+    signal(first.id() as i32, libc::SIGCONT);
     // which the first notices before it writes again
     first.wait(PATIENCE).failed(1, &["was taken by another run", "--steal-lock", "writes nothing more there"]);
 }
@@ -110,8 +119,9 @@ fn a_run_on_a_host_that_cannot_be_asked() {
 fn a_job_that_is_started_again_goes_on_without_a_flag() {
     let setting = setting();
     let first = endless(&setting, &[]);
+    signal(first.id() as i32, libc::SIGSTOP);
     move_to_another_host(&setting, "77");
-    let steps = events_so_far(&setting.out("out")).to_string();
+    let steps = past_its_last_checkpoint(&setting);
     let again = |restarts: &str| {
         let mut command =
             setting.command("out", 0, &[&RESUME[..], &["--threads", "1", "--max-steps", &steps]].concat());
@@ -120,6 +130,7 @@ fn a_job_that_is_started_again_goes_on_without_a_flag() {
     };
     again("0").failed(2, &["on n9, Slurm job 77", "--steal-lock"]);
     again("1").succeeded();
+    signal(first.id() as i32, libc::SIGCONT);
     first.wait(PATIENCE).failed(1, &["was taken by another run"]);
 }
 
