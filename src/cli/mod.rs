@@ -10,6 +10,7 @@ pub mod exit;
 pub mod output;
 pub mod predict;
 mod threads;
+pub mod tip;
 pub mod train;
 mod value;
 pub mod version;

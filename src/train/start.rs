@@ -79,22 +79,23 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
 /// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one
 /// this is the only rank.
 fn open(request: &TrainRequest, session: Option<&Session>) -> Result<Source, Error> {
-    let recipe = Source::recipe(request);
+    let loaded = Source::recipe(request);
     let Some(under) = &request.stage else {
-        let recipe = recipe?;
-        let data = PathBuf::from(&recipe.data);
-        return Source::open(recipe, &data);
+        let loaded = loaded?;
+        let data = PathBuf::from(&loaded.recipe.data);
+        return Source::open(loaded, &data);
     };
-    let recipe = match session {
-        Some(session) => session.agree(recipe)?,
-        None => recipe?,
+    let loaded = match session {
+        Some(session) => session.agree(loaded)?,
+        None => loaded?,
     };
+    let recipe = &loaded.recipe;
     let splits = |names: &[&str]| {
         let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
         Ok(["train".to_string()].into_iter().chain(scored).collect())
     };
     let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
-    Source::open(recipe, &dir)
+    Source::open(loaded, &dir)
 }
 
 /// Opens this rank's device, which uses the algorithms of the run's checkpoint.
@@ -201,7 +202,8 @@ fn start<B: Backend>(
     session.notes.extend(gpus.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
-    let warnings = settings::warnings(&run.recipe, &run.schedule, length);
+    let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
+    let warnings: Vec<String> = run.source.notes.iter().cloned().chain(warnings).collect();
     if request.dry_run {
         warnings.iter().filter(|_| session.is_root()).for_each(|warning| eprintln!("{warning}"));
         return session.is_root().then(|| describe::dry_run(&run)).transpose();

@@ -7,7 +7,7 @@ use std::path::Path;
 use trireme::comm::codec;
 use trireme::models;
 use trireme::optim::schedule::Schedule;
-use trireme::recipe::{Known, Recipe, keys};
+use trireme::recipe::{Changes, Known, Recipe, keys};
 
 /// The transforms that recipes may name; that each of them exists is tested below by building the pipelines.
 const TRANSFORMS: &[&str] = &[
@@ -26,7 +26,7 @@ const TRANSFORMS: &[&str] = &[
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
     let known = Known { models: &models, transforms: TRANSFORMS };
-    Recipe::parse(text, name, &[], &known).unwrap_or_else(|e| panic!("{e}"))
+    Recipe::parse(text, name, &Changes::default(), &known).unwrap_or_else(|e| panic!("{e}")).recipe
 }
 
 fn texts() -> BTreeMap<String, String> {
