@@ -19,7 +19,8 @@ pub struct Report {
     pub problems: usize,
 }
 
-/// Looks around on all ranks, and says all that was looked for if `verbose`; `None` on those other than 0. MPI's known-answer sums have passed when it returns.
+/// Looks around on all ranks, and says all that was looked for if `verbose`. `None` on those other than 0. MPI's known-answer sums have
+/// passed when it returns.
 pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let comm = Comm::launch();
     let world = comm.world()?.clone();

@@ -4,11 +4,14 @@
 pub mod bench;
 pub mod cost;
 pub mod data;
+pub mod diff;
 pub mod doctor;
 pub mod eval;
 pub mod exit;
 pub mod output;
 pub mod predict;
+pub mod report;
+pub mod runs;
 mod threads;
 pub mod tip;
 pub mod train;
@@ -56,6 +59,12 @@ pub enum Command {
     Eval(eval::Args),
     /// Name what is on image files
     Predict(predict::Args),
+    /// Make one page of all that a run, or several side by side, left behind
+    Report(report::Args),
+    /// List runs with their scores and how far they came
+    Runs(runs::Args),
+    /// Say in what two runs differ, and where their losses part
+    Diff(diff::Args),
     /// Make, check and describe data sets
     Data(data::Args),
     /// Measure the training step, the loader or the allreduce; one JSON line per figure
@@ -71,6 +80,9 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Train(args) => train::run(&args, started),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Runs(args) => runs::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),

@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::error::{Error, Origin};
 use super::keys::{self, KEYS, Key};
+use super::table::{lookup, remove};
 use crate::schema::shown;
 
 /// Changes to the file of a recipe. What is to be taken out goes first, then what is to be set, in order.
@@ -45,27 +46,20 @@ pub(super) fn leave_out_other_kinds(table: &mut Table, origin: &Origin) -> Vec<S
 
 /// The same where `choice`, such as `schedule.kind`, was set.
 fn leave_out(table: &mut Table, choice: &str, origin: &Origin) -> Option<String> {
-    let kind = super::load::lookup(table, choice)?.as_str()?.to_string();
+    let kind = lookup(table, choice)?.as_str()?.to_string();
     let (section, _) = choice.split_once('.')?;
     let in_section = |key: &&Key| key.path.split_once('.').is_some_and(|(own, _)| own == section);
     let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind.as_str());
     let all: BTreeSet<&str> = KEYS.iter().filter(in_section).map(|key| key.path.as_str()).collect();
     let fitting: BTreeSet<&str> = KEYS.iter().filter(in_section).filter(fits).map(|key| key.path.as_str()).collect();
     let others = all.difference(&fitting).filter(|path| !origin.sets.contains_key(**path));
-    let left: Vec<String> = others
-        .filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value))))
-        .collect();
+    let left: Vec<String> =
+        others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
     let file = origin.file;
-    (!left.is_empty()).then(|| format!("{}: leaves out what {file} has of another kind: {}", origin.of(choice), left.join(", ")))
+    (!left.is_empty())
+        .then(|| format!("{}: leaves out what {file} has of another kind: {}", origin.of(choice), left.join(", ")))
 }
 
 fn text(value: &Value) -> String {
     if value.is_str() { value.to_string() } else { shown(value) }
-}
-
-fn remove(table: &mut Table, path: &str) -> Option<Value> {
-    match path.split_once('.') {
-        Some((section, name)) => table.get_mut(section)?.as_table_mut()?.remove(name),
-        None => table.remove(path),
-    }
 }

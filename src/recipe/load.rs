@@ -14,6 +14,7 @@ use super::error::{Error, Origin};
 use super::hint;
 use super::keys::{self, Key};
 use super::recipe::Recipe;
+use super::table::insert;
 use crate::schema::{KeyType, Problem, Schema, Section, check_section, shown};
 
 /// A recipe, and what there is to say about the way from its file.
@@ -135,23 +136,4 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     // A folder or split may be called 2012.
     let wants_text = matches!(key.field.value_type, KeyType::Text | KeyType::Parsed { .. });
     Ok((key, if wants_text && !value.is_str() { bare() } else { value }))
-}
-
-fn insert(table: &mut Table, path: &str, value: Value) {
-    let Some((section, name)) = path.split_once('.') else {
-        table.insert(path.to_string(), value);
-        return;
-    };
-    let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-    if let Value::Table(inner) = inner {
-        inner.insert(name.to_string(), value);
-    }
-}
-
-/// The value at a path such as `optimizer.momentum`.
-pub(super) fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
-    match path.split_once('.') {
-        Some((section, name)) => table.get(section)?.as_table()?.get(name),
-        None => table.get(path),
-    }
 }

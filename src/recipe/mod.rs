@@ -20,6 +20,7 @@ mod recipe;
 mod sections;
 mod split;
 mod sync;
+mod table;
 #[cfg(test)]
 mod tests;
 

@@ -215,7 +215,10 @@ fn bad_values_are_named() {
     }
     for (sets, words) in [
         (&["optimizer.kind=adadelta"][..], "not available in this build, which has \"sgd\", \"adam\""),
-        (&["optimizer.kind=adam", "optimizer.momentum=0.5"], "momentum=0.5: belongs to kind sgd or rmsprop or lars, but"),
+        (
+            &["optimizer.kind=adam", "optimizer.momentum=0.5"],
+            "momentum=0.5: belongs to kind sgd or rmsprop or lars, but",
+        ),
         (&["optimizer.eta=0.1"], "--set optimizer.eta=0.1: belongs to kind lars, but kind = \"sgd\""),
         (&["optimizer.kind=lars", "optimizer.nesterov=true"], "belongs to kind sgd, but kind = \"lars\""),
         (&["optimizer.kind=rmsprop", "optimizer.form=keras"], "which has \"torch\", \"tf\""),
@@ -259,7 +262,10 @@ fn keys_can_be_taken_out() {
     assert!(toml::to_string(&set_after).unwrap().contains("momentum = 0.5"));
     for (unset, words) in [
         ("epochs", "--unset epochs: every recipe needs it; give --set epochs=VALUE instead"),
-        ("schedule.warmup_epoch", "--unset schedule.warmup_epoch: unknown key; did you mean \"schedule.warmup_epochs\"?"),
+        (
+            "schedule.warmup_epoch",
+            "--unset schedule.warmup_epoch: unknown key; did you mean \"schedule.warmup_epochs\"?",
+        ),
         ("lr", "--unset lr: unknown key; here it is \"schedule.base_lr\""),
     ] {
         let text = changed(&[], &[unset]).unwrap_err().to_string();

@@ -2,7 +2,9 @@
 //! the same calling code.
 
 mod event;
+pub mod history;
 mod jsonl;
+pub mod page;
 mod plain;
 mod reporter;
 mod sink;

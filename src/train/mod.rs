@@ -12,6 +12,7 @@ pub mod device_input;
 pub mod evaluate;
 mod micro_batches;
 pub mod observe;
+mod page;
 pub mod plan;
 pub mod reduce;
 pub mod save;

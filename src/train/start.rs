@@ -16,6 +16,7 @@ use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::describe;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Watch;
+use crate::train::page;
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
@@ -27,6 +28,7 @@ use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
+use crate::train::save::saver::RESUMABLE;
 use crate::train::{self, RunContext};
 
 /// A run that this rank has planned.
@@ -212,7 +214,7 @@ fn start<B: Backend>(
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
-    let opened = open_report(session, &run, request, head.as_ref(), lock)?;
+    let opened = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let Output { lock, mut report } = opened;
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
@@ -227,8 +229,12 @@ fn start<B: Backend>(
     let facts = event.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
     let context = RunContext { session, request, stop, started, lock: lock.as_ref() };
-    train::train(context, run, at, TransportPlan { overlap, transport }, report)?;
-    Ok(None)
+    let reports = session.is_root() && run.recipe.log.report();
+    let trained = train::train(context, run, at, TransportPlan { overlap, transport }, report);
+    if reports && trained.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
+        page::write(&request.out);
+    }
+    trained.map(|()| None)
 }
 
 /// The output folder, as this rank has it open.
@@ -242,14 +248,15 @@ struct Output {
 fn open_report<B: Backend>(
     session: &mut Session,
     run: &Run<B>,
-    request: &TrainRequest,
+    invocation: Invocation<'_>,
     head: Option<&Head>,
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
+    let request = invocation.request;
     let equal = "program, recipe, data set, memory layout";
     let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
     let opened = match session.is_root() {
-        true => open_output(session, run, request, head, &mut table, lock),
+        true => open_output(session, run, invocation, head, &mut table, lock),
         false => Ok(Output { lock: None, report: Reporter::silent() }),
     };
     let Output { lock, mut report } = session.agree(opened)?;
@@ -270,17 +277,18 @@ fn open_report<B: Backend>(
 fn open_output<B: Backend>(
     session: &mut Session,
     run: &Run<B>,
-    request: &TrainRequest,
+    invocation: Invocation<'_>,
     head: Option<&Head>,
     table: &mut Vec<String>,
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
+    let Invocation { request, started, .. } = invocation;
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
     let lock = folder::claim_output(request, head, &run.recipe, lock)?;
     session.watch.share(&request.out, 0, session.world.size);
-    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some())?;
+    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started)?;
     Ok(Output { lock: Some(lock), report })
 }
 

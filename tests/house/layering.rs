@@ -62,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "launch",
             "libraries",
             "recipe",
+            "report",
             "train",
         ],
     ),

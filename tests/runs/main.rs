@@ -8,6 +8,7 @@ mod classes;
 mod folder;
 mod laws;
 mod loading;
+mod log;
 mod optimizers;
 mod remote;
 mod resume;

@@ -60,8 +60,8 @@ pub struct Shown {
 /// Normalised values are scaled back to 0 to 255 and clipped.
 ///
 /// # Errors
-/// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels; nothing or
-/// too much to show; a file that cannot be written.
+/// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels;
+/// nothing or too much to show; a file that cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
     let format = picture_file::format_of(out)?;
     let dataset = Dataset::open(dir)?;
