@@ -74,6 +74,8 @@ section! {
         default every: u64 = 1, in Range::AtLeast(1.0) => changeable;
         /// Whether report.html is written when the run ends or stops.
         optional report: bool = true => changeable;
+        /// Whether an event file for TensorBoard is written into OUT.
+        optional tensorboard: bool = true => changeable;
     }
 }
 

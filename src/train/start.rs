@@ -10,7 +10,7 @@ use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::recipe::{self, Recipe};
-use crate::report::{Reporter, Start};
+use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::describe;
@@ -289,6 +289,10 @@ fn open_output<B: Backend>(
     let lock = folder::claim_output(request, head, &run.recipe, lock)?;
     session.watch.share(&request.out, 0, session.world.size);
     let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started)?;
+    let report = match run.recipe.log.tensorboard() {
+        true => report.with(Box::new(Tensorboard::new(&request.out))),
+        false => report,
+    };
     Ok(Output { lock: Some(lock), report })
 }
 
