@@ -8,6 +8,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("columns.cuh", include_str!("columns.cuh")),
     ("elementwise.cu", include_str!("elementwise.cu")),
     ("bias.cu", include_str!("bias.cu")),
+    ("linear.cu", include_str!("linear.cu")),
     ("norm.cu", include_str!("norm.cu")),
     ("pool.cu", include_str!("pool.cu")),
     ("lrn.cu", include_str!("lrn.cu")),
