@@ -31,12 +31,6 @@ impl<B: Backend> Graph<B> {
         self.output(self.net.nodes.len())
     }
 
-    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
-    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
-        let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
-        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
-    }
-
     /// [`Graph::start`], and the sums of the pass.
     pub fn train<E: From<Error>>(
         &mut self,

@@ -8,7 +8,7 @@ use crate::support::numerics::cuda;
 use crate::support::program::Folder;
 use trireme::backend::cuda::{Cuda, Precision, Settings};
 use trireme::backend::op::{Conv, Op, Shape};
-use trireme::backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue};
+use trireme::backend::{Backend, Buffer, DeviceMemory, Error, PlanRequest, Planned, Queue, Through};
 
 /// Codes of the driver after which its context is of no use, their names, and whether a kernel must be at fault.
 const STICKY: [(u32, &str, bool); 12] = [
@@ -84,8 +84,8 @@ fn a_kernel_fails() {
 fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (op, image) = (Op::Conv(Conv::new(8, 3).pad(1)), Shape::image(4, 8, 8));
     let (shapes, x) = ([image], [device.input(4, image)]);
-    let (name, train, wants_dx, formats, index) = ("conv", true, true, None, 0);
-    device.plan(&PlanRequest { name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index })
+    let (name, through, train, wants_dx, formats, index) = ("conv", Through::default(), true, true, None, 0);
+    device.plan(&PlanRequest { name, op: &op, shapes: &shapes, x: &x, through, train, wants_dx, formats, index })
 }
 
 /// Where cuDNN's algorithms are timed, one that kills the context ends the choice: the others would all seem not to run.

@@ -18,6 +18,7 @@ mod profile;
 mod recording;
 mod runs;
 mod scripts;
+mod shortcuts;
 mod steps;
 mod switches;
 mod traffic;
