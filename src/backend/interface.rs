@@ -61,7 +61,8 @@ pub trait Backend: DeviceMemory {
         Ok(())
     }
 
-    /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere.
+    /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere. It is left out
+    /// where [`Backend::update`] comes next and nothing else reads them: then they are of no use after that.
     fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
         Ok(())
     }

@@ -15,6 +15,7 @@ mod launches;
 mod libraries;
 mod norm_sums;
 mod profile;
+mod raw_gradients;
 mod recording;
 mod runs;
 mod scripts;

@@ -76,14 +76,17 @@ pub fn gradient<'a>(
         shared.moved.set(shared.moved.get() + u64::from(!chunk.is_empty()));
         *chunk = shared.alloc(len, GRADIENTS)?;
     }
-    halves.open.push(slot);
+    // a pass that could not be recorded is enqueued again
+    if !halves.open.contains(&slot) {
+        halves.open.push(slot);
+    }
     Ok(chunk.activations(precision).range(slot.offset, slot.len)?.bytes())
 }
 
 /// Brings those gradients of a chunk to f32 that are in 16 bits alone, all at once.
 pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> {
     let mut halves = shared.halves.borrow_mut();
-    let of: Vec<Slot> = halves.open.extract_if(.., |slot| slot.chunk == chunk).collect();
+    let of = halves.take_open(chunk);
     if of.is_empty() {
         return Ok(());
     }
