@@ -111,7 +111,6 @@ impl Backend for Cuda {
                 blocks.inbox.set_loss(ask);
                 blocks.outbox.expect(ask.labels.len());
             }
-            blocks.inbox.send(stream)?;
         }
         self.feed.take(shared, &start.images, desc, to)
     }
