@@ -1,6 +1,6 @@
 //! Which tensors share memory: buffers for activations and their gradients, settled once for the largest batch.
 
-use super::spec::{Id, NetSpec};
+use super::spec::{Id, NetSpec, Op};
 use crate::backend::Error;
 
 /// What the planner must know of a node beyond its inputs.
@@ -8,8 +8,8 @@ use crate::backend::Error;
 pub struct NodeFacts {
     /// Elements of its output.
     pub elems: usize,
-    /// Whether it only renames its input.
-    pub renames: bool,
+    /// Whether it has no pass: whoever reads it reads its input.
+    pub looked_through: bool,
     /// Input whose gradient takes over the memory of the output's gradient.
     pub alias: Option<usize>,
     /// Whether it adds a second gradient by itself.
@@ -80,13 +80,28 @@ impl Pool {
     }
 }
 
-/// The tensor that really holds each one's data: an op that only renames is looked through.
+/// The tensor that really holds each one's data: an op without a pass is looked through.
 pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     let mut real = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
-        real.push(if facts[i].renames { real[node.inputs[0].0] } else { i + 1 });
+        real.push(if facts[i].looked_through { real[node.inputs[0].0] } else { i + 1 });
     }
     real
+}
+
+/// The summands of a tensor's gradient.
+#[derive(Clone, Debug, Default)]
+struct Summands {
+    /// Buffers in the tensor's own layout.
+    whole: Vec<usize>,
+    /// A buffer in the layout of a shortcut's output, which the node that made the tensor reads through that shortcut.
+    through: Option<usize>,
+}
+
+/// Whether an input of a node comes through a shortcut without a pass.
+fn shortened(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> bool {
+    let maker = net.nodes[node].inputs[input].0.checked_sub(1);
+    maker.is_some_and(|maker| facts[maker].looked_through && matches!(net.nodes[maker].op, Op::Shortcut(_)))
 }
 
 impl Memory {
@@ -95,32 +110,33 @@ impl Memory {
         let real = resolve(net, facts);
         let mut pool = Pool::default();
         let mut own = vec![pool.take(input)];
-        own.extend(facts.iter().map(|f| if f.renames { usize::MAX } else { pool.take(f.elems) }));
+        own.extend(facts.iter().map(|f| if f.looked_through { usize::MAX } else { pool.take(f.elems) }));
         let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        let mut pending: Vec<Vec<usize>> = vec![Vec::new(); real.len()];
+        let mut pending: Vec<Summands> = vec![Summands::default(); real.len()];
         let last = real[net.nodes.len()];
         let loss = pool.take(if last == 0 { input } else { facts[last - 1].elems });
-        pending[last].push(loss);
+        pending[last].whole.push(loss);
         let mut moves = Vec::new();
-        for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].renames) {
-            let mut sums = std::mem::take(&mut pending[node + 1]);
-            while sums.len() > 1 + usize::from(facts[node].adds) {
+        for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].looked_through) {
+            let Summands { whole: mut sums, through } = std::mem::take(&mut pending[node + 1]);
+            while sums.len() > 1 + usize::from(facts[node].adds && through.is_none()) {
                 let from = sums.swap_remove(0);
                 moves.push(Move::Add { to: sums[0], from });
                 pool.give(from);
             }
-            let (Some(&dy), second) = (sums.first(), sums.get(1).copied()) else { continue };
+            let (Some(&dy), second) = (sums.first(), through.or(sums.get(1).copied())) else { continue };
             let input = |i: usize| Some(real[net.nodes[node].inputs.get(i)?.0]).filter(|&t| t != 0);
             let wanted = (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(input);
             let dx = wanted.map(|t| (t, pool.take(facts[t - 1].elems)));
             moves.push(Move::Node { node, dy, second, dx: dx.map(|d| d.1) });
             if let Some((t, buffer)) = dx {
-                pending[t].push(buffer);
+                pending[t].whole.push(buffer);
             }
             second.into_iter().for_each(|b| pool.give(b));
-            match facts[node].alias.and_then(input) {
-                Some(t) => pending[t].push(dy),
+            match facts[node].alias.and_then(|i| Some((input(i)?, shortened(net, facts, node, i)))) {
+                Some((t, true)) => pending[t].through = Some(dy),
+                Some((t, false)) => pending[t].whole.push(dy),
                 None => pool.give(dy),
             }
         }
@@ -138,7 +154,7 @@ impl Memory {
         let mut pool = Pool::default();
         let mut own = vec![pool.take(input)];
         for (i, f) in facts.iter().enumerate() {
-            own.push(if f.renames { usize::MAX } else { pool.take(f.elems) });
+            own.push(if f.looked_through { usize::MAX } else { pool.take(f.elems) });
             (0..=i).filter(|&t| last_use[t] == i).for_each(|t| pool.give(own[t]));
         }
         let tensors = real.iter().map(|&t| own[t]).collect();

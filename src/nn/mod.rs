@@ -10,6 +10,7 @@ mod pass;
 mod plan;
 mod profile;
 mod replay;
+mod shortcuts;
 mod span;
 pub mod spec;
 mod state;

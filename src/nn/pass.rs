@@ -5,7 +5,7 @@ use super::accumulate::{Gather, MicroBatch};
 use super::graph::{Batch, Graph, Loss, Ready};
 use super::memory::Move;
 use super::norm_place::NormPlace;
-use super::replay::Kind;
+use super::replay::{Kind, Leaves};
 use crate::backend::{
     Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, PassInput, Planned, TensorDesc,
 };
@@ -29,12 +29,6 @@ impl<B: Backend> Graph<B> {
         self.begin(&batch, None, false)?;
         self.enqueue(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
         self.output(self.net.nodes.len())
-    }
-
-    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
-    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
-        let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
-        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
     }
 
     /// [`Graph::start`], and the sums of the pass.
@@ -61,13 +55,13 @@ impl<B: Backend> Graph<B> {
         ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         if micro_batch.last {
-            self.gradients(&batch, loss, true, ready)?;
+            self.gradients(&batch, loss, Leaves::Sum, ready)?;
             self.earlier.clear();
             return Ok(());
         }
         let own = self.earlier.take(&self.backend, &self.layout.chunks)?;
         let whole = std::mem::replace(&mut self.grads, own);
-        let result = self.gradients::<E>(&batch, loss, false, None);
+        let result = self.gradients::<E>(&batch, loss, Leaves::Own, None);
         let own = std::mem::replace(&mut self.grads, whole);
         result?;
         self.earlier.push(&self.backend, micro_batch.worker, own)?;
@@ -101,25 +95,25 @@ impl<B: Backend> Graph<B> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
     }
 
-    /// Leaves this batch's gradients in `grads`; at the last micro-batch with those of earlier workers, chunk by chunk.
+    /// Leaves this batch's gradients in `grads`, chunk by chunk.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
-        last: bool,
+        leaves: Leaves,
         mut ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         if batch.labels.is_empty() {
-            return self.no_samples(last, ready);
+            return self.no_samples(leaves, ready);
         }
         self.begin(batch, Some(loss), true)?;
         if self.backend.queue().is_none() {
-            return self.forward_and_backward(batch, loss, last, &mut ready);
+            return self.forward_and_backward(batch, loss, leaves, &mut ready);
         }
-        self.enqueue(Kind::Gradients { last }, &mut |graph| {
-            graph.forward_and_backward::<Error>(batch, loss, last, &mut None)
+        self.enqueue(Kind::Gradients(leaves), &mut |graph| {
+            graph.forward_and_backward::<Error>(batch, loss, leaves, &mut None)
         })?;
-        if last { self.hand_over_all(&mut ready) } else { Ok(()) }
+        if leaves.last() { self.hand_over_all(&mut ready) } else { Ok(()) }
     }
 
     /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
@@ -127,18 +121,18 @@ impl<B: Backend> Graph<B> {
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
-        last: bool,
+        leaves: Leaves,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         self.forward(batch, true)?;
         self.loss(batch, loss, true)?;
-        self.backward(batch, last, ready)
+        self.backward(batch, leaves, ready)
     }
 
     fn backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
-        last: bool,
+        leaves: Leaves,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         let mut next = 0;
@@ -146,7 +140,7 @@ impl<B: Backend> Graph<B> {
         let result = moves.iter().try_for_each(|step| {
             self.backward_move(step, batch)?;
             if let Move::Node { node, .. } = step {
-                next = self.finish_chunks(next, *node, last, ready)?;
+                next = self.finish_chunks(next, *node, leaves, ready)?;
             }
             Ok(())
         });
@@ -155,7 +149,7 @@ impl<B: Backend> Graph<B> {
     }
 
     /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
-    fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
+    fn no_samples<E: From<Error>>(&mut self, leaves: Leaves, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
         self.sums = Some(LossSums::default());
         self.open.push_back(self.current);
@@ -164,13 +158,13 @@ impl<B: Backend> Graph<B> {
             self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in self.norms.clone().iter().rev() {
                 // as on other ranks, finished chunks of the layers above the norm leave before its own sum
-                next = self.finish_chunks(next, norm.node + 1, last, &mut ready)?;
+                next = self.finish_chunks(next, norm.node + 1, leaves, &mut ready)?;
                 across.no_gradients(norm.channels)?;
             }
             self.across = Some(across);
         }
-        self.finish_chunks(next, 0, last, &mut ready)?;
-        if last && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
+        self.finish_chunks(next, 0, leaves, &mut ready)?;
+        if leaves.last() && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
     }
 
     /// Completes the chunks from `next` on that are finished once backward has done `node`, and hands them over unless the device has
@@ -179,21 +173,24 @@ impl<B: Backend> Graph<B> {
         &mut self,
         next: usize,
         node: usize,
-        last: bool,
+        leaves: Leaves,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<usize, E> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
         let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
         for chunk in next..end {
             let own = &mut self.grads.chunks[chunk];
-            self.backend.gradients_done(chunk, own)?;
-            if last {
+            // where earlier workers' are added, the update is not the only one to read them
+            if leaves != Leaves::ForUpdate || self.earlier.alive().next().is_some() {
+                self.backend.gradients_done(chunk, own)?;
+            }
+            if leaves.last() {
                 self.earlier.add_to(&self.backend, chunk, own)?;
             }
-            let leaves = last || self.earlier.gather() == Gather::PerWorker;
+            let departs = leaves.last() || self.earlier.gather() == Gather::PerWorker;
             match self.backend.queue() {
-                Some(queue) if leaves => queue.mark(own)?,
-                None if last => self.hand_over(chunk, ready)?,
+                Some(queue) if departs => queue.mark(own)?,
+                None if leaves.last() => self.hand_over(chunk, ready)?,
                 _ => {}
             }
         }

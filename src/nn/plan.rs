@@ -2,11 +2,12 @@
 
 use super::memory::NodeFacts;
 use super::norm_place::NormPlace;
+use super::shortcuts::Shortcuts;
 use super::spec::NetSpec;
 use crate::backend::op::{ParamSpec, Shape};
 use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
 
-/// The operations of one batch size; renamed tensors have none.
+/// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// What the memory plan must know of a node.
@@ -17,7 +18,7 @@ pub(super) fn facts<B: Backend>(
 ) -> NodeFacts {
     NodeFacts {
         elems: backend.words(desc.elems()),
-        renames: planned.is_none(),
+        looked_through: planned.is_none(),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
     }
@@ -57,6 +58,7 @@ pub(super) fn make_plan<B: Backend>(
 ) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
     let mut descs = vec![backend.input(batch, net.input)];
     let mut plan: Plan<B> = Vec::new();
+    let shortcuts = Shortcuts::new(backend, net, shapes);
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
         if node.op.renames() {
@@ -70,6 +72,7 @@ pub(super) fn make_plan<B: Backend>(
             op: &node.op,
             shapes: &logical,
             x: &x,
+            through: shortcuts.through[i],
             train,
             wants_dx: node.inputs[0].0 != 0,
             formats: formats.map(|f| f[i].as_slice()),
@@ -77,7 +80,7 @@ pub(super) fn make_plan<B: Backend>(
         };
         let planned = backend.plan(&request)?;
         descs.push(planned.output());
-        plan.push(Some(planned));
+        plan.push((!shortcuts.passed_over[i]).then_some(planned));
     }
     Ok((plan, descs))
 }

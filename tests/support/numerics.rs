@@ -12,7 +12,7 @@ use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{
     Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
-    TensorDesc,
+    TensorDesc, Through,
 };
 
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
@@ -234,6 +234,7 @@ impl Case {
             op: &self.op,
             shapes: &shapes,
             x: &vec![x_desc; self.op.arity()],
+            through: Through::default(),
             train: self.dy.is_some(),
             wants_dx: true,
             formats: None,

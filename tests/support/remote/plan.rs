@@ -8,7 +8,7 @@ use super::{Remote, RemoteBuf};
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc,
+    Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc, Through,
 };
 
 /// What the host knows of a plan.
@@ -86,7 +86,8 @@ impl RemotePlan {
         let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
         let outline = queues.ask(move |device| {
             let formats = formats.as_deref();
-            let request = PlanRequest { name: &name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index };
+            let (shapes, x, through) = (&shapes, &x, Through::default());
+            let request = PlanRequest { name: &name, op: &op, shapes, x, through, train, wants_dx, formats, index };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);

@@ -1,9 +1,11 @@
 //! The kernels of norm.cu.
 
 use super::kernel::kernels;
+use super::shortcut::Sizes;
 use crate::backend::cuda::driver::slice::Activation;
 
-// `pack` is the channels of a byte of the mask.
+// `pack` is the channels of a byte of the mask; `residual_elems` and `second_elems` are those of tensors that are read through a shortcut,
+// or of x.
 kernels! {
     /// Statistics of the batch from sums of offsets and of their squares, and the affine map of the forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
@@ -34,12 +36,13 @@ kernels! {
     }
 
     /// y = affine(x), then residual and ReLU as the bits of `mode` say; with a residual, where ReLU let values through.
-    norm_forward: NormForward over columns(rows, channels) as grid given(pack) {
+    norm_forward: NormForward over columns(rows, channels) as grid given(pack, residual_elems) {
         x: [Activation; rows * channels],
-        residual: (null or [Activation; rows * channels]),
+        residual: (null or [Activation; residual_elems]),
         y: [Activation; rows * channels],
         mask: (null or [u8; grid.x * rows * width / pack]),
         affine: [f32; 3 * channels],
+        shortcut: (null or [Sizes; 1]),
         rows: u32,
         channels: u32,
         width: u32,
@@ -47,12 +50,13 @@ kernels! {
     }
 
     /// The parameters' gradients, sums of the gradient and of its product with the offsets, and the slopes of dx.
-    norm_gradients: NormGradients over columns(rows, channels) as grid given(pack) {
+    norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
-        second: (null or [Activation; rows * channels]),
+        second: (null or [Activation; second_elems]),
         mask: (null or [u8; grid.x * rows * width / pack]),
         dy: [Activation; rows * channels],
         affine: [f32; 3 * channels],
+        shortcut: (null or [Sizes; 1]),
         partial: [f64; 2 * grid.x * grid.y * width],
         arrivals: [u32; grid.x],
         rows: u32,

@@ -8,6 +8,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("columns.cuh", include_str!("columns.cuh")),
     ("elementwise.cu", include_str!("elementwise.cu")),
     ("bias.cu", include_str!("bias.cu")),
+    ("linear.cu", include_str!("linear.cu")),
+    ("shortcut.cuh", include_str!("shortcut.cuh")),
     ("norm.cu", include_str!("norm.cu")),
     ("pool.cu", include_str!("pool.cu")),
     ("lrn.cu", include_str!("lrn.cu")),

@@ -136,9 +136,9 @@ impl Planned<Cuda> for Plan {
         let (x, y) = (shared.holds(x[0], x_elems)?, shared.holds(y, y_elems)?);
         let halves = shared.halves.borrow();
         let w = weights(precision, &halves, pass.params, pass.slots[0])?;
-        let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w), (Tensor::Y, y.bytes())];
+        let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, y.bytes())];
         if self.op.bias && !self.separate {
-            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?));
+            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?.bytes()));
         }
         self.run(&self.forward, &tensors)?;
         if self.separate { self.finish(pass, y) } else { Ok(()) }
@@ -162,7 +162,7 @@ impl Planned<Cuda> for Plan {
             let halves = shared.halves.borrow();
             let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
             let dx = shared.holds(dx, x_elems)?;
-            self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w), (Tensor::Y, dy.bytes())])?;
+            self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, dy.bytes())])?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::parts::Parts;
+use super::shortcut::Route;
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
@@ -15,18 +16,22 @@ use crate::backend::cuda::kernels::norm::{
 use crate::backend::cuda::outbox::PLACES;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
 const RESIDUAL: i32 = 2;
 const SECOND: i32 = 4;
+const THROUGH: i32 = 8;
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub struct Plan {
     shared: Rc<Shared>,
     op: Norm,
     x: TensorDesc,
+    /// The shortcuts through which the residual, and the second summand of the gradient, are read.
+    residual: Option<Route>,
+    second: Option<Route>,
     /// Of two sums a channel.
     parts: Parts,
     /// Channels of a byte of the mask.
@@ -78,10 +83,13 @@ impl Plan {
         let (parts, pack) = (Parts::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
         let masked = r.train && op.relu && op.residual;
         let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
+        let route = |of: Option<ShortcutOf>| of.map(|of| Route::new(shared, &of, x.n, r.name)).transpose();
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
             x,
+            residual: route(r.through.residual)?,
+            second: route(r.through.second)?,
             parts,
             pack,
             mask: shared.alloc(mask.div_ceil(4), r.name)?,
@@ -102,6 +110,16 @@ impl Plan {
 
     fn mode(&self) -> i32 {
         RELU * i32::from(self.op.relu) + RESIDUAL * i32::from(self.op.residual)
+    }
+
+    /// Elements of the residual's tensor.
+    fn residual_elems(&self) -> usize {
+        self.residual.as_ref().map_or(self.x.elems(), |route| route.x.elems())
+    }
+
+    /// Elements of the second summand's tensor.
+    fn second_elems(&self) -> usize {
+        self.second.as_ref().map_or(self.x.elems(), |route| route.y.elems())
     }
 
     /// Those of this rank's batch, or of the whole batch.
@@ -178,6 +196,7 @@ impl Plan {
             mask: self.mask.optional(),
             dy,
             affine,
+            shortcut: self.second.as_ref().map(Route::sizes),
             partial: self.parts.sums(),
             arrivals: self.parts.arrivals(),
             rows,
@@ -192,6 +211,7 @@ impl Plan {
             sums,
             slopes,
             pack: self.pack,
+            second_elems: self.second_elems(),
         })?;
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
@@ -222,7 +242,8 @@ impl Planned<Cuda> for Plan {
 
     fn state_bytes(&self) -> usize {
         let own = [&self.mask, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes());
-        self.parts.bytes() + own.iter().sum::<usize>()
+        let routes = [&self.residual, &self.second].into_iter().flatten().map(Route::bytes);
+        self.parts.bytes() + own.into_iter().chain(routes).sum::<usize>()
     }
 
     fn implementation(&self) -> String {
@@ -238,18 +259,24 @@ impl Planned<Cuda> for Plan {
     }
 
     fn traffic(&self, second: bool) -> Option<Traffic> {
-        let (n, residual) = (self.x.elems(), usize::from(self.op.residual));
+        let n = self.x.elems();
+        let read = |there: bool, route: &Option<Route>| match route {
+            _ if !there => 0,
+            Some(route) => route.taken,
+            None => n,
+        };
+        let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
         // moments and result; then sums, which with more than one gradient or with a residual are of a gradient that is written, and dx
         let stored = usize::from(second || self.op.residual);
-        let Traffic { forward, backward } =
-            self.shared.traffic((3 + residual) * n, (5 + usize::from(second) + stored) * n);
+        let Traffic { forward, backward } = self.shared.traffic(3 * n + residual, (5 + stored) * n + summand);
         let mask = self.mask.bytes();
         Some(Traffic { forward: forward + mask, backward: backward + mask })
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let (elems, shared) = (self.x.elems(), self.shared.clone());
-        let residual = x.get(1).map(|r| shared.holds(r, elems)).transpose()?;
+        let residual_elems = self.residual_elems();
+        let residual = x.get(1).map(|r| shared.holds(r, residual_elems)).transpose()?;
         let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
         if pass.training {
             self.measure(pass, x)?;
@@ -257,16 +284,31 @@ impl Planned<Cuda> for Plan {
             self.use_running(pass)?;
         }
         let (affine, rows, channels) = (self.affine.slice(), self.parts.rows, self.x.shape.c as u32);
-        let (width, mode, pack) = (self.parts.width(), self.mode(), self.pack);
+        let (width, pack, shortcut) = (self.parts.width(), self.pack, self.residual.as_ref().map(Route::sizes));
+        let mode = self.mode() + THROUGH * i32::from(shortcut.is_some());
         let mask = self.mask.optional().filter(|_| pass.training);
-        shared.launch(&NormForward { x, residual, y, mask, affine, rows, channels, width, mode, pack })
+        shared.launch(&NormForward {
+            x,
+            residual,
+            y,
+            mask,
+            affine,
+            shortcut,
+            rows,
+            channels,
+            width,
+            mode,
+            pack,
+            residual_elems,
+        })
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let (shared, elems) = (self.shared.clone(), self.x.elems());
         let (x, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?);
-        let second = g.dy2.map(|d| shared.holds(d, elems)).transpose()?;
-        let mode = self.mode() + SECOND * i32::from(second.is_some());
+        let second = g.dy2.map(|d| shared.holds(d, self.second_elems())).transpose()?;
+        let through = i32::from(second.is_some() && self.second.is_some());
+        let mode = self.mode() + SECOND * i32::from(second.is_some()) + THROUGH * through;
         let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
         // with a residual, dy keeps its own gradient and dx is the other's
