@@ -34,8 +34,8 @@ pub enum Move {
         dy: usize,
         /// Buffer with a second summand.
         second: Option<usize>,
-        /// Buffer for the gradient of the input that is not aliased.
-        dx: Option<usize>,
+        /// Buffer for each input's gradient; none for the aliased one and for the network's input.
+        dx: Vec<Option<usize>>,
     },
 }
 
@@ -80,6 +80,48 @@ impl Pool {
     }
 }
 
+/// The backward pass as far as it is planned.
+struct Backward<'a> {
+    facts: &'a [NodeFacts],
+    pool: Pool,
+    /// Buffers whose sum is the gradient of each tensor, so far.
+    pending: Vec<Vec<usize>>,
+    moves: Vec<Move>,
+}
+
+impl Backward<'_> {
+    /// A part of a tensor's gradient is in this buffer. Parts that the tensor's node does not add by itself are added at once, so that
+    /// a tensor with many readers takes no more memory than one with two.
+    fn arrives(&mut self, tensor: usize, buffer: usize) {
+        let adds = tensor > 0 && self.facts[tensor - 1].adds;
+        let parts = &mut self.pending[tensor];
+        parts.push(buffer);
+        if parts.len() > 1 + usize::from(adds) {
+            let from = parts.swap_remove(0);
+            self.moves.push(Move::Add { to: parts[0], from });
+            self.pool.give(from);
+        }
+    }
+
+    /// The pass of a node that reads these tensors, of which none is the network's input.
+    fn node(&mut self, node: usize, inputs: &[Option<usize>]) {
+        let parts = std::mem::take(&mut self.pending[node + 1]);
+        let (Some(&dy), second) = (parts.first(), parts.get(1).copied()) else { return };
+        let alias = self.facts[node].alias;
+        let of_its_own = |(i, tensor): (usize, &Option<usize>)| tensor.filter(|_| alias != Some(i));
+        let wanted: Vec<Option<usize>> = inputs.iter().enumerate().map(of_its_own).collect();
+        let dx: Vec<Option<usize>> =
+            wanted.iter().map(|t| t.map(|t| self.pool.take(self.facts[t - 1].elems))).collect();
+        self.moves.push(Move::Node { node, dy, second, dx: dx.clone() });
+        wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.arrives(t, b)));
+        second.into_iter().for_each(|b| self.pool.give(b));
+        match alias.and_then(|i| inputs[i]) {
+            Some(t) => self.arrives(t, dy),
+            None => self.pool.give(dy),
+        }
+    }
+}
+
 /// The tensor that really holds each one's data: an op that only renames is looked through.
 pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     let mut real = vec![0];
@@ -98,32 +140,15 @@ impl Memory {
         own.extend(facts.iter().map(|f| if f.renames { usize::MAX } else { pool.take(f.elems) }));
         let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        let mut pending: Vec<Vec<usize>> = vec![Vec::new(); real.len()];
         let last = real[net.nodes.len()];
         let loss = pool.take(if last == 0 { input } else { facts[last - 1].elems });
-        pending[last].push(loss);
-        let mut moves = Vec::new();
+        let mut back = Backward { facts, pool, pending: vec![Vec::new(); real.len()], moves: Vec::new() };
+        back.arrives(last, loss);
         for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].renames) {
-            let mut sums = std::mem::take(&mut pending[node + 1]);
-            while sums.len() > 1 + usize::from(facts[node].adds) {
-                let from = sums.swap_remove(0);
-                moves.push(Move::Add { to: sums[0], from });
-                pool.give(from);
-            }
-            let (Some(&dy), second) = (sums.first(), sums.get(1).copied()) else { continue };
-            let input = |i: usize| Some(real[net.nodes[node].inputs.get(i)?.0]).filter(|&t| t != 0);
-            let wanted = (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(input);
-            let dx = wanted.map(|t| (t, pool.take(facts[t - 1].elems)));
-            moves.push(Move::Node { node, dy, second, dx: dx.map(|d| d.1) });
-            if let Some((t, buffer)) = dx {
-                pending[t].push(buffer);
-            }
-            second.into_iter().for_each(|b| pool.give(b));
-            match facts[node].alias.and_then(input) {
-                Some(t) => pending[t].push(dy),
-                None => pool.give(dy),
-            }
+            let inputs = net.nodes[node].inputs.iter().map(|id| Some(real[id.0]).filter(|&t| t != 0));
+            back.node(node, &inputs.collect::<Vec<_>>());
         }
+        let Backward { pool, moves, .. } = back;
         Self { buffers: pool.sizes, tensors, moves, loss, activation_elems }
     }
 

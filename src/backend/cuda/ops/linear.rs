@@ -2,15 +2,14 @@
 
 use std::rc::Rc;
 
-use super::bias;
 use super::halves::weights;
 use super::parts::Parts;
+use super::{activation, bias};
 use crate::backend::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::Slice;
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::elementwise::ReluBackward;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
@@ -113,7 +112,8 @@ impl Planned<Cuda> for Plan {
         self.run(&self.forward, [x.bytes(), w, y.bytes()], bias)
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
@@ -121,13 +121,13 @@ impl Planned<Cuda> for Plan {
             let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
             bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
-            shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
+            activation::mask(shared, y, dy, y_elems)?;
         }
         let dw = g.dparams.at(pass.slots[0])?;
         if let Some(filter) = &self.filter {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
-        if let (Some(data), Some(dx)) = (&self.data, g.dx) {
+        if let (Some(data), Some(dx)) = (&self.data, wanted) {
             let halves = shared.halves.borrow();
             let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
             let dx = shared.holds(dx, x_elems)?;

@@ -101,8 +101,8 @@ impl Planned<Cuda> for Plan {
         shared.launch(&ShortcutForward { x, y, n, h, w, c, out_h, out_w, out_c, stride, before })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let shared = &self.shared;
         let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
         let [n, h, w, c, out_h, out_w, out_c, stride, before] = self.sizes();
