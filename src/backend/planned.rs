@@ -37,10 +37,17 @@ pub struct Gradients<'a, B: DeviceMemory> {
     pub dy: &'a mut B::Buf,
     /// A second summand of the gradient, only for ops that take it, see [`Planned::adds`].
     pub dy2: Option<&'a B::Buf>,
-    /// Destination of the gradient of the one input that is not aliased, if it is wanted.
-    pub dx: Option<&'a mut B::Buf>,
+    /// Destination of each input's gradient, in their order; none for the aliased one, and where none is wanted.
+    pub dx: Vec<Option<&'a mut B::Buf>>,
     /// Destination of the parameters' gradients; this op's ranges are overwritten.
     pub dparams: &'a mut Arena<B>,
+}
+
+impl<'a, B: DeviceMemory> Gradients<'a, B> {
+    /// Takes out the destination of an input's gradient.
+    pub fn take_dx(&mut self, input: usize) -> Option<&'a mut B::Buf> {
+        self.dx.get_mut(input)?.take()
+    }
 }
 
 /// Bytes of activations, their gradients and weights that the kernels of a training pass read and write: every tensor once for each kernel

@@ -34,8 +34,8 @@ pub enum Move {
         dy: usize,
         /// Buffer with a second summand.
         second: Option<usize>,
-        /// Buffer for the gradient of the input that is not aliased.
-        dx: Option<usize>,
+        /// Buffer for each input's gradient; none for the aliased one and for the network's input.
+        dx: Vec<Option<usize>>,
     },
 }
 
@@ -98,6 +98,67 @@ struct Summands {
     through: Option<usize>,
 }
 
+/// A tensor that a node reads.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    tensor: usize,
+    /// Whether it comes through a shortcut without a pass.
+    shortened: bool,
+}
+
+/// The backward pass as far as it is planned.
+struct Backward<'a> {
+    facts: &'a [NodeFacts],
+    pool: Pool,
+    /// By tensor: buffers whose sum is its gradient, so far.
+    pending: Vec<Summands>,
+    moves: Vec<Move>,
+}
+
+impl Backward<'_> {
+    /// A part of a tensor's gradient is in this buffer. Parts that the tensor's node does not add by itself are added at once, so that
+    /// a tensor with many readers takes no more memory than one with two.
+    fn arrives(&mut self, tensor: usize, buffer: usize) {
+        self.pending[tensor].whole.push(buffer);
+        self.add(tensor);
+    }
+
+    /// The same of a part that the tensor's node reads through a shortcut.
+    fn arrives_through(&mut self, tensor: usize, buffer: usize) {
+        self.pending[tensor].through = Some(buffer);
+        self.add(tensor);
+    }
+
+    fn add(&mut self, tensor: usize) {
+        let adds = tensor > 0 && self.facts[tensor - 1].adds;
+        let Summands { whole, through } = &mut self.pending[tensor];
+        while whole.len() > 1 + usize::from(adds && through.is_none()) {
+            let from = whole.swap_remove(0);
+            self.moves.push(Move::Add { to: whole[0], from });
+            self.pool.give(from);
+        }
+    }
+
+    /// The pass of a node that reads these tensors, of which none is the network's input.
+    fn node(&mut self, node: usize, inputs: &[Option<Source>]) {
+        let Summands { whole, through } = std::mem::take(&mut self.pending[node + 1]);
+        let (Some(&dy), second) = (whole.first(), through.or(whole.get(1).copied())) else { return };
+        let alias = self.facts[node].alias;
+        let of_its_own = |(i, source): (usize, &Option<Source>)| source.filter(|_| alias != Some(i)).map(|s| s.tensor);
+        let wanted: Vec<Option<usize>> = inputs.iter().enumerate().map(of_its_own).collect();
+        let dx: Vec<Option<usize>> =
+            wanted.iter().map(|t| t.map(|t| self.pool.take(self.facts[t - 1].elems))).collect();
+        self.moves.push(Move::Node { node, dy, second, dx: dx.clone() });
+        wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.arrives(t, b)));
+        second.into_iter().for_each(|b| self.pool.give(b));
+        match alias.and_then(|i| inputs[i]) {
+            Some(Source { tensor, shortened: true }) => self.arrives_through(tensor, dy),
+            Some(Source { tensor, .. }) => self.arrives(tensor, dy),
+            None => self.pool.give(dy),
+        }
+    }
+}
+
 /// Whether an input of a node comes through a shortcut without a pass.
 fn shortened(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> bool {
     let maker = net.nodes[node].inputs[input].0.checked_sub(1);
@@ -113,33 +174,18 @@ impl Memory {
         own.extend(facts.iter().map(|f| if f.looked_through { usize::MAX } else { pool.take(f.elems) }));
         let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        let mut pending: Vec<Summands> = vec![Summands::default(); real.len()];
         let last = real[net.nodes.len()];
         let loss = pool.take(if last == 0 { input } else { facts[last - 1].elems });
-        pending[last].whole.push(loss);
-        let mut moves = Vec::new();
+        let mut back = Backward { facts, pool, pending: vec![Summands::default(); real.len()], moves: Vec::new() };
+        back.arrives(last, loss);
         for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].looked_through) {
-            let Summands { whole: mut sums, through } = std::mem::take(&mut pending[node + 1]);
-            while sums.len() > 1 + usize::from(facts[node].adds && through.is_none()) {
-                let from = sums.swap_remove(0);
-                moves.push(Move::Add { to: sums[0], from });
-                pool.give(from);
-            }
-            let (Some(&dy), second) = (sums.first(), through.or(sums.get(1).copied())) else { continue };
-            let input = |i: usize| Some(real[net.nodes[node].inputs.get(i)?.0]).filter(|&t| t != 0);
-            let wanted = (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(input);
-            let dx = wanted.map(|t| (t, pool.take(facts[t - 1].elems)));
-            moves.push(Move::Node { node, dy, second, dx: dx.map(|d| d.1) });
-            if let Some((t, buffer)) = dx {
-                pending[t].whole.push(buffer);
-            }
-            second.into_iter().for_each(|b| pool.give(b));
-            match facts[node].alias.and_then(|i| Some((input(i)?, shortened(net, facts, node, i)))) {
-                Some((t, true)) => pending[t].through = Some(dy),
-                Some((t, false)) => pending[t].whole.push(dy),
-                None => pool.give(dy),
-            }
+            let inputs = net.nodes[node].inputs.iter().enumerate().map(|(place, id)| {
+                let tensor = Some(real[id.0]).filter(|&t| t != 0)?;
+                Some(Source { tensor, shortened: shortened(net, facts, node, place) })
+            });
+            back.node(node, &inputs.collect::<Vec<_>>());
         }
+        let Backward { pool, moves, .. } = back;
         Self { buffers: pool.sizes, tensors, moves, loss, activation_elems }
     }
 

@@ -287,27 +287,28 @@ impl<B: Backend> Graph<B> {
     }
 
     fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
-        let (node, dy, second, dx) = match *step {
-            Move::Add { to, from } => {
+        let (node, dy, second, dx) = match step {
+            &Move::Add { to, from } => {
                 let mut sum = std::mem::take(&mut self.buffers[to]);
                 let result = self.backend.add_tensors(&mut sum, &self.buffers[from]);
                 self.buffers[to] = sum;
                 return result;
             }
-            Move::Node { node, dy, second, dx } => (node, dy, second, dx),
+            Move::Node { node, dy, second, dx } => (*node, *dy, *second, dx),
         };
         let start = self.clock()?;
         let mut plan = self.plans.remove(&self.current).unwrap_or_default();
         let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
         let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
-        let mut dx_buf = dx.map(|b| std::mem::take(&mut self.buffers[b]));
+        let mut dx_bufs: Vec<Option<B::Buf>> =
+            dx.iter().map(|to| to.map(|b| std::mem::take(&mut self.buffers[b]))).collect();
         let x = self.inputs(node);
         let g = Gradients {
             x: &x,
             y: &self.buffers[self.memory.tensors[node + 1]],
             dy: &mut dy_buf,
             dy2: second.map(|b| &self.buffers[b]),
-            dx: dx_buf.as_mut(),
+            dx: dx_bufs.iter_mut().map(Option::as_mut).collect(),
             dparams: &mut dparams,
         };
         let result = match plan[node].as_mut() {
@@ -315,7 +316,7 @@ impl<B: Backend> Graph<B> {
             None => Ok(()),
         };
         self.buffers[dy] = dy_buf;
-        if let (Some(place), Some(buffer)) = (dx, dx_buf) {
+        for (&place, buffer) in dx.iter().flatten().zip(dx_bufs.into_iter().flatten()) {
             self.buffers[place] = buffer;
         }
         self.grads = dparams;

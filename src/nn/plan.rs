@@ -3,7 +3,7 @@
 use super::memory::NodeFacts;
 use super::norm_place::NormPlace;
 use super::shortcuts::Shortcuts;
-use super::spec::NetSpec;
+use super::spec::{NetSpec, Node};
 use crate::backend::op::{ParamSpec, Shape};
 use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
 
@@ -47,6 +47,15 @@ pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
     norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
 }
 
+/// What a backend does not run is named by layer, operation and backend; other errors are what they are.
+fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
+    let Error::Unsupported { op, why } = error else { return error };
+    let what = if op == node.name { why } else { format!("{op}: {why}") };
+    let device = backend.describe();
+    let device = device.split([' ', ',']).next().unwrap_or_default();
+    Error::Unsupported { op: node.name.clone(), why: format!("{} on {device}: {what}", node.op.kind()) }
+}
+
 /// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
@@ -78,7 +87,7 @@ pub(super) fn make_plan<B: Backend>(
             formats: formats.map(|f| f[i].as_slice()),
             index: i as u16,
         };
-        let planned = backend.plan(&request)?;
+        let planned = backend.plan(&request).map_err(|error| refused(backend, node, error))?;
         descs.push(planned.output());
         plan.push((!shortcuts.passed_over[i]).then_some(planned));
     }

@@ -8,7 +8,10 @@ mod passes;
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, Silu, Tanh};
+use trireme::backend::op::{
+    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
+    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdagradRule, AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
@@ -54,11 +57,18 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::Pool(Pool::global()), Shape::image(5, 4, 4)),
         (Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), image),
         (Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), image),
-        (Op::from(Tanh), image),
         (Op::from(Add), image),
         (Op::from(Dropout(0.4)), image),
-        (Op::from(Silu), image),
+        (Op::from(Concat), image),
+        (Op::from(Multiply), image),
+        (Op::from(LayerNorm::new()), image),
+        (Op::from(GroupNorm::new(2)), image),
+        (Op::from(LayerScale(0.1)), image),
+        (Op::from(DropPath(0.4)), image),
+        (Op::from(BlurPool::new()), image),
     ];
+    let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
+    let cases: Vec<_> = cases.into_iter().chain(functions).collect();
     // 8 and 11 bits of mantissa; sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
         let Some(cuda) = cuda(precision) else { return };

@@ -9,7 +9,7 @@ use super::few_channels::{FewChannels, put_in_frame};
 use super::flat;
 use super::format::Format;
 use super::layout::Md;
-use super::onednn::{Direction, Engine, Layer, Primitive, arg, reorder};
+use super::onednn::{Direction, Engine, Layer, Primitive, Window, arg, reorder};
 use super::product::{Product, pointer};
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
@@ -59,7 +59,7 @@ impl Framed {
             return Ok(None);
         }
         let extent = |axis: usize, size: usize, out: usize| {
-            ((out - 1) * op.stride[axis] + op.kernel[axis]).max(size + op.pads[axis])
+            ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
         };
         let (height, width) = (extent(0, x.shape.h, y.shape.h), extent(1, x.shape.w, y.shape.w));
         let buf = AlignedBuf::zeroed(x.n * x.shape.c * height * width, name)?;
@@ -90,7 +90,7 @@ struct Geometry {
     w_dims: Vec<usize>,
     bias: Option<usize>,
     y: Md,
-    window: Option<([usize; 2], [usize; 4])>,
+    window: Option<Window>,
     relu: bool,
 }
 
@@ -112,7 +112,7 @@ impl Plan {
             w_dims,
             bias: op.bias.then_some(op.out_channels),
             y: activation(&y)?,
-            window: Some((op.stride, fitted_pads(op, &x, &y))),
+            window: Some(Window { stride: op.stride, dilation: op.dilation, pads: fitted_pads(op, &x, &y) }),
             relu: op.relu,
         };
         let mut plan = Self { framed, ..Self::new(cpu, r, &geometry, y)? };
@@ -219,8 +219,18 @@ impl Plan {
         })
     }
 
+    /// The layout of the weights.
+    pub fn weights(&self) -> &Md {
+        &self.weights
+    }
+
+    /// Whether it was planned for training.
+    pub fn trains(&self) -> bool {
+        self.backward_weights.is_some()
+    }
+
     /// Whether a pass takes the plain-loop implementation.
-    fn is_slow(&self) -> bool {
+    pub fn is_slow(&self) -> bool {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
@@ -233,7 +243,7 @@ fn activation(d: &TensorDesc) -> Result<Md, Error> {
 /// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
 fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
     let [top, left, ..] = op.pads;
-    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.kernel[axis];
+    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.extent()[axis];
     let bottom = used(y.shape.h, 0).saturating_sub(x.shape.h + top);
     let right = used(y.shape.w, 1).saturating_sub(x.shape.w + left);
     [top, left, bottom, right]
@@ -298,7 +308,8 @@ impl Planned<Cpu> for Plan {
         unsafe { self.forward.run_from(&self.engine, w, data) }
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let n = self.y.elems();
         if self.relu {
             flat::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
@@ -312,7 +323,7 @@ impl Planned<Cpu> for Plan {
         };
         let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
         weights.run(&self.engine, self.threads, (x, dy), pass.slots, g.dparams)?;
-        let (Some(dx), Some(backward)) = (g.dx, &mut self.backward_data) else { return Ok(()) };
+        let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
         let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
         let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
         // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.

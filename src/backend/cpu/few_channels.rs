@@ -51,10 +51,12 @@ impl FewChannels {
     /// For a convolution without groups over a plain input.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
-        let height = ((y.shape.h - 1) * op.stride[0] + kh).max(x.shape.h + op.pads[0]);
-        let width = ((y.shape.w - 1) * op.stride[1] + kw).max(x.shape.w + op.pads[1]);
-        let taps: Vec<usize> =
-            (0..x.shape.c * kh * kw).map(|t| (t / (kh * kw) * height + t / kw % kh) * width + t % kw).collect();
+        let ([rows, columns], [dh, dw]) = (op.extent(), op.dilation);
+        let height = ((y.shape.h - 1) * op.stride[0] + rows).max(x.shape.h + op.pads[0]);
+        let width = ((y.shape.w - 1) * op.stride[1] + columns).max(x.shape.w + op.pads[1]);
+        let taps: Vec<usize> = (0..x.shape.c * kh * kw)
+            .map(|t| (t / (kh * kw) * height + t / kw % kh * dh) * width + t % kw * dw)
+            .collect();
         let channels = y.blocks() * y.block;
         Ok(Self {
             x,

@@ -4,21 +4,25 @@
 //!
 //! An op's file is named as in [`op`](super::op).
 
-mod activation;
 mod affine;
 mod backend;
 mod bf16;
 mod buf;
+mod channel_sums;
 mod device;
 mod environment;
+mod exp;
 mod few_channels;
 mod flat;
 mod format;
 mod isa;
 mod kind;
+mod lanes;
 mod layout;
 mod loss;
+mod merged;
 mod onednn;
+mod per_channel;
 mod product;
 mod signals;
 mod sys;

@@ -65,8 +65,8 @@ impl OpSpec for Norm {
         Reads::Channels
     }
 
-    fn arity(&self) -> usize {
-        1 + usize::from(self.residual)
+    fn arity(&self) -> Option<usize> {
+        Some(1 + usize::from(self.residual))
     }
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {

@@ -22,7 +22,7 @@ pub enum Init {
 /// One parameter of an op: its field name, plain shape (PyTorch's layout) and start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
-    /// `weight` or `bias`.
+    /// `weight`, `bias` or `layer_scale`.
     pub field: &'static str,
     /// OIHW for a convolution, (O, I) for a linear layer, (C) for the rest.
     pub shape: Vec<usize>,
@@ -33,6 +33,12 @@ pub struct ParamSpec {
 impl ParamSpec {
     pub(super) fn new(field: &'static str, shape: Vec<usize>, init: Init) -> Self {
         Self { field, shape, init }
+    }
+
+    /// The weights of a normalisation, which start as the identity.
+    pub(super) fn scale_and_shift(channels: usize) -> Vec<Self> {
+        let of = |field, start| Self::new(field, vec![channels], Init::Constant(start));
+        vec![of("weight", 1.0), of("bias", 0.0)]
     }
 
     /// The bias that goes with this weight, (O, I) or OIHW.

@@ -102,10 +102,11 @@ impl Planned<Reference> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
         if self.op.relu {
             super::activation::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
         }
+        let mut to = g.take_dx(0);
         let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
         let hat = |i: usize, c: usize| (x[i] as f64 - self.mean[c]) * self.inverse_std(c);
         let sum = |c: usize, f: &dyn Fn(usize) -> f64| self.channel(c).map(f).sum::<f64>();
@@ -119,10 +120,10 @@ impl Planned<Reference> for Plan {
         if let Some(ranks) = pass.across {
             across::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
         }
-        let (mut dx, n) = (g.dx, self.n);
+        let n = self.n;
         for c in 0..channels {
             let inverse = self.inverse_std(c);
-            if let Some(dx) = dx.as_deref_mut() {
+            if let Some(dx) = &mut to {
                 let gamma = pass.params.get(pass.slots[0])[c] as f64;
                 for i in self.channel(c) {
                     let d = dy[i] as f64 - dbeta[c] / n - hat(i, c) * dgamma[c] / n;

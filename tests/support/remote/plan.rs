@@ -144,7 +144,8 @@ impl Planned<Remote> for RemotePlan {
     fn backward(&mut self, pass: &Pass<'_, Remote>, g: Gradients<'_, Remote>) -> Result<(), Error> {
         let (site, x, y) = (Site::of(self, pass)?, memories(g.x)?, g.y.memory()?);
         let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
-        let dx = g.dx.map(|dx| dx.memory()).transpose()?;
+        let dx = g.dx.into_iter().map(|dx| dx.map(|dx| dx.memory()).transpose());
+        let dx = dx.collect::<Result<Vec<_>, _>>()?;
         // chunks that have left are not this op's
         let chunks = g.dparams.chunks.iter().map(|chunk| chunk.memory().ok()).collect::<Vec<_>>();
         self.queues.enqueue(Task::new(move |device| {
@@ -153,13 +154,13 @@ impl Planned<Remote> for RemotePlan {
             let held = chunks.iter().map(|chunk| HostBuf(chunk.as_ref().map_or(Vec::new(), |c| c.lock().0.clone())));
             let mut dparams = Arena { chunks: held.collect() };
             site.with(device, |plan, pass| {
-                let mut dx = dx.as_ref().map(|dx| dx.lock());
+                let mut dx: Vec<_> = dx.iter().map(|dx| dx.as_ref().map(|dx| dx.lock())).collect();
                 let g = Gradients {
                     x: &inputs.iter().collect::<Vec<_>>(),
                     y: &output,
                     dy: &mut *dy.lock(),
                     dy2: second.as_ref(),
-                    dx: dx.as_deref_mut(),
+                    dx: dx.iter_mut().map(Option::as_deref_mut).collect(),
                     dparams: &mut dparams,
                 };
                 plan.backward(pass, g)

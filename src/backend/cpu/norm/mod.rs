@@ -1,15 +1,16 @@
 //! Batch normalisation with residual and ReLU in one pass each way: forward reads x twice (moments, result), backward reads
 //! dy and x twice. What happens to a row is `rows`'s.
 
-mod rows;
+pub(super) mod rows;
 
 use std::ops::Range;
 
-use rows::{LANES, Lanes, RELU, RESIDUAL, Row, SECOND, Slope};
+use rows::{RELU, RESIDUAL, Row, SECOND, Slope};
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
+use super::lanes::{LANES, Lanes};
 use super::threads::{Shared, Threads};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
@@ -268,8 +269,9 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Gradients { x, y, dy, dy2, dx, dparams } = g;
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let dx = g.take_dx(0);
+        let Gradients { x, y, dy, dy2, dparams, .. } = g;
         let second = dy2.map_or(&[][..], |d| d.as_slice());
         let mode = self.mode() + SECOND * usize::from(dy2.is_some());
         let layout = self.layout();

@@ -3,15 +3,14 @@
 
 use std::rc::Rc;
 
-use super::bias;
 use super::halves::weights;
 use super::parts::{Parts, rows_of};
+use super::{activation, bias};
 use crate::backend::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::elementwise::ReluBackward;
 use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
@@ -94,7 +93,8 @@ impl Plan {
     }
 
     /// Enqueues our kernel.
-    fn all_gradients(&self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn all_gradients(&self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let dx = g.take_dx(0);
         let (shared, halves) = (&self.shared, self.shared.halves.borrow());
         let (x, y) = (self.x.elems(), self.y.elems());
         shared.launch(&LinearGradients {
@@ -102,7 +102,7 @@ impl Plan {
             w: weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?,
             y: shared.holds(g.y, y)?,
             dy: shared.holds(g.dy, y)?,
-            dx: g.dx.as_deref().map(|dx| shared.holds(dx, x)).transpose()?,
+            dx: dx.map(|dx| shared.holds(dx, x)).transpose()?,
             dw: g.dparams.at(pass.slots[0])?,
             dbias: self.op.bias.then(|| g.dparams.at(pass.slots[1])).transpose()?,
             rows: rows_of(self.x.n, "a batch")?,
@@ -161,10 +161,11 @@ impl Planned<Cuda> for Plan {
         self.run(&self.forward, [x, w, y].map(Slice::bytes), bias.map(Slice::bytes))
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         if self.own {
             return self.all_gradients(pass, g);
         }
+        let wanted = g.take_dx(0);
         let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
@@ -172,13 +173,13 @@ impl Planned<Cuda> for Plan {
             let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
             bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
-            shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
+            activation::mask(shared, y, dy, y_elems)?;
         }
         let dw = g.dparams.at(pass.slots[0])?;
         if let Some(filter) = &self.filter {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
-        if let (Some(data), Some(dx)) = (&self.data, g.dx) {
+        if let (Some(data), Some(dx)) = (&self.data, wanted) {
             let halves = shared.halves.borrow();
             let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
             self.run(data, [dy, w, shared.holds(dx, x_elems)?].map(Slice::bytes), None)?;

@@ -303,7 +303,8 @@ impl Planned<Cuda> for Plan {
         })
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let (shared, elems) = (self.shared.clone(), self.x.elems());
         let (x, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?);
         let second = g.dy2.map(|d| shared.holds(d, self.second_elems())).transpose()?;
@@ -312,7 +313,7 @@ impl Planned<Cuda> for Plan {
         let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
         // with a residual, dy keeps its own gradient and dx is the other's
-        let dx = match (self.op.residual, g.dx) {
+        let dx = match (self.op.residual, wanted) {
             (true, None) => return Ok(()),
             (true, Some(dx)) => shared.holds(dx, elems)?,
             (false, _) => dy,

@@ -99,8 +99,8 @@ impl Planned<Cuda> for Plan {
         shared.launch(&ShortcutForward { x, y, shortcut: self.route.sizes(), n: to as u64, from })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (shared, [to, from]) = (&self.shared, self.elems());
         let (dy, dx) = (shared.holds(g.dy, from)?, shared.holds(dx, to)?);
         shared.launch(&ShortcutBackward { dy, dx, shortcut: self.route.sizes(), n: to as u64, from })
