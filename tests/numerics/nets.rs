@@ -38,7 +38,7 @@ pub fn separable() -> NetSpec {
     let mut net = NetSpec::new("separable", IMAGE);
     let x = net.add("c1", Op::Conv(Conv::new(6, 3).pad(1).bias(0.0).relu()), net.image());
     let x = net.add("p1", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
-    let x = net.add("c2", Op::Conv(Conv::new(12, 3).pad(1)), x);
+    let x = net.add("c2", Op::Conv(Conv::new(12, 3).pad(1).groups(3)), x);
     let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Avg, 2, 2).ceil()), x);
     let x = net.add("flatten", Flatten, x);
     let x = net.add("fc1", Op::Linear(Linear::new(9).relu()), x);

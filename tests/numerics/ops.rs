@@ -234,7 +234,8 @@ fn check_all<B: Backend>(backend: &B, name: &str, blocks: &[usize], cases: &[Gol
 
 /// The sum with a ReLU behind it, as a graph would run the two.
 fn relu_behind<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) -> Outcome {
-    let relu = Case { op: Op::Activation(Activation::Relu), x: vec![sum.y], ..case.clone() }.run(backend, block, false);
+    let relu = Case { op: Op::Activation(Activation::Relu), x: vec![sum.y], others: Vec::new(), ..case.clone() }
+        .run(backend, block, false);
     let back = Case { dy: Some(relu.dx[0].clone()), ..case.clone() }.run(backend, block, false);
     Outcome { y: relu.y, ..back }
 }

@@ -150,28 +150,30 @@ impl Plan {
         tile
     }
 
-    /// The tile as the last block must see it, zero where channels pad that block; as it is for others.
-    fn of_block(&self, tile: &Tile, block: usize) -> Tile {
-        let (mut tile, b, used) = (*tile, self.x.block, self.x.shape.c % self.x.block);
-        if used > 0 && block + 1 == self.x.blocks() {
-            tile.chunks_exact_mut(b).for_each(|position| position[used..].fill(0.0));
+    /// The tile as a block must see it: as it is, but for a last block with padding, where that is zero, in a copy.
+    fn of_block<'a>(&self, tile: &'a Tile, block: usize, copy: &'a mut Tile) -> &'a Tile {
+        let used = self.x.shape.c % self.x.block;
+        if used == 0 || block + 1 < self.x.blocks() {
+            return tile;
         }
-        tile
+        *copy = *tile;
+        copy.chunks_exact_mut(self.x.block).for_each(|position| position[used..].fill(0.0));
+        copy
     }
 
     /// Mean and 1 / standard deviation of each position of a tile.
     fn measure(&self, x: &[f32], place: Place, to: &mut [[f32; 2]]) {
-        let (mut sums, mut squares) = ([0.0; TILE], [0.0; TILE]);
+        let (mut sums, mut squares, mut copy) = ([0.0; TILE], [0.0; TILE], [0.0; TILE]);
         // offsets from the first channel, which lie within the spread of the data
         let near = self.spread(x[place.first..][..place.len].iter().step_by(self.x.block).map(|x| f64::from(*x)));
         for (block, elements) in self.blocks(place).enumerate() {
-            add_offsets(&x[elements], &self.of_block(&near, block), &mut sums);
+            add_offsets(&x[elements], self.of_block(&near, block, &mut copy), &mut sums);
         }
         let offsets = self.means(&sums, place).zip(near.iter().step_by(self.x.block));
         let means: Vec<f64> = offsets.map(|(offset, near)| f64::from(*near) + offset).collect();
         let mean = self.spread(means.iter().copied());
         for (block, elements) in self.blocks(place).enumerate() {
-            add_squares(&x[elements], &self.of_block(&mean, block), &mut squares);
+            add_squares(&x[elements], self.of_block(&mean, block, &mut copy), &mut squares);
         }
         for ((to, variance), mean) in to.iter_mut().zip(self.means(&squares, place)).zip(means) {
             *to = [mean as f32, (1.0 / (variance + f64::from(self.op.eps)).sqrt()) as f32];
@@ -204,11 +206,14 @@ impl Plan {
         }
         let gradient = self.spread(self.means(&sums.gradient, place));
         let product = self.spread(self.means(&sums.product, place));
+        let mut copies = [[0.0; TILE]; 2];
         for (block, elements) in self.blocks(place).enumerate() {
             // SAFETY: as above.
             let dy = unsafe { dy.part(elements.clone()) };
-            let (gradient, product) = (self.of_block(&gradient, block), self.of_block(&product, block));
-            slope(&self.normal(&statistics, weight, block), &gradient, &product, &x[elements], dy);
+            let [first, second] = &mut copies;
+            let gradient = self.of_block(&gradient, block, first);
+            let product = self.of_block(&product, block, second);
+            slope(&self.normal(&statistics, weight, block), gradient, product, &x[elements], dy);
         }
     }
 }
