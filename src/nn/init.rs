@@ -23,6 +23,8 @@ pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
         Init::HeNormalFanOut => normal((2.0 / fan_out as f64).sqrt()),
         Init::Xavier => uniform((3.0 / fan_in as f64).sqrt()),
         Init::UniformFanIn => uniform(1.0 / (fan_in as f64).sqrt()),
+        Init::Normal(sd) => normal(f64::from(sd)),
+        Init::HeUniformFanIn => uniform((6.0 / fan_in as f64).sqrt()),
         Init::Uniform(bound) => uniform(f64::from(bound)),
     }
 }
@@ -88,6 +90,8 @@ mod tests {
             (Init::Xavier, (1.0f64 / (64.0 * 9.0)).sqrt()),
             (Init::UniformFanIn, (1.0f64 / (3.0 * 64.0 * 9.0)).sqrt()),
             (Init::Uniform(0.3), 0.3 / 3f64.sqrt()),
+            (Init::Normal(0.01), 0.01),
+            (Init::HeUniformFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
             // a normal cut at two deviations has 0.87963 of its spread
             (Init::TruncatedNormal(0.05), 0.05 * 0.879_63),
         ];

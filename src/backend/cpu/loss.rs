@@ -10,6 +10,7 @@ pub(super) fn cross_entropy(
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
     let classes = desc.shape.elems();
+    let scale = ask.scale * ask.weight;
     let mut sums = LossSums { count: ask.labels.len() as u64, ..LossSums::default() };
     for (n, &label) in ask.labels.iter().enumerate() {
         let label = label as usize;
@@ -33,9 +34,9 @@ pub(super) fn cross_entropy(
             let even = ask.smoothing / classes as f32;
             let dx = &mut dx[n * classes..][..classes];
             for (d, v) in dx.iter_mut().zip(row) {
-                *d = ((v - top).exp() / total - even) * ask.scale;
+                *d = ((v - top).exp() / total - even) * scale;
             }
-            dx[label] -= (1.0 - ask.smoothing) * ask.scale;
+            dx[label] -= (1.0 - ask.smoothing) * scale;
         }
     }
     Ok(sums)

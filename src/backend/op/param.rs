@@ -15,6 +15,10 @@ pub enum Init {
     Xavier,
     /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Conv2d` and `Linear`); for a bias, fan_in is its weight's.
     UniformFanIn,
+    /// Normal with this standard deviation.
+    Normal(f32),
+    /// Uniform with variance 2 / fan, fan = elements that feed one output (PyTorch's `kaiming_uniform_`).
+    HeUniformFanIn,
     /// Uniform in +- this bound.
     Uniform(f32),
 }
