@@ -7,6 +7,7 @@ pub mod data;
 pub mod doctor;
 pub mod eval;
 pub mod exit;
+pub mod models;
 pub mod output;
 pub mod predict;
 mod threads;
@@ -55,6 +56,8 @@ pub enum Command {
     Eval(eval::Args),
     /// Name what is on image files
     Predict(predict::Args),
+    /// List the networks, or the layers of one
+    Models(models::Args),
     /// Make, check and describe data sets
     Data(data::Args),
     /// Measure the training step, the loader or the allreduce; one JSON line per figure
@@ -70,6 +73,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Train(args) => train::run(&args, started),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
@@ -140,6 +144,7 @@ mod tests {
             "trireme eval model.h5",
             "trireme eval model.h5 --data d --batch 0",
             "trireme predict model.h5",
+            "trireme models resnet50 vgg16",
             "trireme predict model.h5 a.png --top 0",
             "trireme data convert imagenette a b",
             "trireme data convert mnist a b --shards 0",

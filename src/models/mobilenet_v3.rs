@@ -52,8 +52,8 @@ pub fn torchvision(name: &str, input: Shape, classes: usize, rows: &[Row], hidde
         channels = row.2;
     }
     let last = format!("features.{}", rows.len() + 1);
-    let names = [&format!("{last}.0"), &format!("{last}.1")].map(String::as_str);
-    let x = conv_norm_act(&mut net, names, conv(6 * channels, 1, 1), norm(), swish, x);
+    let names = [format!("{last}.0"), format!("{last}.1")];
+    let x = conv_norm_act(&mut net, [&names[0], &names[1]], conv(6 * channels, 1, 1), norm(), swish, x);
     let x = net.add("avgpool", Pool::global(), x);
     let x = net.add("flatten", Flatten, x);
     let full = |features| Linear::new(features).init(Init::Normal(0.01));

@@ -169,12 +169,13 @@ impl<B: Backend> Graph<B> {
         })
     }
 
-    /// Fails unless the network and its auxiliary classifiers end in plain rows of scores, which the losses read.
+    /// Fails unless the network and its auxiliary classifiers end in vectors of scores, which the losses read.
     fn check_scores(&self) -> Result<(), Error> {
         for scores in self.net.scores() {
-            let shape = self.shapes[scores];
-            if shape.plane() != 1 || !self.memory_desc(scores).is_plain() {
-                let why = format!("a network must end in a vector of scores from a linear layer, not in {shape}");
+            let (shape, memory) = (self.shapes[scores], self.memory_desc(scores));
+            let in_order = memory.is_plain() || memory.shape.plane() == 1;
+            if shape.plane() != 1 || !in_order {
+                let why = format!("a network must end in a vector of scores, not in {shape}");
                 return Err(Error::Unsupported { op: self.net.name.clone(), why });
             }
         }

@@ -291,7 +291,7 @@ impl<B: Backend> Graph<B> {
 
     /// The loss of a tensor of scores, and its gradient in one of the buffers for these.
     fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
-        let desc = TensorDesc::plain(self.current, self.shapes[scores]);
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(scores) };
         let to = at.map(|at| self.memory.losses[at]);
         let mut dx = to.map(|to| std::mem::take(&mut self.buffers[to]));
         let sums = self.backend.cross_entropy(&desc, ask, &self.buffers[self.memory.tensors[scores]], dx.as_mut());

@@ -177,7 +177,7 @@ fn page(path: &str) -> String {
 fn the_pages_have_a_row_for_each_name() {
     let kinds = data_tools::KINDS.iter().map(|kind| kind.0).collect();
     let lists = [
-        ("docs/numbers.md", models::names()),
+        ("docs/models.md", models::names()),
         ("docs/numbers.md", codec::NAMES.to_vec()),
         ("docs/data.md", loaders::transform::names()),
         ("docs/data.md", kinds),
