@@ -9,6 +9,7 @@ mod folder;
 mod laws;
 mod loading;
 mod optimizers;
+mod recipes;
 mod remote;
 mod resume;
 mod seeing;
