@@ -1,10 +1,11 @@
 //! The list of all networks.
 
 use super::efficientnet::Scale;
+use super::inception_v3::Arrangement;
 use super::resnet::{BOTTLENECK, Kind, SQUEEZE, WIDE, grouped};
 use super::{
-    alexnet, cifarnet, convnext, densenet, efficientnet, googlenet, inception_resnet_v2, inception_v3, inception_v4,
-    lenet,
+    airbench, alexnet, cifarnet, convnext, densenet, efficientnet, googlenet, inception_resnet_v2, inception_v3,
+    inception_v4, lenet,
 };
 use super::{mobilenet_v1, mobilenet_v2, mobilenet_v3, overfeat, resnet, resnet_v2, squeezenet, vgg, wide_resnet};
 use crate::nn::spec::{NetSpec, Shape};
@@ -53,6 +54,7 @@ pub const CATALOGUE: &[Network] = &[
     ten("resnet110", 3, 32, "He et al. 2015", resnet::cifar::<18>),
     ten("wrn16_2", 3, 32, "Zagoruyko 2016", |name, x, c| wide_resnet::cifar(name, x, c, 16, 2, 0.0)),
     ten("wrn28_10", 3, 32, "Zagoruyko 2016", |name, x, c| wide_resnet::cifar(name, x, c, 28, 10, 0.3)),
+    ten("airbench94", 3, 32, "Jordan 2024", airbench::airbench94),
     imagenet("alexnet", 224, VISION, alexnet::torchvision),
     imagenet("alexnet-columns", 224, "TernGrad", alexnet::two_columns),
     imagenet("overfeat", 231, "Sermanet et al. 2013, fast", overfeat::fast),
@@ -65,7 +67,8 @@ pub const CATALOGUE: &[Network] = &[
     imagenet("vgg16_bn", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::D, true)),
     imagenet("vgg19_bn", 224, VISION, |name, x, c| vgg::torchvision(name, x, c, vgg::E, true)),
     imagenet("googlenet", 224, VISION, googlenet::torchvision),
-    imagenet("inception_v3", 299, VISION, inception_v3::torchvision),
+    imagenet("inception_v3", 299, VISION, |name, x, c| inception_v3::build(name, x, c, Arrangement::Torchvision)),
+    imagenet("inception_v3-slim", 299, "TF-slim", |name, x, c| inception_v3::build(name, x, c, Arrangement::Slim)),
     imagenet("inception_v4", 299, TIMM, inception_v4::timm),
     imagenet("inception_resnet_v2", 299, TIMM, inception_resnet_v2::timm),
     imagenet("resnet18", 224, VISION, |name, x, c| resnet::imagenet(name, x, c, [2, 2, 2, 2], Kind::Basic)),

@@ -1,16 +1,27 @@
-//! Inception v3 (Szegedy et al. 2015, arXiv 1512.00567), as torchvision defines it, with an auxiliary classifier.
+//! Inception v3 (Szegedy et al. 2015, arXiv 1512.00567), as torchvision and as TF-slim define it, with an auxiliary classifier.
 
 use super::blocks::{classify, max_pool};
 use super::inception::{Builder, same, square, valid};
 use crate::nn::spec::{Flatten, Id, Init, Linear, NetSpec, Norm, Pool, PoolKind, Shape};
 
+/// Whose arrangement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Arrangement {
+    /// Average pools count their padding, norms have a scale; dropout 0.5.
+    Torchvision,
+    /// Average pools do not count it, norms have a shift alone, statistics average over 3,333 steps; dropout 0.2.
+    Slim,
+}
+
 /// Weight of the auxiliary classifier's loss.
 const AUXILIARY: f32 = 0.4;
 
 /// For images of 299; the auxiliary classifier sees 17x17 there, which is the least that it takes.
-pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
-    let norm = Norm { eps: 1e-3, ..Norm::new() };
-    let average = Pool::new(PoolKind::AvgCountPad, 3, 1).pads([1; 4]);
+pub fn build(name: &str, input: Shape, classes: usize, arrangement: Arrangement) -> NetSpec {
+    let slim = arrangement == Arrangement::Slim;
+    let kind = if slim { PoolKind::Avg } else { PoolKind::AvgCountPad };
+    let norm = Norm { eps: 1e-3, momentum: if slim { 3e-4 } else { 0.1 }, scale: !slim, ..Norm::new() };
+    let average = Pool::new(kind, 3, 1).pads([1; 4]);
     let mut b = Builder { net: NetSpec::new(name, input), norm, init: START, average };
     let mut x = stem(&mut b);
     for (name, pool) in [("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)] {
@@ -24,7 +35,7 @@ pub fn torchvision(name: &str, input: Shape, classes: usize) -> NetSpec {
     x = module_d(&mut b, "Mixed_7a", x);
     x = module_e(&mut b, "Mixed_7b", x);
     x = module_e(&mut b, "Mixed_7c", x);
-    classify(&mut b.net, "fc", 0.5, full(classes).init(START), x);
+    classify(&mut b.net, "fc", if slim { 0.2 } else { 0.5 }, full(classes).init(START), x);
     b.net
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A new network is one file here and one line in [`CATALOGUE`].
 
+mod airbench;
 mod alexnet;
 mod blocks;
 mod catalogue;

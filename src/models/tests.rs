@@ -13,6 +13,7 @@ const SIZES: &[(&str, usize, f64, f64)] = &[
     ("resnet110", 1_727_962, 252.9, 0.05),
     ("wrn16_2", 691_674, 101.0, 1.0),
     ("wrn28_10", 36_479_194, 5243.0, 0.5),
+    ("airbench94", 1_971_640, 118.0, 0.5),
     ("alexnet", 61_100_840, 714.0, 0.5),
     ("alexnet-columns", 60_965_224, 654.0, 1.0),
     ("overfeat", 145_920_872, 2800.0, 50.0),
@@ -27,6 +28,8 @@ const SIZES: &[(&str, usize, f64, f64)] = &[
     // with both auxiliary classifiers; the multiply-adds are without
     ("googlenet", 13_004_888, 1498.0, 0.5),
     ("inception_v3", 27_161_264, 5713.0, 0.5),
+    // Keras's, with the auxiliary classifier
+    ("inception_v3-slim", 27_161_264 - 18_112, 5713.0, 0.5),
     ("inception_v4", 42_679_816, 12_280.0, 20.0),
     ("inception_resnet_v2", 55_843_464, 13_180.0, 20.0),
     ("resnet18", 11_689_512, 1814.0, 0.5),

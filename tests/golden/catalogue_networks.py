@@ -2,6 +2,8 @@
 
 Names of modules are those of the catalogue's layers. Dropout and stochastic depth are off.
 """
+import functools
+
 import timm
 import torch
 import torch.nn.functional as F
@@ -116,9 +118,58 @@ class TwoColumns(nn.Module):
         return self.logits(self.fc7(self.fc6(x).relu()).relu())
 
 
+def without_scale(norm):
+    """Batch norm with a shift alone."""
+    norm.register_parameter("weight", None)
+    return norm
+
+
+class SlimInception(tv.Inception3):
+    """TF-slim's arrangement: norms have no scale, average pools do not count their padding."""
+
+    def __init__(self, classes):
+        super().__init__(num_classes=classes, init_weights=False)
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                without_scale(module)
+
+    def forward(self, x):
+        pool = F.avg_pool2d
+        F.avg_pool2d = functools.partial(pool, count_include_pad=False)
+        try:
+            return super().forward(x)
+        finally:
+            F.avg_pool2d = pool
+
+
+class ConvGroup(nn.Module):
+    def __init__(self, cin, cout):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(cin, cout, 3, padding=1, bias=False), without_scale(nn.BatchNorm2d(cout, eps=1e-12))
+        self.conv2, self.norm2 = nn.Conv2d(cout, cout, 3, padding=1, bias=False), without_scale(nn.BatchNorm2d(cout, eps=1e-12))
+
+    def forward(self, x):
+        x = F.gelu(self.norm1(F.max_pool2d(self.conv1(x), 2)))
+        return F.gelu(self.norm2(self.conv2(x)))
+
+
+class Airbench94(nn.Module):
+    """Jordan 2024: conv 2x2-24, GELU, three groups, max pool 3x3, fc without a bias, over 9."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.whiten = nn.Conv2d(3, 24, 2)
+        self.group1, self.group2, self.group3 = ConvGroup(24, 64), ConvGroup(64, 256), ConvGroup(256, 256)
+        self.head = nn.Linear(256, classes, bias=False)
+
+    def forward(self, x):
+        x = self.group3(self.group2(self.group1(F.gelu(self.whiten(x)))))
+        return self.head(F.max_pool2d(x, 3).flatten(1)) / 9
+
+
 # name: pixels of the image, where the deepest planes have four positions or more if batch norm sees them
 PIXELS = {
-    "cifarnet-slim": 32, "wrn16_2": 32, "wrn28_10": 32, "alexnet-columns": 127, "overfeat": 127,
+    "airbench94": 32, "inception_v3-slim": 299, "cifarnet-slim": 32, "wrn16_2": 32, "wrn28_10": 32, "alexnet-columns": 127, "overfeat": 127,
     "vgg11": 32, "vgg13": 32, "vgg16": 32, "vgg19": 32, "vgg11_bn": 32, "vgg13_bn": 32, "vgg16_bn": 32, "vgg19_bn": 32,
     "googlenet": 64, "inception_v3": 299, "inception_v4": 139, "inception_resnet_v2": 139,
     "resnetv2_50": 64, "resnetv2_101": 64, "resnetv2_152": 64, "resnext50_32x4d": 64, "resnext101_32x8d": 64,
@@ -132,15 +183,17 @@ PIXELS = {
 
 # one of each family learns for ten steps
 LEARNS = [
-    "cifarnet-slim", "wrn16_2", "alexnet-columns", "overfeat", "vgg11", "vgg11_bn", "googlenet", "inception_v3", "inception_v4",
+    "airbench94", "cifarnet-slim", "wrn16_2", "alexnet-columns", "overfeat", "vgg11", "vgg11_bn", "googlenet", "inception_v3", "inception_v4",
     "inception_resnet_v2", "resnetv2_50", "resnext50_32x4d", "wide_resnet50_2", "seresnet50", "densenet121", "squeezenet1_1",
     "mobilenetv1_100", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "tf_efficientnet_lite0", "convnext_tiny",
 ]  # fmt: skip
 
 # weights of the losses of auxiliary classifiers, in the order of the outputs behind the first
-HEADS = {"googlenet": [0.3, 0.3], "inception_v3": [0.4]}
+HEADS = {"googlenet": [0.3, 0.3], "inception_v3": [0.4], "inception_v3-slim": [0.4]}
 
 PLAIN = {
+    "airbench94": lambda: Airbench94(CLASSES),
+    "inception_v3-slim": lambda: SlimInception(CLASSES),
     "cifarnet-slim": lambda: CifarNetSlim(CLASSES),
     "wrn16_2": lambda: WideResNet(16, 2, CLASSES),
     "wrn28_10": lambda: WideResNet(28, 10, CLASSES),

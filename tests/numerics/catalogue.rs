@@ -44,6 +44,7 @@ struct Net {
 
 /// Networks that say with one pass what is wrong with a family.
 const QUICK: &[&str] = &[
+    "airbench94",
     "cifarnet-slim",
     "wrn16_2",
     "vgg11_bn",

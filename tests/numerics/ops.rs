@@ -121,7 +121,7 @@ impl Golden {
             }
             "norm" => {
                 let (eps, momentum) = (c.eps, c.momentum);
-                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, gamma: 1.0 })
+                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, ..Norm::new() })
             }
             "max_pool" => c.pool(PoolKind::Max),
             "avg_pool" if c.count_include_pad => c.pool(PoolKind::AvgCountPad),
