@@ -172,7 +172,7 @@ PIXELS = {
     "airbench94": 32, "inception_v3-slim": 299, "cifarnet-slim": 32, "wrn16_2": 32, "wrn28_10": 32, "alexnet-columns": 127, "overfeat": 127,
     "vgg11": 32, "vgg13": 32, "vgg16": 32, "vgg19": 32, "vgg11_bn": 32, "vgg13_bn": 32, "vgg16_bn": 32, "vgg19_bn": 32,
     "googlenet": 64, "inception_v3": 299, "inception_v4": 139, "inception_resnet_v2": 139,
-    "resnetv2_50": 64, "resnetv2_101": 64, "resnetv2_152": 64, "resnext50_32x4d": 64, "resnext101_32x8d": 64,
+    "resnet34": 64, "resnet101": 64, "resnet152": 64, "resnetv2_50": 64, "resnetv2_101": 64, "resnetv2_152": 64, "resnext50_32x4d": 64, "resnext101_32x8d": 64,
     "resnext101_64x4d": 64, "wide_resnet50_2": 64, "seresnet50": 64, "densenet121": 64, "densenet169": 64, "densenet201": 64,
     "squeezenet1_0": 64, "squeezenet1_1": 64, "mobilenetv1_100": 64, "mobilenet_v2": 64,
     "mobilenet_v3_large": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 64, "efficientnet_b1": 64, "efficientnet_b2": 64,
