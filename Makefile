@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
+.PHONY: help setup build demo test test-faults test-networks test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
 	pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny \
 	doc clean
 
@@ -102,6 +102,10 @@ test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume ea
 	@$(CARGO) test --locked --test faults --test comm --test runs -- \
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
+
+test-networks: ## every network against torchvision's, timm's or plain PyTorch's numbers; recipes of large ones for twenty steps (minutes)
+	@$(CARGO) test --locked --test numerics -- catalogue:: --include-ignored --nocapture --test-threads 1
+	@$(CARGO) test --locked --test runs -- recipes:: --include-ignored --nocapture --test-threads 1
 
 soak: build ## MINUTES=60 of trainings with a fault every 15 seconds: equal bits after every resume, flat memory; SEED= repeats it
 	@MINUTES='$(MINUTES)' SEED='$(SEED)' $(CARGO) test --locked --release --test soak -- soak --ignored --nocapture

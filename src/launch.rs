@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::backend::cpu::{self, Cpu, CpuDevice};
 use crate::backend::cuda::{self, CudaDevice, visible};
+use crate::backend::reference::Reference;
 use crate::backend::{Backend, Precision, Unavailable};
 use crate::bench;
 use crate::comm::Comm;
@@ -15,6 +16,7 @@ use crate::eval::follow;
 use crate::eval::predict::{Predict, Predictor};
 use crate::eval::request::EvalRequest;
 use crate::eval::score::{self, Scored};
+use crate::nn::{NetSpec, estimate};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
@@ -102,6 +104,12 @@ pub struct CpuReport {
     pub describe: String,
     /// `yes`, or why not.
     pub bf16: String,
+}
+
+/// Bytes that training a network takes with so many images, by the plain plan: devices pad channels and keep work space.
+pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
+    let need = estimate::training(&Reference, net, images)?;
+    Ok(need.parameters + need.activations + need.workspace)
 }
 
 /// Looks at the CPU backend.

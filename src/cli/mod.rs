@@ -8,6 +8,7 @@ pub mod diff;
 pub mod doctor;
 pub mod eval;
 pub mod exit;
+pub mod models;
 pub mod output;
 pub mod predict;
 pub mod report;
@@ -65,6 +66,8 @@ pub enum Command {
     Runs(runs::Args),
     /// Say in what two runs differ, and where their losses part
     Diff(diff::Args),
+    /// List the networks, or the layers of one
+    Models(models::Args),
     /// Make, check and describe data sets
     Data(data::Args),
     /// Measure the training step, the loader or the allreduce; one JSON line per figure
@@ -83,6 +86,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Report(args) => report::run(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
@@ -153,6 +157,7 @@ mod tests {
             "trireme eval model.h5",
             "trireme eval model.h5 --data d --batch 0",
             "trireme predict model.h5",
+            "trireme models resnet50 vgg16",
             "trireme predict model.h5 a.png --top 0",
             "trireme data convert imagenette a b",
             "trireme data convert mnist a b --shards 0",

@@ -48,8 +48,8 @@ pub struct Memory {
     pub tensors: Vec<usize>,
     /// Backward, in order; empty for inference.
     pub moves: Vec<Move>,
-    /// Buffer that receives the loss's gradient.
-    pub loss: usize,
+    /// Buffers that receive the gradients of the losses: of the scores, then of the auxiliary classifiers.
+    pub losses: Vec<usize>,
     /// Elements of the activations' buffers; the rest are gradients.
     pub activation_elems: usize,
 }
@@ -174,10 +174,13 @@ impl Memory {
         own.extend(facts.iter().map(|f| if f.looked_through { usize::MAX } else { pool.take(f.elems) }));
         let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        let last = real[net.nodes.len()];
-        let loss = pool.take(if last == 0 { input } else { facts[last - 1].elems });
         let mut back = Backward { facts, pool, pending: vec![Summands::default(); real.len()], moves: Vec::new() };
-        back.arrives(last, loss);
+        let mut losses = Vec::new();
+        for t in net.scores().map(|t| real[t]) {
+            let buffer = back.pool.take(if t == 0 { input } else { facts[t - 1].elems });
+            losses.push(buffer);
+            back.arrives(t, buffer);
+        }
         for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].looked_through) {
             let inputs = net.nodes[node].inputs.iter().enumerate().map(|(place, id)| {
                 let tensor = Some(real[id.0]).filter(|&t| t != 0)?;
@@ -186,26 +189,27 @@ impl Memory {
             back.node(node, &inputs.collect::<Vec<_>>());
         }
         let Backward { pool, moves, .. } = back;
-        Self { buffers: pool.sizes, tensors, moves, loss, activation_elems }
+        Self { buffers: pool.sizes, tensors, moves, losses, activation_elems }
     }
 
-    /// For inference: a buffer is free again after the last reader of its tensor.
+    /// For inference, without auxiliary classifiers: a buffer is free again after the last reader of its tensor.
     pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let real = resolve(net, facts);
         let mut last_use = vec![usize::MAX; real.len()];
-        for (i, node) in net.nodes.iter().enumerate() {
+        let serving = net.serving();
+        for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| serving[*i]) {
             node.inputs.iter().for_each(|Id(t)| last_use[real[*t]] = i);
         }
         last_use[real[net.nodes.len()]] = usize::MAX;
         let mut pool = Pool::default();
         let mut own = vec![pool.take(input)];
         for (i, f) in facts.iter().enumerate() {
-            own.push(if f.looked_through { usize::MAX } else { pool.take(f.elems) });
+            own.push(if f.looked_through || !serving[i] { usize::MAX } else { pool.take(f.elems) });
             (0..=i).filter(|&t| last_use[t] == i).for_each(|t| pool.give(own[t]));
         }
         let tensors = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        Self { buffers: pool.sizes, tensors, moves: Vec::new(), loss: 0, activation_elems }
+        Self { buffers: pool.sizes, tensors, moves: Vec::new(), losses: Vec::new(), activation_elems }
     }
 }
 

@@ -250,8 +250,8 @@ impl<B: Backend> Graph<B> {
         let rows = self.current;
         let mut plan = self.plans.remove(&rows).unwrap_or_default();
         let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
-            Some(op) => self.forward_node(node, op.as_mut(), batch, training),
-            None => Ok(()),
+            Some(op) if training || self.serving[node] => self.forward_node(node, op.as_mut(), batch, training),
+            _ => Ok(()),
         });
         self.plans.insert(rows, plan);
         Ok(result?)
@@ -274,16 +274,28 @@ impl<B: Backend> Graph<B> {
         self.clocked(node, 0, start)
     }
 
+    /// The loss of the scores; with `gradient`, also those of the auxiliary classifiers, whose sums nobody reads.
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
-        let scores = self.memory.tensors[self.net.nodes.len()];
-        let desc = TensorDesc::plain(self.current, self.shapes[self.net.nodes.len()]);
-        let mut dx = gradient.then(|| std::mem::take(&mut self.buffers[self.memory.loss]));
-        let sums = self.backend.cross_entropy(&desc, ask(batch, loss), &self.buffers[scores], dx.as_mut());
-        if let Some(dx) = dx {
-            self.buffers[self.memory.loss] = dx;
+        if gradient {
+            for (head, at) in self.net.heads.clone().into_iter().zip(1..) {
+                self.loss_of(head.output.0, CrossEntropy { weight: head.weight, ..ask(batch, loss) }, Some(at))?;
+            }
         }
-        self.sums = sums?;
+        // the last one's sums count
+        self.sums = self.loss_of(self.net.nodes.len(), ask(batch, loss), gradient.then_some(0))?;
         Ok(())
+    }
+
+    /// The loss of a tensor of scores, and its gradient in one of the buffers for these.
+    fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(scores) };
+        let to = at.map(|at| self.memory.losses[at]);
+        let mut dx = to.map(|to| std::mem::take(&mut self.buffers[to]));
+        let sums = self.backend.cross_entropy(&desc, ask, &self.buffers[self.memory.tensors[scores]], dx.as_mut());
+        if let (Some(to), Some(dx)) = (to, dx) {
+            self.buffers[to] = dx;
+        }
+        sums
     }
 
     fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
@@ -350,7 +362,7 @@ impl<B: Backend> Graph<B> {
 }
 
 fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
-    CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale }
+    CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale, weight: 1.0 }
 }
 
 fn no_sums() -> Error {

@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::comm::WorldInfo;
 use crate::error::Error;
+use crate::nn::graph::BuildError;
 use crate::nn::table;
 use crate::recipe::Overlap;
 use crate::report::Start;
@@ -26,7 +27,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     Ok(format!(
         "{}\n{}\n{}\n{}{}",
         run.recipe.to_toml()?.trim_end(),
-        table::layers(&run.graph),
+        table::layers(run.graph.net()).map_err(BuildError::from)?,
         table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
         table::traffic(&run.graph),
         run.schedule.describe()

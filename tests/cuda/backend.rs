@@ -120,7 +120,7 @@ fn rules() -> [Rule; 8] {
 fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let _alone = alone();
     let desc = TensorDesc::plain(1, Shape::vector(2));
-    let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
+    let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
     let loss = |cuda: &Cuda| {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &upload(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.loss_sums().unwrap().loss
@@ -241,7 +241,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     cuda.upload(&[0.0, 0.0], &mut scores).unwrap();
     let scaled = |cuda: &Cuda| {
         let mut dx = cuda.alloc(1).unwrap();
-        let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
+        let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
         cuda.cross_entropy(&desc, ask, &scores, Some(&mut dx)).unwrap();
         cuda.loss_sums().unwrap();
         cuda.download(&desc, &dx).unwrap()[0]

@@ -323,6 +323,7 @@ def functions():
     bend = lambda a: math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)
     table = [
         ("relu6", F.relu6, relu6, 9.0, (0, 6)),
+        ("scale", lambda x: 0.17 * x, lambda a: 0.17 * a, 6.0, ()),
         ("sigmoid", torch.sigmoid, logistic, 6.0, ()),
         ("hard_sigmoid", F.hardsigmoid, ramp, 5.0, (-3, 3)),
         ("hard_swish", F.hardswish, lambda a: a * ramp(a), 5.0, (-3, 3)),

@@ -31,6 +31,8 @@ fn every_kind() -> Vec<Case> {
         (Op::Linear(Linear::new(5)), image),
         (Op::Norm(norm()), image),
         (Op::Norm(norm().relu()), image),
+        (Op::Norm(Norm { scale: false, ..norm().relu() }), image),
+        (Op::Norm(Norm { scale: false, ..norm().residual() }), image),
         (Op::Norm(norm().residual()), image),
         (Op::Norm(norm().residual().relu()), image),
         (Op::Pool(pool(PoolKind::Max)), image),

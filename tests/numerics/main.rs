@@ -4,9 +4,11 @@
 mod support;
 
 mod bf16;
+mod catalogue;
 mod golden;
 mod gradients;
 mod graph;
+mod heads;
 mod nets;
 mod ops;
 mod optim;

@@ -121,7 +121,7 @@ impl Golden {
             }
             "norm" => {
                 let (eps, momentum) = (c.eps, c.momentum);
-                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, gamma: 1.0 })
+                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, ..Norm::new() })
             }
             "max_pool" => c.pool(PoolKind::Max),
             "avg_pool" if c.count_include_pad => c.pool(PoolKind::AvgCountPad),
@@ -256,7 +256,7 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
     let (n, scores) = (golden.x.shape[0], golden.x.fill());
     let desc = TensorDesc::plain(n, golden.shape());
     let (labels, smoothing) = (golden.config.labels.as_slice(), golden.config.label_smoothing);
-    let ask = CrossEntropy { labels, smoothing, scale: 1.0 / n as f32 };
+    let ask = CrossEntropy { labels, smoothing, scale: 1.0 / n as f32, weight: 1.0 };
     let mut x = backend.alloc(scores.len()).unwrap();
     let mut dx = backend.alloc(scores.len()).unwrap();
     backend.upload(&scores, &mut x).unwrap();
@@ -288,7 +288,7 @@ fn check_labels<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let desc = TensorDesc::plain(2, Shape::vector(3));
     let x = backend.alloc(6).unwrap();
     fn ask(labels: &[u32]) -> CrossEntropy<'_> {
-        CrossEntropy { labels, smoothing: 0.0, scale: 1.0 }
+        CrossEntropy { labels, smoothing: 0.0, scale: 1.0, weight: 1.0 }
     }
     let error = take_loss(backend, &desc, ask(&[0, 3]), &x, None).expect_err("label 3 of 3 classes").to_string();
     assert!(error.contains("labels below 3") && error.contains("got 3"), "{name}: {error}");

@@ -10,6 +10,7 @@ mod laws;
 mod loading;
 mod log;
 mod optimizers;
+mod recipes;
 mod remote;
 mod resume;
 mod seeing;

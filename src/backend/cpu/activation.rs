@@ -66,6 +66,7 @@ loops! {
     relu: |x, a| if x > 0.0 || x.is_nan() { x } else { 0.0 }, |d, y: Y| if y > 0.0 { d } else { 0.0 };
     relu6: |x, a| x.clamp(0.0, 6.0), |d, y: Y| if y > 0.0 && y < 6.0 { d } else { 0.0 };
     leaky_relu: |x, a| if x < 0.0 { a * x } else { x }, |d, x: X| if x > 0.0 { d } else { a * d };
+    scale: |x, a| a * x, |d, y: Y| { let _ = y; a * d };
     tanh: |x, a| x.tanh(), |d, y: Y| d * (1.0 - y * y);
     sigmoid: |x, a| logistic(x), |d, y: Y| d * (y * (1.0 - y));
     hard_sigmoid: |x, a| ramp(x), |d, x: X| if x > -3.0 && x < 3.0 { d * (1.0 / 6.0) } else { 0.0 };
@@ -84,6 +85,7 @@ fn loops(op: Activation) -> Loops {
         Activation::Relu => relu(0.0),
         Activation::Relu6 => relu6(0.0),
         Activation::LeakyRelu(factor) => leaky_relu(factor),
+        Activation::Scale(factor) => scale(factor),
         Activation::Tanh => tanh(0.0),
         Activation::Sigmoid => sigmoid(0.0),
         Activation::HardSigmoid => hard_sigmoid(0.0),

@@ -13,6 +13,8 @@ pub enum Activation {
     Relu6,
     /// x, or this factor times x below zero (Maas et al. 2013).
     LeakyRelu(f32),
+    /// This factor times x.
+    Scale(f32),
     /// tanh(x).
     Tanh,
     /// 1 / (1 + exp(-x)).
@@ -31,11 +33,12 @@ pub enum Activation {
 
 impl Activation {
     /// One of each, leaky ReLU with PyTorch's factor.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Identity,
         Self::Relu,
         Self::Relu6,
         Self::LeakyRelu(0.01),
+        Self::Scale(0.17),
         Self::Tanh,
         Self::Sigmoid,
         Self::HardSigmoid,
@@ -53,6 +56,7 @@ impl OpSpec for Activation {
             Self::Relu => "relu",
             Self::Relu6 => "relu6",
             Self::LeakyRelu(_) => "leaky_relu",
+            Self::Scale(_) => "scale",
             Self::Tanh => "tanh",
             Self::Sigmoid => "sigmoid",
             Self::HardSigmoid => "hard_sigmoid",

@@ -15,6 +15,13 @@ pub enum Init {
     Xavier,
     /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Conv2d` and `Linear`); for a bias, fan_in is its weight's.
     UniformFanIn,
+    /// Normal with this standard deviation.
+    Normal(f32),
+    /// Uniform with variance 2 / fan, fan = elements that feed one output (PyTorch's `kaiming_uniform_`).
+    HeUniformFanIn,
+    /// As UniformFanIn, but the first filters pass on one channel each, as many as there are channels (Zagoruyko and Komodakis 2017,
+    /// arXiv 1706.00388, section 3).
+    Dirac,
     /// Uniform in +- this bound.
     Uniform(f32),
 }

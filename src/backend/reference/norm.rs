@@ -62,7 +62,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn formats(&self) -> Vec<usize> {
-        vec![self.x.shape.c; 2]
+        vec![self.x.shape.c; 1 + usize::from(self.op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
@@ -79,6 +79,8 @@ impl Planned<Reference> for Plan {
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let channels = self.x.shape.c;
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         if pass.training {
             self.statistics(pass, x[0])?;
         }
@@ -89,8 +91,7 @@ impl Planned<Reference> for Plan {
                 let var = pass.running[channels + c] as f64;
                 (pass.running[c] as f64, 1.0 / (var + self.op.eps as f64).sqrt())
             };
-            let gamma = pass.params.get(pass.slots[0])[c] as f64;
-            let beta = pass.params.get(pass.slots[1])[c] as f64;
+            let (gamma, beta) = (gamma.map_or(1.0, |gamma| gamma[c] as f64), beta[c] as f64);
             for i in self.channel(c) {
                 let mut v = (x[0].0[i] as f64 - mean) * inverse * gamma + beta;
                 if self.op.residual {
@@ -112,9 +113,12 @@ impl Planned<Reference> for Plan {
         let sum = |c: usize, f: &dyn Fn(usize) -> f64| self.channel(c).map(f).sum::<f64>();
         let mut dbeta: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64)).collect();
         let mut dgamma: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64 * hat(i, c))).collect();
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
         for c in 0..channels {
-            g.dparams.get_mut(pass.slots[0])[c] = dgamma[c] as f32;
-            g.dparams.get_mut(pass.slots[1])[c] = dbeta[c] as f32;
+            if let Some(gamma) = gamma {
+                g.dparams.get_mut(gamma)[c] = dgamma[c] as f32;
+            }
+            g.dparams.get_mut(beta)[c] = dbeta[c] as f32;
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let Some(ranks) = pass.across {
@@ -124,7 +128,7 @@ impl Planned<Reference> for Plan {
         for c in 0..channels {
             let inverse = self.inverse_std(c);
             if let Some(dx) = &mut to {
-                let gamma = pass.params.get(pass.slots[0])[c] as f64;
+                let gamma = gamma.map_or(1.0, |slot| pass.params.get(slot)[c] as f64);
                 for i in self.channel(c) {
                     let d = dy[i] as f64 - dbeta[c] / n - hat(i, c) * dgamma[c] / n;
                     dx.0[i] = (gamma * inverse * d) as f32;

@@ -177,10 +177,10 @@ impl Plan {
     }
 
     /// Scale and shift of each real channel from mean and 1 / standard deviation; those of padding stay zero.
-    fn set_scale(&mut self, gamma: &[f32], beta: &[f32], statistics: impl Fn(&Self, usize) -> (f64, f64)) {
+    fn set_scale(&mut self, gamma: Option<&[f32]>, beta: &[f32], statistics: impl Fn(&Self, usize) -> (f64, f64)) {
         for i in 0..self.x.shape.c {
             let (mean, inverse) = statistics(self, i);
-            let scale = f64::from(gamma[i]) * inverse;
+            let scale = gamma.map_or(1.0, |gamma| f64::from(gamma[i])) * inverse;
             self.scale[i] = scale as f32;
             self.shift[i] = (f64::from(beta[i]) - mean * scale) as f32;
         }
@@ -217,7 +217,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        vec![Format::Plain(self.x.shape.c); 2]
+        vec![Format::Plain(self.x.shape.c); 1 + usize::from(self.op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
@@ -237,7 +237,8 @@ impl Planned<Cpu> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (gamma, beta) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let residual = x.get(1).map_or(&[][..], |r| r.as_slice());
         let x = x[0].as_slice();
         if pass.training {
@@ -283,9 +284,12 @@ impl Planned<Cpu> for Plan {
             rows::reduce(mode, &view.row(n, block), dy, s, sx);
         });
         let c = self.x.shape.c;
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
         for i in 0..c {
-            dparams.get_mut(pass.slots[0])[i] = (sx[i] * self.inverse_std(i)) as f32;
-            dparams.get_mut(pass.slots[1])[i] = s[i] as f32;
+            if let Some(gamma) = gamma {
+                dparams.get_mut(gamma)[i] = (sx[i] * self.inverse_std(i)) as f32;
+            }
+            dparams.get_mut(beta)[i] = s[i] as f32;
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let Some(ranks) = pass.across {

@@ -22,6 +22,12 @@ struct LeakyRelu {
     __device__ float gradient(float d, float x) const { return x > 0.0f ? d : a * d; }
 };
 
+struct Scale {
+    float a;
+    __device__ float value(float x) const { return a * x; }
+    __device__ float gradient(float d, float) const { return a * d; }
+};
+
 struct Tanh {
     __device__ float value(float x) const { return tanhf(x); }
     __device__ float gradient(float d, float y) const { return d * (1.0f - y * y); }
@@ -91,6 +97,7 @@ __device__ inline void with_function(int function, float a, F f) {
         case 8: return f(Silu{});
         case 9: return f(Gelu{});
         case 10: return f(GeluTanh{});
+        case 11: return f(Scale{a});
     }
 }
 

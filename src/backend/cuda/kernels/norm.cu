@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
         m2 = m2 < 0.0 ? 0.0 : m2;
         statistics[c] = seen[c] = mean;
         statistics[channels + c] = seen[channels + c] = m2;
-        set_affine(affine, channels, c, mean, m2 / n, eps, gamma[c], beta[c]);
+        set_affine(affine, channels, c, mean, m2 / n, eps, gamma ? gamma[c] : 1.0f, beta[c]);
     });
 }
 
@@ -64,7 +64,7 @@ extern "C" __global__ void norm_affine(const double* statistics, const float* ru
         bool batch = n > 0.0;
         double mean = batch ? statistics[c] : (double)running[c];
         double variance = batch ? statistics[channels + c] / n : (double)running[channels + c];
-        set_affine(affine, channels, c, mean, variance, eps, gamma[c], beta[c]);
+        set_affine(affine, channels, c, mean, variance, eps, gamma ? gamma[c] : 1.0f, beta[c]);
     }
 }
 
@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
         double variance = statistics[channels + c] / n + (double)eps, mean = statistics[c];
         // about the exact mean
         double s = total[0], sx = fma(-(mean - (double)affine[c]), s, total[1]);
-        dgamma[c] = (float)(sx / sqrt(variance));
+        if (dgamma) dgamma[c] = (float)(sx / sqrt(variance));
         dbeta[c] = (float)s;
         sums[c] = s;
         sums[channels + c] = sx;

@@ -45,8 +45,9 @@ impl Function {
             Activation::Silu => (8, true),
             Activation::Gelu => (9, true),
             Activation::GeluTanh => (10, true),
+            Activation::Scale(_) => (11, false),
         };
-        let a = if let Activation::LeakyRelu(factor) = op { factor } else { 0.0 };
+        let a = if let Activation::LeakyRelu(factor) | Activation::Scale(factor) = op { factor } else { 0.0 };
         Self { number, a, from_x }
     }
 }

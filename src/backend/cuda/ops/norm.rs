@@ -132,7 +132,8 @@ impl Plan {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
         let (rows, channels, width) = (self.parts.rows, c as u32, self.parts.width());
         let (partial, arrivals) = (self.parts.sums(), self.parts.arrivals());
-        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
         let (eps, affine) = (self.op.eps, self.affine.slice());
         let place = shared.blocks.borrow().outbox.now();
         let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
@@ -171,7 +172,8 @@ impl Plan {
 
     /// The affine map from running statistics, for a pass that does not train.
     fn use_running(&self, pass: &Pass<'_, Cuda>) -> Result<(), Error> {
-        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
         let (channels, eps, affine) = (self.x.shape.c as u32, self.op.eps, self.affine.slice());
         let blocks = self.shared.blocks.borrow();
         let running = Some(blocks.running.slice().from(pass.running_at)?);
@@ -183,7 +185,7 @@ impl Plan {
         &mut self,
         pass: &Pass<'_, Cuda>,
         tensors: &Tensors<'_>,
-        dgamma: Slice<'_, f32>,
+        dgamma: Option<Slice<'_, f32>>,
         dbeta: Slice<'_, f32>,
     ) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
@@ -237,7 +239,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        vec![Format::Plain(self.x.shape.c); 2]
+        vec![Format::Plain(self.x.shape.c); 1 + usize::from(self.op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
@@ -310,7 +312,8 @@ impl Planned<Cuda> for Plan {
         let second = g.dy2.map(|d| shared.holds(d, self.second_elems())).transpose()?;
         let through = i32::from(second.is_some() && self.second.is_some());
         let mode = self.mode() + SECOND * i32::from(second.is_some()) + THROUGH * through;
-        let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
+        let (dgamma, dbeta) = self.op.gamma_beta(pass.slots);
+        let (dgamma, dbeta) = (dgamma.map(|slot| g.dparams.at(slot)).transpose()?, g.dparams.at(dbeta)?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
         // with a residual, dy keeps its own gradient and dx is the other's
         let dx = match (self.op.residual, wanted) {
