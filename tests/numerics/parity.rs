@@ -11,7 +11,7 @@ use trireme::backend::op::{
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, PlanRequest, TensorDesc};
+use trireme::backend::{Backend, PlanRequest, TensorDesc, Through};
 
 /// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
 fn assert_parity(cases: Vec<Case>) {
@@ -375,6 +375,7 @@ fn convolutions_of_known_networks_take_no_plain_loops() {
             op: &op,
             shapes: &shapes,
             x: &x,
+            through: Through::default(),
             train: true,
             wants_dx: true,
             formats: None,
@@ -390,6 +391,16 @@ fn cpu_block() -> usize {
     let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
     let x = [TensorDesc::plain(1, shape[0])];
     let (formats, wants_dx) = (None, false);
-    let request = PlanRequest { name: "x", op: &op, shapes: &shape, x: &x, train: false, wants_dx, formats, index: 0 };
+    let request = PlanRequest {
+        name: "x",
+        op: &op,
+        shapes: &shape,
+        x: &x,
+        through: Through::default(),
+        train: false,
+        wants_dx,
+        formats,
+        index: 0,
+    };
     cpu(1).plan(&request).expect("a convolution").output().block
 }
