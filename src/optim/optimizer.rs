@@ -107,8 +107,8 @@ impl<B: Backend> Optimizer<B> {
     }
 
     /// The pass of a rank's last worker and the step by its gradients, which stay on this rank, without a wait for the host in between:
-    /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass. The
-    /// graph's gradients are of no use afterwards.
+    /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass.
+    /// The graph's gradients are of no use afterwards.
     pub fn step_with_pass(
         &mut self,
         graph: &mut Graph<B>,

@@ -74,7 +74,9 @@ fn a_shortcut_that_is_read_through_changes_no_bit() {
     let _alone = alone();
     for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
         let widths = [16, 32, 64];
-        let (Some(through), Some(apart)) = (run(precision, widths, false), run(precision, widths, true)) else { return };
+        let (Some(through), Some(apart)) = (run(precision, widths, false), run(precision, widths, true)) else {
+            return;
+        };
         assert_eq!(apart.shortcuts, ["own"; 2], "{precision}");
         assert!(through.shortcuts.iter().all(|how| how.starts_with("read through")), "{:?}", through.shortcuts);
         let differ = through.bits.iter().zip(&apart.bits).filter(|(a, b)| a != b).count();

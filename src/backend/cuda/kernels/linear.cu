@@ -11,7 +11,7 @@ __device__ inline double product_sum(u32 first, u32 end, u32 step, F factors) {
     while (first < end) {
         float run = 0.0f;
         u32 next = first + RUN * step;
-        each_batch<8>(first, next < end ? next : end, step, [&](auto batch) {
+        each_batch<4>(first, next < end ? next : end, step, [&](auto batch) {
             constexpr int N = decltype(batch)::count;
             float a[N], b[N];
             for (int u = 0; u < N; u++) factors(batch.row + u * batch.step, a[u], b[u]);
