@@ -4,12 +4,14 @@ use std::rc::Rc;
 
 use super::bf16::{Bf16, Rounded};
 use super::buf::{AlignedBuf, Scratch};
+use super::depthwise::Depthwise;
 use super::device::Cpu;
 use super::few_channels::{FewChannels, put_in_frame};
 use super::flat;
 use super::format::Format;
 use super::layout::Md;
 use super::onednn::{Direction, Engine, Layer, Primitive, Window, arg, reorder};
+use super::own_gradient::OwnGradient;
 use super::product::{Product, pointer};
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
@@ -19,7 +21,7 @@ use crate::backend::{Arena, Error, Gradients, Pass, PlanRequest, Planned, Slot, 
 enum WeightGradient {
     Primitive(Product),
     /// By our own loops, then copied from plain order.
-    FewChannels(Box<FewChannels>, Primitive),
+    Own(Box<dyn OwnGradient>, Primitive),
 }
 
 /// A convolution or linear layer of known sizes.
@@ -116,14 +118,10 @@ impl Plan {
             relu: op.relu,
         };
         let mut plan = Self { framed, ..Self::new(cpu, r, &geometry, y)? };
-        if let Some(WeightGradient::Primitive(b)) = &plan.backward_weights
-            && b.is_slow()
-            && x.block == 1
-            && op.groups == 1
-        {
-            let few_channels = FewChannels::new(cpu.threads, op, x, y, r.name)?;
+        let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
+        if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {
             let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
-            plan.backward_weights = Some(WeightGradient::FewChannels(Box::new(few_channels), copy));
+            plan.backward_weights = Some(WeightGradient::Own(own, copy));
         }
         Ok(plan)
     }
@@ -236,6 +234,22 @@ impl Plan {
     }
 }
 
+/// Loops of our own for the weight gradient, where there are some for such a convolution.
+fn own_gradient(
+    cpu: &Cpu,
+    op: &Conv,
+    x: TensorDesc,
+    y: TensorDesc,
+    name: &str,
+) -> Result<Option<Box<dyn OwnGradient>>, Error> {
+    let depthwise = op.groups == x.shape.c && op.groups == y.shape.c && x.block == y.block;
+    Ok(match (op.groups, x.block) {
+        (1, 1) => Some(Box::new(FewChannels::new(cpu.threads, op, x, y, name)?)),
+        _ if depthwise => Some(Box::new(Depthwise::new(cpu.threads, op, x, y, name)?)),
+        _ => None,
+    })
+}
+
 fn activation(d: &TensorDesc) -> Result<Md, Error> {
     Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)
 }
@@ -263,7 +277,7 @@ impl Planned<Cpu> for Plan {
     fn state_bytes(&self) -> usize {
         let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
             WeightGradient::Primitive(product) => product.bytes(),
-            WeightGradient::FewChannels(few_channels, _) => few_channels.bytes(),
+            WeightGradient::Own(own, _) => own.bytes(),
         });
         let products = self.forward.bytes() + weights + self.backward_data.as_ref().map_or(0, Product::bytes);
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
@@ -274,7 +288,7 @@ impl Planned<Cpu> for Plan {
     fn implementation(&self) -> String {
         let weights = self.backward_weights.as_ref().map(|w| match w {
             WeightGradient::Primitive(product) => product.name(),
-            WeightGradient::FewChannels(..) => "own".into(),
+            WeightGradient::Own(..) => "own".into(),
         });
         let factors = self.rounded.as_ref().map(|_| "bf16:".into());
         let data = self.backward_data.as_ref().map(Product::name);
@@ -322,7 +336,7 @@ impl Planned<Cpu> for Plan {
             None => (x, dy, w),
         };
         let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
-        weights.run(&self.engine, self.threads, (x, dy), pass.slots, g.dparams)?;
+        weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
         let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
         let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
         let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
@@ -340,17 +354,16 @@ impl WeightGradient {
     fn run(
         &mut self,
         engine: &Engine,
-        threads: Threads,
         (x, dy): (&[f32], &[f32]),
         slots: &[Slot],
         dparams: &mut Arena<Cpu>,
     ) -> Result<(), Error> {
         match self {
-            Self::FewChannels(few_channels, copy) => {
-                few_channels.run(threads, x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
+            Self::Own(own, copy) => {
+                let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
                 let dw = dparams.get_mut(slots[0]).as_mut_ptr();
                 // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
-                unsafe { copy.run(engine, &[(arg::SRC, pointer(few_channels.dw.as_slice())), (arg::DST, dw)]) }
+                unsafe { copy.run(engine, &[(arg::SRC, pointer(plain)), (arg::DST, dw)]) }
             }
             Self::Primitive(product) => {
                 let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];

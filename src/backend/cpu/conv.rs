@@ -1,8 +1,8 @@
-//! Convolutions: Winograd's where it is faster, else oneDNN's, of merged groups where it has no fast one of small groups.
+//! Convolutions: Winograd's where it is faster, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are.
 
 use super::device::Cpu;
 use super::format::Format;
-use super::{affine, merged, winograd};
+use super::{affine, spread, winograd};
 use crate::backend::op::Conv;
 use crate::backend::{Error, PlanRequest, Planned};
 
@@ -12,11 +12,11 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
         return plan;
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
-    // a smaller batch is computed as the largest is, whose weights lie in plain order where groups are merged
-    let may_merge = match r.formats.and_then(|formats| formats.first()) {
+    // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
+    let may_spread = match r.formats.and_then(|formats| formats.first()) {
         Some(format) => matches!(format, Format::Plain(_)),
-        None => direct.is_slow(),
+        None => direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]),
     };
-    let by_merging = if op.groups > 1 && may_merge { merged::plan(cpu, r, op)? } else { None };
-    Ok(by_merging.unwrap_or_else(|| Box::new(direct)))
+    let spread = if may_spread { spread::plan(cpu, r, op)? } else { None };
+    Ok(spread.unwrap_or_else(|| Box::new(direct)))
 }
