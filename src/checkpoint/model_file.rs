@@ -198,6 +198,11 @@ mod tests {
             ["epoch", "step"].iter().try_for_each(|name| ours.put_number(name, 1u64))?;
             ours.create("scores").map(drop)
         });
-        assert!(error.to_string().contains("layer fc: kind is one of conv, linear, norm, got \"lstm\""), "{error}");
+        assert!(
+            error.to_string().contains(
+                "layer fc: kind is one of conv, linear, norm, layer_norm, group_norm, layer_scale, got \"lstm\""
+            ),
+            "{error}"
+        );
     }
 }

@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn unknown_names_get_the_nearest() {
-        let args = Args { name: Some("resnet5".into()), json: false };
+        let args = Args { name: Some("rasnet50".into()), json: false };
         let failure = run(&args).unwrap_err();
         assert!(failure.code == super::super::exit::USAGE && failure.message.contains("resnet50"), "{failure}");
     }

@@ -61,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "eval",
             "launch",
             "libraries",
+            "models",
             "recipe",
             "report",
             "train",
