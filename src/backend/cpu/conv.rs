@@ -1,4 +1,5 @@
-//! Convolutions: Winograd's where it is faster, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are.
+//! Convolutions: Winograd's where it is faster, else oneDNN's, with weights spread among zeros where it has no fast one for them as they
+//! are.
 
 use super::device::Cpu;
 use super::format::Format;
