@@ -74,6 +74,14 @@ pub enum Error {
         /// What is not as trireme wrote it.
         text: String,
     },
+    /// Another program made the file anew, in another layout.
+    #[error("{} was made anew by another program: {source}", .path.display())]
+    Rewritten {
+        /// The file.
+        path: PathBuf,
+        /// How its layout is another one.
+        source: Box<Error>,
+    },
     /// Bytes that trireme does not write.
     #[error(
         "{}: {object}, byte {at}: {text}. Only the layout that trireme writes is read: if another program wrote or changed the file, \

@@ -1,4 +1,4 @@
-//! Writes groups, attributes and arrays of HDF5: the only file that names the library, which reads no file at all.
+//! Writes groups, attributes and arrays of HDF5: with `foreign` the only file that names the library, which reads no file here.
 //!
 //! Files hold no times and no uninitialised bytes, so that equal content makes equal files. Not here: what the groups
 //! mean, and reading, which is `reader`'s.

@@ -84,6 +84,8 @@ impl KerasFile {
     }
 
     fn fill_weights(&self, root: &Group, places: &BTreeMap<String, String>) -> Result<(), Error> {
+        // of the model itself, which has none; Keras 2 opens it all the same
+        root.create("vars")?;
         let layers = root.create("layers")?;
         for layer in &self.layers {
             let text = || Error::Layer { layer: layer.name.clone(), text: "it has no place in the archive".into() };

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::checksum::Checked;
 use super::described::Described;
 use super::error::Error;
 use super::h5::{Group, H5File};
@@ -70,9 +71,17 @@ impl ModelFile {
     /// Reads a file as [`ModelFile::read`] does, and a model file that another program wrote into, with a warning.
     ///
     /// # Errors
-    /// As [`ModelFile::read`], but for [`Error::Unsealed`] of a model file.
+    /// As [`ModelFile::read`], but for [`Error::Unsealed`] of a model file; [`Error::Rewritten`] if another program made it anew.
     pub fn open(path: &Path) -> Result<Opened, Error> {
         let checked = checksum::open(path)?;
+        let sealed = checked.sealed;
+        Self::open_checked(path, checked).map_err(|error| match error {
+            Error::Layout { .. } if !sealed => Error::Rewritten { path: path.to_path_buf(), source: Box::new(error) },
+            error => error,
+        })
+    }
+
+    fn open_checked(path: &Path, checked: Checked) -> Result<Opened, Error> {
         let sealed = checked.sealed;
         let root = group::open(checked, path)?;
         if state_file::is_state(&root) {

@@ -13,6 +13,7 @@ pub mod models;
 pub mod output;
 pub mod predict;
 pub mod report;
+pub mod rewrite;
 pub mod runs;
 mod threads;
 pub mod tip;
@@ -71,6 +72,9 @@ pub enum Command {
     Models(models::Args),
     /// Write a model as a file of another program: ONNX, PyTorch, Keras
     Export(export::Args),
+    /// Read a model file that another program made, for the other commands
+    #[command(hide = true)]
+    RewriteModel(rewrite::Args),
     /// Make, check and describe data sets
     Data(data::Args),
     /// Measure the training step, the loader or the allreduce; one JSON line per figure
@@ -91,6 +95,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::RewriteModel(args) => rewrite::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),

@@ -3,6 +3,7 @@
 mod classes;
 pub mod export;
 pub mod follow;
+pub mod foreign;
 mod model;
 pub mod npy;
 pub mod pictures;

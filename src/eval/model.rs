@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::foreign;
 use super::request::ModelRequest;
 use crate::backend::{Backend, Precision};
-use crate::checkpoint::{ModelFile, Opened};
+use crate::checkpoint::{self, ModelFile, Opened};
 use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
@@ -54,7 +55,10 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
     let mut model = match request.sealed {
         true => ModelFile::read(file)?,
         false => {
-            let Opened { model, warning } = ModelFile::open(file)?;
+            let Opened { model, warning } = match ModelFile::open(file) {
+                Err(checkpoint::Error::Rewritten { .. }) => foreign::open(file)?,
+                opened => opened?,
+            };
             let text =
                 |text| format!("warning: another program wrote into {} since trireme wrote it: {text}", file.display());
             notes.extend(warning.map(text));

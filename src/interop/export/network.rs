@@ -21,8 +21,8 @@ pub(super) struct Layer<'a> {
     pub x: Vec<Shape>,
     /// Shape of its output.
     pub y: Shape,
-    /// Whether its first input has two dimensions, images and features, and not four.
-    pub flat: bool,
+    /// Whether each of its inputs has two dimensions, images and features, and not four.
+    pub flat: Vec<bool>,
 }
 
 impl Network {
@@ -43,7 +43,8 @@ impl Network {
     pub fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
         self.net.nodes.iter().enumerate().map(|(index, node)| {
             let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
-            Layer { index, node, x, y: self.shapes[index + 1], flat: self.is_flat(node.inputs[0]) }
+            let flat = node.inputs.iter().map(|id| self.is_flat(*id)).collect();
+            Layer { index, node, x, y: self.shapes[index + 1], flat }
         })
     }
 

@@ -67,14 +67,14 @@ fn convolution(layers: &mut Layers, conv: &Conv, layer: &Layer<'_>, from: usize)
 
 fn full(layers: &mut Layers, linear: &Linear, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
     let Linear { out_features, bias, relu, init: _, bias_init: _ } = linear;
-    let from = if layer.flat { from } else { layers.add(&inner(layer, "flatten"), "Flatten", json!({}), &[from]) };
+    let from = if layer.flat[0] { from } else { layers.add(&inner(layer, "flatten"), "Flatten", json!({}), &[from]) };
     let settings = json!({"units": out_features, "use_bias": bias, "activation": name_of(*relu)});
     layers.add_weighted(&layer.node.name, "Dense", settings, &[from])
 }
 
 fn normalization(layers: &mut Layers, norm: &Norm, layer: &Layer<'_>, inputs: &[usize]) -> Result<usize, String> {
     let Norm { eps, momentum, residual, relu, gamma: _ } = norm;
-    let axis = if layer.flat { 1 } else { 3 };
+    let axis = if layer.flat[0] { 1 } else { 3 };
     let settings = json!({"axis": [axis], "epsilon": exact(*eps), "momentum": exact(1.0 - momentum)});
     let mut made = layers.add_weighted(&layer.node.name, "BatchNormalization", settings, &inputs[..1])?;
     if *residual {

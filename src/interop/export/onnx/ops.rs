@@ -94,7 +94,7 @@ impl Maker<'_> {
 
     fn full(&mut self, linear: &Linear, a: &str) -> String {
         let Linear { out_features: _, bias: _, relu, init: _, bias_init: _ } = linear;
-        let flat = match self.layer.flat {
+        let flat = match self.layer.flat[0] {
             true => a.to_string(),
             false => self.graph.node("Flatten", &[a], &self.inner("flat"), &[("axis", Int(1))]),
         };

@@ -75,14 +75,14 @@ fn convolution(conv: &Conv, path: &str, x: Shape, a: &str) -> Code {
 fn full(linear: &Linear, path: &str, layer: &Layer<'_>, a: &str) -> Code {
     let Linear { out_features, bias, relu: after, init: _, bias_init: _ } = linear;
     let bias = if *bias { "" } else { ", bias=False" };
-    let input = if layer.flat { a.to_string() } else { format!("torch.flatten({a}, 1)") };
+    let input = if layer.flat[0] { a.to_string() } else { format!("torch.flatten({a}, 1)") };
     let module = format!("nn.Linear({}, {out_features}{bias})", layer.x[0].elems());
     Code { module: Some(module), value: relu(format!("{path}({input})"), *after) }
 }
 
 fn normalization(norm: &Norm, path: &str, layer: &Layer<'_>, v: &[String]) -> Code {
     let Norm { eps, momentum, residual, relu: after, gamma: _ } = norm;
-    let kind = if layer.flat { "1d" } else { "2d" };
+    let kind = if layer.flat[0] { "1d" } else { "2d" };
     let module = format!("nn.BatchNorm{kind}({}, eps={eps}, momentum={momentum})", layer.x[0].c);
     let value = format!("{path}({})", v[0]);
     let value = if *residual { format!("{value} + {}", v[1]) } else { value };
