@@ -4,7 +4,7 @@ use super::error::Error;
 use super::network::Network;
 use super::trained::Trained;
 use crate::checkpoint::LayerWeights;
-use crate::nn::spec::{Add, Id, NetSpec, Node, Norm, Op, Relu};
+use crate::nn::spec::{Activation, Add, Head, Id, NetSpec, Node, Norm, Op};
 
 /// Folds every batch norm that directly follows a layer whose output nobody else reads; says how many.
 pub(super) fn fold(trained: &mut Trained) -> Result<String, Error> {
@@ -13,18 +13,19 @@ pub(super) fn fold(trained: &mut Trained) -> Result<String, Error> {
     let old = trained.network.net.clone();
     let mut net = NetSpec::new(&old.name, old.input);
     let mut made = vec![net.image()];
-    for (node, folds) in old.nodes.into_iter().zip(&foldable) {
+    for (node, folds) in old.nodes.iter().zip(&foldable) {
         let inputs: Vec<Id> = node.inputs.iter().map(|id| made[id.0]).collect();
         let id = match &node.op {
             Op::Norm(norm) if *folds => {
                 let before = net.nodes[inputs[0].0 - 1].name.clone();
                 absorb(trained, &before, &node.name, norm.eps)?;
-                replace(&mut net, &node, norm, &inputs)
+                replace(&mut net, node, norm, &inputs)
             }
             _ => net.join(&node.name, node.op.clone(), &inputs),
         };
         made.push(id);
     }
+    net.heads = old.heads.iter().map(|head| Head { output: made[head.output.0], ..*head }).collect();
     trained.network = Network::new(net)?;
     let folded = foldable.iter().filter(|folds| **folds).count();
     Ok(format!("{folded} of {norms} batch norms folded into the layers before them"))
@@ -54,7 +55,7 @@ fn replace(net: &mut NetSpec, node: &Node, norm: &Norm, inputs: &[Id]) -> Id {
         return inputs[0];
     }
     let sum = net.join(&node.name, Add, inputs);
-    if norm.relu { net.add(&format!("{}.relu", node.name), Relu, sum) } else { sum }
+    if norm.relu { net.add(&format!("{}.relu", node.name), Activation::Relu, sum) } else { sum }
 }
 
 /// Weights and bias of the layer `before` that also do what the batch norm `name` does, computed in f64.

@@ -44,6 +44,9 @@ pub fn write(mut trained: Trained, out: &Path, settings: &Settings) -> Result<Ex
         return Err(Error::Exists { path: path.clone() });
     }
     let mut notes = Vec::new();
+    if settings.fold || settings.format != Format::Keras {
+        trained.with_scales();
+    }
     if settings.fold {
         notes.push(fold::fold(&mut trained)?);
     }

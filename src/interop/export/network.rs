@@ -1,7 +1,7 @@
 //! A network with the shapes of its tensors, as the tables of ops take it.
 
 use super::error::Error;
-use crate::nn::spec::{Id, NetSpec, Node, Op, Reads, Shape};
+use crate::nn::spec::{Activation, Id, NetSpec, Node, Op, Reads, Shape};
 
 /// A network that fits together.
 pub(super) struct Network {
@@ -23,6 +23,8 @@ pub(super) struct Layer<'a> {
     pub y: Shape,
     /// Whether each of its inputs has two dimensions, images and features, and not four.
     pub flat: Vec<bool>,
+    /// Whether the network's scores depend on it, and not those of auxiliary classifiers alone.
+    pub serving: bool,
 }
 
 impl Network {
@@ -41,10 +43,10 @@ impl Network {
 
     /// All layers, in the order in which they run.
     pub fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
-        self.net.nodes.iter().enumerate().map(|(index, node)| {
+        self.net.nodes.iter().zip(self.net.serving()).enumerate().map(|(index, (node, serving))| {
             let x = node.inputs.iter().map(|id| self.shapes[id.0]).collect();
             let flat = node.inputs.iter().map(|id| self.is_flat(*id)).collect();
-            Layer { index, node, x, y: self.shapes[index + 1], flat }
+            Layer { index, node, x, y: self.shapes[index + 1], flat, serving }
         })
     }
 
@@ -68,12 +70,16 @@ impl Network {
         let Some(index) = id.0.checked_sub(1) else { return false };
         let node = &self.net.nodes[index];
         match &node.op {
-            Op::Relu(_) => true,
+            Op::Activation(Activation::Relu | Activation::Relu6 | Activation::Sigmoid | Activation::HardSigmoid) => {
+                true
+            }
             Op::Conv(conv) => conv.relu,
             Op::Linear(linear) => linear.relu,
             Op::Norm(norm) => norm.relu,
-            Op::Pool(_) | Op::Dropout(_) | Op::Flatten(_) | Op::Shortcut(_) => self.is_positive(node.inputs[0]),
-            Op::Add(_) => node.inputs.iter().all(|id| self.is_positive(*id)),
+            Op::Pool(_) | Op::Dropout(_) | Op::DropPath(_) | Op::Flatten(_) | Op::Shortcut(_) | Op::BlurPool(_) => {
+                self.is_positive(node.inputs[0])
+            }
+            Op::Add(_) | Op::Concat(_) | Op::Multiply(_) => node.inputs.iter().all(|id| self.is_positive(*id)),
             _ => false,
         }
     }
@@ -84,7 +90,9 @@ impl Network {
         let node = &self.net.nodes[index];
         match node.op {
             Op::Flatten(_) | Op::Linear(_) => true,
-            Op::Norm(_) => self.is_flat(node.inputs[0]),
+            Op::Norm(_) | Op::Concat(_) | Op::Multiply(_) | Op::LayerNorm(_) | Op::GroupNorm(_) | Op::LayerScale(_) => {
+                self.is_flat(node.inputs[0])
+            }
             _ => node.op.reads() == Reads::Elements && self.is_flat(node.inputs[0]),
         }
     }

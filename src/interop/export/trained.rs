@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::error::Error;
 use super::network::Network;
 use crate::checkpoint::{LayerWeights, ModelFile};
-use crate::nn::spec::{NetSpec, Node};
+use crate::nn::spec::{NetSpec, Node, Op};
 
 /// A network with its weights.
 pub struct Trained {
@@ -37,6 +37,18 @@ impl Trained {
         let layers = std::mem::take(&mut model.layers).into_iter().map(|layer| (layer.name.clone(), layer)).collect();
         model.ema.clear();
         Ok(Self { network: Network::new(net)?, layers, model })
+    }
+
+    /// Gives batch norms without a scale one of ones, for formats that want it.
+    pub(super) fn with_scales(&mut self) {
+        for node in &mut self.network.net.nodes {
+            let Op::Norm(norm) = &mut node.op else { continue };
+            let layer = self.layers.get_mut(&node.name).filter(|_| !norm.scale);
+            let Some(layer) = layer else { continue };
+            let channels = layer.tensors.first().map_or(0, |tensor| tensor.2.len());
+            layer.tensors.insert(0, ("weight".into(), vec![channels], vec![1.0; channels]));
+            norm.scale = true;
+        }
     }
 
     /// The tensors of a layer in PyTorch's order.

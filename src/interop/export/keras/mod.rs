@@ -65,6 +65,10 @@ fn build(network: &Network) -> Result<Layers, Error> {
     let mut tensors = vec![layers.input()];
     for layer in network.layers() {
         let node = layer.node;
+        if !layer.serving {
+            tensors.push(layers.input());
+            continue;
+        }
         let inputs: Vec<usize> = node.inputs.iter().map(|id| tensors[id.0]).collect();
         let made = ops::add(&mut layers, network, &layer, &inputs);
         let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::network::{Layer, Network};
 use super::super::pads::{Padded, Windows, windows};
 use super::layers::Layers;
-use crate::nn::spec::{Conv, Linear, Norm, Op, Pool, PoolKind, Shortcut};
+use crate::nn::spec::{Activation, Conv, Linear, Norm, Op, Pool, PoolKind, Shortcut};
 
 /// Adds a layer's layers, and gives the one that makes its output.
 ///
@@ -18,11 +18,33 @@ pub(super) fn add(
     inputs: &[usize],
 ) -> Result<usize, String> {
     let (name, from) = (&layer.node.name, inputs[0]);
-    let mut activation = |kind: &str| layers.add(name, "Activation", json!({"activation": kind}), &[from]);
     Ok(match &layer.node.op {
-        Op::Relu(_) => activation("relu"),
-        Op::Tanh(_) => activation("tanh"),
-        Op::Silu(_) => activation("swish"),
+        Op::Activation(activation) => function(layers, *activation, layer, from)?,
+        Op::Concat(_) => layers.add(name, "Concatenate", json!({"axis": if layer.flat[0] { 1 } else { 3 }}), inputs),
+        Op::Multiply(_) => {
+            let mut factors = inputs[1];
+            if layer.flat[1] && !layer.flat[0] {
+                let shape = json!({"target_shape": [1, 1, layer.x[1].c]});
+                factors = layers.add(&inner(layer, "factors"), "Reshape", shape, &[factors]);
+            }
+            layers.add(name, "Multiply", json!({}), &[from, factors])
+        }
+        Op::LayerNorm(norm) => {
+            let settings = json!({"axis": [if layer.flat[0] { 1 } else { 3 }], "epsilon": exact(norm.eps)});
+            layers.add_weighted(name, "LayerNormalization", settings, &[from])?
+        }
+        Op::GroupNorm(norm) => {
+            let settings = json!({"groups": norm.groups, "axis": -1, "epsilon": exact(norm.eps)});
+            layers.add_weighted(name, "GroupNormalization", settings, &[from])?
+        }
+        Op::LayerScale(_) => {
+            return Err("Keras has no layer that learns a factor for each channel; use --to onnx or safetensors".into());
+        }
+        Op::DropPath(path) => {
+            let shape = if layer.flat[0] { json!([null, 1]) } else { json!([null, 1, 1, 1]) };
+            layers.add(name, "Dropout", json!({"rate": path.0, "noise_shape": shape}), &[from])
+        }
+        Op::BlurPool(_) => return Err("Keras has no layer that blurs; use --to onnx or safetensors".into()),
         Op::Conv(conv) => convolution(layers, conv, layer, from)?,
         Op::Linear(linear) => full(layers, linear, layer, from)?,
         Op::Norm(norm) => normalization(layers, norm, layer, inputs)?,
@@ -37,6 +59,36 @@ pub(super) fn add(
         #[allow(unreachable_patterns)]
         _ => return Err("its kind of layer has no line in src/interop/export/keras/ops.rs".into()),
     })
+}
+
+fn function(layers: &mut Layers, activation: Activation, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
+    let name = &layer.node.name;
+    let mut known = |kind: &str| Ok(layers.add(name, "Activation", json!({"activation": kind}), &[from]));
+    match activation {
+        Activation::Identity => known("linear"),
+        Activation::Relu => known("relu"),
+        Activation::Tanh => known("tanh"),
+        Activation::Sigmoid => known("sigmoid"),
+        Activation::Silu => known("swish"),
+        Activation::Gelu => known("gelu"),
+        Activation::Relu6 => Ok(layers.add(name, "ReLU", json!({"max_value": 6.0}), &[from])),
+        Activation::LeakyRelu(slope) => Ok(layers.add(name, "ReLU", json!({"negative_slope": exact(slope)}), &[from])),
+        Activation::HardSigmoid => Ok(hard_sigmoid(layers, name, layer, from)),
+        Activation::HardSwish => {
+            let gate = hard_sigmoid(layers, &inner(layer, "gate"), layer, from);
+            Ok(layers.add(name, "Multiply", json!({}), &[from, gate]))
+        }
+        Activation::Scale(factor) => {
+            Ok(layers.add(name, "Rescaling", json!({"scale": exact(factor), "offset": 0.0}), &[from]))
+        }
+        Activation::GeluTanh => Err("Keras's layers have the exact GELU only; use --to onnx or safetensors".into()),
+    }
+}
+
+/// Of two layers: Keras 2 has another function of this name than Keras 3.
+fn hard_sigmoid(layers: &mut Layers, name: &str, layer: &Layer<'_>, from: usize) -> usize {
+    let line = layers.add(&inner(layer, "line"), "Rescaling", json!({"scale": 1.0 / 6.0, "offset": 0.5}), &[from]);
+    layers.add(name, "ReLU", json!({"max_value": 1.0}), &[line])
 }
 
 /// The name of a layer within the network's.
@@ -54,13 +106,16 @@ fn name_of(relu: bool) -> &'static str {
 }
 
 fn convolution(layers: &mut Layers, conv: &Conv, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
-    let Conv { out_channels, kernel, stride, pads, groups, bias, relu, init: _, bias_init: _ } = conv;
-    let padded = Padded { window: *kernel, stride: *stride, pads: *pads };
+    let Conv { out_channels, kernel, stride, pads, dilation, groups, bias, relu, init: _, bias_init: _ } = conv;
+    if *dilation != [1, 1] && *stride != [1, 1] {
+        return Err("Keras has no convolution with both dilation and stride; use --to onnx or safetensors".into());
+    }
+    let padded = Padded { window: conv.extent(), stride: *stride, pads: *pads };
     let same = padded.is_same(layer.x[0]);
     let from = if same || padded.is_bare() { from } else { zeros(layers, layer, *pads, from) };
     let settings = json!({
         "filters": out_channels, "kernel_size": kernel, "strides": stride, "padding": if same { "same" } else { "valid" },
-        "groups": groups, "use_bias": bias, "activation": name_of(*relu),
+        "dilation_rate": dilation, "groups": groups, "use_bias": bias, "activation": name_of(*relu),
     });
     layers.add_weighted(&layer.node.name, "Conv2D", settings, &[from])
 }
@@ -73,9 +128,9 @@ fn full(layers: &mut Layers, linear: &Linear, layer: &Layer<'_>, from: usize) ->
 }
 
 fn normalization(layers: &mut Layers, norm: &Norm, layer: &Layer<'_>, inputs: &[usize]) -> Result<usize, String> {
-    let Norm { eps, momentum, residual, relu, gamma: _ } = norm;
+    let Norm { eps, momentum, residual, relu, scale, gamma: _ } = norm;
     let axis = if layer.flat[0] { 1 } else { 3 };
-    let settings = json!({"axis": [axis], "epsilon": exact(*eps), "momentum": exact(1.0 - momentum)});
+    let settings = json!({"axis": [axis], "epsilon": exact(*eps), "momentum": exact(1.0 - momentum), "scale": scale});
     let mut made = layers.add_weighted(&layer.node.name, "BatchNormalization", settings, &inputs[..1])?;
     if *residual {
         made = layers.add(&inner(layer, "add"), "Add", json!({}), &[made, inputs[1]]);

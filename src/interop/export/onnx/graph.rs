@@ -17,6 +17,7 @@ mod kind {
 mod attribute {
     pub(super) const FLOAT: i64 = 1;
     pub(super) const INT: i64 = 2;
+    pub(super) const TEXT: i64 = 3;
     pub(super) const INTS: i64 = 7;
 }
 
@@ -28,6 +29,7 @@ pub(super) enum Attribute<'a> {
     Float(f32),
     Int(i64),
     Ints(&'a [usize]),
+    Text(&'a str),
 }
 
 /// A graph.
@@ -131,6 +133,7 @@ fn attribute(name: &str, value: &Attribute<'_>) -> Message {
     match value {
         Attribute::Float(value) => named.float(2, *value).int(20, attribute::FLOAT),
         Attribute::Int(value) => named.int(3, *value).int(20, attribute::INT),
+        Attribute::Text(text) => named.text(4, text).int(20, attribute::TEXT),
         Attribute::Ints(values) => {
             let values: Vec<i64> = values.iter().map(|&n| n as i64).collect();
             named.ints(8, &values).int(20, attribute::INTS)

@@ -45,6 +45,10 @@ pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Resu
     let mut tensors = vec![image];
     for layer in trained.network.layers() {
         let node = layer.node;
+        if !layer.serving {
+            tensors.push(String::new());
+            continue;
+        }
         let out = if trained.network.is_last(&layer) { OUTPUT.to_string() } else { node.name.clone() };
         let inputs: Vec<String> = node.inputs.iter().map(|id| tensors[id.0].clone()).collect();
         let made = ops::add(&mut graph, trained, &layer, &inputs, &out);

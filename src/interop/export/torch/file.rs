@@ -46,7 +46,10 @@ fn header(trained: &Trained, number: Number) -> String {
     let mut begin = 0;
     for (name, tensor) in tensors(trained) {
         let end = begin + tensor.values.len() * number.bytes();
-        entries.push((name, json!({"dtype": dtype, "shape": tensor.shape, "data_offsets": [begin, end]})));
+        // torchvision's shape of this one parameter
+        let wide = [tensor.values.len(), 1, 1];
+        let shape = if tensor.field == "layer_scale" { &wide[..] } else { tensor.shape };
+        entries.push((name, json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]})));
         begin = end;
     }
     // one entry after another: a map of JSON would sort them

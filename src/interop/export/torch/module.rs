@@ -18,6 +18,7 @@ enum Tree {
 pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     let mut tree = Vec::new();
     let mut forward = String::new();
+    let mut parameters = Vec::new();
     let mut variables = Variables::new(&trained.network.net);
     for layer in trained.network.layers() {
         let node = layer.node;
@@ -28,16 +29,40 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
         if let Some(module) = code.module {
             insert(&mut tree, &node.name, module).map_err(refuse)?;
         }
-        let _ = writeln!(forward, "        {} = {}", variables.next(layer.index), code.value);
+        if let Some(parameter) = code.parameter {
+            parameters.push((node.name.clone(), place.clone(), parameter));
+        }
+        let variable = variables.next(layer.index);
+        if layer.serving {
+            let _ = writeln!(forward, "        {variable} = {}", code.value);
+        }
     }
     let _ = writeln!(forward, "        return {}", variables.of(trained.network.net.nodes.len()));
     let mut modules = String::new();
+    for (name, ..) in &parameters {
+        group(&mut tree, name);
+    }
     tree.iter().for_each(|(name, tree)| print(tree, &format!("self.{name} = "), 8, "", &mut modules));
+    for (_, place, parameter) in &parameters {
+        let _ = writeln!(modules, "        {place}.register_parameter(\"layer_scale\", {parameter})");
+    }
     Ok(format!(
         "{}{IMPORTS}{modules}{FORWARD}{forward}{}",
         docstring(trained, weights),
         LOAD.replace("{file}", &name(weights))
     ))
+}
+
+/// Makes an empty group of this name, unless there is a module or a group.
+fn group(tree: &mut Vec<(String, Tree)>, name: &str) {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    if !tree.iter().any(|(known, _)| known == first) {
+        tree.push((first.into(), Tree::Group(Vec::new())));
+    }
+    let found = tree.iter_mut().find(|(known, _)| known == first);
+    if let (Some(rest), Some((_, Tree::Group(inner)))) = (rest, found) {
+        group(inner, rest);
+    }
 }
 
 /// Adds a module under a name with dots.
