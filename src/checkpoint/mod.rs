@@ -8,7 +8,8 @@
 //!   files name the library;
 //! - `reader`: reads them, without the library;
 //! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
-//! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop; `atomic`: written whole or not at all.
+//! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
+//! - `atomic`: written whole or not at all.
 //!
 //! Not here: when to write, and which tensors a network has.
 

@@ -23,7 +23,11 @@ from models import CLASSES, NETWORKS, train
 from predicted import far, images, pixels, probabilities, run, softmax
 
 # Keras has no layer for what these have
-NOT_KERAS = {"cifarnet": "local response normalisation", "alexnet": "stretches differ in size"}
+NOT_KERAS = {
+    "cifarnet": "local response normalisation",
+    "alexnet": "stretches differ in size",
+    "convnext_tiny": "learns a factor for each channel",
+}
 EXACT, HALF = 1e-5, 3e-3
 
 
@@ -78,8 +82,9 @@ def check_torch(export, name, pictures, expected, ema):
     folded = export("folded.safetensors", "safetensors", "--fold-batch-norm")
     far("torch, batch norms folded", scores(folded), expected, EXACT)
     far("torch, 16 bits", scores(export("half.safetensors", "safetensors", "--half")), expected, HALF)
-    if name in ("alexnet", "resnet18", "resnet50"):
-        theirs = getattr(torchvision.models, name)(num_classes=len(CLASSES))
+    if hasattr(torchvision.models, name):
+        more = {"init_weights": False} if name == "googlenet" else {}
+        theirs = getattr(torchvision.models, name)(num_classes=len(CLASSES), **more)
         theirs.load_state_dict(load_file(str(file)), strict=True)
         with torch.no_grad():
             got = theirs.eval()(torch.from_numpy(images(pictures, about))).numpy()

@@ -14,6 +14,12 @@ NETWORKS = {
     "alexnet": (160, 3, ["normalize"]),
     "resnet18": (64, 3, ["normalize"]),
     "resnet50": (64, 3, ["normalize"]),
+    "mobilenet_v2": (64, 3, ["normalize"]),
+    "mobilenet_v3_small": (64, 3, ["normalize"]),
+    "efficientnet_b0": (64, 3, ["normalize"]),
+    "squeezenet1_1": (64, 3, ["normalize"]),
+    "googlenet": (96, 3, ["normalize"]),
+    "convnext_tiny": (64, 3, ["normalize"]),
 }
 
 CLASSES = ["cat", "dog, large", "Größe"]

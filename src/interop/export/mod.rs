@@ -1,6 +1,7 @@
 //! A trained network as a file that other programs open.
 //!
-//! - `network`: layers with the shapes around them, `trained`: with their weights, `fold`: batch norms folded into the convolutions before them;
+//! - `network`: layers with the shapes around them, `trained`: with their weights, `fold`: batch norms folded into the layers before
+//!   them;
 //! - [`torch`]: safetensors with PyTorch's names, and a Python file that builds the same module;
 //! - [`onnx`]: a graph of opset 17; [`keras`]: Keras's own layers, as `.keras` or `.h5`, and what `model.h5` says to Keras;
 //! - `about`: what is said of the model beside its weights; `number`: types of values in files; `pads`: windows with explicit padding.

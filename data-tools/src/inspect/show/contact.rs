@@ -20,7 +20,8 @@ pub struct ContactSheet {
 }
 
 impl ContactSheet {
-    /// A sheet of so many pictures, each of which may cost what `limits` allow, to be written to `out`, a PNG or, by its ending, a JPEG file.
+    /// A sheet of so many pictures, each of which may cost what `limits` allow, to be written to `out`, a PNG or, by its ending, a JPEG
+    /// file.
     ///
     /// # Errors
     /// For another ending, and for more pictures than a sheet takes.

@@ -104,8 +104,8 @@ impl Layers {
         self.in_order().filter(|layer| layer.weighted).map(|layer| layer.name.clone()).collect()
     }
 
-    /// All layers in the order of `model.layers` of the loaded model: by the longest way to the output, the longest first; of equals, in the
-    /// order in which a search from the output, depth first along the listed inputs, meets them. Keras matches weights by this order.
+    /// All layers in the order of `model.layers` of the loaded model: by the longest way to the output, the longest first; of equals, in
+    /// the order in which a search from the output, depth first along the listed inputs, meets them. Keras matches weights by this order.
     pub fn in_order(&self) -> impl Iterator<Item = &Layer> {
         let met = self.met();
         let mut depth = vec![0; self.list.len()];

@@ -14,6 +14,16 @@ enum Tree {
     Group(Vec<(String, Tree)>),
 }
 
+/// A parameter without a module.
+struct Parameter {
+    /// The layer that has it.
+    layer: String,
+    /// Where the layer is found.
+    place: String,
+    /// What makes it.
+    code: String,
+}
+
 /// The whole file; `weights` is the file beside it.
 pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     let mut tree = Vec::new();
@@ -30,7 +40,7 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
             insert(&mut tree, &node.name, module).map_err(refuse)?;
         }
         if let Some(parameter) = code.parameter {
-            parameters.push((node.name.clone(), place.clone(), parameter));
+            parameters.push(Parameter { layer: node.name.clone(), place: place.clone(), code: parameter });
         }
         let variable = variables.next(layer.index);
         if layer.serving {
@@ -39,12 +49,10 @@ pub(super) fn code(trained: &Trained, weights: &Path) -> Result<String, Error> {
     }
     let _ = writeln!(forward, "        return {}", variables.of(trained.network.net.nodes.len()));
     let mut modules = String::new();
-    for (name, ..) in &parameters {
-        group(&mut tree, name);
-    }
+    parameters.iter().for_each(|parameter| group(&mut tree, &parameter.layer));
     tree.iter().for_each(|(name, tree)| print(tree, &format!("self.{name} = "), 8, "", &mut modules));
-    for (_, place, parameter) in &parameters {
-        let _ = writeln!(modules, "        {place}.register_parameter(\"layer_scale\", {parameter})");
+    for Parameter { place, code, .. } in &parameters {
+        let _ = writeln!(modules, "        {place}.register_parameter(\"layer_scale\", {code})");
     }
     Ok(format!(
         "{}{IMPORTS}{modules}{FORWARD}{forward}{}",
