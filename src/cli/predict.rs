@@ -63,9 +63,9 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     let request = ModelRequest { file: args.model.clone(), ema: args.ema, sealed: args.sealed };
     let mut predictor = launch::predictor(args.device, &request, args.cost.limits())?;
+    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     predictor.notes().iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
     let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();
