@@ -5,8 +5,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-networks test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
-	pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny \
+.PHONY: help setup build demo test test-faults test-networks test-digests test-interop test-slurm test-mpich setup-cuda-check \
+	test-cuda-check test-gpu bench-gpu pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench \
+	bench-bf16 bench-loader lint deny \
 	doc clean
 
 CARGO ?= cargo
@@ -134,6 +135,11 @@ sanitize-threads:
 test-digests: build ## OLD=PATH of an earlier build: both train the same short runs, and must end in the same bits (minutes)
 	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }
 	@tests/house/digests.sh '$(OLD)' '$(BIN)'
+
+# Packages of Python in a folder of their own; what is there is not installed again.
+test-interop: build ## exported models in PyTorch, ONNX Runtime, Keras 2 and 3, from PyPI (6 GB once, then minutes); NETWORKS=: some
+	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' \
+		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))

@@ -14,7 +14,7 @@ use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::follow;
 use crate::eval::predict::{Predict, Predictor};
-use crate::eval::request::EvalRequest;
+use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::{self, Scored};
 use crate::nn::{NetSpec, estimate};
 use crate::train::agree::gpus;
@@ -182,14 +182,13 @@ pub fn follow(
     on!(request.device, device => follow::follow(device, request, once, show))
 }
 
-/// A model file ready to name pictures; `ema`: with the averaged weights.
+/// A model ready to name pictures.
 pub fn predictor(
     wanted: DeviceChoice,
-    file: &Path,
-    ema: bool,
+    model: &ModelRequest,
     limits: loaders::Limits,
 ) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema, limits)?)))
+    on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits)?)))
 }
 
 /// Forward, backward and update on one synthetic batch, again and again.

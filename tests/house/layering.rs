@@ -27,12 +27,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("backend::cuda", &["backend", "backend::op", "bf16", "code_spec", "device_region"]),
     ("comm", &["bf16", "code_spec", "device_region", "simd", "sync"]),
     ("checkpoint", &["backend::op"]),
+    ("interop", &["backend::op", "checkpoint", "nn::spec"]),
     ("report", &[]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn", "schema"]),
     ("recipe", &["backend::Precision", "comm::codec", "optim", "schema"]),
-    ("error", &["backend", "checkpoint", "comm", "nn", "optim", "recipe", "report"]),
+    ("error", &["backend", "checkpoint", "comm", "interop", "nn", "optim", "recipe", "report"]),
     ("device", &["backend"]),
     // the loop, and what it rests on
     ("train", TRAIN),
@@ -59,6 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "doctor",
             "error",
             "eval",
+            "interop",
             "launch",
             "libraries",
             "models",
@@ -90,7 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 macro_rules! below_train {
     ($($more:literal),*) => {
         &[
-            "backend", "checkpoint", "comm", "cores", "device", "error", "models", "nn", "optim", "recipe", "report" $(, $more)*
+            "backend", "checkpoint", "comm", "cores", "device", "error", "interop", "models", "nn", "optim", "recipe", "report" $(, $more)*
         ]
     };
 }

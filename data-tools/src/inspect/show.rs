@@ -1,5 +1,6 @@
 //! A contact sheet of a split: pictures as stored, or as a network will see them after given transforms, with their classes.
 
+mod contact;
 mod font;
 mod picture;
 mod sheet;
@@ -14,6 +15,8 @@ use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use viewer::Viewer;
+
+pub use contact::ContactSheet;
 
 /// Most pictures on one sheet.
 const MOST_CELLS: u64 = 1024;
