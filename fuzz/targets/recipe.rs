@@ -4,7 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use trireme::recipe::{Known, Recipe};
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|text: &str| trireme_fuzz::read(text.len(), 16 << 20, || recipe(text)));
+
+fn recipe(text: &str) {
     let known = Known { models: &["lenet", "resnet20"], transforms: &["flip", "normalize", "pad_crop"] };
     drop(Recipe::parse(text, "recipe.toml", &[], &known));
     drop(Recipe::parse("", "recipe.toml", &[text.to_owned()], &known));
@@ -13,4 +15,4 @@ fuzz_target!(|text: &str| {
         let again = Recipe::from_toml(&written).and_then(|again| again.to_toml());
         assert_eq!(again.ok(), Some(written));
     }
-});
+}
