@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 targets=("$@")
-[ $# -gt 0 ] || targets=(record example idx matlab tar_index decode recode recipe)
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index decode recode h5 recipe)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}
