@@ -4,7 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use trireme::recipe::{Changes, Known, Recipe};
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|text: &str| trireme_fuzz::read(text.len(), 16 << 20, || recipe(text)));
+
+fn recipe(text: &str) {
     let known = Known { models: &["lenet", "resnet20"], transforms: &["flip", "normalize", "pad_crop"] };
     drop(Recipe::parse(text, "recipe.toml", &Changes::default(), &known));
     let changes = |sets, unsets| Changes { sets, unsets };
@@ -15,4 +17,4 @@ fuzz_target!(|text: &str| {
         let again = Recipe::from_toml(&written).and_then(|again| again.to_toml());
         assert_eq!(again.ok(), Some(written));
     }
-});
+}

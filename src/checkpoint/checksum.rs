@@ -19,7 +19,8 @@ use super::error::Error;
 /// What an HDF5 file starts with.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 const MAGIC: &[u8; 8] = b"TRIREME\0";
-const LENGTH: u64 = 16;
+/// Bytes of the checksum and what belongs to it.
+pub(super) const LENGTH: u64 = 16;
 const BLOCK: usize = 1 << 20;
 
 /// A file that is whole.
