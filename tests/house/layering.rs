@@ -64,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "launch",
             "libraries",
             "models",
+            "nn",
             "recipe",
             "report",
             "train",
