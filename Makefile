@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-faults test-networks test-digests test-interop test-slurm test-mpich setup-cuda-check \
-	test-cuda-check test-gpu bench-gpu pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench \
+	test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench \
 	bench-bf16 bench-loader lint deny \
 	doc clean
 
@@ -181,6 +181,9 @@ test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler,
 
 test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
 	@tests/gpu/test.sh
+
+bench-peers: build ## on a quiet machine: training on CPUs beside PyTorch's, in turn, one table (installs PyTorch; some 40 minutes)
+	@PYTHON='$(PYTHON)' PEER='$(PEER)' tests/peers/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/peers' $(ARGUMENTS)
 
 bench-gpu: ## on a machine with a GPU: speed beside PyTorch's on the same GPU, one table (under ten minutes)
 	@$(PYTHON) tests/gpu/bench.py --trireme $(BIN) $(if $(wildcard $(CIFAR10)/dataset.json),--data $(CIFAR10))

@@ -5,13 +5,18 @@
 Parameter j of named_parameters() is noise(k = j + 1), the images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. Each run is made
 twice, in float64 and in float32. A step's loss is the mean cross-entropy before the step's update, without the weight decay's term; the
 float32 run's is summed in float64 from its float32 logits. Dropout is off, batch norm is in training mode (momentum 0.1, eps 1e-5).
+
+An activation that is as near to zero as float32 rounds may stand on the other side of its ReLU, which moves the norms of gradients by more
+than rounding does. So step 1's norms are recorded for every choice of sides of the activations within REACH of zero.
 """
+import itertools
 import math
 import pathlib
 import sys
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 import plain
 from golden import NOISE, close, digits, example, noise, noise_plain, write
@@ -22,6 +27,62 @@ SGD = {"lr": 0.005, "momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
 IMAGES = {"k": 999, "scale": 1.5, "shift": 0.0}
 LABELS = [i * 7 % 10 for i in range(BATCH)]
 PROBED = ["bn1", "layer3.2.bn2"]
+# what the sums of a float32 activation, itself about 1, may stray by
+REACH = 1.5e-6
+
+
+class Sided(torch.autograd.Function):
+    """ReLU whose gradient takes some activations to be on the other side of zero."""
+
+    @staticmethod
+    def forward(ctx, x, turned):
+        mask = (x > 0).flatten()
+        mask[turned] = ~mask[turned]
+        ctx.save_for_backward(mask.view_as(x))
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * ctx.saved_tensors[0], None
+
+
+class Sides(TorchFunctionMode):
+    """Counts ReLUs as they are called, notes activations near zero, and turns those of `turned`: (ReLU, element)."""
+
+    def __init__(self, turned=()):
+        super().__init__()
+        self.turned, self.count, self.near = turned, 0, []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func not in (torch.relu, F.relu, torch.Tensor.relu):
+            return func(*args, **(kwargs or {}))
+        x, relu = args[0], self.count
+        self.count += 1
+        self.near += [(relu, e) for e in (x.detach().abs().flatten() < REACH).nonzero().flatten().tolist()]
+        return Sided.apply(x, [e for r, e in self.turned if r == relu])
+
+
+def first_norms(build, fills, turned=()):
+    """Norms of step 1's gradients in float64, and the activations near zero."""
+    net = build().double().train()
+    fill(net, fills)
+    with Sides(turned) as sides:
+        F.cross_entropy(net(noise((BATCH, *net.shape), **IMAGES).double()), torch.tensor(LABELS)).backward()
+    return [p.grad.norm().item() for p in net.parameters()], sides.near
+
+
+def sided_norms(build, fills):
+    """The norms for every choice of sides but the first, that of float64."""
+    norms, near = first_norms(build, fills)
+    assert len(near) <= 5, f"{len(near)} activations are within {REACH} of zero"
+    choices = itertools.chain.from_iterable(itertools.combinations(near, n) for n in range(1, len(near) + 1))
+    return norms, [first_norms(build, fills, turned)[0] for turned in choices]
+
+
+def fill(net, fills):
+    with torch.no_grad():
+        for p, f in zip(net.parameters(), fills):
+            p.copy_(noise(f["shape"], f["k"], f["scale"], f["shift"]))
 
 
 def parameter_fills(net):
@@ -42,9 +103,7 @@ def parameter_fills(net):
 def train(build, fills, dtype):
     """One run. Returns losses, step 1's logits and gradient norms, batch-norm statistics after 1 and 10 steps, the final state's loss."""
     net = build().to(dtype).train()
-    with torch.no_grad():
-        for p, f in zip(net.parameters(), fills):
-            p.copy_(noise(f["shape"], f["k"], f["scale"], f["shift"]))
+    fill(net, fills)
     x, y = noise((BATCH, *net.shape), **IMAGES).to(dtype), torch.tensor(LABELS)
     opt = torch.optim.SGD(net.parameters(), **SGD)
     out = {"losses": []}
@@ -82,7 +141,10 @@ def entry(name, build):
     close(r32["losses"][:1], r64["losses"][:1], 1e-5, 0.0, f"{name}: float32 loss of step 1")
     close(r32["losses"], r64["losses"], 1e-3, 0.0, f"{name}: float32 losses")
     close([r32["eval_loss"]], [r64["eval_loss"]], 2e-3, 0.0, f"{name}: float32 loss in eval mode")
-    close(r32["gradient_norms"], r64["gradient_norms"], 1e-4, 1e-7, f"{name}: float32 gradient norms")
+    norms, sided = sided_norms(build, fills)
+    close(norms, r64["gradient_norms"], 1e-12, 0.0, f"{name}: gradient norms")
+    nearest = min([norms, *sided], key=lambda n: abs(torch.tensor(n) / torch.tensor(r32["gradient_norms"]) - 1).max())
+    close(r32["gradient_norms"], nearest, 1e-4, 1e-7, f"{name}: float32 gradient norms")
     assert 0.5 < r64["losses"][0] < 10 and min(r64["losses"]) < 0.95 * r64["losses"][0], f"{name} does not train: {r64['losses']}"
     e = {"name": name, "image_shape": list(build.shape), "params": fills}
     e |= {f"losses_float{b}": digits(r["losses"], 12) for b, r in ((64, r64), (32, r32))}
@@ -90,6 +152,8 @@ def entry(name, build):
     e |= {"logits_float64": digits(r64["logits"])}
     names = [f["name"] for f in fills]
     e |= {"gradient_norms_float64": dict(zip(names, digits(r64["gradient_norms"])))}
+    if sided:
+        e |= {"gradient_norms_sided_float64": [dict(zip(names, digits(n))) for n in sided]}
     e |= {"parameter_norms_after_float64": dict(zip(names, digits(r64["parameter_norms"])))}
     e |= {"logits_float32_error": (r32["logits"].double() - r64["logits"]).abs().max().item()}
     if r64["stats_last"]:

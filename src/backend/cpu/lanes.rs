@@ -18,6 +18,13 @@ pub(super) fn add_lanes(sums: &Lanes, block: usize, to: &mut [f64]) {
     }
 }
 
+/// Where a group begins, told to the compiler as if by chance: where it sees that groups follow at equal steps, it takes one lane of
+/// many groups at a time, with shuffles around each, at half the speed.
+#[inline(always)]
+pub(super) fn group(at: usize) -> usize {
+    std::hint::black_box(at)
+}
+
 /// Calls a kernel with the block size as a constant.
 macro_rules! by_block {
     ($block:expr, $f:ident($($arg:expr),*)) => {

@@ -1,19 +1,20 @@
 //! Products of rows with one factor for each channel, and the sums that are the factors' gradients.
 
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, group};
 use crate::simd::simd;
 
 simd! {
     /// y = x times each lane's factor.
     pub(super) fn scale_row(x: &[f32], factors: &Lanes, y: &mut [f32]) {
-        let (groups, rest) = y.as_chunks_mut::<LANES>();
-        let (from, left) = x[..groups.len() * LANES + rest.len()].as_chunks::<LANES>();
-        for (y, x) in groups.iter_mut().zip(from) {
+        let n = y.len();
+        let whole = n - n % LANES;
+        for at in (0..whole).step_by(LANES).map(group) {
+            let (x, y) = (&x[at..at + LANES], &mut y[at..at + LANES]);
             for lane in 0..LANES {
                 y[lane] = x[lane] * factors[lane];
             }
         }
-        rest.iter_mut().zip(left).zip(factors).for_each(|((y, x), factor)| *y = x * factor);
+        y[whole..].iter_mut().zip(&x[whole..n]).zip(factors).for_each(|((y, x), factor)| *y = x * factor);
     }
 }
 

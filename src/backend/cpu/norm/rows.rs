@@ -1,6 +1,6 @@
 //! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x.
 
-use crate::backend::cpu::lanes::{LANES, Lanes};
+use crate::backend::cpu::lanes::{LANES, Lanes, group};
 use crate::simd::simd;
 
 /// Bits of a mode: ReLU behind the sum.
@@ -38,7 +38,7 @@ simd! {
         let n = y.len();
         let (x, residual) = (&x[..n], if M & RESIDUAL != 0 { &residual[..n] } else { &x[..n] });
         let whole = n - n % LANES;
-        for at in (0..whole).step_by(LANES) {
+        for at in (0..whole).step_by(LANES).map(group) {
             let (x, r) = (&x[at..at + LANES], &residual[at..at + LANES]);
             let y = &mut y[at..at + LANES];
             for lane in 0..LANES {

@@ -1,126 +1,144 @@
-//! The two matrix products at one place of the grid, for AVX2. Sums stay in registers: 6 rows of 16 columns are 12 of the 16.
+//! The two matrix products at one place of the grid. Sums stay in registers: rows of one or two registers of columns.
 
-use std::arch::x86_64::{
-    __m256, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
-};
+use super::vector::Vectors;
 
-/// Columns (output channels) that a kernel takes at once: two registers.
-pub const WIDTH: usize = 16;
+/// What channels are padded to.
+pub const PAD: usize = 16;
 
-/// Rows that a kernel takes at once where there are as many.
-pub const ROWS: usize = 6;
+/// Channels, padded to what the kernels take at once.
+pub fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(PAD)
+}
 
 /// Floats from tile to tile in a strip: a cache line more than the channels, since many tiles whose distance is a power of two
 /// would fight for the same few lines.
 pub const fn step(channels: usize) -> usize {
-    channels + WIDTH
+    channels + PAD
 }
 
-/// One row of sums.
-type Row = [__m256; 2];
+/// Columns that a kernel takes at once, of so many: those of two registers, or of one where two do not divide them.
+pub fn width<S: Vectors>(columns: usize) -> usize {
+    if padded(columns).is_multiple_of(2 * S::LANES) { 2 * S::LANES } else { S::LANES }
+}
 
-/// Calls a kernel for runs of 6 rows and for what is left.
+/// Calls a kernel for runs of as many rows as it takes and for what is left.
 macro_rules! by_rows {
-    ($rows:expr, |$at:ident| $f:ident($($arg:expr),*)) => {
+    ($rows:expr, $most:expr, |$at:ident| $f:ident::<$s:ident, $c:literal>($($arg:expr),*)) => {
         let mut $at = 0;
         while $at < $rows {
-            $at += match $rows - $at {
-                1 => { $f::<1>($($arg),*); 1 }
-                2..4 => { $f::<2>($($arg),*); 2 }
-                4..ROWS => { $f::<4>($($arg),*); 4 }
-                _ => { $f::<ROWS>($($arg),*); ROWS }
+            $at += match ($rows - $at).min($most) {
+                1 => { $f::<$s, 1, $c>($($arg),*); 1 }
+                2..4 => { $f::<$s, 2, $c>($($arg),*); 2 }
+                4..6 => { $f::<$s, 4, $c>($($arg),*); 4 }
+                6..8 => { $f::<$s, 6, $c>($($arg),*); 6 }
+                8..12 => { $f::<$s, 8, $c>($($arg),*); 8 }
+                _ => { $f::<$s, 12, $c>($($arg),*); 12 }
             };
         }
     };
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn load(from: &[f32; WIDTH]) -> Row {
-    let at = from.as_ptr();
-    // SAFETY: sixteen values lie there.
-    unsafe { [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))] }
+/// A row of C registers.
+#[inline(always)]
+fn load<S: Vectors, const C: usize>(set: S, from: &[f32]) -> [S::Lanes; C] {
+    let from = &from[..C * S::LANES];
+    let mut row = [set.zero(); C];
+    for (c, lanes) in row.iter_mut().enumerate() {
+        // SAFETY: the slice taken above.
+        *lanes = unsafe { set.load(from.as_ptr().add(c * S::LANES)) };
+    }
+    row
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn store(row: Row, to: &mut [f32; WIDTH]) {
-    let at = to.as_mut_ptr();
-    // SAFETY: room for sixteen values.
-    unsafe {
-        _mm256_storeu_ps(at, row[0]);
-        _mm256_storeu_ps(at.add(8), row[1]);
+#[inline(always)]
+fn store<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f32]) {
+    let to = &mut to[..C * S::LANES];
+    for (c, lanes) in row.into_iter().enumerate() {
+        // SAFETY: the slice taken above.
+        unsafe { set.store(lanes, to.as_mut_ptr().add(c * S::LANES)) };
     }
 }
 
-/// The group of columns that starts at `at`.
-#[target_feature(enable = "avx2,fma")]
-fn group(values: &mut [f32], at: usize) -> &mut [f32; WIDTH] {
-    &mut values[at..].as_chunks_mut::<WIDTH>().0[0]
-}
-
-/// m[t] = v[t] u for T rows of v (as long as u) and one group of columns.
-#[target_feature(enable = "avx2,fma")]
-fn rows<const T: usize>(v: &[f32], u: &[[f32; WIDTH]], m: &mut [f32], m_step: usize) {
-    let v_step = step(u.len());
-    let v = &v[..(T - 1) * v_step + u.len()];
-    let mut acc = [[_mm256_setzero_ps(); 2]; T];
-    for (i, u) in u.iter().enumerate() {
-        let u = load(u);
+/// m[t] = v[t] u for T rows of v, `ci` long, and one group of columns.
+#[inline(always)]
+fn rows<S: Vectors, const T: usize, const C: usize>(set: S, v: &[f32], u: &[f32], m: &mut [f32], m_step: usize) {
+    let ci = u.len() / (C * S::LANES);
+    let v_step = step(ci);
+    let v = &v[..(T - 1) * v_step + ci];
+    let mut acc = [[set.zero(); C]; T];
+    for (i, u) in u.chunks_exact(C * S::LANES).enumerate() {
+        let u = load::<S, C>(set, u);
         for (t, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: t < T and i < u.len(), and `v` ends with the last row's last value.
-            let a = _mm256_broadcast_ss(unsafe { v.get_unchecked(t * v_step + i) });
-            acc[0] = _mm256_fmadd_ps(a, u[0], acc[0]);
-            acc[1] = _mm256_fmadd_ps(a, u[1], acc[1]);
+            // SAFETY: t < T and i < ci, and `v` ends with the last row's last value.
+            let a = set.splat(*unsafe { v.get_unchecked(t * v_step + i) });
+            for c in 0..C {
+                acc[c] = set.mul_add(a, u[c], acc[c]);
+            }
         }
     }
     for (t, acc) in acc.into_iter().enumerate() {
-        store(acc, group(m, t * m_step));
+        store(set, acc, &mut m[t * m_step..]);
     }
 }
 
-/// m (tiles, co) = v (tiles, ci) u, with u in groups of [`WIDTH`] columns, rows of v and m [`step`] apart.
-#[target_feature(enable = "avx2,fma")]
-pub fn multiply(tiles: usize, v: &[f32], u: &[f32], (ci, co): (usize, usize), m: &mut [f32]) {
-    for (group, u) in u.as_chunks::<WIDTH>().0.chunks_exact(ci).enumerate() {
-        by_rows!(tiles, |at| rows(&v[at * step(ci)..], u, &mut m[at * step(co) + group * WIDTH..], step(co)));
+/// m (tiles, co) = v (tiles, ci) u, with u in groups of [`width`] columns, rows of v and m [`step`] apart.
+#[inline(always)]
+pub fn multiply<S: Vectors>(set: S, tiles: usize, v: &[f32], u: &[f32], (ci, co): (usize, usize), m: &mut [f32]) {
+    let width = width::<S>(co);
+    for (group, u) in u.chunks_exact(ci * width).enumerate() {
+        let m = &mut m[group * width..];
+        if width == S::LANES {
+            by_rows!(tiles, S::ROWS, |at| rows::<S, 1>(set, &v[at * step(ci)..], u, &mut m[at * step(co)..], step(co)));
+        } else {
+            by_rows!(tiles, S::ROWS, |at| rows::<S, 2>(set, &v[at * step(ci)..], u, &mut m[at * step(co)..], step(co)));
+        }
     }
 }
 
 /// du[t] += sum over tiles of v[tile][t] d[tile], for T rows and one group of columns.
-#[target_feature(enable = "avx2,fma")]
-fn outer<const T: usize>(tiles: usize, v: &[f32], v_step: usize, d: &[f32], d_step: usize, du: &mut [[f32; WIDTH]]) {
-    let (v, d) = (&v[..(tiles - 1) * v_step + T], &d[..(tiles - 1) * d_step + WIDTH]);
-    let mut acc = [[_mm256_setzero_ps(); 2]; T];
-    for (acc, du) in acc.iter_mut().zip(&*du) {
-        *acc = load(du);
+#[inline(always)]
+fn outer<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    tiles: usize,
+    (v, v_step): (&[f32], usize),
+    (d, d_step): (&[f32], usize),
+    du: &mut [f32],
+) {
+    let width = C * S::LANES;
+    let (v, d) = (&v[..(tiles - 1) * v_step + T], &d[..(tiles - 1) * d_step + width]);
+    let du = &mut du[..T * width];
+    let mut acc = [[set.zero(); C]; T];
+    for (t, acc) in acc.iter_mut().enumerate() {
+        *acc = load(set, &du[t * width..]);
     }
     for tile in 0..tiles {
-        // SAFETY: the last tile's values end where `d` does.
-        let d = unsafe {
-            let at = d.as_ptr().add(tile * d_step);
-            [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))]
-        };
+        let d = load::<S, C>(set, &d[tile * d_step..]);
         for (t, acc) in acc.iter_mut().enumerate() {
             // SAFETY: the last tile's T values end where `v` does.
-            let a = _mm256_broadcast_ss(unsafe { v.get_unchecked(tile * v_step + t) });
-            acc[0] = _mm256_fmadd_ps(a, d[0], acc[0]);
-            acc[1] = _mm256_fmadd_ps(a, d[1], acc[1]);
+            let a = set.splat(*unsafe { v.get_unchecked(tile * v_step + t) });
+            for c in 0..C {
+                acc[c] = set.mul_add(a, d[c], acc[c]);
+            }
         }
     }
-    for (acc, du) in acc.into_iter().zip(du) {
-        store(acc, du);
+    for (t, acc) in acc.into_iter().enumerate() {
+        store(set, acc, &mut du[t * width..]);
     }
 }
 
-/// du (ci, co) += transpose of v (tiles, ci) times d (tiles, co), with du in groups of [`WIDTH`] columns, rows of v and d
+/// du (ci, co) += transpose of v (tiles, ci) times d (tiles, co), with du in groups of [`width`] columns, rows of v and d
 /// [`step`] apart.
-#[target_feature(enable = "avx2,fma")]
-pub fn accumulate(tiles: usize, v: &[f32], d: &[f32], (ci, co): (usize, usize), du: &mut [f32]) {
-    for (group, du) in du.as_chunks_mut::<WIDTH>().0.chunks_exact_mut(ci).enumerate() {
-        by_rows!(ci, |at| outer(tiles, &v[at..], step(ci), &d[group * WIDTH..], step(co), &mut du[at..]));
+#[inline(always)]
+pub fn accumulate<S: Vectors>(set: S, tiles: usize, v: &[f32], d: &[f32], (ci, co): (usize, usize), du: &mut [f32]) {
+    let width = width::<S>(co);
+    // sixteen rows, of which there are always whole runs, are twice eight, or six, six and four
+    let most = S::ROWS.min(8);
+    for (group, du) in du.chunks_exact_mut(ci * width).enumerate() {
+        let d = (&d[group * width..], step(co));
+        if width == S::LANES {
+            by_rows!(ci, most, |at| outer::<S, 1>(set, tiles, (&v[at..], step(ci)), d, &mut du[at * width..]));
+        } else {
+            by_rows!(ci, most, |at| outer::<S, 2>(set, tiles, (&v[at..], step(ci)), d, &mut du[at * width..]));
+        }
     }
-}
-
-/// Channels, padded to what the kernels take at once.
-pub fn padded(channels: usize) -> usize {
-    channels.next_multiple_of(WIDTH)
 }

@@ -1,19 +1,9 @@
 //! Transforms between images and the A x A grid, by the matrices of F(2x2, 3x3) for A = 4 and F(2x2, 5x5) for A = 6 (points 0,
 //! 1, -1, infinity, and 2, -2): B for inputs, A for outputs, as the literature calls them. Filters are next door.
 
-use std::arch::x86_64::{
-    __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
-};
-
 use super::kernel::step;
+use super::vector::Vectors;
 use crate::backend::TensorDesc;
-
-/// Channels of a block.
-pub const BLOCK: usize = 8;
-
-/// One block of channels at one pixel or place.
-pub type Lanes = __m256;
 
 /// Side of the filters that a grid is for.
 pub const fn kernel(a: usize) -> usize {
@@ -39,83 +29,78 @@ pub struct Finish<'a> {
     pub relu: bool,
 }
 
-#[target_feature(enable = "avx2,fma")]
-pub fn zero() -> Lanes {
-    _mm256_setzero_ps()
-}
-
 /// B^T d of one column or row.
-#[target_feature(enable = "avx2,fma")]
-fn input_line<const A: usize>(d: [Lanes; A]) -> [Lanes; A] {
-    let mut t = [zero(); A];
+#[inline(always)]
+fn input_line<S: Vectors, const A: usize>(set: S, d: [S::Lanes; A]) -> [S::Lanes; A] {
+    let mut t = [set.zero(); A];
     if A == 4 {
-        t[0] = _mm256_sub_ps(d[0], d[2]);
-        t[1] = _mm256_add_ps(d[1], d[2]);
-        t[2] = _mm256_sub_ps(d[2], d[1]);
-        t[3] = _mm256_sub_ps(d[1], d[3]);
+        t[0] = set.sub(d[0], d[2]);
+        t[1] = set.add(d[1], d[2]);
+        t[2] = set.sub(d[2], d[1]);
+        t[3] = set.sub(d[1], d[3]);
     } else {
-        let (four, five) = (_mm256_set1_ps(4.0), _mm256_set1_ps(5.0));
-        let (even, odd) = (_mm256_fnmadd_ps(four, d[2], d[4]), _mm256_fnmadd_ps(four, d[1], d[3]));
-        let (near, far) = (_mm256_sub_ps(d[4], d[2]), _mm256_sub_ps(d[3], d[1]));
-        let twice = _mm256_add_ps(far, far);
-        t[0] = _mm256_fmadd_ps(four, d[0], _mm256_fnmadd_ps(five, d[2], d[4]));
-        t[1] = _mm256_add_ps(even, odd);
-        t[2] = _mm256_sub_ps(even, odd);
-        t[3] = _mm256_add_ps(near, twice);
-        t[4] = _mm256_sub_ps(near, twice);
-        t[5] = _mm256_fmadd_ps(four, d[1], _mm256_fnmadd_ps(five, d[3], d[5]));
+        let (four, five) = (set.splat(4.0), set.splat(5.0));
+        let (even, odd) = (set.sub_mul(d[4], four, d[2]), set.sub_mul(d[3], four, d[1]));
+        let (near, far) = (set.sub(d[4], d[2]), set.sub(d[3], d[1]));
+        let twice = set.add(far, far);
+        t[0] = set.mul_add(four, d[0], set.sub_mul(d[4], five, d[2]));
+        t[1] = set.add(even, odd);
+        t[2] = set.sub(even, odd);
+        t[3] = set.add(near, twice);
+        t[4] = set.sub(near, twice);
+        t[5] = set.mul_add(four, d[1], set.sub_mul(d[5], five, d[3]));
     }
     t
 }
 
 /// A^T m.
-#[target_feature(enable = "avx2,fma")]
-fn output_line<const A: usize>(m: [Lanes; A]) -> [Lanes; 2] {
-    let (sum, difference) = (_mm256_add_ps(m[1], m[2]), _mm256_sub_ps(m[1], m[2]));
+#[inline(always)]
+fn output_line<S: Vectors, const A: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; 2] {
+    let (sum, difference) = (set.add(m[1], m[2]), set.sub(m[1], m[2]));
     if A == 4 {
-        return [_mm256_add_ps(m[0], sum), _mm256_sub_ps(difference, m[3])];
+        return [set.add(m[0], sum), set.sub(difference, m[3])];
     }
-    let (sum2, difference2) = (_mm256_add_ps(m[3], m[4]), _mm256_sub_ps(m[3], m[4]));
-    let twice = _mm256_add_ps(difference2, difference2);
-    [_mm256_add_ps(_mm256_add_ps(m[0], sum), sum2), _mm256_add_ps(_mm256_add_ps(difference, twice), m[5])]
+    let (sum2, difference2) = (set.add(m[3], m[4]), set.sub(m[3], m[4]));
+    let twice = set.add(difference2, difference2);
+    [set.add(set.add(m[0], sum), sum2), set.add(set.add(difference, twice), m[5])]
 }
 
 /// A y.
-#[target_feature(enable = "avx2,fma")]
-fn gradient_line<const A: usize>(y: [Lanes; 2]) -> [Lanes; A] {
-    let mut g = [zero(); A];
+#[inline(always)]
+fn gradient_line<S: Vectors, const A: usize>(set: S, y: [S::Lanes; 2]) -> [S::Lanes; A] {
+    let mut g = [set.zero(); A];
     g[0] = y[0];
-    g[1] = _mm256_add_ps(y[0], y[1]);
-    g[2] = _mm256_sub_ps(y[0], y[1]);
+    g[1] = set.add(y[0], y[1]);
+    g[2] = set.sub(y[0], y[1]);
     if A == 4 {
-        g[3] = _mm256_sub_ps(zero(), y[1]);
+        g[3] = set.sub(set.zero(), y[1]);
     } else {
-        let twice = _mm256_add_ps(y[1], y[1]);
-        g[3] = _mm256_add_ps(y[0], twice);
-        g[4] = _mm256_sub_ps(y[0], twice);
+        let twice = set.add(y[1], y[1]);
+        g[3] = set.add(y[0], twice);
+        g[4] = set.sub(y[0], twice);
         g[5] = y[1];
     }
     g
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn load(from: &[f32], at: usize) -> Lanes {
-    let from = &from[at..at + BLOCK];
-    // SAFETY: eight values lie there.
-    unsafe { _mm256_loadu_ps(from.as_ptr()) }
+#[inline(always)]
+fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
+    let from = &from[at..at + S::LANES];
+    // SAFETY: the slice taken above.
+    unsafe { set.load(from.as_ptr()) }
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn store(lanes: Lanes, to: &mut [f32], at: usize) {
-    let to = &mut to[at..at + BLOCK];
-    // SAFETY: room for eight values.
-    unsafe { _mm256_storeu_ps(to.as_mut_ptr(), lanes) }
+#[inline(always)]
+fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
+    let to = &mut to[at..at + S::LANES];
+    // SAFETY: the slice taken above.
+    unsafe { set.store(lanes, to.as_mut_ptr()) }
 }
 
 /// Rows of a grid from its columns.
-#[target_feature(enable = "avx2,fma")]
-pub fn transpose<const R: usize, const C: usize>(columns: [[Lanes; R]; C]) -> [[Lanes; C]; R] {
-    let mut rows = [[zero(); C]; R];
+#[inline(always)]
+pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) -> [[T; C]; R] {
+    let mut rows = [[columns[0][0]; C]; R];
     for (c, column) in columns.into_iter().enumerate() {
         for (r, lanes) in column.into_iter().enumerate() {
             rows[r][c] = lanes;
@@ -125,26 +110,32 @@ pub fn transpose<const R: usize, const C: usize>(columns: [[Lanes; R]; C]) -> [[
 }
 
 /// Writes a grid, its places `place` floats apart from `at` on.
-#[target_feature(enable = "avx2,fma")]
-fn scatter<const A: usize>(grid: [[Lanes; A]; A], at: usize, place: usize, to: &mut [f32]) {
-    let to = to[at..][..(A * A - 1) * place + BLOCK].as_mut_ptr();
+#[inline(always)]
+fn scatter<S: Vectors, const A: usize>(set: S, grid: [[S::Lanes; A]; A], at: usize, place: usize, to: &mut [f32]) {
+    let to = to[at..][..(A * A - 1) * place + S::LANES].as_mut_ptr();
     for (r, row) in grid.into_iter().enumerate() {
         for (c, lanes) in row.into_iter().enumerate() {
             // SAFETY: the last place ends where the slice taken above does.
-            unsafe { _mm256_storeu_ps(to.add((A * r + c) * place), lanes) }
+            unsafe { set.store(lanes, to.add((A * r + c) * place)) }
         }
     }
 }
 
 /// Reads R rows of C pixels from row `top`, column `left` on, all of them inside.
-#[target_feature(enable = "avx2,fma")]
-fn patch<const R: usize, const C: usize>(plane: &[f32], w: usize, top: usize, left: usize) -> [[Lanes; R]; C] {
-    let from = plane[(top * w + left) * BLOCK..][..((R - 1) * w + C) * BLOCK].as_ptr();
-    let mut columns = [[zero(); R]; C];
+#[inline(always)]
+fn patch<S: Vectors, const R: usize, const C: usize>(
+    set: S,
+    plane: &[f32],
+    w: usize,
+    top: usize,
+    left: usize,
+) -> [[S::Lanes; R]; C] {
+    let from = plane[(top * w + left) * S::LANES..][..((R - 1) * w + C) * S::LANES].as_ptr();
+    let mut columns = [[set.zero(); R]; C];
     for (c, column) in columns.iter_mut().enumerate() {
         for (r, lanes) in column.iter_mut().enumerate() {
             // SAFETY: the last pixel ends where the slice taken above does.
-            *lanes = unsafe { _mm256_loadu_ps(from.add((r * w + c) * BLOCK)) };
+            *lanes = unsafe { set.load(from.add((r * w + c) * S::LANES)) };
         }
     }
     columns
@@ -171,81 +162,88 @@ impl Strip {
 }
 
 /// B^T d B of a strip of one channel block.
-#[target_feature(enable = "avx2,fma")]
-fn input_tiles<const A: usize>(plane: &[f32], s: Strip, v: &mut [f32]) {
+#[inline(always)]
+fn input_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, v: &mut [f32]) {
     let Strip { h, w, .. } = s;
     let pad = kernel(A) / 2;
     for (i, top, left) in s.tiles() {
         // the tile begins `pad` before its first output; around the image there are zeros
         let mut columns = if top >= pad && left >= pad && top + A <= h + pad && left + A <= w + pad {
-            patch::<A, A>(plane, w, top - pad, left - pad)
+            patch::<S, A, A>(set, plane, w, top - pad, left - pad)
         } else {
-            let mut columns = [[zero(); A]; A];
+            let mut columns = [[set.zero(); A]; A];
             for (c, column) in columns.iter_mut().enumerate() {
                 for (r, lanes) in column.iter_mut().enumerate() {
                     let (row, col) = (top + r, left + c);
                     if row >= pad && row < h + pad && col >= pad && col < w + pad {
-                        *lanes = load(plane, ((row - pad) * w + col - pad) * BLOCK);
+                        *lanes = load(set, plane, ((row - pad) * w + col - pad) * S::LANES);
                     }
                 }
             }
             columns
         };
         for column in &mut columns {
-            *column = input_line(*column);
+            *column = input_line(set, *column);
         }
         let mut grid = transpose(columns);
         for row in &mut grid {
-            *row = input_line(*row);
+            *row = input_line(set, *row);
         }
-        scatter(grid, i * s.step, s.place, v);
+        scatter(set, grid, i * s.step, s.place, v);
     }
 }
 
 /// A dy A^T of a strip of one channel block.
-#[target_feature(enable = "avx2,fma")]
-fn gradient_tiles<const A: usize>(plane: &[f32], s: Strip, d: &mut [f32]) {
+#[inline(always)]
+fn gradient_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, d: &mut [f32]) {
     for (i, top, left) in s.tiles() {
         let y = if top + 2 <= s.h && left + 2 <= s.w {
-            patch::<2, 2>(plane, s.w, top, left)
+            patch::<S, 2, 2>(set, plane, s.w, top, left)
         } else {
-            let mut y = [[zero(); 2]; 2];
+            let mut y = [[set.zero(); 2]; 2];
             for (c, column) in y.iter_mut().enumerate().take(s.w - left) {
                 for (r, lanes) in column.iter_mut().enumerate().take(s.h - top) {
-                    *lanes = load(plane, ((top + r) * s.w + left + c) * BLOCK);
+                    *lanes = load(set, plane, ((top + r) * s.w + left + c) * S::LANES);
                 }
             }
             y
         };
-        let rows = transpose([gradient_line::<A>(y[0]), gradient_line::<A>(y[1])]);
-        let mut grid = [[zero(); A]; A];
+        let rows = transpose([gradient_line::<S, A>(set, y[0]), gradient_line::<S, A>(set, y[1])]);
+        let mut grid = [[set.zero(); A]; A];
         for (to, row) in grid.iter_mut().zip(rows) {
-            *to = gradient_line(row);
+            *to = gradient_line(set, row);
         }
-        scatter(grid, i * s.step, s.place, d);
+        scatter(set, grid, i * s.step, s.place, d);
     }
 }
 
 /// A^T m A of a strip into one channel block's plane, plus bias, then ReLU if requested.
-#[target_feature(enable = "avx2,fma")]
-fn output_tiles<const A: usize>(m: &[f32], s: Strip, bias: Lanes, relu: bool, plane: &mut [f32]) {
+#[inline(always)]
+fn output_tiles<S: Vectors, const A: usize>(
+    set: S,
+    m: &[f32],
+    s: Strip,
+    bias: S::Lanes,
+    relu: bool,
+    plane: &mut [f32],
+) {
     for (i, top, left) in s.tiles() {
-        let from = m[i * s.step..][..(A * A - 1) * s.place + BLOCK].as_ptr();
-        let mut columns = [[zero(); 2]; A];
+        let from = m[i * s.step..][..(A * A - 1) * s.place + S::LANES].as_ptr();
+        let mut columns = [[set.zero(); 2]; A];
         for (c, column) in columns.iter_mut().enumerate() {
-            let mut cells = [zero(); A];
+            let mut cells = [set.zero(); A];
             for (r, lanes) in cells.iter_mut().enumerate() {
                 // SAFETY: the last place ends where the slice taken above does.
-                *lanes = unsafe { _mm256_loadu_ps(from.add((A * r + c) * s.place)) };
+                *lanes = unsafe { set.load(from.add((A * r + c) * s.place)) };
             }
-            *column = output_line(cells);
+            *column = output_line(set, cells);
         }
         for (r, row) in transpose(columns).into_iter().enumerate().take(s.h - top) {
-            for (c, lanes) in output_line(row).into_iter().enumerate().take(s.w - left) {
-                let sum = _mm256_add_ps(lanes, bias);
+            for (c, lanes) in output_line(set, row).into_iter().enumerate().take(s.w - left) {
+                let sum = set.add(lanes, bias);
                 // a NaN in the second operand stays
-                let lanes = if relu { _mm256_max_ps(zero(), sum) } else { sum };
-                store(lanes, plane, ((top + r) * s.w + left + c) * BLOCK);
+                let lanes = if relu { set.max(set.zero(), sum) } else { sum };
+                store(set, lanes, plane, ((top + r) * s.w + left + c) * S::LANES);
             }
         }
     }
@@ -261,16 +259,16 @@ pub struct Run {
 
 impl Run {
     /// The parts of it that lie in one sample each: the sample, the tiles' numbers there, and where they begin in the strip.
-    #[target_feature(enable = "avx2,fma")]
-    fn each(self, d: &TensorDesc, channels: usize, mut f: impl FnMut(usize, Strip, usize)) {
-        let (tiles, step) = (tiles(d), step(channels));
+    fn parts(self, d: &TensorDesc, channels: usize) -> impl Iterator<Item = (usize, Strip, usize)> {
+        let (h, w, tiles, step) = (d.shape.h, d.shape.w, tiles(d), step(channels));
         let mut done = 0;
-        while done < self.count {
+        std::iter::from_fn(move || {
             let (n, first) = ((self.first + done) / tiles, (self.first + done) % tiles);
             let count = (self.count - done).min(tiles - first);
-            f(n, Strip { h: d.shape.h, w: d.shape.w, first, count, step, place: self.len * step }, done * step);
+            let at = done * step;
             done += count;
-        }
+            (count > 0).then_some((n, Strip { h, w, first, count, step, place: self.len * step }, at))
+        })
     }
 }
 
@@ -282,35 +280,35 @@ impl<'a> Side<'a> {
 
     /// The blocks of sample `n`, each with its number.
     fn planes(&self, n: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
-        let (len, blocks) = (self.desc.shape.plane() * BLOCK, self.desc.blocks());
+        let (len, blocks) = (self.desc.shape.plane() * self.desc.block, self.desc.blocks());
         self.data[n * blocks * len..][..blocks * len].chunks_exact(len).enumerate()
     }
 
     /// Transformed inputs of a run of tiles: place, tile, channel (of `channels`).
-    #[target_feature(enable = "avx2,fma")]
-    pub fn inputs<const A: usize>(&self, run: Run, channels: usize, v: &mut [f32]) {
+    #[inline(always)]
+    pub fn inputs<S: Vectors, const A: usize>(&self, set: S, run: Run, channels: usize, v: &mut [f32]) {
         self.clear_rest::<A>(run, channels, v);
-        run.each(&self.desc, channels, |n, strip, at| {
+        for (n, strip, at) in run.parts(&self.desc, channels) {
             for (block, plane) in self.planes(n) {
-                input_tiles::<A>(plane, strip, &mut v[at + block * BLOCK..]);
+                input_tiles::<S, A>(set, plane, strip, &mut v[at + block * S::LANES..]);
             }
-        });
+        }
     }
 
     /// The same for gradients of outputs.
-    #[target_feature(enable = "avx2,fma")]
-    pub fn gradients<const A: usize>(&self, run: Run, channels: usize, d: &mut [f32]) {
+    #[inline(always)]
+    pub fn gradients<S: Vectors, const A: usize>(&self, set: S, run: Run, channels: usize, d: &mut [f32]) {
         self.clear_rest::<A>(run, channels, d);
-        run.each(&self.desc, channels, |n, strip, at| {
+        for (n, strip, at) in run.parts(&self.desc, channels) {
             for (block, plane) in self.planes(n) {
-                gradient_tiles::<A>(plane, strip, &mut d[at + block * BLOCK..]);
+                gradient_tiles::<S, A>(set, plane, strip, &mut d[at + block * S::LANES..]);
             }
-        });
+        }
     }
 
     /// Zeros in the channels beyond the last block, which no plane fills.
     fn clear_rest<const A: usize>(&self, run: Run, channels: usize, v: &mut [f32]) {
-        let have = self.desc.blocks() * BLOCK;
+        let have = self.desc.blocks() * self.desc.block;
         if have < channels {
             v[..A * A * run.len * step(channels)]
                 .chunks_exact_mut(step(channels))
@@ -320,8 +318,9 @@ impl<'a> Side<'a> {
 }
 
 /// Products of a run of tiles back to the pixels of its samples.
-#[target_feature(enable = "avx2,fma")]
-pub fn outputs<const A: usize>(
+#[inline(always)]
+pub fn outputs<S: Vectors, const A: usize>(
+    set: S,
     desc: &TensorDesc,
     m: &[f32],
     run: Run,
@@ -329,11 +328,14 @@ pub fn outputs<const A: usize>(
     finish: Finish<'_>,
     y: &mut [f32],
 ) {
-    let (plane, sample) = (desc.shape.plane() * BLOCK, desc.sample_elems());
-    run.each(desc, channels, |n, strip, at| {
+    let (plane, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
+    for (n, strip, at) in run.parts(desc, channels) {
         for (block, plane) in y[n * sample..][..sample].chunks_exact_mut(plane).enumerate() {
-            let bias = finish.bias.map_or(zero(), |bias| load(bias, block * BLOCK));
-            output_tiles::<A>(&m[at + block * BLOCK..], strip, bias, finish.relu, plane);
+            let bias = match finish.bias {
+                Some(bias) => load(set, bias, block * S::LANES),
+                None => set.zero(),
+            };
+            output_tiles::<S, A>(set, &m[at + block * S::LANES..], strip, bias, finish.relu, plane);
         }
-    });
+    }
 }

@@ -1,0 +1,137 @@
+//! Registers of eight floats (AVX2) and of sixteen (AVX-512), so that one source serves both.
+
+use std::arch::x86_64 as x86;
+
+/// An instruction set with fused products. A value of it exists only where the processor has the set: that is what makes its
+/// operations safe to call.
+///
+/// They become single instructions only below [`Self::run`], which is compiled for the set: whatever takes a set is to be
+/// `#[inline(always)]`.
+pub trait Vectors: Copy + Send + Sync {
+    /// One register.
+    type Lanes: Copy;
+    /// Floats of a register: the channels of a block.
+    const LANES: usize;
+    /// Rows of two registers of sums that fit into the registers beside their factors.
+    const ROWS: usize;
+
+    #[inline(always)]
+    fn zero(self) -> Self::Lanes {
+        self.splat(0.0)
+    }
+    fn splat(self, value: f32) -> Self::Lanes;
+    #[inline(always)]
+    fn scale(self, factor: f32, a: Self::Lanes) -> Self::Lanes {
+        self.mul(self.splat(factor), a)
+    }
+    fn add(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn sub(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    fn mul(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// a b + c, rounded once.
+    fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
+    /// c - a b, rounded once.
+    fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// The greater of each pair; b where one of them is NaN.
+    fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+
+    /// # Safety
+    /// [`Self::LANES`] floats lie at `from`.
+    unsafe fn load(self, from: *const f32) -> Self::Lanes;
+    /// # Safety
+    /// There is room for [`Self::LANES`] floats at `to`.
+    unsafe fn store(self, lanes: Self::Lanes, to: *mut f32);
+
+    /// Runs a job as compiled for this set.
+    fn run<J: Job>(self, job: J) -> J::Output;
+}
+
+/// Lanes of the longest registers.
+pub const MOST_LANES: usize = 16;
+
+/// Work that a set is chosen for.
+pub trait Job {
+    type Output;
+    /// To be `#[inline(always)]`.
+    fn run<S: Vectors>(self, set: S) -> Self::Output;
+}
+
+macro_rules! vectors {
+    ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $count:literal, $rows:literal,
+     $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $name(());
+
+        impl $name {
+            /// The set, where the processor has it.
+            pub fn detect() -> Option<Self> {
+                $detected.then_some(Self(()))
+            }
+        }
+
+        // SAFETY: of each operation: a value of this type exists, so the processor has the set.
+        impl Vectors for $name {
+            type Lanes = $lanes;
+            const LANES: usize = $count;
+            const ROWS: usize = $rows;
+
+            #[inline(always)]
+            fn splat(self, value: f32) -> Self::Lanes {
+                // SAFETY: the processor has the set.
+                unsafe { x86::$splat(value) }
+            }
+            vectors!(@pairs $add add, $sub sub, $mul mul, $max max);
+            #[inline(always)]
+            fn mul_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes {
+                // SAFETY: the processor has the set.
+                unsafe { x86::$fmadd(a, b, c) }
+            }
+            #[inline(always)]
+            fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+                // SAFETY: the processor has the set.
+                unsafe { x86::$fnmadd(a, b, c) }
+            }
+            #[inline(always)]
+            unsafe fn load(self, from: *const f32) -> Self::Lanes {
+                // SAFETY: the processor has the set, and the caller says that the floats are there.
+                unsafe { x86::$load(from) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, lanes: Self::Lanes, to: *mut f32) {
+                // SAFETY: the processor has the set, and the caller says that there is room.
+                unsafe { x86::$store(to, lanes) }
+            }
+
+            #[inline(always)]
+            fn run<J: Job>(self, job: J) -> J::Output {
+                #[target_feature(enable = $features)]
+                fn compiled<J: Job>(job: J, set: $name) -> J::Output {
+                    job.run(set)
+                }
+                // SAFETY: the processor has the set.
+                unsafe { compiled(job, self) }
+            }
+        }
+    };
+    (@pairs $($intrinsic:ident $name:ident),*) => {$(
+        #[inline(always)]
+        fn $name(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
+            // SAFETY: the processor has the set.
+            unsafe { x86::$intrinsic(a, b) }
+        }
+    )*};
+}
+
+vectors!(
+    /// AVX2 with FMA: sixteen registers of eight floats.
+    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, 8, 6,
+    _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
+    _mm256_loadu_ps _mm256_storeu_ps
+);
+
+vectors!(
+    /// AVX-512: thirty-two registers of sixteen floats.
+    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, 16, 8,
+    _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
+    _mm512_loadu_ps _mm512_storeu_ps
+);

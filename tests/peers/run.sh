@@ -1,0 +1,19 @@
+#!/bin/bash
+# Training on CPUs beside PyTorch: tests/peers/run.sh TRIREME FOLDER [ARGUMENTS of bench.py]
+# FOLDER keeps the packages; PYTHON= takes another Python, PEER= one that has PyTorch and torchvision already.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+trireme=$1 folder=$2
+shift 2
+python=${PEER:-$folder/venv/bin/python}
+if [ -z "${PEER:-}" ] && ! cmp -s "$here/requirements.txt" "$folder/list"; then
+    echo "installing PyTorch into $folder" >&2
+    rm -rf "$folder"
+    "${PYTHON:-python3}" -m venv "$folder/venv"
+    # the packages for CPUs alone are a tenth of the size, where their index can be reached
+    "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt" \
+        --extra-index-url https://download.pytorch.org/whl/cpu ||
+        "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+    cp "$here/requirements.txt" "$folder/list"
+fi
+PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/bench.py" "$trireme" "$@"
