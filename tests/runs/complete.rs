@@ -1,8 +1,10 @@
 //! Runs that are over, that are named by their own recipe, that end before their first step, and whose checkpoints come late.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::SystemTime;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::images::DIGITS;
 use crate::support::program::{PATIENCE, events, files, start, trireme};
@@ -104,4 +106,35 @@ fn checkpoints_that_come_late_are_told_of_once() {
     let told = ended.stderr.matches("the one before is still being written").count();
     let all = events(&setting.out("out"), "checkpoint").len() == 8;
     assert_eq!(told, usize::from(!all), "{}", ended.stderr);
+}
+
+/// A killed process keeps its locks until its last thread is gone.
+#[test]
+fn a_holder_that_was_killed_is_waited_for() {
+    let setting = setting();
+    let out = setting.trained("out", 1, &["--max-steps", "3"]);
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    let program = setting.folder.at("ending");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/ending.c");
+    let built =
+        Command::new("cc").args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o", &program]).arg(source).status();
+    assert!(built.expect("a C compiler").success());
+    let lock = Path::new(&out).join(".trireme-lock");
+    let mut holder = Command::new(program).arg(&lock).arg("3000").stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "locked\n");
+    let begin = Instant::now();
+    let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_string();
+    let stat = read(&format!("/proc/{}/stat", holder.id()));
+    let ticks: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+    let name = serde_json::json!({
+        "host": read("/proc/sys/kernel/hostname"), "boot": read("/proc/sys/kernel/random/boot_id"),
+        "process": holder.id(), "ticks": ticks, "since": 0, "job": null,
+    });
+    fs::write(&lock, name.to_string()).unwrap();
+    setting.train("out", 1, &["--resume", "auto"]).succeeded();
+    assert!(begin.elapsed() >= Duration::from_millis(2500), "{:?}", begin.elapsed());
+    assert_eq!(events(&out, "step").len(), 8);
+    holder.wait().unwrap();
 }
