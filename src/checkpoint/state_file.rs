@@ -146,7 +146,14 @@ impl StateFile {
         checksum::demand(checked.sealed, path)?;
         let root = group::open(checked, path)?;
         if !is_state(&root) {
-            let text = "a file without the groups trireme, params and progress is no checkpoint".into();
+            let text = match root.has("model_weights") {
+                true => {
+                    "a model is no checkpoint: it has no optimizer and no place in its run. Checkpoints lie under checkpoints/ in the \
+                         run's folder; a new run starts from a model's weights by [init] from in its recipe"
+                }
+                false => "a file without the groups trireme, params and progress is no checkpoint",
+            };
+            let text = text.into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });
         }
         let progress = root.open("progress")?;

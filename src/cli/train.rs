@@ -9,6 +9,7 @@ use crate::launch;
 use crate::recipe::{Changes, keys};
 use crate::train::observe::watch::Limits;
 use crate::train::plan::request::TrainRequest;
+use crate::train::save::marker;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,8 @@ pub struct Args {
     /// Data set, instead of the recipe's
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/ and the recipe's name]
+    /// Folder for model.h5, metrics.jsonl, recipe.toml and checkpoints [default: runs/ and the recipe's name; the run's own folder where
+    /// the recipe is the recipe.toml in it]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
@@ -66,8 +68,8 @@ pub struct Args {
     /// Copy the data set to this folder on each node's own disk first, as "$TMPDIR"; an existing copy is used again
     #[arg(long, value_name = "DIR")]
     pub stage: Option<PathBuf>,
-    /// End after this optimizer step, counted from the start of the run; schedules keep their shape
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// End after this optimizer step, counted from the start of the run; schedules keep their shape. 0 writes the first weights
+    #[arg(long, value_name = "N")]
     pub max_steps: Option<u64>,
     /// Write a trace of all ranks to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
     #[arg(long, value_name = "FILE")]
@@ -114,8 +116,14 @@ impl Args {
         self.set.iter().cloned().chain(data).chain(threads).collect()
     }
 
-    /// The output folder: `--out`, else `runs/` and the recipe's file name without its ending.
+    /// The output folder: `--out`, else the run whose own copy of the recipe was named, else `runs/` and the recipe's file name without its
+    /// ending.
     pub fn out(&self) -> PathBuf {
+        let of_a_run =
+            self.recipe.parent().filter(|out| self.recipe.ends_with("recipe.toml") && marker::is_marked(out));
+        if let (None, Some(out)) = (&self.out, of_a_run) {
+            return if out.as_os_str().is_empty() { ".".into() } else { out.to_path_buf() };
+        }
         let name = self.recipe.file_stem().unwrap_or("run".as_ref());
         self.out.clone().unwrap_or_else(|| Path::new("runs").join(name))
     }

@@ -114,7 +114,7 @@ impl<'a, B: Backend> Training<'a, B> {
         };
         let stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         let saver = Saver::new(session, stop, lock, request, &run)?;
-        let last = request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps());
+        let last = run.last_step(request.max_steps);
         let (begun, trained) = (at.clone(), Duration::ZERO);
         Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, trained })
     }

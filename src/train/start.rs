@@ -25,6 +25,7 @@ use crate::train::plan::settings::{self, Length};
 use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
+use crate::train::save::complete;
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
@@ -211,6 +212,9 @@ fn start<B: Backend>(
         return session.is_root().then(|| describe::dry_run(&run)).transpose();
     }
     session.notes.extend(warnings);
+    if let Some(text) = complete(session, &run, request, resume.as_ref())? {
+        return Ok(session.is_root().then_some(text));
+    }
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
@@ -235,6 +239,18 @@ fn start<B: Backend>(
         page::write(&request.out);
     }
     trained.map(|()| None)
+}
+
+/// What rank 0 says of a run that is over already; the other ranks have its text, too. Collective.
+fn complete<B: Backend>(
+    session: &Session,
+    run: &Run<B>,
+    request: &TrainRequest,
+    resume: Option<&Resume>,
+) -> Result<Option<String>, Error> {
+    let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
+    let told = session.is_root().then(|| complete::told(&request.out, &resume.head, run.last_step(request.max_steps)));
+    Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 
 /// The output folder, as this rank has it open.

@@ -48,6 +48,11 @@ pub struct Footprints {
 }
 
 impl<B: Backend> Run<B> {
+    /// Optimizer step at which the run ends: that of its last epoch, or an earlier one as requested.
+    pub fn last_step(&self, max_steps: Option<u64>) -> u64 {
+        max_steps.unwrap_or(u64::MAX).min(self.schedule.total_steps())
+    }
+
     /// Rescales the gradients of a step of an epoch from the planned number of samples to `count`, the true one. They differ where records
     /// were skipped, which is known only after the reduction.
     pub fn rescale_for_skipped(&mut self, step: u64, count: u64) -> Result<(), Error> {

@@ -105,6 +105,11 @@ impl Holder {
         ticks(self.process) == Some(self.ticks)
     }
 
+    /// Whether it is such a process whose first thread is over, because it was killed: the others will be soon, and its locks with them.
+    pub fn is_ending(&self) -> bool {
+        self.is_alive() && field(self.process, 3).is_some_and(|state| state == "Z" || state == "X")
+    }
+
     /// For people: process, host, job, and for how long, `now` in seconds since 1970.
     pub fn describe(&self, now: u64) -> String {
         let job = self.job.as_ref().map_or(String::new(), |job| format!(", Slurm job {}", job.id));
@@ -129,10 +134,15 @@ impl Job {
     }
 }
 
-/// When a process began: field 22 of /proc/N/stat, counted behind its name, which may hold anything.
+/// When a process began.
 fn ticks(process: u32) -> Option<u64> {
+    field(process, 22)?.parse().ok()
+}
+
+/// A field of /proc/N/stat behind its name, which is the second and may hold anything.
+fn field(process: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(number.checked_sub(3)?)?.to_string())
 }
 
 #[cfg(test)]

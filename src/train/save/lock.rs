@@ -20,8 +20,12 @@ use loaders::safe_create::{self, NewFile};
 
 /// Looks at a lock whose holder has not written its name yet, or which is being replaced.
 const TRIES: u32 = 20;
+/// Looks at a lock whose holder was killed: it has the lock until its last thread is gone, on a busy machine for seconds.
+const ENDING: u32 = 600;
 /// Between two looks.
 const NAP: Duration = Duration::from_millis(50);
+/// What to do where a run has the folder.
+const WAIT: &str = "wait for its end, or choose another --out";
 /// Longer than the name of any holder.
 const MOST: u64 = 4096;
 
@@ -40,6 +44,8 @@ enum Look {
     Replace(PathBuf),
     /// To be looked at again.
     Again,
+    /// The holder is about to end, with this error if it does not.
+    Ending(Error),
 }
 
 impl OutLock {
@@ -51,17 +57,27 @@ impl OutLock {
         let path = out.join(".trireme-lock");
         let refuse = |source| Error::File { action: "lock", path: path.clone(), source };
         let me = Holder::me();
-        for _ in 0..TRIES {
-            match look(out, &path, &me, steal)? {
+        let mut left = ENDING;
+        let mut beginning = TRIES;
+        loop {
+            let held = match look(out, &path, &me, steal)? {
                 Look::Locked(lock) => {
                     lock.write(&me).map_err(refuse)?;
                     return Ok(lock);
                 }
                 Look::Replace(path) => return Self::replace(path.clone(), &me).map_err(refuse),
-                Look::Again => std::thread::sleep(NAP),
+                Look::Ending(held) => held,
+                Look::Again => {
+                    beginning -= 1;
+                    taken(out, "another run that is about to begin", WAIT)
+                }
+            };
+            left -= 1;
+            if left.min(beginning) == 0 {
+                return Err(held);
             }
+            std::thread::sleep(NAP);
         }
-        Err(taken(out, "another run that is about to begin", "wait for its end, or choose another --out"))
     }
 
     /// The same where an earlier run has left its lock file in `out`; none where there is no such file.
@@ -120,13 +136,15 @@ fn look(out: &Path, path: &Path, me: &Holder, steal: bool) -> Result<Look, Error
     }
     let everywhere = filesystem::locks_everywhere(out);
     let claim = holder.as_ref().map_or(Claim::Free, |holder| me.judge(holder, answer, everywhere));
+    let ending = holder.as_ref().is_some_and(Holder::is_ending);
     let who = holder.map_or(String::new(), |holder| holder.describe(me.since));
     match claim {
         Claim::Free if answer == Answer::None => Ok(Look::Replace(path.to_path_buf())),
         Claim::Free => Ok(Look::Locked(OutLock { file, path: path.to_path_buf() })),
         Claim::Left => Ok(Look::Replace(path.to_path_buf())),
         Claim::Unknown if steal => Ok(Look::Replace(path.to_path_buf())),
-        Claim::Held => Err(taken(out, &who, "wait for its end, or choose another --out")),
+        Claim::Held if ending => Ok(Look::Ending(taken(out, &who, WAIT))),
+        Claim::Held => Err(taken(out, &who, WAIT)),
         Claim::Unknown => Err(taken(
             out,
             &who,

@@ -25,6 +25,11 @@ fn path(out: &Path) -> PathBuf {
     out.join(".trireme-run")
 }
 
+/// Whether a folder seems to be the output of a run; [`read`] proves it.
+pub fn is_marked(out: &Path) -> bool {
+    path(out).is_file()
+}
+
 /// The marker of the run whose output `out` is; none if there is none.
 ///
 /// # Errors

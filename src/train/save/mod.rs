@@ -1,6 +1,7 @@
 //! What a run leaves in OUT: checkpoints, the final model, and the way back from a checkpoint.
 
 pub mod class_names;
+pub mod complete;
 pub mod digest;
 pub mod export;
 pub mod folder;
@@ -8,7 +9,7 @@ pub mod found;
 mod hand_over;
 mod holder;
 pub mod lock;
-mod marker;
+pub mod marker;
 pub mod model;
 pub mod output;
 pub mod resume;

@@ -44,6 +44,8 @@ pub struct Saver<'a, B: Backend> {
     taken: Option<u64>,
     /// A checkpoint was due while another was still being written.
     late: bool,
+    /// That has been said.
+    late_told: bool,
     /// All ranks have agreed to take one, at the end of the epoch.
     due: bool,
     /// Why the last one was not written.
@@ -102,6 +104,7 @@ impl<'a, B: Backend> Saver<'a, B> {
             since: Instant::now(),
             taken: None,
             late: false,
+            late_told: false,
             due: false,
             failed: None,
         })
@@ -127,6 +130,14 @@ impl<'a, B: Backend> Saver<'a, B> {
     pub fn step_done(&mut self, now: &mut Moment<'_, B>, took: Duration, report: &mut Reporter) -> Result<(), Error> {
         self.stop.note_step(took);
         self.poll(false, report)?;
+        if self.late && !self.late_told {
+            self.late_told = true;
+            report.note(&format!(
+                "note: a checkpoint was due with step {}, but the one before is still being written: it waits until that is done, so \
+                 checkpoints lie further apart than checkpoint.every says",
+                now.at.step
+            ));
+        }
         if now.agreed.stop {
             return self.stop(now, report);
         }

@@ -1,0 +1,140 @@
+//! Runs that are over, that are named by their own recipe, that end before their first step, and whose checkpoints come late.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::support::images::DIGITS;
+use crate::support::program::{PATIENCE, events, files, start, trireme};
+use crate::support::setting::Setting;
+use trireme::checkpoint::ModelFile;
+
+/// Four steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 2
+batch = 8
+workers = 2
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [32, 16])
+}
+
+/// Every file with its bytes and the time at which it was written.
+fn contents(out: &str) -> Vec<(String, Vec<u8>, SystemTime)> {
+    let of = |name: String| {
+        let path = Path::new(out).join(&name);
+        let written = fs::metadata(&path).unwrap().modified().unwrap();
+        (name, fs::read(&path).unwrap(), written)
+    };
+    files(out).into_iter().map(of).collect()
+}
+
+#[test]
+fn a_run_that_is_over_is_left_alone() {
+    let setting = setting();
+    let out = setting.trained("out", 1, &[]);
+    let before = contents(&out);
+    for ranks in [0, 2] {
+        let ended = setting.train("out", ranks, &["--resume", "auto"]).succeeded();
+        let said = format!("{out}: complete, 8 steps: nothing to do. The model is {out}/model.h5\n");
+        assert_eq!(ended.stdout, said);
+        assert!(contents(&out) == before, "{:?}", files(&out));
+    }
+    // without the end in its log it may have been stopped before the model was whole
+    let log = fs::read_to_string(setting.out("out/metrics.jsonl")).unwrap();
+    let cut: String = log.lines().filter(|line| !line.contains("\"end\"")).map(|line| format!("{line}\n")).collect();
+    fs::write(setting.out("out/metrics.jsonl"), cut).unwrap();
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    setting.train("out", 1, &["--resume", "auto"]).succeeded();
+    assert_eq!(events(&out, "end").len(), 1);
+    // more steps are something to do
+    let part = setting.trained("part", 1, &["--max-steps", "4"]);
+    setting.train("part", 1, &["--resume", "auto", "--max-steps", "4"]).succeeded();
+    assert_eq!(events(&part, "start").len(), 1);
+    fs::remove_file(setting.out("part/model.h5")).unwrap();
+    setting.train("part", 1, &["--resume", "auto"]).succeeded();
+    assert_eq!(events(&part, "step").len(), 8);
+}
+
+#[test]
+fn the_recipe_in_a_runs_folder_names_the_run() {
+    let setting = setting();
+    let out = setting.trained("out", 1, &["--max-steps", "3"]);
+    let recipe = format!("{out}/recipe.toml");
+    let train = |more: &[&str]| start(trireme(0, &[&["train", &recipe], more].concat())).wait(PATIENCE);
+    train(&[]).failed(2, &[&out, "is not empty", "--resume auto"]);
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    train(&["--resume", "auto"]).succeeded();
+    assert_eq!(events(&out, "step").len(), 8);
+}
+
+#[test]
+fn no_step_at_all_writes_the_first_weights() {
+    let setting = setting();
+    setting.trained("one", 1, &["--max-steps", "0"]);
+    setting.trained("two", 2, &["--max-steps", "0"]);
+    assert!(setting.model("one") == setting.model("two"));
+    let model = ModelFile::read(Path::new(&setting.out("one/model.h5"))).unwrap();
+    assert_eq!((model.step, model.epoch), (0, 0));
+    // they are where every run of this seed begins
+    fs::remove_file(setting.out("one/model.h5")).unwrap();
+    setting.train("one", 2, &["--resume", "auto"]).succeeded();
+    setting.trained("whole", 1, &[]);
+    assert!(setting.model("one") == setting.model("whole"));
+}
+
+#[test]
+fn checkpoints_that_come_late_are_told_of_once() {
+    let setting = setting();
+    let ended = setting.train("out", 1, &["--set", "checkpoint.every=1 steps"]).succeeded();
+    let told = ended.stderr.matches("the one before is still being written").count();
+    let all = events(&setting.out("out"), "checkpoint").len() == 8;
+    assert_eq!(told, usize::from(!all), "{}", ended.stderr);
+}
+
+/// A killed process keeps its locks until its last thread is gone.
+#[test]
+fn a_holder_that_was_killed_is_waited_for() {
+    let setting = setting();
+    let out = setting.trained("out", 1, &["--max-steps", "3"]);
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    let program = setting.folder.at("ending");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/ending.c");
+    let built =
+        Command::new("cc").args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o", &program]).arg(source).status();
+    assert!(built.expect("a C compiler").success());
+    let lock = Path::new(&out).join(".trireme-lock");
+    let mut holder = Command::new(program).arg(&lock).arg("3000").stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "locked\n");
+    let begin = Instant::now();
+    let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_string();
+    let stat = read(&format!("/proc/{}/stat", holder.id()));
+    let ticks: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+    let name = serde_json::json!({
+        "host": read("/proc/sys/kernel/hostname"), "boot": read("/proc/sys/kernel/random/boot_id"),
+        "process": holder.id(), "ticks": ticks, "since": 0, "job": null,
+    });
+    fs::write(&lock, name.to_string()).unwrap();
+    setting.train("out", 1, &["--resume", "auto"]).succeeded();
+    assert!(begin.elapsed() >= Duration::from_millis(2500), "{:?}", begin.elapsed());
+    assert_eq!(events(&out, "step").len(), 8);
+    holder.wait().unwrap();
+}
