@@ -1,12 +1,14 @@
 //! Events of a run, and the sinks that show or store them. Rank 0 alone has a [`Reporter`] with sinks; the others have a silent one and
 //! the same calling code.
 
+pub mod evaluation_file;
 mod event;
 pub mod history;
 mod jsonl;
 mod message;
 pub mod page;
 mod plain;
+pub mod predictions;
 mod reporter;
 mod sink;
 mod tensorboard;
@@ -14,6 +16,7 @@ mod terminal;
 mod text;
 mod window;
 
+pub use evaluation_file::EvaluationFile;
 pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Loading, Start, Step};
 pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;

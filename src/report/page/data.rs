@@ -39,6 +39,8 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
             "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest,
         })),
         "seconds_of_steps": log.seconds_of_steps(),
+        "evaluation": run.evaluation,
+        "unusable": run.unusable,
         "unread": { "lines": log.unread.lines, "first": log.unread.first },
     })
 }

@@ -9,7 +9,7 @@ use super::history::Run;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("main.js"));
 
 /// Its name in the folder of a run.
 pub const NAME: &str = "report.html";
@@ -50,7 +50,8 @@ mod tests {
     fn run(name: &str, lines: &str) -> Run {
         let recipe = BTreeMap::from([("model".into(), "\"</script><b>\"".into())]);
         let log = Log::from_lines(lines.as_bytes()).unwrap();
-        Run { folder: name.into(), log, recipe, changed: SystemTime::now() }
+        let (changed, evaluation, unusable) = (SystemTime::now(), None, Vec::new());
+        Run { folder: name.into(), log, recipe, changed, evaluation, unusable }
     }
 
     /// The JSON in a page.

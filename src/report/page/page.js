@@ -280,10 +280,3 @@ function table(place, of, what) {
   if (!rows.length) { place.append(el('p', {}, `No ${what} was found.`)); return; }
   place.append(el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, what), ...names), ...rows.map(r => r.row))));
 }
-
-head();
-curves();
-times();
-table(document.getElementById('recipe'), run => run.recipe, 'key of the recipe');
-table(document.getElementById('machine'), run => ({ ...run.facts, network: run.model, parameters: grouped(run.parameters), images: grouped(run.images),
-  folder: run.folder, ...(run.end ? { digest: run.end.digest } : {}) }), 'fact');
