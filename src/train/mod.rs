@@ -10,6 +10,7 @@ mod ahead;
 mod describe;
 pub mod device_input;
 pub mod evaluate;
+mod layers;
 mod micro_batches;
 pub mod observe;
 mod page;
@@ -178,6 +179,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let records = self.stepper.step(&mut self.run, &mut self.loader, &mut self.at, requests)?;
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
+        self.stepper.take_layers().into_iter().try_for_each(|layers| self.report.event(layers))?;
         self.tell();
         if self.at.step == self.begun.step + 1 {
             self.context.session.watch.stepped();

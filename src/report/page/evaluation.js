@@ -1,6 +1,6 @@
 // What the last scoring of each run made of the images: mistakes, confusion, classes, calibration; and what training images look like.
 const MOST_CONFUSED = 50, MOST_ROWS = 1000, MOST_PAIRS = 20;
-const nameOf = (e, k) => e.classes[k] ?? String(k);
+const nameOf = (e, k) => e.classes[k] || `class ${k}`;
 const bdi = text => el('bdi', {}, text);
 const ratio = (part, whole) => whole > 0 ? part / whole : null;
 
@@ -30,7 +30,7 @@ const count = value => ({ show: grouped(value), key: value });
 const share = value => ({ show: percent(value), key: value });
 
 function picture(one, label) {
-  const img = el('img', { alt: label, loading: 'lazy' });
+  const img = el('img', { alt: label, decoding: 'async' });
   if (one.picture) img.src = one.picture;
   return one.picture ? img : el('span', { class: 'hint' }, 'no picture');
 }
@@ -40,7 +40,7 @@ function mistakes(e) {
     const [best] = one.guesses, taken = best ? nameOf(e, best[0]) : '–', is = nameOf(e, one.label);
     return el('figure', { class: 'shot' }, picture(one, `image ${one.id}: ${is}, taken for ${taken}`),
       el('figcaption', {}, el('b', {}, bdi(is)), el('span', {}, 'taken for '), bdi(taken),
-        el('span', { class: 'hint' }, `${best ? percent(best[1]) : ''} · right one at place ${one.place} · loss ${short(one.loss)} · image ${one.id}`)));
+        ...[`${best ? percent(best[1]) : '–'} sure`, `right one at place ${grouped(one.place)}`, `loss ${short(one.loss)}, image ${one.id}`].map(line => el('span', { class: 'hint' }, line))));
   });
   return [el('h3', {}, `The worst of ${grouped(e.mistakes)} mistakes`),
     shown.length ? el('div', { class: 'shots' }, ...shown) : el('p', {}, 'None.')];
@@ -95,7 +95,7 @@ function pairs(e) {
     .map(([label, taken, images]) => [text(nameOf(e, label)), text(nameOf(e, taken)), count(images), share(ratio(images, e.images[label]))]);
   if (!rows.length) return [];
   return [el('h3', {}, 'Most often taken for another'),
-    sortable([{ name: 'class' }, { name: 'taken for' }, { name: 'images', n: true }, { name: 'of the class', n: true }], rows)];
+    sortable([{ name: 'class' }, { name: 'taken for' }, { name: 'images', n: true }, { name: 'of the class', n: true }], rows, { class: 'compact' })];
 }
 
 const f1 = (e, k) => ratio(2 * e.right[k], e.images[k] + e.predicted[k]);
@@ -107,11 +107,11 @@ function perClass(e) {
     share(ratio(e.right[k], e.predicted[k])), share(ratio(e.right[k], e.images[k])), share(f1(e, k))]);
   const columns = [{ name: 'class' }, ...['images', 'taken for it', 'right', 'precision', 'recall', 'F1'].map(name => ({ name, n: true }))];
   const note = many ? el('p', { class: 'hint' }, `The ${grouped(MOST_ROWS)} classes of ${grouped(e.classes.length)} with the lowest F1.`) : null;
-  return [el('h3', {}, 'Classes'), note, sortable(columns, rows, { class: 'classes' })];
+  return [el('h3', {}, 'Classes'), note, sortable(columns, rows, { class: 'classes compact' })];
 }
 
 function calibrationChart(e) {
-  const width = 420, height = 240, box = { left: 46, right: 412, top: 8, bottom: 204 };
+  const width = 420, height = 240, box = { left: 46, right: 396, top: 8, bottom: 204 };
   const X = x => box.left + x * (box.right - box.left), Y = y => box.bottom - y * (box.bottom - box.top);
   const svg = draw('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'calibration' });
   const put = (x, y, anchor, words) => { const node = draw('text', { x, y, 'text-anchor': anchor }); node.textContent = words; svg.append(node); };
@@ -154,7 +154,7 @@ function sideBySide(place, found) {
   place.append(el('h3', {}, 'F1 of the classes'));
   if (shared < names.length) place.append(el('p', { class: 'warn' }, `The runs have different classes: ${grouped(shared)} of ${grouped(names.length)} are in all of them.`));
   const rows = names.slice(0, MOST_ROWS).map(key => [text(key), ...lists.map((list, r) => share(list.has(key) ? f1(found[r].evaluation, list.get(key)) : null))]);
-  place.append(sortable([{ name: 'class' }, ...found.map(run => ({ name: run.name, n: true }))], rows));
+  place.append(sortable([{ name: 'class' }, ...found.map(run => ({ name: run.name, n: true }))], rows, { class: 'compact' }));
 }
 
 function augmented(e) {

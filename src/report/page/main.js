@@ -2,6 +2,7 @@
 head();
 curves();
 evaluations();
+layers();
 times();
 table(document.getElementById('recipe'), run => run.recipe, 'key of the recipe');
 table(document.getElementById('machine'), run => ({ ...run.facts, network: run.model, parameters: grouped(run.parameters), images: grouped(run.images),

@@ -1,6 +1,7 @@
 //! report.html: one page with all that a run, or several side by side, left behind. It needs no network and no other file.
 
 mod data;
+mod layers;
 mod series;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use super::history::Run;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("main.js"));
+const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("layers.js"), include_str!("main.js"));
 
 /// Its name in the folder of a run.
 pub const NAME: &str = "report.html";

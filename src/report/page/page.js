@@ -87,7 +87,7 @@ const charts = [];
 
 function ticks(from, to, count) {
   const raw = (to - from) / count, power = Math.pow(10, Math.floor(Math.log10(raw)));
-  const step = power * ([1, 2, 5, 10].find(k => k * power >= raw) || 10);
+  const step = power * ([1, 2, 2.5, 5, 10].find(k => k * power >= raw) || 10);
   const all = [];
   for (let at = Math.ceil(from / step) * step; at <= to + step * 1e-9; at += step) all.push(Math.abs(at) < step * 1e-9 ? 0 : at);
   return all;
