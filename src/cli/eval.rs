@@ -145,7 +145,9 @@ fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
             "model": model, "network": network, "ema": args.ema, "split": split, "step": step, "epoch": epoch, "top1": score.top1,
             "top5": score.top5, "loss": score.loss, "count": score.count,
         });
-        if let (Some(object), serde_json::Value::Object(more)) = (object.as_object_mut(), findings::json(scored, args.top)) {
+        if let (Some(object), serde_json::Value::Object(more)) =
+            (object.as_object_mut(), findings::json(scored, args.top))
+        {
             object.extend(more);
         }
         return print(object);

@@ -37,7 +37,10 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         return refuse("loader.cache", why.into());
     }
     if recipe.log.histograms.is_some() && recipe.sync != Sync::Allreduce {
-        let why = format!("with sync = \"{}\" each rank has gradients of its own; use sync = \"allreduce\", or leave it out", recipe.sync);
+        let why = format!(
+            "with sync = \"{}\" each rank has gradients of its own; use sync = \"allreduce\", or leave it out",
+            recipe.sync
+        );
         return refuse("log.histograms", why);
     }
     if recipe.data.is_empty() {

@@ -172,7 +172,8 @@ impl EvaluationFile {
     /// Drops what would make a page load anything from elsewhere.
     fn keep_own_pictures(&mut self) {
         let own = |picture: &String| {
-            let digits = ["data:image/png;base64,", "data:image/jpeg;base64,"].iter().find_map(|p| picture.strip_prefix(p));
+            let digits =
+                ["data:image/png;base64,", "data:image/jpeg;base64,"].iter().find_map(|p| picture.strip_prefix(p));
             digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b)))
         };
         let mistakes = self.worst.iter_mut().map(|one| &mut one.picture);
@@ -214,7 +215,8 @@ mod tests {
 
     #[test]
     fn base64_of_the_rfc() {
-        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        let cases =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         cases.iter().for_each(|(bytes, text)| assert_eq!(base64(bytes.as_bytes()), *text));
         assert_eq!(base64(&[0xff, 0xef, 0xbe]), "/+++");
     }
@@ -236,12 +238,16 @@ mod tests {
         file.worst[0].picture = Some("data:image/png;base64,Zg==".into());
         std::fs::write(folder.join(NAME), file.to_text().unwrap()).unwrap();
         assert_eq!(EvaluationFile::read(&folder).unwrap(), Some(file.clone()));
-        for elsewhere in ["https://elsewhere/a.png", "data:image/svg+xml;base64,Zg==", "data:image/png;base64,\"onerror"] {
+        for elsewhere in
+            ["https://elsewhere/a.png", "data:image/svg+xml;base64,Zg==", "data:image/png;base64,\"onerror"]
+        {
             file.worst[0].picture = Some(elsewhere.into());
             std::fs::write(folder.join(NAME), file.to_text().unwrap()).unwrap();
             assert_eq!(EvaluationFile::read(&folder).unwrap().unwrap().worst[0].picture, None);
         }
-        for (text, why) in [("{\"vers", "EOF"), ("[]", "invalid"), (&file.to_text().unwrap().replace(":1,", ":9,"), "version 9")] {
+        for (text, why) in
+            [("{\"vers", "EOF"), ("[]", "invalid"), (&file.to_text().unwrap().replace(":1,", ":9,"), "version 9")]
+        {
             std::fs::write(folder.join(NAME), text).unwrap();
             let error = EvaluationFile::read(&folder).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

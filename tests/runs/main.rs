@@ -5,6 +5,7 @@ mod support;
 
 mod checkpoint;
 mod classes;
+mod evaluation;
 mod export;
 mod folder;
 mod laws;

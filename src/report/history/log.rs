@@ -212,7 +212,11 @@ mod tests {
 
     #[test]
     fn of_many_lines_about_layers_a_few_and_the_last_stay() {
-        let line = |step: u64| format!("{{\"event\":\"layers\",\"step\":{step},\"tensors\":[{{\"name\":\"a\",\"weight\":{{\"mean\":null}}}}]}}\n");
+        let line = |step: u64| {
+            format!(
+                "{{\"event\":\"layers\",\"step\":{step},\"tensors\":[{{\"name\":\"a\",\"weight\":{{\"mean\":null}}}}]}}\n"
+            )
+        };
         let log = read(&(1..=1000).map(line).collect::<String>());
         let steps: Vec<u64> = log.layers.lines().iter().map(|line| line.step).collect();
         assert_eq!((&steps[..3], steps.last(), steps.len()), ([1, 5, 9].as_slice(), Some(&1000), 251));

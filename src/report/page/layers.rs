@@ -21,7 +21,8 @@ pub(super) fn of(log: &Log) -> Value {
     };
     let tensors = last.tensors.iter().enumerate().map(|(index, tensor)| {
         let of = |value: fn(&TensorLine) -> Option<f64>| {
-            let known = |line: &&LayersLine| line.tensors.get(index).filter(|other| other.name == tensor.name).and_then(value);
+            let known =
+                |line: &&LayersLine| line.tensors.get(index).filter(|other| other.name == tensor.name).and_then(value);
             lines.iter().map(known).collect::<Vec<_>>()
         };
         json!({
@@ -53,15 +54,23 @@ mod tests {
     fn numbers_of_each_parameter_over_the_steps() {
         let line = |step: u64| {
             let tensor = |name: &str| {
-                format!("{{\"name\":\"{name}\",\"elements\":4,\"gradient\":{{\"deviation\":{step}.5,\"mean\":null}},\"zero_codes\":0.25}}")
+                format!(
+                    "{{\"name\":\"{name}\",\"elements\":4,\"gradient\":{{\"deviation\":{step}.5,\"mean\":null}},\"zero_codes\":0.25}}"
+                )
             };
             format!("{{\"event\":\"layers\",\"step\":{step},\"tensors\":[{},{}]}}\n", tensor("a"), tensor("b"))
         };
         let log = Log::from_lines((line(10) + &line(20)).as_bytes()).unwrap();
         let data = of(&log);
         assert_eq!(data["steps"], json!([10, 20]));
-        assert_eq!((&data["tensors"][1]["gradient_deviation"], &data["tensors"][1]["name"]), (&json!([10.5, 20.5]), &json!("b")));
-        assert_eq!((&data["tensors"][0]["gradient_mean"], &data["tensors"][0]["zero_codes"]), (&json!([null, null]), &json!([0.25, 0.25])));
+        assert_eq!(
+            (&data["tensors"][1]["gradient_deviation"], &data["tensors"][1]["name"]),
+            (&json!([10.5, 20.5]), &json!("b"))
+        );
+        assert_eq!(
+            (&data["tensors"][0]["gradient_mean"], &data["tensors"][0]["zero_codes"]),
+            (&json!([null, null]), &json!([0.25, 0.25]))
+        );
         assert_eq!(of(&Log::default()), Value::Null);
         let log = Log::from_lines((1..200).map(line).collect::<String>().replace("\"b\"", "\"a\"").as_bytes()).unwrap();
         assert_eq!(of(&log)["steps"].as_array().unwrap().len(), 199);

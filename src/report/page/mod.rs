@@ -10,7 +10,8 @@ use super::history::Run;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("layers.js"), include_str!("main.js"));
+const SCRIPT: &str =
+    concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("layers.js"), include_str!("main.js"));
 
 /// Its name in the folder of a run.
 pub const NAME: &str = "report.html";

@@ -105,10 +105,8 @@ impl Outcome {
     fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let four = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         let eight = |at: usize| [four(at), four(at + 4)].concat().try_into().unwrap_or_default();
-        let guess = |k: usize| Guess {
-            class: u32::from_le_bytes(four(24 + 8 * k)),
-            p: f32::from_le_bytes(four(28 + 8 * k)),
-        };
+        let guess =
+            |k: usize| Guess { class: u32::from_le_bytes(four(24 + 8 * k)), p: f32::from_le_bytes(four(28 + 8 * k)) };
         Self {
             id: u64::from_le_bytes(eight(0)),
             label: u32::from_le_bytes(four(8)),

@@ -79,7 +79,8 @@ impl Tensorboard {
         for tensor in &layers.tensors {
             let all = [("weight", &tensor.weight), ("gradient", &tensor.gradient)];
             let known = all.into_iter().filter(|(_, spread)| !spread.bins.is_empty());
-            values.extend(known.map(|(of, spread)| histogram(&format!("{of}/{}", tensor.name), tensor.elements, spread)));
+            values
+                .extend(known.map(|(of, spread)| histogram(&format!("{of}/{}", tensor.name), tensor.elements, spread)));
             values.extend(tensor.zero_codes.map(|share| scalar(&format!("zero_codes/{}", tensor.name), share)));
         }
         self.file.summary(layers.step, values)

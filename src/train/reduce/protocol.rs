@@ -49,7 +49,9 @@ pub fn count<'a>(
 ) -> Vec<ZeroCount> {
     let coded = bucket.tensors.iter().zip(scales).filter(|(tensor, _)| !tensor.exempt);
     let of = |(tensor, scale): (&Tensor, &u32)| {
-        let own = workers.clone().map(|(worker, gradients)| zeros(tensor, &gradients[tensor.range.clone()], *scale, worker, key));
+        let own = workers
+            .clone()
+            .map(|(worker, gradients)| zeros(tensor, &gradients[tensor.range.clone()], *scale, worker, key));
         ZeroCount { parameter: tensor.parameter, zeros: own.sum() }
     };
     coded.map(of).collect()

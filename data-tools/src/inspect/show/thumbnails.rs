@@ -46,12 +46,7 @@ impl<'a> Thumbnails<'a> {
     ///
     /// # Errors
     /// For transforms that do not fit the images.
-    pub fn transformed(
-        manifest: &Manifest,
-        split: &'a Split,
-        transforms: &[String],
-        seed: u64,
-    ) -> Result<Self, Error> {
+    pub fn transformed(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
         Ok(Self(Viewer::new(manifest, split, transforms, seed)?))
     }
 
@@ -72,7 +67,9 @@ fn encoded(picture: &RgbImage) -> image::ImageResult<(&'static str, Vec<u8>)> {
     let mut file = Cursor::new(Vec::new());
     let kind = match picture.width().max(picture.height()) <= EXACT {
         true => picture.write_to(&mut file, ImageFormat::Png).map(|()| "image/png")?,
-        false => picture.write_with_encoder(JpegEncoder::new_with_quality(&mut file, QUALITY)).map(|()| "image/jpeg")?,
+        false => {
+            picture.write_with_encoder(JpegEncoder::new_with_quality(&mut file, QUALITY)).map(|()| "image/jpeg")?
+        }
     };
     Ok((kind, file.into_inner()))
 }
