@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::backend::{self, Backend, Buffer};
 use crate::comm::World;
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;
 
 /// The sum of f32 by an MPI library that takes device memory.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::backend::{Backend, Buffer, Collective};
 use crate::comm::World;
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;
 
 /// A group of devices that all buckets share.
