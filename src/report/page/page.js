@@ -152,7 +152,8 @@ class Chart {
       this.svg.append(text);
     }
     for (const at of ticks(from, to, Math.max(2, Math.floor(width / 110)))) {
-      const text = draw('text', { x: X(at), y: height - 6, 'text-anchor': 'middle' });
+      const edge = X(at) > box.right - 18;
+      const text = draw('text', { x: edge ? box.right + 6 : X(at), y: height - 6, 'text-anchor': edge ? 'end' : 'middle' });
       text.textContent = grouped(at);
       this.svg.append(text);
     }
