@@ -12,7 +12,7 @@ const EACH: usize = 5;
 /// By parameters, each number over the steps; null where nothing was measured.
 pub(super) fn of(log: &Log) -> Value {
     let lines = log.layers.lines();
-    let Some(last) = lines.last() else { return Value::Null };
+    let Some(&last) = lines.last() else { return Value::Null };
     let room = (MOST / EACH / last.tensors.len().max(1)).max(2);
     let lines: Vec<&LayersLine> = match lines.len() <= room {
         true => lines,

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(data["curves"]["loss"]["y"], serde_json::json!([2.3115731142461312, null]));
         assert_eq!(data["curves"]["lr"]["x"], serde_json::json!([1, 2]));
         assert_eq!(data["evals"][0]["top1"], 0.1188);
-        assert!(!page.contains("http-equiv"));
+        assert!(!page.contains("http-equiv=\"refresh\""));
         assert!(render(&[], Some(5)).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
     }
 
