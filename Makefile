@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-networks test-digests test-interop test-slurm test-mpich setup-cuda-check \
+.PHONY: help setup build demo test test-faults test-networks test-digests test-interop test-report test-slurm test-mpich setup-cuda-check \
 	test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench \
 	bench-bf16 bench-loader lint deny \
 	doc clean
@@ -139,8 +139,11 @@ test-digests: build ## OLD=PATH of an earlier build: both train the same short r
 	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }
 	@tests/house/digests.sh '$(OLD)' '$(BIN)'
 
+test-report: build ## report.html in a headless Chromium: opens at once, no word in the console, its numbers are the log's; screenshots
+	@$(PYTHON) tests/report/check.py '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/report'
+
 # Packages of Python in a folder of their own; what is there is not installed again.
-test-interop: build ## exported models in PyTorch, ONNX Runtime, Keras 2 and 3, from PyPI (6 GB once, then minutes); NETWORKS=: some
+test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3, events in TensorBoard, from PyPI (6 GB once, then minutes); NETWORKS=: some
 	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' \
 		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 

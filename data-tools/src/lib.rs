@@ -29,9 +29,10 @@ pub use crate::image::{Sizes, Spread};
 pub use convert::{Converted, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
-    Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, Report, ShowOptions, Shown, SplitInfo, Stats,
+    Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, Report, ShowOptions, Shown, SplitInfo, Stats, Thumbnail,
+    Thumbnails,
 };
-pub use inspect::{extract, index, info, show, stats, verify};
+pub use inspect::{extract, index, info, matrix, show, stats, verify};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
 pub use source::{Sample, Source, SourceSplit};

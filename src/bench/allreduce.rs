@@ -7,6 +7,7 @@ use crate::comm::codec::{self, Bucket, Key, Settings, Share, Tensor};
 use crate::comm::{Comm, World};
 use crate::error::Error;
 use crate::train::agree::session::Session;
+use crate::train::reduce::bucket_sum::SumStep;
 use crate::train::reduce::costs::Costs;
 use crate::train::reduce::host::HostSum;
 use loaders::Draws;
@@ -128,8 +129,8 @@ struct Buckets {
     costs: Costs,
 }
 
-/// Of the one step that is done again and again.
-const KEY: Key = Key { seed: 1, step: 0 };
+/// The one step that is done again and again.
+const STEP: SumStep = SumStep { key: Key { seed: 1, step: 0 }, worker: 0, scaled: false, compare: false, count: false };
 
 impl Buckets {
     fn new(bytes: usize, bucket: usize, entry: &codec::Entry, settings: &Settings, rank: usize) -> Self {
@@ -162,7 +163,7 @@ impl Buckets {
         let start = Instant::now();
         for (part, sum) in &mut self.parts {
             let mut share = [Share { worker: self.rank, gradients: part }];
-            self.costs += comm.run("sum of the bench", |world| Ok(sum.reduce(world, &mut share, KEY, false)))??;
+            self.costs += comm.run("sum of the bench", |world| Ok(sum.reduce(world, &mut share, &STEP)))??;
         }
         Ok(start.elapsed())
     }
@@ -173,7 +174,7 @@ impl Buckets {
         let (start, worker) = (Instant::now(), self.rank);
         let hand_over = |(mut part, mut sum): (Vec<f32>, HostSum)| {
             comm.start("sum of the bench", move |world| {
-                let done = sum.reduce(world, &mut [Share { worker, gradients: &mut part }], KEY, false);
+                let done = sum.reduce(world, &mut [Share { worker, gradients: &mut part }], &STEP);
                 Ok(done.map(|_| (part, sum)))
             })
         };

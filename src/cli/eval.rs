@@ -6,9 +6,9 @@ use super::threads;
 use super::value::positive;
 use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::eval::recorded;
 use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
+use crate::eval::{errors_sheet, findings, recorded};
 use crate::launch;
 use std::path::{Path, PathBuf};
 
@@ -19,11 +19,12 @@ Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
   trireme eval runs/r20
+  trireme eval runs/r20 --csv predictions.csv --errors mistakes.png
   trireme eval runs/r20 --data data/cifar10 --follow
 
-The score does not depend on the number of ranks.")]
+No score depends on the number of ranks.")]
 pub struct Args {
-    /// Model file that `trireme train` wrote, or the output folder of a run
+    /// Model file that `trireme train` wrote, or the output folder of a run: its model.h5, else its newest checkpoint
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
     /// Data set [default: the one of the model's recipe]
@@ -50,9 +51,18 @@ pub struct Args {
     /// Of a run, score the newest file there is, and end
     #[arg(long, requires = "follow")]
     pub once: bool,
-    /// Print one JSON object to stdout
+    /// Classes of an image among which the right one counts, beside 1
+    #[arg(long, value_name = "K", default_value = "5", value_parser = positive)]
+    pub top: usize,
+    /// Print one JSON object to stdout, with the scores of each class and the confusion matrix
     #[arg(long)]
     pub json: bool,
+    /// Write a table with a line for each image: what it is, what it was taken for
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "follow")]
+    pub csv: Option<PathBuf>,
+    /// Draw the worst mistakes with what the network took them for, a PNG or JPEG file
+    #[arg(long, value_name = "FILE.png", conflicts_with = "follow")]
+    pub errors: Option<PathBuf>,
     /// Where to compute
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceChoice,
@@ -97,8 +107,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let show = |file: &Path, scored: &Scored| show(args, file, scored).map_err(|e| Error::Failed(e.message));
         return Ok(launch::follow(&request, args.once, show)?);
     }
+    if let Some(sheet) = &args.errors {
+        errors_sheet::check(sheet)?;
+    }
     let scored = launch::score(&request)?;
-    if scored.root { show(args, &args.model, &scored) } else { Ok(()) }
+    if scored.root { finish(args, &scored) } else { Ok(()) }
+}
+
+/// Prints all that was found, and writes the requested files.
+fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
+    show(args, &args.model, scored)?;
+    if let Some(table) = &args.csv {
+        findings::csv(scored, table)?;
+        eprintln!("predictions: {}", table.display());
+    }
+    if let Some(sheet) = &args.errors {
+        match errors_sheet::write(scored, sheet)? {
+            0 => eprintln!("no mistakes: {} is not written", sheet.display()),
+            pictures => eprintln!("the {pictures} worst mistakes: {}", sheet.display()),
+        }
+    }
+    Ok(())
 }
 
 /// The data set: the one that was given, else that of the recipe.
@@ -107,23 +136,35 @@ fn data(args: &Args) -> Result<PathBuf, Failure> {
     args.data.clone().map_or_else(|| Ok(recorded::data(&request)?), Ok)
 }
 
-/// Prints a score.
+/// Prints a score, and what is known beside it.
 fn show(args: &Args, model: &Path, scored: &Scored) -> Result<(), Failure> {
     let Scored { score, split, network, epoch, step, .. } = scored;
     if args.json {
         let model = model.to_string_lossy();
-        return print(serde_json::json!({
+        let mut object = serde_json::json!({
             "model": model, "network": network, "ema": args.ema, "split": split, "step": step, "epoch": epoch, "top1": score.top1,
             "top5": score.top5, "loss": score.loss, "count": score.count,
-        }));
+        });
+        if let (Some(object), serde_json::Value::Object(more)) =
+            (object.as_object_mut(), findings::json(scored, args.top))
+        {
+            object.extend(more);
+        }
+        return print(object);
     }
-    let percent = |share: f64| 100.0 * share;
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let which = if args.follow { format!("step {step}: ") } else { String::new() };
-    print(format!(
-        "{which}{network} on {split}: top-1 {:.2} %, top-5 {:.2} %, loss {:.4}, {} images",
+    let (k, top) = match &scored.predictions {
+        Some(predictions) => (args.top, predictions.top(args.top)),
+        None => (5, score.top5),
+    };
+    let line = format!(
+        "{which}{network} on {split}: top-1 {}, top-{k} {}, loss {:.4}, {} images",
         percent(score.top1),
-        percent(score.top5),
+        percent(top),
         score.loss,
         score.count
-    ))
+    );
+    let more = findings::text(scored);
+    print(if more.is_empty() { line } else { format!("{line}\n{more}") })
 }

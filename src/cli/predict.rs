@@ -9,6 +9,7 @@ use crate::eval::npy::Npy;
 use crate::eval::pictures::pictures;
 use crate::eval::predict::{Predict, Prediction};
 use crate::eval::request::ModelRequest;
+use crate::eval::table::field;
 use crate::launch;
 use data_tools::ContactSheet;
 use loaders::printable;
@@ -144,12 +145,6 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
 }
 
-/// A field of a table of commas (RFC 4180), on one line.
-fn field(text: &str) -> String {
-    let text = printable(text).to_string();
-    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Cli, Command};
@@ -169,12 +164,5 @@ mod tests {
             let prediction = Prediction { classes: vec![(3, "cat".into(), 0.5)], resized_from: Some((20, 30)) };
             show(&args, &args.images[0], &prediction).unwrap();
         }
-    }
-
-    #[test]
-    fn fields_of_tables_are_quoted_where_they_must_be() {
-        assert_eq!(field("Ankle boot"), "Ankle boot");
-        assert_eq!(field("tench, Tinca \"tinca\""), "\"tench, Tinca \"\"tinca\"\"\"");
-        assert!(!field("a\nb").contains('\n'));
     }
 }

@@ -1,7 +1,9 @@
 //! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs.
 
 mod classes;
+pub mod errors_sheet;
 pub mod export;
+pub mod findings;
 pub mod follow;
 pub mod foreign;
 mod model;
@@ -11,3 +13,4 @@ pub mod predict;
 pub mod recorded;
 pub mod request;
 pub mod score;
+pub mod table;

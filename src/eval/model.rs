@@ -17,8 +17,8 @@ use loaders::{ImageSpec, Images, Manifest, Pipeline};
 pub const SETTINGS: DeviceSettings =
     DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
 
-/// The model file that is meant: of a run's folder, its model.h5.
-pub fn file(given: &Path) -> Result<PathBuf, Error> {
+/// The model file that is meant: of a run's folder its model.h5 or, where the run is not over, its newest checkpoint.
+fn file(given: &Path) -> Result<PathBuf, Error> {
     if !given.is_dir() {
         return Ok(given.to_path_buf());
     }
@@ -27,14 +27,19 @@ pub fn file(given: &Path) -> Result<PathBuf, Error> {
         return Ok(file);
     }
     let newest = saver::list(&given.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
-    let (folder, file) = (given.display(), file.display());
-    Err(Error::Failed(match newest {
-        Some((step, path)) => format!(
-            "{folder} has no model.h5 yet, its run is not over; give its newest checkpoint, of step {step}: {}",
-            path.display()
-        ),
-        None => format!("{folder} is a folder without {file}; give the output folder of a run, or a model file"),
-    }))
+    newest.map(|(_, path)| path).ok_or_else(|| {
+        let (folder, file) = (given.display(), file.display());
+        Error::Failed(format!(
+            "{folder} is a folder without {file} and without checkpoints; give the output folder of a run, or a model file"
+        ))
+    })
+}
+
+/// What was chosen, if it is not what was given.
+fn choice(given: &Path, chosen: &Path) -> Option<String> {
+    let over = chosen.parent() == Some(given);
+    let why = if over { "" } else { ", the newest checkpoint: the run has no model.h5 yet" };
+    (given != chosen).then(|| format!("model: {}{why}", chosen.display()))
 }
 
 /// A model that was read.
@@ -48,10 +53,7 @@ pub struct Read {
 /// The requested model, with `ema` its averaged weights in place of the last ones.
 pub fn read(request: &ModelRequest) -> Result<Read, Error> {
     let file = &file(&request.file)?;
-    let mut notes = Vec::new();
-    if *file != request.file {
-        notes.push(format!("model: {}", file.display()));
-    }
+    let mut notes: Vec<String> = choice(&request.file, file).into_iter().collect();
     let mut model = match request.sealed {
         true => ModelFile::read(file)?,
         false => {

@@ -13,13 +13,14 @@ use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::nn::Graph;
 use crate::recipe;
+use crate::report::predictions::Predictions;
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, staging};
-use crate::train::evaluate::{Evaluation, Score};
+use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
 use crate::train::observe::stop::Stop;
 use crate::train::save::class_names::Sides;
 use loaders::record::masked_crc32c;
-use loaders::{Dataset, Images, Manifest, Options, printable_lines};
+use loaders::{Dataset, Images, Manifest, Options, Split, printable_lines};
 
 /// A split's score and what was scored.
 pub struct Scored {
@@ -33,6 +34,12 @@ pub struct Scored {
     pub epoch: u32,
     /// Optimizer steps that it has seen.
     pub step: u64,
+    /// What was made of each image, on the rank that prints, where it was wanted.
+    pub predictions: Option<Predictions>,
+    /// Class names of the model.
+    pub classes: Vec<String>,
+    /// The images.
+    pub images: Arc<Split>,
     /// Whether this rank is the one that prints.
     pub root: bool,
 }
@@ -44,7 +51,7 @@ pub fn score<D: Device>(device: &D, request: &EvalRequest) -> Result<Scored, Err
     let opened = request.stage.is_none().then(|| open(request, &request.data));
     let mut session = Session::join(comm)?;
     let opened = opened.unwrap_or_else(|| staged(&session, request));
-    let result = score_on(device, &mut session, opened, request);
+    let result = score_on(device, &mut session, opened, request, Detail::Precisions);
     session.conclude(result)
 }
 
@@ -126,9 +133,10 @@ fn score_on<D: Device>(
     session: &mut Session,
     opened: Result<Opened, Error>,
     request: &EvalRequest,
+    detail: Detail,
 ) -> Result<Scored, Error> {
     let cores = join::<D>(session)?;
-    score_opened(device, session, cores, opened, request)
+    score_opened(device, session, cores, opened, request, detail)
 }
 
 /// Compares the ranks' programs and devices, and divides the cores; says on rank 0 what there is to say.
@@ -142,7 +150,7 @@ pub(super) fn join<D: Device>(session: &mut Session) -> Result<cores::Cores, Err
     Ok(cores)
 }
 
-/// Scores one file on ranks that have joined.
+/// Scores one file on ranks that have joined; the score alone.
 pub(super) fn score_with<D: Device>(
     device: &D,
     session: &Session,
@@ -153,7 +161,7 @@ pub(super) fn score_with<D: Device>(
         Some(_) => staged(session, request),
         None => open(request, &request.data),
     };
-    score_opened(device, session, cores, opened, request)
+    score_opened(device, session, cores, opened, request, Detail::Score)
 }
 
 fn score_opened<D: Device>(
@@ -162,6 +170,7 @@ fn score_opened<D: Device>(
     cores: cores::Cores,
     opened: Result<Opened, Error>,
     request: &EvalRequest,
+    detail: Detail,
 ) -> Result<Scored, Error> {
     let Opened { model, mut evaluation, text, notes: said } = session.agree(opened)?;
     session.same(
@@ -182,14 +191,16 @@ fn score_opened<D: Device>(
     if session.is_root() {
         said.iter().chain(&notes).chain(&checked.notes).for_each(|note| eprintln!("{}", printable_lines(note)));
     }
-    let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, gpu.as_ref()))?;
+    let evaluated = evaluation.run(session, &mut graph, &Stop::default(), detail);
+    let evaluated = evaluated.map_err(|error| here(error, gpu.as_ref()))?;
     for note in graph.take_notes() {
         // one write: lines of several ranks must not mix
         let line = format!("{}{note}\n", session.world.who());
         eprint!("{line}");
     }
-    let score = score.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
-    let split = evaluation.split.name().to_string();
+    let Evaluated { score, predictions } = evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
+    let (split, images) = (evaluation.split.name().to_string(), evaluation.split);
+    let ModelFile { network, classes, .. } = model;
     let (epoch, step) = (model.epoch as u32, model.step);
-    Ok(Scored { score, split, network: model.network, epoch, step, root: session.is_root() })
+    Ok(Scored { score, split, network, epoch, step, predictions, classes, images, root: session.is_root() })
 }

@@ -24,6 +24,11 @@ impl<B: Backend> Graph<B> {
         &self.shapes
     }
 
+    /// Scores of an image, one a class.
+    pub fn classes(&self) -> usize {
+        self.shapes.last().map_or(0, |shape| shape.elems())
+    }
+
     /// The parameters in the order of the network.
     pub fn params(&self) -> &[Param<B>] {
         &self.layout.params

@@ -9,6 +9,7 @@ use super::hint;
 use super::options::{ImageCache, OnCorrupt};
 use super::recipe::Recipe;
 use super::sections::Reduce;
+use super::sync::Sync;
 use crate::backend::Precision;
 use crate::comm::codec::Entry;
 use crate::schema::{Section, quoted};
@@ -34,6 +35,13 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
         let why = "\"device\" needs every image, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";
         return refuse("loader.cache", why.into());
+    }
+    if recipe.log.histograms.is_some() && recipe.sync != Sync::Allreduce {
+        let why = format!(
+            "with sync = \"{}\" each rank has gradients of its own; use sync = \"allreduce\", or leave it out",
+            recipe.sync
+        );
+        return refuse("log.histograms", why);
     }
     if recipe.data.is_empty() {
         return refuse("data", "empty; name a folder, or give --data DIR".into());

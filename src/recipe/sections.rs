@@ -76,6 +76,8 @@ section! {
         optional report: bool = true => changeable;
         /// Whether an event file for TensorBoard is written into OUT.
         optional tensorboard: bool = true => changeable;
+        /// Steps between two measurements of the parameters and gradients of every layer.
+        absent histograms: u64 = "never", in Range::AtLeast(1.0) => changeable;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The events of a run, as they stand in metrics.jsonl: one struct each, field names included.
 
+use super::spread::Spread;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ pub enum Event {
     Epoch(Epoch),
     /// The exchange of gradients was measured.
     Exchange(Exchange),
+    /// The parameters and gradients of the layers were measured.
+    Layers(Layers),
     /// A split was scored.
     Eval(Eval),
     /// A checkpoint was written, or could not be.
@@ -160,6 +163,33 @@ pub struct Exchange {
     pub float_ms: Option<f64>,
 }
 
+/// Statistics of all parameters and of their gradients, after the sum over all ranks and before the update of the step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Layers {
+    /// Optimizer steps done, this one included.
+    pub step: u64,
+    /// Epoch that it belongs to.
+    pub epoch: u32,
+    /// In the order of the network.
+    pub tensors: Vec<TensorSpread>,
+}
+
+/// Statistics of one parameter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TensorSpread {
+    /// The parameter.
+    pub name: String,
+    /// Its elements.
+    pub elements: u64,
+    /// Before the step.
+    pub weight: Spread,
+    /// The gradient of the mean loss, before it is limited.
+    pub gradient: Spread,
+    /// Share of the workers' codes that are 0; with a codec that makes such codes of this parameter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zero_codes: Option<f64>,
+}
+
 /// The score of one split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Eval {
@@ -225,6 +255,7 @@ impl Event {
             Event::Step(e) => e.step,
             Event::Epoch(e) => e.step,
             Event::Exchange(e) => e.step,
+            Event::Layers(e) => e.step,
             Event::Eval(e) => e.step,
             Event::Checkpoint(e) => e.step,
             Event::End(e) => e.step,
@@ -242,4 +273,4 @@ macro_rules! into_event {
     };
 }
 
-into_event!(Start, Step, Epoch, Exchange, Eval, Checkpoint, End);
+into_event!(Start, Step, Epoch, Exchange, Layers, Eval, Checkpoint, End);

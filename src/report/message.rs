@@ -53,6 +53,17 @@ impl Message {
         self.with_length(field, value.as_bytes())
     }
 
+    /// Adds `bytes`.
+    pub fn blob(self, field: u8, value: &[u8]) -> Self {
+        self.with_length(field, value)
+    }
+
+    /// Adds a packed list of `double`.
+    pub fn doubles(self, field: u8, values: &[f64]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.with_length(field, &bytes)
+    }
+
     /// Adds a message within this one.
     pub fn message(self, field: u8, value: Message) -> Self {
         self.with_length(field, &value.0)

@@ -1,23 +1,28 @@
 //! Events of a run, and the sinks that show or store them. Rank 0 alone has a [`Reporter`] with sinks; the others have a silent one and
 //! the same calling code.
 
+pub mod evaluation_file;
 mod event;
 pub mod history;
 mod jsonl;
 mod message;
 pub mod page;
 mod plain;
+pub mod predictions;
 mod reporter;
 mod sink;
+mod spread;
 mod tensorboard;
 mod terminal;
 mod text;
 mod window;
 
-pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Loading, Start, Step};
+pub use evaluation_file::EvaluationFile;
+pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Start, Step, TensorSpread};
 pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;
 pub use reporter::{Reporter, screen};
 pub use sink::{Error, Sink};
+pub use spread::Spread;
 pub use tensorboard::Tensorboard;
 pub use terminal::Terminal;

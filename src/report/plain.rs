@@ -73,6 +73,7 @@ impl<W: Write> Sink for Plain<W> {
                 self.line(&text::epoch(epoch));
             }
             Event::Exchange(exchange) => self.line(&text::exchange(exchange)),
+            Event::Layers(_) => {}
             Event::Eval(eval) => self.line(&text::eval(eval)),
             Event::Checkpoint(checkpoint) => self.line(&text::checkpoint(checkpoint)),
             Event::End(end) => {

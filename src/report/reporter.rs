@@ -4,6 +4,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Instant;
 
+use data_tools::Thumbnail;
+
+use super::evaluation_file::EvaluationFile;
 use super::event::Event;
 use super::jsonl::Jsonl;
 use super::plain::Plain;
@@ -44,6 +47,16 @@ impl Reporter {
         }
         let event = event.into();
         self.sinks.iter_mut().try_for_each(|sink| sink.event(&event))
+    }
+
+    /// Hands on what a scoring made of the images of a split.
+    pub fn evaluation(&mut self, evaluation: &EvaluationFile) -> Result<(), Error> {
+        self.sinks.iter_mut().try_for_each(|sink| sink.evaluation(evaluation))
+    }
+
+    /// Hands on training images as the network sees them.
+    pub fn pictures(&mut self, step: u64, pictures: &[Thumbnail]) -> Result<(), Error> {
+        self.sinks.iter_mut().try_for_each(|sink| sink.pictures(step, pictures))
     }
 
     /// Hands on one line of text.

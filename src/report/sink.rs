@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use data_tools::Thumbnail;
+
+use super::evaluation_file::EvaluationFile;
 use super::event::Event;
 
 /// A metrics file that cannot be written.
@@ -18,6 +21,16 @@ pub struct Error {
 pub trait Sink {
     /// Takes one event.
     fn event(&mut self, event: &Event) -> Result<(), Error>;
+
+    /// Takes what a scoring made of the images of a split; now and then, and at the end.
+    fn evaluation(&mut self, _evaluation: &EvaluationFile) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes training images as the network sees them, known after so many steps.
+    fn pictures(&mut self, _step: u64, _pictures: &[Thumbnail]) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Takes one line of plain text, such as a warning. Files of metrics ignore it.
     fn note(&mut self, _text: &str) {}

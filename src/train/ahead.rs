@@ -28,7 +28,7 @@ impl<B: Backend> Stepper<'_, B> {
     ) -> Result<Vec<StepRecord>, Error> {
         let (start, first) = (Instant::now(), self.unread.as_ref().is_some_and(|unread| unread.read.is_none()));
         let waited = loader.stats().wait;
-        self.reduction.begin(at.step);
+        self.reduction.begin(at.step, false);
         let (planned, mine) = (run.samples(at.step_of_epoch), run.division.mine.clone());
         let mut open = self.open_step(run, at, start);
         open.metrics.set_requests(requests);

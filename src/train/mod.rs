@@ -10,12 +10,14 @@ mod ahead;
 mod describe;
 pub mod device_input;
 pub mod evaluate;
+mod layers;
 mod micro_batches;
 pub mod observe;
 mod page;
 pub mod plan;
 pub mod reduce;
 pub mod save;
+mod shown;
 pub mod start;
 mod step;
 pub mod strategy;
@@ -30,7 +32,7 @@ use crate::recipe::ImageCache;
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
 use agree::session::Session;
 use device_input::DeviceInput;
-use evaluate::Score;
+use evaluate::{Evaluated, Score};
 use loaders::{Loader, LoaderStats};
 use observe::loading::{self, EpochLoading};
 use observe::stop::Stop;
@@ -41,8 +43,9 @@ use plan::run::Run;
 use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
 use save::lock::OutLock;
-use save::saver::{Moment, Saver};
+use save::saver::{Moment, RESUMABLE, Saver};
 use save::{digest, output};
+use shown::Shown;
 use step::Stepper;
 
 /// What surrounds a run: its ranks, its arguments, and what may end it early.
@@ -74,6 +77,7 @@ struct Training<'a, B: Backend> {
     saver: Saver<'a, B>,
     trace: Trace,
     report: Reporter,
+    shown: Shown,
     /// Time in steps.
     trained: Duration,
 }
@@ -87,13 +91,11 @@ pub fn train<B: Backend>(
     report: Reporter,
 ) -> Result<(), Error> {
     let mut training = Training::new(context, run, at, transport, report)?;
-    while training.continues() {
-        training.epoch()?;
-        if training.at.step == training.last {
-            break;
-        }
+    let ended = training.to_end();
+    if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
+        training.shown.finish(&context.request.out, &training.run, &mut training.report);
     }
-    training.finish()
+    ended
 }
 
 impl<'a, B: Backend> Training<'a, B> {
@@ -116,7 +118,19 @@ impl<'a, B: Backend> Training<'a, B> {
         let saver = Saver::new(session, stop, lock, request, &run)?;
         let last = run.last_step(request.max_steps);
         let (begun, trained) = (at.clone(), Duration::ZERO);
-        Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, trained })
+        let shown = Shown::new(&run, session.is_root());
+        Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, shown, trained })
+    }
+
+    /// All epochs that are left, and what comes after them.
+    fn to_end(&mut self) -> Result<(), Error> {
+        while self.continues() {
+            self.epoch()?;
+            if self.at.step == self.last {
+                break;
+            }
+        }
+        self.finish()
     }
 
     /// A checkpoint of the last step may lie within an epoch, which still has to be scored.
@@ -165,6 +179,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let records = self.stepper.step(&mut self.run, &mut self.loader, &mut self.at, requests)?;
         records.iter().try_for_each(|record| self.report.event(record.event()))?;
         self.stepper.take_costs().into_iter().try_for_each(|costs| self.report.event(costs))?;
+        self.stepper.take_layers().into_iter().try_for_each(|layers| self.report.event(layers))?;
         self.tell();
         if self.at.step == self.begun.step + 1 {
             self.context.session.watch.stepped();
@@ -207,12 +222,14 @@ impl<'a, B: Backend> Training<'a, B> {
     fn evaluate(&mut self) -> Result<bool, Error> {
         let Some(evaluation) = &self.run.evaluation else { return Ok(true) };
         let RunContext { session, stop, .. } = self.context;
-        let Some(score) = evaluation.run(session, &mut self.run.graph, stop)? else { return Ok(false) };
+        let evaluated = evaluation.run(session, &mut self.run.graph, stop, self.shown.detail())?;
+        let Some(Evaluated { score, predictions }) = evaluated else { return Ok(false) };
         let (at, split) = (&mut self.at, evaluation.split.name().to_string());
         let Score { top1, top5, loss, count } = score;
         at.score = Some(Sums { loss, top1, top5, count });
         self.report.event(Eval { step: at.step, epoch: at.epoch + 1, split, top1, top5, loss, count })?;
-        Ok(true)
+        let told = predictions.map(|found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report));
+        told.transpose().map(|_| true)
     }
 
     /// What the saver works with.
@@ -223,7 +240,7 @@ impl<'a, B: Backend> Training<'a, B> {
     }
 
     /// The last checkpoint, the model, the trace, and the last event.
-    fn finish(mut self) -> Result<(), Error> {
+    fn finish(&mut self) -> Result<(), Error> {
         let RunContext { session, request, started, .. } = self.context;
         session.watch.set_activity(Activity::Writing { step: self.at.step });
         let (saver, mut now, report) = self.between_steps();

@@ -306,7 +306,7 @@ fn open_output<B: Backend>(
     session.watch.share(&request.out, 0, session.world.size);
     let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started)?;
     let report = match run.recipe.log.tensorboard() {
-        true => report.with(Box::new(Tensorboard::new(&request.out))),
+        true => report.with(Box::new(Tensorboard::new(&request.out, &run.recipe.to_toml()?))),
         false => report,
     };
     Ok(Output { lock: Some(lock), report })

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::report;
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
+use crate::train::layers;
 use crate::train::micro_batches::{MicroBatches, Observers};
 use crate::train::observe::diagnose::{self, not_finite};
 use crate::train::observe::notices::Notices;
@@ -49,6 +50,8 @@ pub struct Stepper<'a, B: Backend> {
     pub(super) notices: Notices,
     /// After the last step.
     scale: Option<LossScale>,
+    /// Of the last step, where it was measured.
+    layers: Option<report::Layers>,
 }
 
 /// A step whose record is not out yet.
@@ -96,6 +99,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             agreed: Requests::default(),
             notices: Notices::default(),
             scale: run.graph.backend().loss_scaling().map(|scaling| scaling.scale()).transpose()?,
+            layers: None,
         })
     }
 
@@ -116,6 +120,9 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let metrics = self.forward_backward(run, loader, at, requests)?;
         let mut step = self.reduce(run, at, metrics)?;
         run.rescale_for_skipped(at.step_of_epoch, step.record.loss.count)?;
+        if layers::due(run, at) {
+            self.layers = layers::measure(self.session, run, at, &mut self.reduction, self.scale)?;
+        }
         let synchronises = run.strategy.synchronises(at.step);
         if synchronises {
             let begin = Instant::now();
@@ -142,7 +149,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     ) -> Result<StepMetrics, Error> {
         let waited = loader.stats().wait;
         let mut metrics = self.layout.zero();
-        self.reduction.begin(at.step);
+        self.reduction.begin(at.step, layers::due(run, at));
         let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
         self.batches.run(run, loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
         self.check_loss_scale(run, at.step)?;
@@ -306,6 +313,11 @@ impl<'a, B: Backend> Stepper<'a, B> {
     /// After the last of the first steps: what the reduction of gradients costs.
     pub fn take_costs(&mut self) -> Option<report::Exchange> {
         self.reduction.take_report()
+    }
+
+    /// Statistics of the layers, where the last step was measured; on rank 0.
+    pub fn take_layers(&mut self) -> Option<report::Layers> {
+        self.layers.take()
     }
 
     /// Which rank was the slowest since the last call.

@@ -48,8 +48,9 @@ impl Unread {
         let backend = run.graph.backend();
         let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let alone = ranks == 1 && run.strategy.sums_gradients() && run.reduction.gather() == Gather::Summed;
-        // the scale of the losses, the norm of the gradients and traced layers are read after each step
-        let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced;
+        // the scale of the losses, the norm of the gradients, traced layers and measured gradients are read after each step
+        let measured = run.recipe.log.histograms.is_some();
+        let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured;
         (ahead > 0 && alone && !read).then(Self::default)
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use trireme::checkpoint::{ModelFile, StateFile};
 
 /// Tests of this file that run on any GPU.
-const TESTS: usize = 7;
+const TESTS: usize = 8;
 
 /// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
 const RESNET: &str = r#"
@@ -75,6 +75,36 @@ fn ranks_that_share_a_gpu_give_the_same_bits() {
         };
         assert_eq!(counts(&out), counts("1"), "every test image once, on {ranks} ranks");
     }
+}
+
+/// Statistics of layers come from the device at the steps that are measured: equal on any number of ranks, codes that the device makes
+/// counted, and nothing else changed, also where a rank alone would work ahead of the device.
+#[test]
+fn layers_are_measured_on_the_device() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let setting = setting();
+    let measured = ["--set", "log.histograms=3", "--share-gpu", "--max-steps", "6"];
+    let lines = |out: &str| {
+        let mut lines = events(&setting.folder.at(out), "layers");
+        lines.iter_mut().filter_map(Value::as_object_mut).for_each(|line| {
+            line.retain(|key, _| key != "t" && key != "utc");
+        });
+        lines
+    };
+    let ternary = [&["--set", "reduce.codec=ternary"], measured.as_slice()].concat();
+    train(&setting, "1", 1, &ternary);
+    train(&setting, "2", 2, &ternary);
+    assert_eq!(lines("1"), lines("2"));
+    assert_eq!(lines("1").iter().map(|line| &line["step"]).collect::<Vec<_>>(), [3, 6]);
+    let tensors = lines("1")[1]["tensors"].as_array().unwrap().clone();
+    let coded = tensors.iter().filter(|tensor| tensor["zero_codes"].as_f64().is_some_and(|s| s > 0.1 && s < 1.0));
+    assert!(coded.count() > 10 && tensors.iter().all(|tensor| tensor["gradient"]["deviation"].as_f64() > Some(0.0)));
+    train(&setting, "alone", 1, &measured);
+    train(&setting, "ahead", 1, &measured[2..]);
+    assert_eq!((lines("alone").len(), setting.losses("alone")), (2, setting.losses("ahead")));
+    assert!(setting.model("alone") == setting.model("ahead"), "measuring changes the model");
 }
 
 /// Changes a checkpoint's parameters as rounding may have: the longest sums of the network are those of its last convolutions.

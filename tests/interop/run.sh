@@ -1,5 +1,5 @@
 #!/bin/bash
-# Models of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
+# Models and event files of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
 # FOLDER keeps the packages (about 6 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,6 +17,7 @@ packages() {
 }
 
 mkdir -p "$folder"
+packages tensorboard requirements-tensorboard.txt
 packages now requirements.txt
 keras2=''
 if "$python" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))'; then
@@ -28,4 +29,5 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$here"
+PYTHONDONTWRITEBYTECODE=1 "$folder/tensorboard/bin/python" tensorboard_check.py "$trireme" "$work"
 PYTHONDONTWRITEBYTECODE=1 "$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}

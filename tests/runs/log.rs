@@ -60,10 +60,9 @@ fn schema() -> Value {
 #[test]
 fn every_line_is_as_the_schema_says() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
-    setting.train("out", 2, &["--set", "optimizer.clip_norm=1", "--set", "reduce.codec=ternary"]).succeeded();
-    setting
-        .train("out", 1, &["--set", "optimizer.clip_norm=1", "--set", "reduce.codec=ternary", "--resume", "auto"])
-        .succeeded();
+    let changes = ["--set", "optimizer.clip_norm=1", "--set", "reduce.codec=ternary", "--set", "log.histograms=5"];
+    setting.train("out", 2, &changes).succeeded();
+    setting.train("out", 1, &[&changes, ["--resume", "auto"].as_slice()].concat()).succeeded();
     let (schema, text) = (schema(), fs::read_to_string(Path::new(&setting.out("out")).join("metrics.jsonl")).unwrap());
     for line in text.lines() {
         let value: Value = serde_json::from_str(line).unwrap();
@@ -78,6 +77,56 @@ fn every_line_is_as_the_schema_says() {
     ] {
         assert!(fault(&schema, &serde_json::from_str(wrong).unwrap()).is_some(), "{wrong}");
     }
+}
+
+/// Lines about layers without their times.
+fn layers(out: &str) -> Vec<Value> {
+    let mut lines = events(out, "layers");
+    for line in &mut lines {
+        let line = line.as_object_mut().unwrap();
+        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
+    }
+    lines
+}
+
+/// Statistics of layers: every few steps, of all ranks' gradients, equal on any number of ranks.
+#[test]
+fn layers_are_measured_alike_on_any_number_of_ranks() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
+    for codec in ["exact", "ternary"] {
+        let codes = format!("reduce.codec={codec}");
+        let changes = ["--set", &codes, "--set", "log.histograms=4", "--set", "workers=3"];
+        let found: Vec<Vec<Value>> =
+            [0, 2, 3].map(|ranks| layers(&setting.trained(&format!("{codec}-{ranks}"), ranks, &changes))).into();
+        assert_eq!((&found[0], &found[0]), (&found[1], &found[2]), "{codec}");
+        let steps: Vec<&Value> = found[0].iter().map(|line| &line["step"]).collect();
+        assert_eq!(steps, [4, 8, 12]);
+        let tensors = found[0][1]["tensors"].as_array().unwrap();
+        // lenet-caffe: two convolutions and two linear layers, a weight and a bias each
+        assert_eq!(tensors.len(), 8, "{tensors:?}");
+        for tensor in tensors {
+            assert!(tensor["gradient"]["deviation"].as_f64().unwrap() > 0.0, "{tensor}");
+            let small = tensor["elements"].as_u64().unwrap() < 432;
+            let last = tensor["elements"] == 5000;
+            let coded = codec == "ternary" && !small && !last;
+            assert_eq!(
+                tensor["zero_codes"].as_f64().is_some_and(|share| share > 0.2 && share < 1.0),
+                coded,
+                "{tensor}"
+            );
+        }
+    }
+    // the measuring changes nothing
+    let without = setting.trained("without", 2, &["--set", "reduce.codec=exact", "--set", "workers=3"]);
+    assert_eq!(setting.digest("without"), setting.digest("exact-2"));
+    assert!(layers(&without).is_empty());
+    let data = data_of(&fs::read_to_string(Path::new(&setting.out("ternary-2")).join("report.html")).unwrap());
+    let shown = &data["runs"][0]["layers"];
+    let first = &layers(&setting.out("ternary-2"))[0]["tensors"][2];
+    assert_eq!((&shown["steps"], &shown["tensors"][2]["name"]), (&serde_json::json!([4, 8, 12]), &first["name"]));
+    assert_eq!(shown["tensors"][2]["gradient_deviation"][0], first["gradient"]["deviation"]);
+    let local = ["--set", "sync=local(2)", "--set", "log.histograms=4"];
+    setting.train("local", 2, &local).failed(2, &["log.histograms", "gradients of its own"]);
 }
 
 /// The JSON in a page.
@@ -135,9 +184,49 @@ fn what_a_log_lacks_is_said() {
     let log = "{\"event\":\"start\",\"step\":0,\"last_step\":3,\"model\":\"<b>\"}\nnoise\n{\"event\":\"step\",\"step\":1,\"loss\":null}\n{\"eve";
     fs::write(Path::new(&out).join("metrics.jsonl"), log).unwrap();
     run(0, &["report", &out]).succeeded();
+    // a scoring that was cut, too
+    fs::write(Path::new(&out).join("evaluation.json"), "{\"version\":1,").unwrap();
+    run(0, &["report", &out]).succeeded();
     let page = fs::read_to_string(Path::new(&out).join("report.html")).unwrap();
     let read = &data_of(&page)["runs"][0];
+    assert!(read["unusable"][0].as_str().unwrap().starts_with("evaluation.json: EOF"), "{}", read["unusable"]);
     assert_eq!((&read["unread"]["lines"], &read["unread"]["first"]), (&2.into(), &2.into()));
     assert!(read["curves"]["loss"].is_null() && read["evals"].as_array().unwrap().is_empty() && !page.contains("<b>"));
     assert!(run(0, &["runs", &out]).succeeded().stdout.contains("step 1 of 3"));
+}
+
+/// Class names that are markup, end attributes and scripts, or turn the direction of text; a thousand classes; runs of other classes.
+#[test]
+fn a_page_bears_any_class_names() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
+    let evil = ["<img src=x onerror=alert(1)>", "</script><script>", "a\"b'c&amp;", "\u{5d0}\u{5d1}\u{202e}", ""];
+    let many: Vec<String> = (0..1000).map(|class| format!("class {class}")).collect();
+    let write = |name: &str, classes: &[String]| {
+        let out = setting.out(name);
+        fs::create_dir_all(&out).unwrap();
+        let ones = vec![1u64; classes.len()];
+        let cells: Vec<[usize; 3]> = (0..classes.len()).map(|class| [class, (class + 1) % classes.len(), 1]).collect();
+        let found = serde_json::json!({
+            "version": 1, "step": 3, "epoch": 1, "split": "test", "classes": classes, "images": ones, "predicted": ones,
+            "right": vec![0; classes.len()], "macro_f1": 0.0, "ece": null, "calibration": [], "confusion": cells,
+            "confusion_left_out": 0, "mistakes": classes.len(), "worst": [], "augmented": [],
+        });
+        fs::write(Path::new(&out).join("evaluation.json"), found.to_string()).unwrap();
+        fs::write(Path::new(&out).join("metrics.jsonl"), "{\"event\":\"start\",\"step\":3,\"last_step\":3}\n").unwrap();
+        (out, found)
+    };
+    let (one, found) = write("evil", &evil.map(String::from));
+    let (two, others) = write("many", &many);
+    let both = setting.out("both.html");
+    run(0, &["report", &one, &two, "-o", &both]).succeeded();
+    let page = fs::read_to_string(&both).unwrap();
+    let runs = &data_of(&page)["runs"];
+    assert_eq!((&runs[0]["evaluation"], &runs[1]["evaluation"]), (&found, &others));
+    assert!(!page.contains("<img") && page.matches("</script>").count() == 2 && page.len() < 400_000);
+    // a scoring of a step that the log does not reach is of a part of the run that was taken back
+    let log = Path::new(&one).join("metrics.jsonl");
+    fs::write(&log, "{\"event\":\"start\",\"step\":2,\"last_step\":3}\n").unwrap();
+    run(0, &["report", &one]).succeeded();
+    let page = fs::read_to_string(Path::new(&one).join("report.html")).unwrap();
+    assert!(data_of(&page)["runs"][0]["evaluation"].is_null());
 }

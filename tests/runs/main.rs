@@ -6,6 +6,7 @@ mod support;
 mod checkpoint;
 mod classes;
 mod complete;
+mod evaluation;
 mod export;
 mod folder;
 mod laws;

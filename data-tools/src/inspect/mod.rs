@@ -21,6 +21,6 @@ pub use bad::Bad;
 pub use extract::{Extracted, extract};
 pub use index::{Indexed, index};
 pub use info::{FirstImage, Info, SplitInfo, info};
-pub use show::{ContactSheet, ShowOptions, Shown, show};
+pub use show::{ContactSheet, ShowOptions, Shown, Thumbnail, Thumbnails, matrix, show};
 pub use stats::{Stats, stats};
 pub use verify::{Report, verify};

@@ -2,8 +2,10 @@
 
 mod contact;
 mod font;
+mod matrix;
 mod picture;
 mod sheet;
+mod thumbnails;
 mod viewer;
 
 use super::picture_file;
@@ -17,6 +19,8 @@ use std::path::{Path, PathBuf};
 use viewer::Viewer;
 
 pub use contact::ContactSheet;
+pub use matrix::matrix;
+pub use thumbnails::{Thumbnail, Thumbnails};
 
 /// Most pictures on one sheet.
 const MOST_CELLS: u64 = 1024;
@@ -74,7 +78,7 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
     check_cells(dir, &name, count.saturating_mul(u64::from(options.epochs)))?;
     let samples: Vec<u64> =
         (0..count).map(|k| (u128::from(k) * u128::from(split.len()) / u128::from(count)) as u64).collect();
-    let mut viewer = Viewer::new(&dataset, &split, &options.transforms, options.seed)?;
+    let mut viewer = Viewer::new(&dataset.manifest, &split, &options.transforms, options.seed)?;
     let mut cells = Vec::new();
     for &id in &samples {
         for epoch in 0..options.epochs {

@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: true,
     make: |bucket, settings, mine| Box::new(Bf16::new(bucket, settings, mine)),
+    zeros: None,
     spec: |bucket, settings| {
         Some(CodeSpec { len: bucket.len, feedback: settings.error_feedback, format: CodeFormat::Bf16 })
     },

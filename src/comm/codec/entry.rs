@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::bucket::{Bucket, Key, Share};
+use super::bucket::{Bucket, Key, Share, Tensor};
 use crate::code_spec::CodeSpec;
 use crate::comm::error::Error;
 use crate::comm::world::World;
@@ -45,6 +45,9 @@ pub trait Codec: Send {
     }
 }
 
+/// How many of a tensor's codes are 0, of one worker: of its gradients, the bits of the scale of all workers, and what keys its draws.
+pub type ZeroCodes = fn(&Tensor, &[f32], u32, usize, Key) -> u64;
+
 /// A codec of the catalogue.
 pub struct Entry {
     /// Its name in recipes.
@@ -61,6 +64,8 @@ pub struct Entry {
     pub biased: bool,
     /// Makes one for a bucket; the workers are those of this rank.
     pub make: fn(&Bucket, &Settings, Range<usize>) -> Box<dyn Codec>,
+    /// Counts codes that are 0, for codecs that make many of them on purpose.
+    pub zeros: Option<ZeroCodes>,
     /// Its description for a device that has the gradients; none where they travel as they are.
     pub spec: fn(&Bucket, &Settings) -> Option<CodeSpec>,
 }

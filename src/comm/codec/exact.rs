@@ -21,6 +21,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Exact::new(bucket, settings.workers, |_| true)),
+    zeros: None,
     spec: |bucket, settings| Some(integers::describe(bucket, settings, None)),
 };
 

@@ -14,6 +14,7 @@ pub const ENTRY: Entry = Entry {
     integer: false,
     biased: false,
     make: |_, _, _| Box::new(Float),
+    zeros: None,
     spec: |_, _| None,
 };
 

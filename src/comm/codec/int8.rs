@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: false,
     make: |bucket, settings, _| Box::new(Int8::new(bucket, settings)),
+    zeros: None,
     spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((MOST as u32, 0.0)))),
 };
 

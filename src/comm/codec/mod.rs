@@ -18,7 +18,7 @@ mod philox;
 mod ternary;
 
 pub use bucket::{Bucket, Key, Share, Tensor};
-pub use entry::{Codec, Entry, Settings};
+pub use entry::{Codec, Entry, Settings, ZeroCodes};
 
 /// All codecs.
 pub const CATALOGUE: &[Entry] = &[float::ENTRY, exact::ENTRY, int8::ENTRY, bf16::ENTRY, ternary::ENTRY];

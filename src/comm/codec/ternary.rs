@@ -33,11 +33,15 @@ pub const ENTRY: Entry = Entry {
     integer: true,
     biased: true,
     make: |bucket, settings, mine| Box::new(Ternary::new(bucket, settings, mine)),
+    zeros: Some(zeros),
     spec: |bucket, settings| Some(integers::describe(bucket, settings, Some((1, settings.clip)))),
 };
 
 /// Beyond, a lane would have more than 16 bits.
 const MOST_WORKERS: usize = (1 << 15) - 1;
+
+/// Codes that are made at once where they are only counted; a multiple of what one set of random counters serves.
+const COUNTED: usize = 1024;
 
 /// Sums that vector registers hold beside what they are made of.
 const SIDE_BY_SIDE: usize = 16;
@@ -103,6 +107,23 @@ pub(super) fn scale(tensor: &Tensor, gradients: &[f32], clip: f32, block: usize)
     let mut all = Moments::default();
     gradients.chunks(block).for_each(|block| all.add(moments(block)));
     all.scale(tensor.elems, clip)
+}
+
+/// Codes of a worker's tensor that are 0: the same draws as in [`Codec::encode`].
+fn zeros(tensor: &Tensor, gradients: &[f32], scale: u32, worker: usize, key: Key) -> u64 {
+    if scale == 0 {
+        return tensor.elems as u64;
+    }
+    let stream = Stream::new(key, worker, tensor.parameter);
+    let (mut words, mut others) = ([0; COUNTED], 0);
+    for (part, gradients) in gradients.chunks(COUNTED).enumerate() {
+        let words = &mut words[..gradients.len()];
+        stream.fill(part * COUNTED, words);
+        code(gradients, words, f32::from_bits(scale));
+        others += words.iter().filter(|code| **code != 1).count() as u64;
+    }
+    // padding is always 0
+    (tensor.elems as u64).saturating_sub(others)
 }
 
 struct Ternary {

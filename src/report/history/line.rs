@@ -12,6 +12,7 @@ pub(super) enum Line {
     Step(StepLine),
     Epoch(EpochLine),
     Exchange(ExchangeLine),
+    Layers(LayersLine),
     Eval(EvalLine),
     End(EndLine),
     #[serde(other)]
@@ -118,6 +119,41 @@ pub struct ExchangeLine {
     pub wire_ms: f64,
     #[serde(default = "nan", deserialize_with = "number")]
     pub decode_ms: f64,
+}
+
+/// Statistics of the layers; see [`crate::report::Layers`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields of crate::report::Layers")]
+pub struct LayersLine {
+    pub step: u64,
+    #[serde(default)]
+    pub tensors: Vec<TensorLine>,
+}
+
+/// Statistics of one parameter; see [`crate::report::TensorSpread`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[expect(missing_docs, reason = "the fields of crate::report::TensorSpread")]
+pub struct TensorLine {
+    pub name: String,
+    #[serde(default)]
+    pub elements: u64,
+    #[serde(default)]
+    pub weight: SpreadLine,
+    #[serde(default)]
+    pub gradient: SpreadLine,
+    pub zero_codes: Option<f64>,
+}
+
+/// How elements are spread; see [`crate::report::Spread`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "the fields of crate::report::Spread")]
+pub struct SpreadLine {
+    pub mean: Option<f64>,
+    pub deviation: Option<f64>,
+    pub least: Option<f64>,
+    pub most: Option<f64>,
+    pub zeros: Option<f64>,
 }
 
 /// The score of a split; see [`crate::report::Eval`].

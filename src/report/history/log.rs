@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use super::line::{EndLine, EpochLine, EvalLine, ExchangeLine, Line, StartLine, StepLine};
+use super::line::{EndLine, EpochLine, EvalLine, ExchangeLine, LayersLine, Line, StartLine, StepLine};
 
 /// Longest line that is read: the longest that we write has some thousand bytes.
 const LONGEST: usize = 1 << 20;
@@ -20,6 +20,8 @@ pub struct Log {
     pub epochs: Vec<EpochLine>,
     /// Costs of the exchange, of the last part of the run.
     pub exchange: Option<ExchangeLine>,
+    /// Statistics of the layers; of many lines, every second, fourth, ... and the last.
+    pub layers: Layers,
     /// Scores.
     pub evals: Vec<EvalLine>,
     /// The end, if the last part of the run came to it.
@@ -85,6 +87,7 @@ impl Log {
             Line::Step(step) => self.steps.push(step),
             Line::Epoch(epoch) => self.epochs.push(epoch),
             Line::Exchange(exchange) => self.exchange = Some(exchange),
+            Line::Layers(layers) => self.layers.add(layers),
             Line::Eval(eval) => self.evals.push(eval),
             Line::End(end) => self.end = Some(end),
             Line::Other => {}
@@ -112,6 +115,46 @@ impl Log {
     pub fn best(&self) -> Option<&EvalLine> {
         let known = self.evals.iter().filter(|eval| eval.top1.is_finite());
         known.reduce(|best, next| if next.top1 > best.top1 { next } else { best })
+    }
+}
+
+/// Lines with statistics of the layers, few enough for a page.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layers {
+    kept: Vec<LayersLine>,
+    last: Option<LayersLine>,
+    /// Lines so far.
+    seen: usize,
+    /// Of so many lines one is kept: 2 to this power.
+    power: u32,
+}
+
+impl Layers {
+    /// Lines that are kept at most, beside the last.
+    const MOST: usize = 256;
+
+    fn add(&mut self, line: LayersLine) {
+        if self.seen.is_multiple_of(1 << self.power) {
+            if self.kept.len() == Self::MOST {
+                let mut keep = false;
+                self.kept.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+                self.power += 1;
+            }
+            if self.seen.is_multiple_of(1 << self.power) {
+                self.kept.push(line.clone());
+            }
+        }
+        self.seen += 1;
+        self.last = Some(line);
+    }
+
+    /// In their order.
+    pub fn lines(&self) -> Vec<&LayersLine> {
+        let last = self.last.iter().filter(|last| self.kept.last().is_none_or(|kept| kept.step != last.step));
+        self.kept.iter().chain(last).collect()
     }
 }
 
@@ -165,6 +208,20 @@ mod tests {
         let long = format!("{}\n{{\"event\":\"step\",\"step\":2}}\n", "x".repeat(3 * LONGEST));
         let log = read(&long);
         assert_eq!((log.steps.len(), log.unread.lines), (1, 1));
+    }
+
+    #[test]
+    fn of_many_lines_about_layers_a_few_and_the_last_stay() {
+        let line = |step: u64| {
+            format!(
+                "{{\"event\":\"layers\",\"step\":{step},\"tensors\":[{{\"name\":\"a\",\"weight\":{{\"mean\":null}}}}]}}\n"
+            )
+        };
+        let log = read(&(1..=1000).map(line).collect::<String>());
+        let steps: Vec<u64> = log.layers.lines().iter().map(|line| line.step).collect();
+        assert_eq!((&steps[..3], steps.last(), steps.len()), ([1, 5, 9].as_slice(), Some(&1000), 251));
+        assert_eq!(log.unread.lines, 0);
+        assert_eq!(read(&line(3)).layers.lines().len(), 1);
     }
 
     /// After a resume a run is not over, though it was before.

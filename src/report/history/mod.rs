@@ -6,6 +6,6 @@ mod log;
 mod run;
 
 pub use compare::{Differing, Parting, compare};
-pub use line::{EndLine, EpochLine, EvalLine, ExchangeLine, StartLine, StepLine};
-pub use log::{Log, Unread};
+pub use line::{EndLine, EpochLine, EvalLine, ExchangeLine, LayersLine, SpreadLine, StartLine, StepLine, TensorLine};
+pub use log::{Layers, Log, Unread};
 pub use run::{Error, Run, State, find};

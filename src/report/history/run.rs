@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::super::evaluation_file::{self, EvaluationFile};
 use super::log::Log;
 
 /// A log that has grown in this time is one of a run that goes on.
@@ -40,6 +41,10 @@ pub struct Run {
     pub recipe: BTreeMap<String, String>,
     /// When its log last grew.
     pub changed: SystemTime,
+    /// What its last scoring made of the images, if that was kept.
+    pub evaluation: Option<EvaluationFile>,
+    /// Files that are there and cannot be used, a line each.
+    pub unusable: Vec<String>,
 }
 
 /// How far a run has come.
@@ -69,7 +74,14 @@ impl Run {
         let text = fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
         let mut recipe = BTreeMap::new();
         flatten("", &text.parse().unwrap_or_default(), &mut recipe);
-        Ok(Self { folder: folder.into(), log, recipe, changed })
+        let mut unusable = Vec::new();
+        let evaluation = EvaluationFile::read(folder).unwrap_or_else(|e| {
+            unusable.push(format!("{}: {e}", evaluation_file::NAME));
+            None
+        });
+        // the log of a run that goes on from an earlier step is cut there
+        let evaluation = evaluation.filter(|evaluation| evaluation.step <= log.step());
+        Ok(Self { folder: folder.into(), log, recipe, changed, evaluation, unusable })
     }
 
     /// The folder's name.

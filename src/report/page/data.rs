@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::history::{EpochLine, Log, Run, State, StepLine};
+use super::layers;
 use super::series::thinned;
 
 /// A run; its curves have `points` points at most.
@@ -39,6 +40,9 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
             "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest,
         })),
         "seconds_of_steps": log.seconds_of_steps(),
+        "layers": layers::of(log),
+        "evaluation": run.evaluation,
+        "unusable": run.unusable,
         "unread": { "lines": log.unread.lines, "first": log.unread.first },
     })
 }

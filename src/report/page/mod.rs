@@ -1,6 +1,7 @@
 //! report.html: one page with all that a run, or several side by side, left behind. It needs no network and no other file.
 
 mod data;
+mod layers;
 mod series;
 
 use serde_json::Value;
@@ -9,7 +10,8 @@ use super::history::Run;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str =
+    concat!(include_str!("page.js"), include_str!("evaluation.js"), include_str!("layers.js"), include_str!("main.js"));
 
 /// Its name in the folder of a run.
 pub const NAME: &str = "report.html";
@@ -50,7 +52,8 @@ mod tests {
     fn run(name: &str, lines: &str) -> Run {
         let recipe = BTreeMap::from([("model".into(), "\"</script><b>\"".into())]);
         let log = Log::from_lines(lines.as_bytes()).unwrap();
-        Run { folder: name.into(), log, recipe, changed: SystemTime::now() }
+        let (changed, evaluation, unusable) = (SystemTime::now(), None, Vec::new());
+        Run { folder: name.into(), log, recipe, changed, evaluation, unusable }
     }
 
     /// The JSON in a page.
@@ -69,7 +72,7 @@ mod tests {
         assert_eq!(data["curves"]["loss"]["y"], serde_json::json!([2.3115731142461312, null]));
         assert_eq!(data["curves"]["lr"]["x"], serde_json::json!([1, 2]));
         assert_eq!(data["evals"][0]["top1"], 0.1188);
-        assert!(!page.contains("http-equiv"));
+        assert!(!page.contains("http-equiv=\"refresh\""));
         assert!(render(&[], Some(5)).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
     }
 

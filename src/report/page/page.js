@@ -87,7 +87,7 @@ const charts = [];
 
 function ticks(from, to, count) {
   const raw = (to - from) / count, power = Math.pow(10, Math.floor(Math.log10(raw)));
-  const step = power * ([1, 2, 5, 10].find(k => k * power >= raw) || 10);
+  const step = power * ([1, 2, 2.5, 5, 10].find(k => k * power >= raw) || 10);
   const all = [];
   for (let at = Math.ceil(from / step) * step; at <= to + step * 1e-9; at += step) all.push(Math.abs(at) < step * 1e-9 ? 0 : at);
   return all;
@@ -152,7 +152,8 @@ class Chart {
       this.svg.append(text);
     }
     for (const at of ticks(from, to, Math.max(2, Math.floor(width / 110)))) {
-      const text = draw('text', { x: X(at), y: height - 6, 'text-anchor': 'middle' });
+      const edge = X(at) > box.right - 18;
+      const text = draw('text', { x: edge ? box.right + 6 : X(at), y: height - 6, 'text-anchor': edge ? 'end' : 'middle' });
       text.textContent = grouped(at);
       this.svg.append(text);
     }
@@ -280,10 +281,3 @@ function table(place, of, what) {
   if (!rows.length) { place.append(el('p', {}, `No ${what} was found.`)); return; }
   place.append(el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, what), ...names), ...rows.map(r => r.row))));
 }
-
-head();
-curves();
-times();
-table(document.getElementById('recipe'), run => run.recipe, 'key of the recipe');
-table(document.getElementById('machine'), run => ({ ...run.facts, network: run.model, parameters: grouped(run.parameters), images: grouped(run.images),
-  folder: run.folder, ...(run.end ? { digest: run.end.digest } : {}) }), 'fact');

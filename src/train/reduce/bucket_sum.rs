@@ -20,6 +20,8 @@ pub struct SumStep {
     pub scaled: bool,
     /// Whether the sum of as many f32 is timed, too.
     pub compare: bool,
+    /// Whether codes that are 0 are counted, where the codec makes such.
+    pub count: bool,
 }
 
 /// Sums one bucket of gradients over all workers of all ranks, step after step. Its `start` begins a sum, [`Pending::finish`]

@@ -34,19 +34,31 @@ impl AddAssign for Costs {
 }
 
 /// One sum's costs, and when it began, once the gradients were there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Timed {
     /// When it began.
     pub start: Instant,
     /// What it has cost.
     pub costs: Costs,
+    /// Codes of this rank's workers that are 0, where they were counted.
+    pub zeros: Vec<ZeroCount>,
+}
+
+/// Codes of one parameter that are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZeroCount {
+    /// Its number in the network.
+    pub parameter: u16,
+    /// Over this rank's workers.
+    pub zeros: u64,
 }
 
 impl Timed {
     /// So many f32 that were summed where they lie, since `start`.
     pub fn in_place(start: Instant, elements: usize) -> Self {
         let bytes = 4 * elements as u64;
-        Self { start, costs: Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() } }
+        let costs = Costs { bytes, float_bytes: bytes, wire: start.elapsed(), ..Costs::default() };
+        Self { start, costs, zeros: Vec::new() }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use crate::backend::{self, Backend, Buffer, DeviceCodec, Draw};
-use crate::comm::codec::{Bucket, Entry, Key};
+use crate::comm::codec::{Bucket, Entry, Key, ZeroCodes};
 use crate::comm::{self, World};
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::costs::{Costs, Timed, ZeroCount};
 use crate::train::reduce::error::Error;
-use crate::train::reduce::protocol::{Phases, Protocol};
+use crate::train::reduce::protocol::{self, Phases, Protocol};
 
 /// A bucket and its codec on the device, with the codec's memory from step to step.
 pub struct DeviceSum<B: Backend> {
@@ -36,8 +36,8 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], step: &SumStep) -> Result<Timed, Error> {
         self.codec.begin(gradients)?;
         let start = Instant::now();
-        let mut phases = OnDevice { codec: self.codec.as_mut(), gradients };
-        let costs = match self.protocol.run(world, &mut phases, step.key, step.compare) {
+        let mut phases = OnDevice { codec: self.codec.as_mut(), gradients, worker: step.worker };
+        let costs = match self.protocol.run(world, &mut phases, step) {
             // all ranks have seen the same scales, so all leave the step out
             Err(Error::NotFinite { .. }) if step.scaled => {
                 self.spoil(gradients)?;
@@ -45,7 +45,7 @@ impl<B: Backend> BucketSum<B> for DeviceSum<B> {
             }
             other => other?,
         };
-        Ok(Timed { start, costs })
+        Ok(Timed { start, costs, zeros: self.protocol.take_zeros() })
     }
 
     fn codes_on_device(&self) -> bool {
@@ -75,6 +75,8 @@ pub fn elements<B: Buffer>(buffer: &B) -> Result<Vec<f32>, backend::Error> {
 struct OnDevice<'a, B: Backend> {
     codec: &'a mut dyn DeviceCodec<B>,
     gradients: &'a mut [B::Buf],
+    /// Of the first buffer.
+    worker: usize,
 }
 
 impl<B: Backend> Phases for OnDevice<'_, B> {
@@ -84,6 +86,18 @@ impl<B: Backend> Phases for OnDevice<'_, B> {
 
     fn encode(&mut self, _: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error> {
         self.codec.encode(self.gradients, scales, Draw { seed: key.seed, step: key.step })
+    }
+
+    fn zeros(
+        &mut self,
+        bucket: &Bucket,
+        scales: &[u32],
+        key: Key,
+        zeros: ZeroCodes,
+    ) -> Result<Vec<ZeroCount>, backend::Error> {
+        let own = self.gradients.iter().map(elements).collect::<Result<Vec<_>, _>>()?;
+        let own = own.iter().enumerate().map(|(i, gradients)| (self.worker + i, gradients.as_slice()));
+        Ok(protocol::count(bucket, scales, key, zeros, own))
     }
 
     fn send(&mut self, world: &World) -> Result<(), comm::Error> {

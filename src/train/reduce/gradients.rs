@@ -1,5 +1,6 @@
 //! The sums of a step over all ranks: gradients, bucket by bucket as backward finishes them, and the metrics beside them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,9 @@ pub struct GradientSum<B: Backend> {
     step: u64,
     /// This rank's part of the loss.
     loss: f64,
+    /// Whether codes that are 0 are counted in this step, and how many there were of each parameter over this rank's workers.
+    counts: bool,
+    zeros: BTreeMap<u16, u64>,
     /// Buckets that are complete on this rank.
     local: Vec<(usize, Vec<B::Buf>)>,
     pending: Vec<(usize, Pending<B>)>,
@@ -80,6 +84,8 @@ impl<B: Backend> GradientSum<B> {
             sums: transport.carry(std::mem::take(&mut plan.sums)).into_iter().map(Some).collect(),
             step: 0,
             loss: 0.0,
+            counts: false,
+            zeros: BTreeMap::new(),
             local: Vec::new(),
             pending: Vec::new(),
             waited: Duration::ZERO,
@@ -94,10 +100,25 @@ impl<B: Backend> GradientSum<B> {
         self.trace = trace.clone();
     }
 
-    /// Begins the step after `done` others.
-    pub fn begin(&mut self, done: u64) {
-        self.step = done;
+    /// Begins the step after `done` others; with `counts`, codes that are 0 are counted.
+    pub fn begin(&mut self, done: u64, counts: bool) {
+        (self.step, self.counts) = (done, counts);
         self.costs = Costs::default();
+    }
+
+    /// Share of the workers' codes that were 0 in the step that counted them, by the numbers of the `parameters` parameters; none for
+    /// those that have no codes, which are the same on all ranks. Collective.
+    pub fn zero_codes(&mut self, elements: &[usize]) -> Result<Vec<Option<f64>>, Error> {
+        let own = std::mem::take(&mut self.zeros);
+        let mut sums: Vec<u64> = (0..elements.len()).map(|k| own.get(&(k as u16)).copied().unwrap_or(0)).collect();
+        if self.ranks > 1 {
+            self.comm.run("sum of codes that are 0", |world| world.sum_u64(&mut sums))?;
+        }
+        let share = |(k, sum): (usize, u64)| {
+            let codes = elements[k] as f64 * self.workers as f64;
+            own.contains_key(&(k as u16)).then(|| sum as f64 / codes)
+        };
+        Ok(sums.into_iter().enumerate().map(share).collect())
     }
 
     /// Whether buckets go through the codec: float has nothing to do on one rank.
@@ -118,6 +139,7 @@ impl<B: Backend> GradientSum<B> {
             worker: self.mine.end - gradients.len(),
             scaled: self.scaled,
             compare: self.codec != FLOAT.name && self.ranks > 1 && MEASURED.contains(&self.step),
+            count: self.counts,
         };
         self.pending.push((bucket, sum.start(&self.comm, gradients, step, self.overlap)?));
         Ok(())
@@ -159,6 +181,7 @@ impl<B: Backend> GradientSum<B> {
             other => other?,
         };
         let (mut at, costs) = (timed.start, timed.costs);
+        self.zeros.extend(timed.zeros.iter().map(|count| (count.parameter, count.zeros)));
         for (kind, took) in [("encode", costs.encode), ("wire", costs.wire), ("decode", costs.decode)] {
             self.trace.part(kind, format!("{kind} chunk {bucket}"), lane, at, took);
             at += took;

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::backend::{self, Backend, Buffer};
-use crate::comm::codec::{Bucket, Codec, Entry, Key, Settings, Share};
+use crate::comm::codec::{Bucket, Codec, Entry, Key, Settings, Share, ZeroCodes};
 use crate::comm::{self, World};
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::costs::{Costs, Timed, ZeroCount};
 use crate::train::reduce::error::Error;
-use crate::train::reduce::protocol::{Phases, Protocol};
+use crate::train::reduce::protocol::{self, Phases, Protocol};
 
 /// A bucket and its codec, with the codec's memory from step to step.
 pub struct HostSum {
@@ -24,9 +24,9 @@ impl HostSum {
         Self { protocol: Protocol::new(entry, bucket), codec }
     }
 
-    /// Leaves the sum over all workers of all ranks in the last share; collective. `compare` as in [`Protocol::run`].
-    pub fn reduce(&mut self, world: &World, shares: &mut [Share<'_>], key: Key, compare: bool) -> Result<Costs, Error> {
-        self.protocol.run(world, &mut OnHost { codec: self.codec.as_mut(), shares }, key, compare)
+    /// Leaves the sum over all workers of all ranks in the last share; collective.
+    pub fn reduce(&mut self, world: &World, shares: &mut [Share<'_>], step: &SumStep) -> Result<Costs, Error> {
+        self.protocol.run(world, &mut OnHost { codec: self.codec.as_mut(), shares }, step)
     }
 }
 
@@ -40,7 +40,7 @@ impl<B: Backend> BucketSum<B> for HostSum {
         let shares = shares.map(|(i, g)| Ok(Share { worker: step.worker + i, gradients: g.staged()? }));
         let mut shares = shares.collect::<Result<Vec<_>, backend::Error>>()?;
         let start = Instant::now();
-        let costs = match self.reduce(world, &mut shares, step.key, step.compare) {
+        let costs = match self.reduce(world, &mut shares, step) {
             // all ranks have seen the same scales, so all leave the step out
             Err(Error::NotFinite { .. }) if step.scaled => {
                 shares.iter_mut().for_each(|share| self.protocol.spoil(share.gradients));
@@ -49,7 +49,7 @@ impl<B: Backend> BucketSum<B> for HostSum {
             other => other?,
         };
         gradients.last_mut().map_or(Ok(()), Buffer::unstage)?;
-        Ok(Timed { start, costs })
+        Ok(Timed { start, costs, zeros: self.protocol.take_zeros() })
     }
 
     fn residual(&mut self, worker: usize) -> Result<Option<Vec<f32>>, backend::Error> {
@@ -82,6 +82,17 @@ impl Phases for OnHost<'_, '_> {
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error> {
         self.codec.encode(bucket, scales, self.shares, key);
         Ok(())
+    }
+
+    fn zeros(
+        &mut self,
+        bucket: &Bucket,
+        scales: &[u32],
+        key: Key,
+        zeros: ZeroCodes,
+    ) -> Result<Vec<ZeroCount>, backend::Error> {
+        let own = self.shares.iter().map(|share| (share.worker, &*share.gradients));
+        Ok(protocol::count(bucket, scales, key, zeros, own))
     }
 
     fn send(&mut self, world: &World) -> Result<(), comm::Error> {

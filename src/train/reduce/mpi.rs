@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::backend::{self, Backend, Buffer};
 use crate::comm::World;
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;
 
 /// The sum of f32 by an MPI library that takes device memory.
@@ -14,7 +14,7 @@ pub struct MpiSum;
 impl<B: Backend> BucketSum<B> for MpiSum {
     fn sum(&mut self, world: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
         let start = Instant::now();
-        let Some(bucket) = gradients.last_mut() else { return Ok(Timed { start, costs: Costs::default() }) };
+        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
         let elements = bucket.len();
         let mut region = bucket.region()?.ok_or_else(no_region)?;
         world.sum_region(&mut region)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::backend::{Backend, Buffer, Collective};
 use crate::comm::World;
 use crate::train::reduce::bucket_sum::{BucketSum, SumStep};
-use crate::train::reduce::costs::{Costs, Timed};
+use crate::train::reduce::costs::Timed;
 use crate::train::reduce::error::Error;
 
 /// A group of devices that all buckets share.
@@ -18,7 +18,7 @@ pub struct NcclSum<B: Backend>(pub Group<B>);
 impl<B: Backend> BucketSum<B> for NcclSum<B> {
     fn sum(&mut self, _: &World, gradients: &mut [B::Buf], _: &SumStep) -> Result<Timed, Error> {
         let start = Instant::now();
-        let Some(bucket) = gradients.last_mut() else { return Ok(Timed { start, costs: Costs::default() }) };
+        let Some(bucket) = gradients.last_mut() else { return Ok(Timed::in_place(start, 0)) };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).sum(bucket)?;
         Ok(Timed::in_place(start, bucket.len()))
     }

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use crate::backend;
-use crate::comm::codec::{Bucket, Entry, Key};
+use crate::comm::codec::{Bucket, Entry, Key, Tensor, ZeroCodes};
 use crate::comm::{self, World};
-use crate::train::reduce::costs::Costs;
+use crate::train::reduce::bucket_sum::SumStep;
+use crate::train::reduce::costs::{Costs, ZeroCount};
 use crate::train::reduce::error::Error;
 
 /// Bits of the first f32 beyond the finite ones.
@@ -20,11 +21,40 @@ pub trait Phases {
     /// Makes codes, by the scales of all ranks.
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], key: Key) -> Result<(), backend::Error>;
 
+    /// Counts the codes that are 0 of this rank's workers, before they are made.
+    fn zeros(
+        &mut self,
+        _bucket: &Bucket,
+        _scales: &[u32],
+        _key: Key,
+        _zeros: ZeroCodes,
+    ) -> Result<Vec<ZeroCount>, backend::Error> {
+        Ok(Vec::new())
+    }
+
     /// Adds the codes over all ranks.
     fn send(&mut self, world: &World) -> Result<(), comm::Error>;
 
     /// Leaves the sum in the last buffer.
     fn decode(&mut self, bucket: &Bucket, scales: &[u32]) -> Result<(), backend::Error>;
+}
+
+/// The counts of this rank's workers, of which `of_worker` gives one after another: its number and its gradients of the bucket.
+pub fn count<'a>(
+    bucket: &Bucket,
+    scales: &[u32],
+    key: Key,
+    zeros: ZeroCodes,
+    workers: impl Iterator<Item = (usize, &'a [f32])> + Clone,
+) -> Vec<ZeroCount> {
+    let coded = bucket.tensors.iter().zip(scales).filter(|(tensor, _)| !tensor.exempt);
+    let of = |(tensor, scale): (&Tensor, &u32)| {
+        let own = workers
+            .clone()
+            .map(|(worker, gradients)| zeros(tensor, &gradients[tensor.range.clone()], *scale, worker, key));
+        ZeroCount { parameter: tensor.parameter, zeros: own.sum() }
+    };
+    coded.map(of).collect()
 }
 
 /// One bucket's protocol.
@@ -33,17 +63,27 @@ pub struct Protocol {
     /// The codec's name.
     codec: &'static str,
     scales: Vec<u32>,
+    /// How the codec's zeros are counted.
+    counts: Option<ZeroCodes>,
+    /// The last count.
+    zeros: Vec<ZeroCount>,
 }
 
 impl Protocol {
     /// Of this codec, for this bucket.
     pub fn new(entry: &Entry, bucket: Bucket) -> Self {
-        Self { bucket, codec: entry.name, scales: Vec::new() }
+        Self { bucket, codec: entry.name, scales: Vec::new(), counts: entry.zeros, zeros: Vec::new() }
     }
 
-    /// Runs the phases, with MPI between them; collective. With `compare`, also times the sum of as many f32, for which all ranks
+    /// The codes that were 0 in the last step that counted them.
+    pub fn take_zeros(&mut self) -> Vec<ZeroCount> {
+        std::mem::take(&mut self.zeros)
+    }
+
+    /// Runs the phases, with MPI between them; collective. With `step.compare`, also times the sum of as many f32, for which all ranks
     /// start together, as then they do for the codec.
-    pub fn run(&mut self, world: &World, phases: &mut dyn Phases, key: Key, compare: bool) -> Result<Costs, Error> {
+    pub fn run(&mut self, world: &World, phases: &mut dyn Phases, step: &SumStep) -> Result<Costs, Error> {
+        let SumStep { key, compare, count, .. } = *step;
         let mut costs = Costs { float_bytes: 4 * self.bucket.len as u64, ..Costs::default() };
         if compare {
             costs.float_wire = self.time_of_float(world)?;
@@ -55,6 +95,9 @@ impl Protocol {
         if !self.scales.is_empty() {
             world.max_u32(&mut self.scales)?;
             self.check_finite()?;
+        }
+        if let Some(zeros) = self.counts.filter(|_| count) {
+            self.zeros = phases.zeros(&self.bucket, &self.scales, key, zeros)?;
         }
         phases.encode(&self.bucket, &self.scales, key)?;
         phases.send(world)?;

@@ -1,14 +1,14 @@
-//! A contact sheet of picture files, with words of the caller below them.
+//! A contact sheet of picture files or of records, with words of the caller below them.
 
 use super::picture;
 use super::sheet::{self, Cell};
-use super::viewer::{MOST, WISHED};
+use super::viewer::{MOST, Viewer, WISHED};
 use super::{MOST_CELLS, columns};
 use crate::error::Error;
 use crate::inspect::picture_file;
 use image::{DynamicImage, ImageFormat};
 use loaders::decode::Decoder;
-use loaders::{ImageSpec, Limits, regular};
+use loaders::{ImageSpec, Limits, Split, regular};
 use std::path::{Path, PathBuf};
 
 /// A contact sheet under construction.
@@ -54,6 +54,16 @@ impl ContactSheet {
         pixels.truncate(ImageSpec::new(height, width, channels).values());
         let picture = picture::of_bytes(&pixels, spec).ok_or_else(|| refuse(format!("fewer pixels than {spec}")))?;
         self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST), words: words.into() });
+        Ok(())
+    }
+
+    /// Adds the image of a record as it is stored, with two lines below it.
+    ///
+    /// # Errors
+    /// For a record that cannot be read or decoded, and images of neither 1 nor 3 channels.
+    pub fn add_record(&mut self, split: &Split, id: u64, lines: &[String; 2]) -> Result<(), Error> {
+        let picture = Viewer::stored(split).picture_of(id, 0)?;
+        self.cells.push(Cell { picture: picture::fit(picture, WISHED, MOST), words: lines.join("\n") });
         Ok(())
     }
 

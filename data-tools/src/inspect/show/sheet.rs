@@ -36,16 +36,19 @@ pub(super) fn lay_out(cells: &[Cell], columns: usize) -> RgbImage {
         let y = top + height - picture_height as usize;
         imageops::replace(&mut sheet, &cell.picture, x as i64, y as i64);
         for (i, words) in wrapped(&cell.words, width / (font::ADVANCE * INK)).iter().enumerate() {
-            let long = words.chars().count() * font::ADVANCE * INK - INK;
+            let long = (words.chars().count() * font::ADVANCE * INK).saturating_sub(INK);
             write(&mut sheet, words, left + (width - long) / 2, top + height + GAP + i * line);
         }
     }
     sheet
 }
 
-/// The words in at most `LINES` lines of at most `letters` letters, broken at spaces where there are any; what does not fit
-/// ends in two dots.
+/// The words in at most `LINES` lines of at most `letters` letters, broken at line breaks, else at spaces where there are any; what does
+/// not fit ends in two dots.
 fn wrapped(words: &str, letters: usize) -> Vec<String> {
+    if words.contains('\n') {
+        return words.lines().take(LINES).map(|line| cut(line.trim(), letters)).collect();
+    }
     let mut rest: Vec<char> = words.trim().chars().collect();
     let mut lines = Vec::new();
     while !rest.is_empty() && lines.len() < LINES {
@@ -63,6 +66,14 @@ fn wrapped(words: &str, letters: usize) -> Vec<String> {
         rest = later.into_iter().skip_while(|c| *c == ' ').collect();
     }
     lines
+}
+
+/// At most so many letters.
+fn cut(line: &str, letters: usize) -> String {
+    match line.chars().count() > letters {
+        true => line.chars().take(letters - 2).chain("..".chars()).collect(),
+        false => line.into(),
+    }
 }
 
 fn write(sheet: &mut RgbImage, words: &str, left: usize, top: usize) {
@@ -90,6 +101,7 @@ mod tests {
         assert_eq!(wrapped("T-shirt/top and trousers", 11), ["T-shirt/top", "and trous.."]);
         assert_eq!(wrapped("incomprehensibilities", 11), ["incomprehen", "sibilities"]);
         assert_eq!(wrapped("incomprehensibilities, all of them", 11), ["incomprehen", "sibilitie.."]);
+        assert_eq!(wrapped("cat\n97% incomprehensible", 11), ["cat", "97% incom.."]);
         assert_eq!(wrapped("  ", 11), [""; 0]);
         assert_eq!(wrapped("e\u{301}e\u{e9}", 11), ["e\u{301}e\u{e9}"]);
     }

@@ -5,7 +5,7 @@ use super::sheet::Cell;
 use crate::error::Error;
 use image::RgbImage;
 use loaders::transform::Scratch;
-use loaders::{Dataset, Example, Pipeline, Split, decode};
+use loaders::{Example, Manifest, Pipeline, Split, decode};
 
 /// Longer side that small pictures are enlarged to, as nearly as an integer factor allows.
 pub(super) const WISHED: u32 = 128;
@@ -21,21 +21,29 @@ pub(super) struct Viewer<'a> {
     record: Vec<u8>,
     values: Vec<f32>,
     pixels: Vec<u8>,
+    /// Class of the last record.
+    label: u32,
 }
 
 impl<'a> Viewer<'a> {
-    /// A viewer of `split`, with these transforms drawn from `seed`.
-    pub fn new(dataset: &Dataset, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
-        let mut viewer = Self {
+    /// A viewer of `split`, whose pictures are as stored.
+    pub fn stored(split: &'a Split) -> Self {
+        Self {
             split,
             pipeline: None,
             scratch: Scratch::default(),
             record: Vec::new(),
             values: Vec::new(),
             pixels: Vec::new(),
-        };
+            label: 0,
+        }
+    }
+
+    /// A viewer of `split`, with these transforms drawn from `seed`.
+    pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
+        let mut viewer = Self::stored(split);
         if !transforms.is_empty() {
-            let pipeline = Pipeline::new(transforms, split.images()?, &dataset.manifest, seed)?;
+            let pipeline = Pipeline::new(transforms, split.images()?, manifest, seed)?;
             viewer.values.resize(pipeline.output().values(), 0.0);
             let scale = Scale::of(&pipeline.ops());
             viewer.pipeline = Some((pipeline, scale));
@@ -50,15 +58,27 @@ impl<'a> Viewer<'a> {
 
     /// Sample `id` as it looks in `epoch`, with the name of its class below, or of the epoch where it is repeated.
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
-        let mut copy = std::mem::take(&mut self.record);
-        let (example, label) = self.split.record(id, &mut copy)?;
-        let picture = self.picture(&example, id, epoch)?;
-        self.record = copy;
+        let picture = self.picture_of(id, epoch)?;
         let words = match epoch {
-            0 => self.split.class_names()[label as usize].clone(),
+            0 => self.split.class_names()[self.label as usize].clone(),
             _ => format!("epoch {epoch}"),
         };
         Ok(Cell { picture: picture::fit(picture, WISHED, MOST), words })
+    }
+
+    /// Sample `id` as it looks in `epoch`.
+    pub fn picture_of(&mut self, id: u64, epoch: u32) -> Result<RgbImage, Error> {
+        let mut copy = std::mem::take(&mut self.record);
+        let (example, label) = self.split.record(id, &mut copy)?;
+        self.label = label;
+        let picture = self.picture(&example, id, epoch);
+        self.record = copy;
+        picture
+    }
+
+    /// The class of the last one.
+    pub fn label(&self) -> u32 {
+        self.label
     }
 
     fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {

@@ -1,5 +1,7 @@
 //! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
 
+mod collector;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -7,11 +9,15 @@ use crate::backend::{Backend, LossSums};
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::nn::{Batch, Graph};
+use crate::report::predictions::Predictions;
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
+use collector::Collector;
 use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
+
+pub use collector::Detail;
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,6 +30,15 @@ pub struct Score {
     pub loss: f64,
     /// Images.
     pub count: u64,
+}
+
+/// What a scoring has found.
+#[derive(Clone, Debug)]
+pub struct Evaluated {
+    /// The score.
+    pub score: Score,
+    /// What was made of each image, on rank 0, where it was wanted.
+    pub predictions: Option<Predictions>,
 }
 
 /// This rank's part of a score, then the sum over all ranks. Each batch's loss has a place of its own and all are added in the batches'
@@ -132,11 +147,14 @@ impl Evaluation {
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
-    ) -> Result<Option<Score>, Error> {
+        detail: Detail,
+    ) -> Result<Option<Evaluated>, Error> {
         let mut input = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
+        let (scores, classes) = (graph.net().nodes.len(), graph.classes());
+        let mut collector = Collector::new(detail, classes, self.images());
         session.watch.set_activity(Activity::Scoring { batch: 0 });
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
@@ -147,13 +165,18 @@ impl Evaluation {
             sums.top5 += top5 as f64;
             sums.count += count as f64;
             sums.losses[batch.step() as usize] = loss;
+            if let Some(collector) = &mut collector {
+                collector.add(batch.ids(), &labels, &graph.output(scores)?);
+            }
             if stop.requested() {
                 sums.stop = 1.0;
                 break;
             }
         }
         sums.sum(&session.comm)?;
-        Ok(sums.score())
+        let Some(score) = sums.score() else { return Ok(None) };
+        let predictions = collector.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
+        Ok(Some(Evaluated { score, predictions }))
     }
 }
 

@@ -1,0 +1,9 @@
+// All parts of the page, in their order.
+head();
+curves();
+evaluations();
+layers();
+times();
+table(document.getElementById('recipe'), run => run.recipe, 'key of the recipe');
+table(document.getElementById('machine'), run => ({ ...run.facts, network: run.model, parameters: grouped(run.parameters), images: grouped(run.images),
+  folder: run.folder, ...(run.end ? { digest: run.end.digest } : {}) }), 'fact');

@@ -1,0 +1,163 @@
+//! What a scoring says beyond its score: the same on any number of ranks, and what its table of images adds up to; and what a run keeps of
+//! its last scoring.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::DIGITS;
+use crate::support::program::{Ended, run, signal};
+use crate::support::setting::Setting;
+use crate::support::small_run::{RECIPE, SmallRun};
+use serde_json::Value;
+
+fn eval(model: &str, ranks: usize, more: &[&str]) -> Ended {
+    run(ranks, &[&["eval", model, "--threads", "1", "--batch", "8"], more].concat()).succeeded()
+}
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+/// A line of the table of images.
+struct Row {
+    label: usize,
+    predicted: usize,
+    probability: f64,
+    place: usize,
+    loss: f64,
+}
+
+fn rows(path: &str) -> Vec<Row> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("image,shard,record,label,class,predicted,predicted_class,probability,place,loss"));
+    let row = |(number, line): (usize, &str)| {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!((fields[0].parse(), fields[4]), (Ok(number), format!("wave {}", fields[3]).as_str()), "{line}");
+        Row {
+            label: fields[3].parse().unwrap(),
+            predicted: fields[5].parse().unwrap(),
+            probability: fields[7].parse().unwrap(),
+            place: fields[8].parse().unwrap(),
+            loss: fields[9].parse().unwrap(),
+        }
+    };
+    lines.enumerate().map(row).collect()
+}
+
+fn near(found: &Value, expected: f64) -> bool {
+    (found.as_f64().unwrap() - expected).abs() < 1e-9
+}
+
+/// Every score again, from the table.
+fn adds_up(found: &Value, rows: &[Row]) {
+    let count = rows.len() as f64;
+    let share = |among: &dyn Fn(&&Row) -> bool| rows.iter().filter(|row| among(row)).count() as f64 / count;
+    assert!(near(&found["top1"], share(&|row| row.label == row.predicted)));
+    for k in 1..=5 {
+        assert!(near(&found["top_k"][k - 1], share(&|row| row.place <= k)), "top {k}");
+    }
+    assert!(near(&found["top5"], share(&|row| row.place <= 5)));
+    assert!((found["loss"].as_f64().unwrap() - rows.iter().map(|row| row.loss).sum::<f64>() / count).abs() < 1e-5);
+    let mut f1 = Vec::new();
+    for class in 0..10 {
+        let of = |among: &dyn Fn(&&Row) -> bool| rows.iter().filter(|row| among(row)).count() as f64;
+        let (images, predicted) = (of(&|row| row.label == class), of(&|row| row.predicted == class));
+        let right = of(&|row| row.label == class && row.predicted == class);
+        let own = &found["per_class"][class];
+        assert_eq!((&own["class"], &own["images"]), (&format!("wave {class}").into(), &(images as u64).into()));
+        assert!(predicted == 0.0 || near(&own["precision"], right / predicted), "{own}");
+        assert!(images == 0.0 || near(&own["recall"], right / images), "{own}");
+        if images + predicted > 0.0 {
+            f1.push(2.0 * right / (images + predicted));
+        }
+        for other in 0..10 {
+            let cell = of(&|row| row.label == class && row.predicted == other);
+            assert_eq!(found["confusion"][class][other], cell as u64);
+        }
+    }
+    assert!(near(&found["macro_f1"], f1.iter().sum::<f64>() / f1.len() as f64));
+    let mut bins: BTreeMap<i64, f64> = BTreeMap::new();
+    for row in rows {
+        let right = f64::from(u8::from(row.label == row.predicted));
+        *bins.entry((row.probability * 15.0).ceil() as i64).or_default() += row.probability - right;
+    }
+    let ece = bins.values().map(|sum| sum.abs()).sum::<f64>() / count;
+    assert!((found["ece"].as_f64().unwrap() - ece).abs() < 1e-6, "{ece}");
+}
+
+#[test]
+fn all_scores_are_the_same_on_any_number_of_ranks_and_add_up() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 53]);
+    let out = setting.trained("out", 0, &["--set", "epochs=4", "--set", "schedule.base_lr=0.05"]);
+    let table = |ranks: usize| setting.out(&format!("{ranks}.csv"));
+    let scored = |ranks: usize| eval(&out, ranks, &["--json", "--csv", &table(ranks)]);
+    let alone = scored(0);
+    // the data set is the recipe's
+    assert!(alone.stderr.contains("model.h5") && alone.stderr.contains("data set: "), "{}", alone.stderr);
+    let found = json(&alone);
+    assert!(found["map"].as_f64().is_some_and(|map| (0.1..=1.0).contains(&map)), "{found}");
+    adds_up(&found, &rows(&table(0)));
+    for ranks in [2, 3] {
+        assert_eq!(json(&scored(ranks)), found, "{ranks} ranks");
+        assert_eq!(fs::read(table(ranks)).unwrap(), fs::read(table(0)).unwrap(), "{ranks} ranks");
+    }
+    let text = eval(&out, 2, &["--top", "3"]).stdout;
+    for part in ["top-3 ", "macro-F1 ", "mAP ", "ECE ", "precision", "wave 9", "most often taken for another"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn the_worst_mistakes_become_a_picture() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 20]);
+    let out = setting.trained("out", 0, &["--max-steps", "1"]);
+    let sheet = setting.out("mistakes.png");
+    let ended = eval(&out, 2, &["--errors", &sheet]);
+    assert!(ended.stderr.contains("worst mistakes: "), "{}", ended.stderr);
+    let picture = image::open(&sheet).unwrap();
+    assert!(picture.width() > 400 && picture.height() > 300, "{} x {}", picture.width(), picture.height());
+    run(0, &["eval", &out, "--errors", &setting.out("sheet.gif")]).failed(2, &["name it .png or .jpg"]);
+}
+
+/// evaluation.json of a run.
+fn kept(out: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(Path::new(out).join("evaluation.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_keeps_its_last_scoring_the_same_on_any_number_of_ranks() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 30]);
+    let changes = ["--set", "reduce.codec=exact"];
+    let found: Vec<Value> = [0, 2].map(|ranks| kept(&setting.trained(&format!("{ranks}"), ranks, &changes))).into();
+    assert_eq!(found[0], found[1]);
+    let found = &found[0];
+    assert_eq!((&found["step"], &found["epoch"], &found["split"]), (&12.into(), &2.into(), &"test".into()));
+    let scored = json(&eval(&setting.out("0"), 0, &["--json"]));
+    assert_eq!(found["macro_f1"], scored["macro_f1"]);
+    assert_eq!(found["ece"], scored["ece"]);
+    let mistakes = 30.0 * (1.0 - scored["top1"].as_f64().unwrap());
+    assert_eq!(found["mistakes"], mistakes.round() as u64);
+    assert_eq!(found["augmented"].as_array().unwrap().len(), 24);
+    for one in found["worst"].as_array().unwrap().iter().chain(found["augmented"].as_array().unwrap()) {
+        assert!(one["picture"].as_str().unwrap().starts_with("data:image/png;base64,iVBOR"), "{one}");
+    }
+    let page = fs::read_to_string(Path::new(&setting.out("2")).join("report.html")).unwrap();
+    assert!(page.len() < 3_000_000 && page.contains(found["worst"][0]["picture"].as_str().unwrap()));
+    let without = setting.trained("without", 0, &["--set", "log.report=false", "--set", "log.tensorboard=false"]);
+    assert!(!Path::new(&without).join("evaluation.json").exists());
+}
+
+#[test]
+fn a_run_that_stops_keeps_it_too() {
+    let (run, _images) = SmallRun::new();
+    let mut running = run.endless(0);
+    let log = Path::new(&run.out).join("metrics.jsonl");
+    running.until("score", || fs::read_to_string(&log).unwrap_or_default().contains("\"eval\""));
+    signal(running.id() as i32, libc::SIGTERM);
+    let ended = running.wait(crate::support::program::PATIENCE);
+    assert_eq!(ended.status.code(), Some(75), "{}", ended.stderr);
+    let page = fs::read_to_string(Path::new(&run.out).join("report.html")).unwrap();
+    assert!(page.contains(kept(&run.out)["augmented"][0]["picture"].as_str().unwrap()));
+}
