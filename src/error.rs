@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::{backend, checkpoint, comm, nn, optim, recipe, report};
+use crate::{backend, checkpoint, comm, interop, nn, optim, recipe, report};
 
 /// An error of training or evaluation; [`Error::code`] is its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -198,6 +198,9 @@ pub enum Error {
     /// A model file.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
+    /// A file of weights.
+    #[error(transparent)]
+    Weights(#[from] interop::Error),
     /// The log.
     #[error(transparent)]
     Report(#[from] report::Error),

@@ -19,6 +19,7 @@ mod device_region;
 pub mod doctor;
 mod error;
 pub mod eval;
+pub mod interop;
 pub mod launch;
 pub mod libraries;
 pub mod models;

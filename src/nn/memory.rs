@@ -89,6 +89,16 @@ pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     real
 }
 
+/// The tensor behind an input of a node, unless it is the image.
+fn input_tensor(net: &NetSpec, real: &[usize], node: usize, index: usize) -> Option<usize> {
+    Some(real[net.nodes[node].inputs.get(index)?.0]).filter(|&t| t != 0)
+}
+
+/// The tensor whose gradient backward of a node writes to a buffer of its own.
+pub fn gradient_input(net: &NetSpec, facts: &[NodeFacts], real: &[usize], node: usize) -> Option<usize> {
+    (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(|i| input_tensor(net, real, node, i))
+}
+
 impl Memory {
     /// For training: every activation is kept, gradients share buffers.
     pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
@@ -111,15 +121,14 @@ impl Memory {
                 pool.give(from);
             }
             let (Some(&dy), second) = (sums.first(), sums.get(1).copied()) else { continue };
-            let input = |i: usize| Some(real[net.nodes[node].inputs.get(i)?.0]).filter(|&t| t != 0);
-            let wanted = (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(input);
-            let dx = wanted.map(|t| (t, pool.take(facts[t - 1].elems)));
+            let dx = gradient_input(net, facts, &real, node);
+            let dx = dx.map(|t| (t, pool.take(facts[t - 1].elems)));
             moves.push(Move::Node { node, dy, second, dx: dx.map(|d| d.1) });
             if let Some((t, buffer)) = dx {
                 pending[t].push(buffer);
             }
             second.into_iter().for_each(|b| pool.give(b));
-            match facts[node].alias.and_then(input) {
+            match facts[node].alias.and_then(|i| input_tensor(net, &real, node, i)) {
                 Some(t) => pending[t].push(dy),
                 None => pool.give(dy),
             }

@@ -1,6 +1,7 @@
 //! Networks: their description, their parameters, and the static graph that runs them forward and backward on a backend.
 
 mod accumulate;
+mod freeze;
 pub mod graph;
 pub mod init;
 pub mod memory;

@@ -142,7 +142,7 @@ impl<B: Backend> Graph<B> {
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         let mut next = 0;
-        let moves = std::mem::take(&mut self.memory.moves);
+        let moves = std::mem::take(self.moves_mut());
         let result = moves.iter().try_for_each(|step| {
             self.backward_move(step, batch)?;
             if let Move::Node { node, .. } = step {
@@ -150,8 +150,12 @@ impl<B: Backend> Graph<B> {
             }
             Ok(())
         });
-        self.memory.moves = moves;
+        *self.moves_mut() = moves;
         result
+    }
+
+    fn moves_mut(&mut self) -> &mut Vec<Move> {
+        if self.freeze.on { &mut self.freeze.moves } else { &mut self.memory.moves }
     }
 
     /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
@@ -161,8 +165,9 @@ impl<B: Backend> Graph<B> {
         self.open.push_back(self.current);
         let mut next = 0;
         if let Some(across) = self.across.take() {
-            self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
-            for norm in self.norms.clone().iter().rev() {
+            let norms: Vec<NormPlace> = self.norms.iter().filter(|n| !self.freeze.holds(n.node)).copied().collect();
+            norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
+            for norm in norms.iter().rev() {
                 // as on other ranks, finished chunks of the layers above the norm leave before its own sum
                 next = self.finish_chunks(next, norm.node + 1, last, &mut ready)?;
                 across.no_gradients(norm.channels)?;
@@ -185,6 +190,9 @@ impl<B: Backend> Graph<B> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
         let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
         for chunk in next..end {
+            if !self.trains(chunk) {
+                continue;
+            }
             let own = &mut self.grads.chunks[chunk];
             self.backend.gradients_done(chunk, own)?;
             if last {
@@ -201,7 +209,8 @@ impl<B: Backend> Graph<B> {
     }
 
     pub(super) fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
-        (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, ready))
+        (0..self.layout.chunks.len())
+            .try_for_each(|chunk| if self.trains(chunk) { self.hand_over(chunk, ready) } else { Ok(()) })
     }
 
     fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
@@ -346,7 +355,8 @@ impl<B: Backend> Graph<B> {
             running_at: place.offset,
             training,
             key: self.key(batch),
-            across: self.across.as_deref(),
+            across: self.across.as_deref().filter(|_| !self.freeze.holds(node)),
+            frozen: self.freeze.holds(node),
         }
     }
 }

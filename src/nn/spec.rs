@@ -1,5 +1,7 @@
 //! A network as a list of nodes. Models are functions that return one.
 
+use std::collections::BTreeSet;
+
 pub use crate::backend::op::*;
 
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
@@ -26,6 +28,8 @@ pub struct NetSpec {
     pub input: Shape,
     /// In the order in which they run.
     pub nodes: Vec<Node>,
+    /// Names of the parameters that are not trained, as long as the graph says so.
+    pub frozen: BTreeSet<String>,
 }
 
 /// Names and shapes of a network's tensors.
@@ -52,7 +56,7 @@ pub struct SpecError {
 impl NetSpec {
     /// An empty network over images of this shape.
     pub fn new(name: &str, input: Shape) -> Self {
-        Self { name: name.into(), input, nodes: Vec::new() }
+        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new() }
     }
 
     /// Starts the scale of the last norm of every residual branch at zero, so that each block starts as the identity (Goyal et
@@ -105,6 +109,11 @@ impl NetSpec {
             }
         }
         Ok(Tensors { parameters, running })
+    }
+
+    /// The name of a parameter of a node.
+    pub fn parameter(&self, node: usize, spec: &ParamSpec) -> String {
+        format!("{}.{}", self.nodes[node].name, spec.field)
     }
 
     /// Parameters of the whole network, elements.

@@ -15,7 +15,9 @@ pub fn layers<B: Backend>(graph: &Graph<B>) -> String {
         let cost = node.op.macs(shapes[node.inputs[0].0]);
         let shape = shapes[i + 1].to_string();
         let kind = node.op.kind();
-        let _ = writeln!(text, "{:<24} {kind:<9} {shape:>12} {own:>11} {:>9.3}", node.name, cost as f64 / 1e6);
+        let trained = graph.params().iter().any(|p| p.node == i && !net.frozen.contains(&p.name));
+        let frozen = if own > 0 && !trained { "  frozen" } else { "" };
+        let _ = writeln!(text, "{:<24} {kind:<9} {shape:>12} {own:>11} {:>9.3}{frozen}", node.name, cost as f64 / 1e6);
         (params, macs) = (params + own, macs + cost);
     }
     let _ = writeln!(text, "{:<24} {:<9} {:>12} {params:>11} {:>9.3}", "total", "", "", macs as f64 / 1e6);

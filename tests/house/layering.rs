@@ -27,16 +27,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("backend::cuda", &["backend", "backend::op", "bf16", "code_spec", "device_region"]),
     ("comm", &["bf16", "code_spec", "device_region", "simd", "sync"]),
     ("checkpoint", &["backend::op"]),
+    ("interop", &["checkpoint"]),
     ("report", &[]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn", "schema"]),
     ("recipe", &["backend::Precision", "comm::codec", "optim", "schema"]),
-    ("error", &["backend", "checkpoint", "comm", "nn", "optim", "recipe", "report"]),
+    ("error", &["backend", "checkpoint", "comm", "interop", "nn", "optim", "recipe", "report"]),
     ("device", &["backend"]),
     // the loop, and what it rests on
     ("train", TRAIN),
     ("train::save", SAVE),
+    ("train::init", INIT),
     ("train::plan", PLAN),
     ("train::strategy", STRATEGY),
     ("train::evaluate", EVALUATE),
@@ -99,10 +101,12 @@ const REDUCE: &[&str] = below_train!("train::agree", "train::observe");
 const STRATEGY: &[&str] = below_train!("train::reduce");
 const EVALUATE: &[&str] = below_train!("train::agree", "train::device_input", "train::observe");
 const SAVE: &[&str] = below_train!("sync", "train::agree", "train::observe", "train::plan", "train::reduce");
+const INIT: &[&str] = below_train!("interop", "train::agree", "train::plan", "train::save");
 const TRAIN: &[&str] = below_train!(
     "train::agree",
     "train::device_input",
     "train::evaluate",
+    "train::init",
     "train::observe",
     "train::plan",
     "train::reduce",

@@ -249,7 +249,17 @@ impl Case {
             .begin(&start, &x_desc, &mut rubbish(backend, self.x[0].len()))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         backend.weights_changed(&arena).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let pass = Pass { backend, params: &arena, slots: &slots, running, running_at: 0, training, key, across: None };
+        let pass = Pass {
+            backend,
+            params: &arena,
+            slots: &slots,
+            running,
+            running_at: 0,
+            training,
+            frozen: false,
+            key,
+            across: None,
+        };
         let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();
         let y_desc = plan.output();

@@ -44,6 +44,16 @@ impl Plan {
         Ok(())
     }
 
+    /// With running statistics, which do not depend on x: dx = gamma / sqrt(var + eps) dy.
+    fn backward_frozen(&self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) {
+        let Some(dx) = g.dx else { return };
+        for c in 0..self.x.shape.c {
+            let (gamma, var) = (pass.params.get(pass.slots[0])[c] as f64, pass.running[self.x.shape.c + c] as f64);
+            let scale = gamma / (var + self.op.eps as f64).sqrt();
+            self.channel(c).for_each(|i| dx.0[i] = (scale * g.dy.0[i] as f64) as f32);
+        }
+    }
+
     /// Indices of one channel.
     fn channel(&self, c: usize) -> impl Iterator<Item = usize> + use<> {
         let (channels, plane) = (self.x.shape.c, self.x.shape.plane());
@@ -79,11 +89,11 @@ impl Planned<Reference> for Plan {
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let channels = self.x.shape.c;
-        if pass.training {
+        if pass.takes_statistics() {
             self.statistics(pass, x[0])?;
         }
         for c in 0..channels {
-            let (mean, inverse) = if pass.training {
+            let (mean, inverse) = if pass.takes_statistics() {
                 (self.mean[c], self.inverse_std(c))
             } else {
                 let var = pass.running[channels + c] as f64;
@@ -105,6 +115,10 @@ impl Planned<Reference> for Plan {
     fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
         if self.op.relu {
             super::activation::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
+        }
+        if pass.frozen {
+            self.backward_frozen(pass, g);
+            return Ok(());
         }
         let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
         let hat = |i: usize, c: usize| (x[i] as f64 - self.mean[c]) * self.inverse_std(c);

@@ -239,7 +239,7 @@ impl Planned<Cpu> for Plan {
         let (gamma, beta) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
         let residual = x.get(1).map_or(&[][..], |r| r.as_slice());
         let x = x[0].as_slice();
-        if pass.training {
+        if pass.takes_statistics() {
             self.statistics(x);
             if let Some(ranks) = pass.across {
                 self.n = across::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
@@ -281,7 +281,12 @@ impl Planned<Cpu> for Plan {
             rows::reduce(mode, &view.row(n, block), dy, s, sx);
         });
         let c = self.x.shape.c;
-        for i in 0..c {
+        if pass.frozen {
+            // running statistics do not depend on x: dx = scale g
+            s.fill(0.0);
+            sx.fill(0.0);
+        }
+        for i in (0..c).filter(|_| !pass.frozen) {
             dparams.get_mut(pass.slots[0])[i] = (sx[i] * self.inverse_std(i)) as f32;
             dparams.get_mut(pass.slots[1])[i] = s[i] as f32;
         }

@@ -240,9 +240,11 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
         let mut scratch = scratch.borrow();
         let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
         let work = &mut work[..self.work() * threads.0];
-        self.correlate(Side { desc: self.x, data: x }, dy, grids, work);
-        Filters::forward::<A>(ci, co).gradient::<A>(threads, grids, g.dparams.get_mut(pass.slots[0]));
-        if self.has_bias() {
+        if !pass.frozen {
+            self.correlate(Side { desc: self.x, data: x }, dy, grids, work);
+            Filters::forward::<A>(ci, co).gradient::<A>(threads, grids, g.dparams.get_mut(pass.slots[0]));
+        }
+        if self.has_bias() && !pass.frozen {
             self.bias_gradient(dy.data, &mut g.dparams.get_mut(pass.slots[1])[..co]);
         }
         let (Some(dx), true) = (g.dx, self.wants_dx) else { return Ok(()) };

@@ -117,14 +117,14 @@ impl Planned<Cuda> for Plan {
         let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
-        if let Some(parts) = &self.parts {
+        if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
             let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
             bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
             shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
         }
         let dw = g.dparams.at(pass.slots[0])?;
-        if let Some(filter) = &self.filter {
+        if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
         if let (Some(data), Some(dx)) = (&self.data, g.dx) {

@@ -251,7 +251,7 @@ impl Planned<Cuda> for Plan {
         let (elems, shared) = (self.x.elems(), self.shared.clone());
         let residual = x.get(1).map(|r| shared.holds(r, elems)).transpose()?;
         let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
-        if pass.training {
+        if pass.takes_statistics() {
             self.measure(pass, x)?;
         } else {
             self.use_running(pass)?;
@@ -269,6 +269,10 @@ impl Planned<Cuda> for Plan {
         let mode = self.mode() + SECOND * i32::from(second.is_some());
         let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
+        if pass.frozen {
+            // running statistics do not depend on x: dx = scale g
+            self.slopes.clear()?;
+        }
         // with a residual, dy keeps its own gradient and dx is the other's
         let dx = match (self.op.residual, g.dx) {
             (true, None) => return Ok(()),

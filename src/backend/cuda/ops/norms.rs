@@ -20,7 +20,11 @@ impl NormLists {
             for tensor in tensors {
                 list.extend(cut(&tensor.range, 0.0, 0));
                 first.push(list.len() as u32);
-                all.push(Normed { decay: tensor.weight_decay, adapts: u32::from(tensor.adapts), unused: 0 });
+                all.push(Normed {
+                    decay: tensor.weight_decay,
+                    adapts: u32::from(tensor.adapts),
+                    factor: tensor.factor,
+                });
             }
             chunks.push(NormChunk {
                 pieces: shared.constant(&list, NAME)?,
