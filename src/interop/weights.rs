@@ -1,6 +1,5 @@
 //! What a file of weights holds, whatever its format.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::checkpoint::Tensor;
@@ -27,10 +26,4 @@ pub struct Model {
     pub classes: Vec<String>,
     /// Transforms from a decoded image to the input.
     pub preprocess: Vec<String>,
-}
-
-/// The first name that stands twice.
-pub(super) fn doubled(tensors: &[Tensor]) -> Option<&str> {
-    let mut seen = BTreeSet::new();
-    tensors.iter().map(|tensor| tensor.0.as_str()).find(|name| !seen.insert(*name))
 }

@@ -70,7 +70,8 @@ impl<B: Backend> Graph<B> {
         let result = self.gradients::<E>(&batch, loss, false, None);
         let own = std::mem::replace(&mut self.grads, whole);
         result?;
-        self.earlier.push(&self.backend, micro_batch.worker, own)?;
+        let (on, frozen) = (self.freeze.on, &self.layout.frozen);
+        self.earlier.push(&self.backend, micro_batch.worker, own, |chunk| !(on && frozen[chunk]))?;
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 mod support;
 
 mod bf16;
+mod freeze;
 mod golden;
 mod gradients;
 mod graph;

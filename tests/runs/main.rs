@@ -6,6 +6,7 @@ mod support;
 mod checkpoint;
 mod classes;
 mod folder;
+mod init;
 mod laws;
 mod loading;
 mod optimizers;

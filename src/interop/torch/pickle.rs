@@ -308,7 +308,7 @@ mod tests {
             (b"(K\x01(\x85", "more from the stack"),
             (b"h\x03", "recalls value 3"),
             (b"q\0", "where there is none"),
-            (b"}K\x01s", "more from the stack"),
+            (b"}K\x01s", "where there is none"),
             (b"K\x01K\x02a", "appends to Int(1)"),
             (b"}(K\x01u", "sets 1 items"),
             (b"X\xff\xff\xff\x7fabc", "in the middle"),

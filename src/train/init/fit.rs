@@ -305,4 +305,23 @@ mod tests {
             file.tensors[tensor].2[3] = old;
         }
     }
+
+    /// Every tensor of torchvision's networks has its place, and the other way round.
+    #[test]
+    fn names_and_shapes_are_torchvisions() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/weights.json");
+        let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let networks = golden["torchvision"].as_object().unwrap();
+        assert_eq!(networks.len(), 3);
+        for (name, tensors) in networks {
+            let tensors = tensors.as_object().unwrap().iter().map(|(name, shape)| {
+                let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+                (name.clone(), shape.clone(), Vec::new())
+            });
+            let file = Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None };
+            let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
+            let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
+            assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Fate::Taken), "{name}");
+        }
+    }
 }

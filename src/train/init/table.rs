@@ -21,14 +21,16 @@ const MOST: usize = 8;
 /// One line a fate: how many tensors, and which.
 pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
     let head = format!("init       {} ({})", weights.path.display(), weights.format);
-    let rows = WORDS.iter().filter_map(|(fate, word)| {
+    std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
+}
+
+fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
+    WORDS.iter().filter_map(|(fate, word)| {
         let rows: Vec<&Row> = fit.of(*fate).collect();
         let names = if *fate == Fate::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };
-        (!rows.is_empty()).then(|| {
-            format!("           {word}: {} tensor{}{names}", rows.len(), if rows.len() == 1 { "" } else { "s" })
-        })
-    });
-    std::iter::once(head).chain(rows).collect()
+        let plural = if rows.len() == 1 { "" } else { "s" };
+        (!rows.is_empty()).then(|| format!("{word}: {} tensor{plural}{names}", rows.len()))
+    })
 }
 
 fn listed(rows: &[&Row], weights: &Weights) -> String {
@@ -69,8 +71,9 @@ pub fn check(fit: &Fit, weights: &Weights, strict: bool) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "the weights do not fit the network:\n{}\nName what shall start at random in init.exclude, map names by init.match, or allow all \
-         of it by init.strict = false",
-        short(fit, weights).join("\n")
+        "the weights of {} do not fit the network: {}. Name what shall start at random in init.exclude, map names by init.match, or allow \
+         all of it by init.strict = false",
+        weights.path.display(),
+        rows(fit, weights).collect::<Vec<_>>().join("; ")
     )))
 }
