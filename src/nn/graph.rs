@@ -116,10 +116,7 @@ impl<B: Backend> Graph<B> {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
-        let freeze = match purpose {
-            Purpose::Train { .. } => Freeze::new(&net, &specs, &facts, &memory),
-            Purpose::Infer => Freeze::default(),
-        };
+        let freeze = Freeze::new(&net, &specs, &facts, &memory);
         let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));

@@ -253,7 +253,7 @@ impl<B: Backend> Graph<B> {
             key: self.key(batch),
             loss: loss.map(|loss| ask(batch, loss)),
             running: &self.running,
-            training,
+            training: training && !self.norms.iter().any(|norm| self.freeze.holds(norm.node)),
         };
         let desc = TensorDesc { n: rows, ..self.memory_desc(0) };
         self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
