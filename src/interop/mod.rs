@@ -13,9 +13,9 @@ mod error;
 mod format;
 mod number;
 mod safetensors;
-mod torch;
 #[cfg(test)]
 mod tests;
+mod torch;
 mod trireme;
 mod weights;
 
