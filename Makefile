@@ -5,8 +5,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-digests test-slurm test-mpich setup-cuda-check test-cuda-check test-gpu bench-gpu \
-	pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny \
+.PHONY: help setup build demo test test-faults test-networks test-digests test-interop test-slurm test-mpich setup-cuda-check \
+	test-cuda-check test-gpu bench-gpu pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench \
+	bench-bf16 bench-loader lint deny \
 	doc clean
 
 CARGO ?= cargo
@@ -103,6 +104,10 @@ test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume ea
 		a_panic a_second_interrupt broken_checkpoints does_not_fit no_number
 	@$(CARGO) test --locked --test faults -- running:: sweep:: --include-ignored --nocapture --test-threads 1
 
+test-networks: ## every network against torchvision's, timm's or plain PyTorch's numbers; recipes of large ones for twenty steps (minutes)
+	@$(CARGO) test --locked --test numerics -- catalogue:: --include-ignored --nocapture --test-threads 1
+	@$(CARGO) test --locked --test runs -- recipes:: --include-ignored --nocapture --test-threads 1
+
 soak: build ## MINUTES=60 of trainings with a fault every 15 seconds: equal bits after every resume, flat memory; SEED= repeats it
 	@MINUTES='$(MINUTES)' SEED='$(SEED)' $(CARGO) test --locked --release --test soak -- soak --ignored --nocapture
 
@@ -113,13 +118,16 @@ sanitize-orders:
 	@CARGO_TARGET_DIR='$(abspath $(or $(CARGO_TARGET_DIR),target))/loom' \
 		$(CARGO) test --locked --release --manifest-path tests/loom/Cargo.toml
 
-# Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512.
-VALGRIND := --config 'target."cfg(all())".runner = ["valgrind", "--quiet", "--error-exitcode=99"]'
+# Each test binary runs under valgrind, whose processor has AVX2 and no AVX-512. The emulated GPU takes addresses that valgrind has for
+# itself: without g++ on the PATH, the tests of numerics leave it out.
+VALGRIND := "/usr/bin/valgrind", "--quiet", "--error-exitcode=99"
+VALGRIND_ALONE := "env", "PATH=/nowhere", $(VALGRIND)
+under = --config 'target."cfg(all())".runner = [$(1)]'
 
 sanitize-memory:
 	@$(call install,$(PACKAGES) valgrind)
-	@$(CARGO) test --locked $(VALGRIND) -p loaders --lib --test golden --test pictures -- --test-threads 1
-	@$(CARGO) test --locked $(VALGRIND) --test numerics -- --test-threads 1 \
+	@$(CARGO) test --locked $(call under,$(VALGRIND)) -p loaders --lib --test golden --test pictures -- --test-threads 1
+	@$(CARGO) test --locked $(call under,$(VALGRIND_ALONE)) --test numerics -- --test-threads 1 \
 		convolutions_agree single_positions padding_stays_zero long_ranges_agree
 
 # What is compiled with ThreadSanitizer fits nothing else: a folder of its own.
@@ -130,6 +138,11 @@ sanitize-threads:
 test-digests: build ## OLD=PATH of an earlier build: both train the same short runs, and must end in the same bits (minutes)
 	@[ -n '$(OLD)' ] || { echo 'usage: make test-digests OLD=PATH-OF-AN-EARLIER-trireme' >&2; exit 2; }
 	@tests/house/digests.sh '$(OLD)' '$(BIN)'
+
+# Packages of Python in a folder of their own; what is there is not installed again.
+test-interop: build ## exported models in PyTorch, ONNX Runtime, Keras 2 and 3, from PyPI (6 GB once, then minutes); NETWORKS=: some
+	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' \
+		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))

@@ -9,9 +9,8 @@ cd "$(dirname "$0")"
 
 seconds=$1
 shift
-all=(record example idx matlab tar_index decode recode recipe)
-targets=("${@:-${all[@]}}")
-[ $# -gt 0 ] || targets=("${all[@]}")
+targets=("$@")
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index decode recode h5 recipe)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}
@@ -21,6 +20,8 @@ sanitize='-g -O1 -fno-omit-frame-pointer -fsanitize=address -fsanitize-coverage=
 export RUSTC_BOOTSTRAP=1
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../target}/fuzz
 export "CC_$name=$clang" "CFLAGS_$name=$sanitize" "CXX_$name=${clang/clang/clang++}"
+# mpicc calls the compiler that it was built with
+export OMPI_CC=$clang MPICH_CC=$clang
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
     -Ccodegen-units=1"
@@ -42,13 +43,21 @@ failed=()
 for target in "${targets[@]}"; do
     features=()
     [ "$target" != recipe ] || features=(--features main)
-    cargo build --locked --release --quiet --target "$triple" --bin "$target" "${features[@]}"
+    cargo build --locked --release --target "$triple" --bin "$target" "${features[@]}"
     corpus=$CARGO_TARGET_DIR/corpus/$target
     mkdir -p "$corpus"
     mapfile -t begin < <(seeds "$target")
+    log=$CARGO_TARGET_DIR/$target.log
     echo "fuzz $target, $seconds s"
-    "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
-        -print_final_stats=1 -verbosity=0 -artifact_prefix="found/$target-" "$corpus" "${begin[@]}" || failed+=("$target")
+    # the rule of memory is each target's own (src/lib.rs); these limits are for what would end the machine before it is looked at
+    if "$CARGO_TARGET_DIR/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=600 \
+        -print_final_stats=1 -artifact_prefix="found/$target-" "$corpus" "${begin[@]}" >"$log" 2>&1; then
+        # executions, edges that were reached (cov), inputs that are kept (corp)
+        sed -n 's/^#\([0-9]*\)\tDONE */    \1 executions, /p' "$log"
+    else
+        failed+=("$target")
+        tail -n 60 "$log" >&2
+    fi
 done
 rm -f "${TMPDIR:-/tmp}"/trireme-fuzz-[0-9]*
 rmdir --ignore-fail-on-non-empty found

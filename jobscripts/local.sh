@@ -6,7 +6,8 @@
 #   jobscripts/local.sh -n 4 -r 9 recipes/cifar10-resnet20.toml --out runs/r20 --time-limit 30m
 #
 # TERM, and the first Ctrl-C, become USR1 for the ranks: they write a checkpoint and end with code 75; the same command goes on from
-# there (`--resume auto`). Open MPI's mpirun itself would leave them about one second after TERM. A second Ctrl-C ends at once.
+# there (`--resume auto`). Open MPI's mpirun itself would leave them about one second after TERM. Further ones go to the ranks and not to
+# mpirun, which would crash: after a second they still end with code 75, a third Ctrl-C ends them at once.
 # -r N: starts again, N times at most, after a stop (code 75) that neither TERM nor Ctrl-C caused, such as --time-limit.
 # From the environment: MPIRUN [mpirun], MPIRUN_FLAGS [what lets trireme divide the cores itself]; the program as env.sh names it.
 set -euo pipefail
@@ -37,9 +38,23 @@ launcher='' interrupted='' stop='' signals=0
 stop() {
     interrupted=yes
     [ "$1" = USR1 ] || { stop=yes; signals=$((signals + 1)); }
-    local signal=USR1
-    [ "$signals" -lt 2 ] || signal=TERM
-    [ -z "$launcher" ] || kill -s "$signal" "$launcher" || true
+    [ -n "$launcher" ] || return 0
+    if [ "$signals" -lt 2 ]; then
+        kill -s USR1 "$launcher" || true
+    else
+        signal_ranks "$launcher" INT
+    fi
+}
+
+# The processes of trireme below process $1 get signal $2.
+signal_ranks() {
+    local child
+    for child in $(pgrep -P "$1" || true); do
+        if [ "/proc/$child/exe" -ef "$(command -v "$TRIREME")" ]; then
+            kill -s "$2" "$child" || true
+        fi
+        signal_ranks "$child" "$2"
+    done
 }
 for signal in TERM INT USR1; do
     # shellcheck disable=SC2064

@@ -19,15 +19,16 @@ pub struct Report {
     pub problems: usize,
 }
 
-/// Looks around on all ranks; `None` on those other than 0. MPI's known-answer sums have passed when it returns.
-pub fn examine() -> Result<Option<Report>, Error> {
+/// Looks around on all ranks, and says all that was looked for if `verbose`. `None` on those other than 0. MPI's known-answer sums have
+/// passed when it returns.
+pub fn examine(verbose: bool) -> Result<Option<Report>, Error> {
     let comm = Comm::launch();
     let world = comm.world()?.clone();
     let mut text = format!("trireme {}\n", env!("CARGO_PKG_VERSION"));
     let _ = writeln!(text, "processor  {}", bench::processor());
     let launch::CpuReport { describe: device, bf16 } = launch::cpu_report()?;
     let _ = writeln!(text, "cpu bf16   {bf16}");
-    for line in launch::cuda_lines() {
+    for line in launch::cuda_lines(verbose) {
         let _ = writeln!(text, "cuda       {line}");
     }
     let claim = comm::aware::claim();

@@ -201,6 +201,9 @@ pub enum Error {
     /// A file of weights.
     #[error(transparent)]
     Weights(#[from] interop::Error),
+    /// A network for other programs.
+    #[error(transparent)]
+    Export(#[from] interop::export::Error),
     /// The log.
     #[error(transparent)]
     Report(#[from] report::Error),

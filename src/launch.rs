@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::backend::cpu::{self, Cpu, CpuDevice};
 use crate::backend::cuda::{self, CudaDevice, visible};
+use crate::backend::reference::Reference;
 use crate::backend::{Backend, Precision, Unavailable};
 use crate::bench;
 use crate::comm::Comm;
@@ -13,8 +14,9 @@ use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::follow;
 use crate::eval::predict::{Predict, Predictor};
-use crate::eval::request::EvalRequest;
+use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::{self, Scored};
+use crate::nn::{NetSpec, estimate};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
@@ -104,6 +106,12 @@ pub struct CpuReport {
     pub bf16: String,
 }
 
+/// Bytes that training a network takes with so many images, by the plain plan: devices pad channels and keep work space.
+pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
+    let need = estimate::training(&Reference, net, images)?;
+    Ok(need.parameters + need.activations + need.workspace)
+}
+
 /// Looks at the CPU backend.
 pub fn cpu_report() -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
@@ -116,8 +124,11 @@ pub fn library_lines() -> Vec<String> {
     std::iter::once(cpu::library()).chain(cuda).collect()
 }
 
-/// The CUDA libraries that were found, one a line, for `trireme doctor`.
-pub fn cuda_lines() -> Vec<String> {
+/// The CUDA libraries that were found, one a line, for `trireme doctor`; one line where there is no driver, unless all is wanted.
+pub fn cuda_lines(verbose: bool) -> Vec<String> {
+    if !verbose && !cuda::library::has_driver() {
+        return vec!["no GPU: NVIDIA's driver (libcuda) is not there; --device cuda is refused (-v: where it was looked for)".into()];
+    }
     let mut lines: Vec<String> =
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();
     lines.push(match cuda::gpu_count() {
@@ -171,14 +182,13 @@ pub fn follow(
     on!(request.device, device => follow::follow(device, request, once, show))
 }
 
-/// A model file ready to name pictures; `ema`: with the averaged weights.
+/// A model ready to name pictures.
 pub fn predictor(
     wanted: DeviceChoice,
-    file: &Path,
-    ema: bool,
+    model: &ModelRequest,
     limits: loaders::Limits,
 ) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(Predictor::open(device, file, ema, limits)?)))
+    on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits)?)))
 }
 
 /// Forward, backward and update on one synthetic batch, again and again.

@@ -30,6 +30,10 @@ fn usage(error: &clap::Error) -> ExitCode {
     if prefix.is_empty() || prefix.starts_with("rank 0:") {
         // nothing is left to try when the terminal is gone
         let _ = error.print();
+        let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        if let Some(tip) = cli::tip::for_error(error, &line) {
+            eprintln!("\n{tip}");
+        }
     } else {
         // a launcher ends all ranks when the first leaves, and rank 0 must have spoken by then
         std::thread::sleep(TIME_TO_SPEAK);

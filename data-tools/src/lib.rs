@@ -28,8 +28,10 @@ pub mod fuzzing {
 pub use crate::image::{Sizes, Spread};
 pub use convert::{Converted, convert, convert_source};
 pub use error::Error;
-pub use inspect::{Bad, FirstImage, Indexed, Info, Report, ShowOptions, Shown, SplitInfo, Stats};
-pub use inspect::{index, info, show, stats, verify};
+pub use inspect::{
+    Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, Report, ShowOptions, Shown, SplitInfo, Stats,
+};
+pub use inspect::{extract, index, info, show, stats, verify};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
 pub use source::{Sample, Source, SourceSplit};

@@ -9,15 +9,19 @@ use loaders::{Example, Format, Images, Limits, Manifest};
 /// As small as the fuzzer's patience.
 const LIMITS: Limits = Limits::with_memory(32 << 20);
 
+/// Its memory, and a little for what is the same for all images.
+const MEMORY: usize = 33 << 20;
+
 fuzz_target!(|data: &[u8]| {
     let (format, text, filename) = (Format::Jpeg, "", "");
     let example = Example { encoded: data, format, height: 0, width: 0, channels: 0, label: 0, text, filename };
-    let checked = Decoder::new(LIMITS).check(&example);
-    let mut decoder = Decoder::new(LIMITS);
-    let spec = decoder.open(&example).map(|stored| stored.spec());
-    let decoded = spec.and_then(|spec| decoder.decode_whole(&example, spec, &mut Vec::new()).map(<[u8]>::len));
+    let checked = trireme_fuzz::read(data.len(), MEMORY, || Decoder::new(LIMITS).check(&example));
+    let decoded = trireme_fuzz::read(data.len(), MEMORY, || {
+        let mut decoder = Decoder::new(LIMITS);
+        let spec = decoder.open(&example).map(|stored| stored.spec())?;
+        decoder.decode_whole(&example, spec, &mut Vec::new()).map(<[u8]>::len)
+    });
     assert_eq!(checked.is_ok(), decoded.is_ok(), "{checked:?} {decoded:?}");
-    // parts of it, at full and at reduced size
     let manifest = Manifest {
         version: 1,
         classes: vec!["a".into()],
@@ -26,10 +30,13 @@ fuzz_target!(|data: &[u8]| {
         std: vec![0.5; 3],
         splits: Default::default(),
     };
+    // parts of it, at full and at reduced size
     for list in [&["random_resized_crop(8)"][..], &["resize(9)", "center_crop(8)"]] {
         let list: Vec<String> = list.iter().map(|op| op.to_string()).collect();
         let pipeline = Pipeline::new(&list, Images::Varied { channels: 3 }, &manifest, 1).unwrap();
-        let made = pipeline.run(&example, 0, 0, &mut Scratch::new(LIMITS), &mut [0.0; 192]);
+        let made = trireme_fuzz::read(data.len(), MEMORY, || {
+            pipeline.run(&example, 0, 0, &mut Scratch::new(LIMITS), &mut [0.0; 192])
+        });
         assert!(made.is_ok() || checked.is_err() || made.is_err_and(|fault| fault.to_string().contains("image of")));
     }
 });

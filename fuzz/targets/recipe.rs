@@ -2,15 +2,19 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trireme::recipe::{Known, Recipe};
+use trireme::recipe::{Changes, Known, Recipe};
 
-fuzz_target!(|text: &str| {
+fuzz_target!(|text: &str| trireme_fuzz::read(text.len(), 16 << 20, || recipe(text)));
+
+fn recipe(text: &str) {
     let known = Known { models: &["lenet", "resnet20"], transforms: &["flip", "normalize", "pad_crop"] };
-    drop(Recipe::parse(text, "recipe.toml", &[], &known));
-    drop(Recipe::parse("", "recipe.toml", &[text.to_owned()], &known));
+    drop(Recipe::parse(text, "recipe.toml", &Changes::default(), &known));
+    let changes = |sets, unsets| Changes { sets, unsets };
+    drop(Recipe::parse("", "recipe.toml", &changes(vec![text.to_owned()], vec![]), &known));
+    drop(Recipe::parse("", "recipe.toml", &changes(vec![], vec![text.to_owned()]), &known));
     if let Ok(recipe) = Recipe::from_toml(text) {
         let Ok(written) = recipe.to_toml() else { return };
         let again = Recipe::from_toml(&written).and_then(|again| again.to_toml());
         assert_eq!(again.ok(), Some(written));
     }
-});
+}

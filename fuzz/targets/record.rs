@@ -4,7 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use loaders::record::{OVERHEAD, RecordWriter, read_record};
 
-fuzz_target!(|data: &[u8]| {
+fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), 1 << 20, || shard(data)));
+
+fn shard(data: &[u8]) {
     let mut offset = 0;
     while let Ok((payload, next)) = read_record(data, offset) {
         assert_eq!(next, offset + payload.len() as u64 + OVERHEAD);
@@ -14,4 +16,4 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(writer.finish().unwrap(), data[offset as usize..next as usize]);
         offset = next;
     }
-});
+}

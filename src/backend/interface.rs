@@ -12,7 +12,7 @@ use super::loss::{CrossEntropy, LossSums};
 use super::loss_scale::LossScaling;
 use super::op::Shape;
 use super::pass_input::{Input, PassInput};
-use super::planned::{PlanRequest, Planned};
+use super::planned::{PlanRequest, Planned, ShortcutOf};
 use super::queue::Queue;
 use super::tensor::TensorDesc;
 use super::update::{Norms, ParamGroup, Update};
@@ -30,6 +30,12 @@ pub trait Backend: DeviceMemory {
 
     /// Plans one operation.
     fn plan(&self, request: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error>;
+
+    /// Whether batch normalisation can read its residual, and the second summand of its gradient, through this shortcut: then the shortcut
+    /// needs no pass of its own.
+    fn reads_through(&self, _shortcut: &ShortcutOf) -> bool {
+        false
+    }
 
     /// Copies a batch of images (plain NCHW) to the device.
     fn upload(&self, images: &[f32], to: &mut Self::Buf) -> Result<(), Error>;
@@ -55,7 +61,8 @@ pub trait Backend: DeviceMemory {
         Ok(())
     }
 
-    /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere.
+    /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere. It is left out
+    /// where [`Backend::update`] comes next and nothing else reads them: then they are of no use after that.
     fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
         Ok(())
     }

@@ -9,6 +9,8 @@ pub struct CrossEntropy<'a> {
     pub smoothing: f32,
     /// Factor of the gradient: 1 / (true number of samples of the whole step).
     pub scale: f32,
+    /// Another factor of the gradient, where several losses are added up.
+    pub weight: f32,
 }
 
 /// Sums over the rows of a batch.

@@ -42,7 +42,7 @@ pub use loss_scale::{LossScale, LossScaling};
 pub use op::DrawKey;
 pub use param_format::ParamFormat;
 pub use pass_input::{CropRect, Input, PassInput};
-pub use planned::{Gradients, Pass, PlanRequest, Planned, Traffic};
+pub use planned::{Gradients, Pass, PlanRequest, Planned, ShortcutOf, Through, Traffic};
 pub use precision::Precision;
 pub use queue::Queue;
 pub use tensor::TensorDesc;

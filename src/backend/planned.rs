@@ -4,7 +4,7 @@ use super::across::Across;
 use super::arena::{Arena, Slot};
 use super::device_memory::DeviceMemory;
 use super::error::Error;
-use super::op::{DrawKey, Op, Shape};
+use super::op::{DrawKey, Op, Shape, Shortcut};
 use super::tensor::TensorDesc;
 
 /// Inputs of a pass beside the tensors of the operation.
@@ -47,10 +47,17 @@ pub struct Gradients<'a, B: DeviceMemory> {
     pub dy: &'a mut B::Buf,
     /// A second summand of the gradient, only for ops that take it, see [`Planned::adds`].
     pub dy2: Option<&'a B::Buf>,
-    /// Destination of the gradient of the one input that is not aliased, if it is wanted.
-    pub dx: Option<&'a mut B::Buf>,
+    /// Destination of each input's gradient, in their order; none for the aliased one, and where none is wanted.
+    pub dx: Vec<Option<&'a mut B::Buf>>,
     /// Destination of the parameters' gradients; this op's ranges are overwritten.
     pub dparams: &'a mut Arena<B>,
+}
+
+impl<'a, B: DeviceMemory> Gradients<'a, B> {
+    /// Takes out the destination of an input's gradient.
+    pub fn take_dx(&mut self, input: usize) -> Option<&'a mut B::Buf> {
+        self.dx.get_mut(input)?.take()
+    }
 }
 
 /// Bytes of activations, their gradients and weights that the kernels of a training pass read and write: every tensor once for each kernel
@@ -105,6 +112,25 @@ pub trait Planned<B: DeviceMemory> {
     }
 }
 
+/// A shortcut, and the shape of its input.
+#[derive(Clone, Copy, Debug)]
+pub struct ShortcutOf {
+    /// The operation.
+    pub shortcut: Shortcut,
+    /// What it reads.
+    pub x: Shape,
+}
+
+/// Shortcuts that batch normalisation reads through, since they have no pass of their own, see
+/// [`Backend::reads_through`](super::Backend::reads_through).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Through {
+    /// The residual is given as this shortcut's input.
+    pub residual: Option<ShortcutOf>,
+    /// The second summand of the gradient is given as the gradient of this shortcut's output.
+    pub second: Option<ShortcutOf>,
+}
+
 /// A request for a plan.
 pub struct PlanRequest<'a, B: DeviceMemory> {
     /// Name of the node, for messages.
@@ -115,6 +141,8 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub shapes: &'a [Shape],
     /// Memory layout of the inputs.
     pub x: &'a [TensorDesc],
+    /// Only of batch normalisation.
+    pub through: Through,
     /// Whether `backward` will be called.
     pub train: bool,
     /// Whether the gradient of the first input is wanted.

@@ -19,7 +19,8 @@ use super::error::Error;
 /// What an HDF5 file starts with.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 const MAGIC: &[u8; 8] = b"TRIREME\0";
-const LENGTH: u64 = 16;
+/// Bytes of the checksum and what belongs to it.
+pub(super) const LENGTH: u64 = 16;
 const BLOCK: usize = 1 << 20;
 
 /// A file that is whole.
@@ -29,6 +30,8 @@ pub(super) struct Checked {
     pub(super) file: File,
     /// Bytes of HDF5 in it, those before the checksum.
     pub(super) length: u64,
+    /// Whether the checksum is there. If not, another program wrote into the file, or made it.
+    pub(super) sealed: bool,
 }
 
 /// Appends the checksum to a file.
@@ -42,11 +45,11 @@ pub(super) fn append(path: &Path) -> Result<(), Error> {
     write().map_err(|source| Error::Io { action: "write", path: path.to_path_buf(), source })
 }
 
-/// Opens a regular file, which must be HDF5 and end in its checksum.
+/// Opens a regular file, which must be HDF5. Where its checksum is missing, the file says so and is not cut short.
 ///
 /// # Errors
-/// [`Error::Foreign`] if it is no HDF5 file, [`Error::Unchecked`] if it is one without a checksum, [`Error::Damaged`] where
-/// the bytes are not those that were written.
+/// [`Error::Foreign`] if it is no HDF5 file, [`Error::Short`] if its end is missing, [`Error::Damaged`] where the bytes are not those that
+/// were written.
 pub(super) fn open(path: &Path) -> Result<Checked, Error> {
     let refuse = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
     let file = regular::open(path).map_err(refuse)?;
@@ -57,19 +60,43 @@ pub(super) fn open(path: &Path) -> Result<Checked, Error> {
         let text = format!("its {length} bytes are no HDF5 file");
         return Err(Error::Foreign { path: path.to_path_buf(), text });
     }
-    let unchecked = || Error::Unchecked { path: path.to_path_buf() };
-    let before = length.checked_sub(LENGTH).ok_or_else(unchecked)?;
+    let before = length.saturating_sub(LENGTH);
     let mut end = [0; LENGTH as usize];
-    file.read_exact_at(&mut end, before).map_err(refuse)?;
+    if length >= LENGTH {
+        file.read_exact_at(&mut end, before).map_err(refuse)?;
+    }
     if !end.starts_with(MAGIC) {
-        return Err(unchecked());
+        return match own_length(&file, length).map_err(refuse)? {
+            Some(expected) if expected != length => {
+                Err(Error::Short { path: path.to_path_buf(), expected, got: length })
+            }
+            _ => Ok(Checked { file, length, sealed: false }),
+        };
     }
     let got = checksum(&file, before).map_err(refuse)?;
     if end == encode(before, got) {
-        return Ok(Checked { file, length: before });
+        return Ok(Checked { file, length: before, sealed: true });
     }
     let expected = u32::from_le_bytes([end[12], end[13], end[14], end[15]]);
     Err(Error::Damaged { path: path.to_path_buf(), expected, got })
+}
+
+/// Refuses a file without its checksum, where nothing else tells what was changed.
+pub(super) fn demand(sealed: bool, path: &Path) -> Result<(), Error> {
+    let text = "nothing tells what it changed".to_string();
+    if sealed { Ok(()) } else { Err(Error::Unsealed { path: path.to_path_buf(), text }) }
+}
+
+/// What a file of superblock 2 says of its own length; none for other superblocks. One too short for a superblock is cut short.
+fn own_length(file: &File, length: u64) -> io::Result<Option<u64>> {
+    const SUPERBLOCK: u64 = 48;
+    if length < SUPERBLOCK {
+        return Ok(Some(SUPERBLOCK));
+    }
+    let (mut version, mut end) = ([0; 1], [0; 8]);
+    file.read_exact_at(&mut version, 8)?;
+    file.read_exact_at(&mut end, 28)?;
+    Ok((version == [2]).then(|| u64::from_le_bytes(end)))
 }
 
 fn encode(length: u64, checksum: u32) -> [u8; LENGTH as usize] {
@@ -110,9 +137,9 @@ mod tests {
         let mut bytes: Vec<u8> = (0..2 * BLOCK + 77).map(|i| (i % 251) as u8).collect();
         bytes[..8].copy_from_slice(&SIGNATURE);
         std::fs::write(&path, &bytes).unwrap();
-        assert!(matches!(open(&path), Err(Error::Unchecked { .. })));
+        assert!(!open(&path).unwrap().sealed);
         append(&path).unwrap();
-        assert!(open(&path).is_ok());
+        assert!(open(&path).unwrap().sealed);
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(&whole[..bytes.len()], bytes);
         for at in [8, BLOCK - 1, BLOCK, bytes.len() - 1, bytes.len() + 8, bytes.len() + 12] {

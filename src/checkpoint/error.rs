@@ -53,14 +53,34 @@ pub enum Error {
         /// How it was recognised.
         text: String,
     },
-    /// The file is HDF5 without the checksum that trireme puts behind it.
+    /// The end of the file is missing.
     #[error(
-        "{} is no whole trireme model: the checksum at its end is missing. Either it was cut short (copy it again, or \
-         take another model from checkpoints/), or another program wrote into it or made it", .path.display()
+        "{} is cut short: it has {got} bytes, and by its own head {expected} and a checksum. Copy it again, or take another model from \
+         checkpoints/", .path.display()
     )]
-    Unchecked {
+    Short {
         /// The file.
         path: PathBuf,
+        /// Bytes that it should have.
+        expected: u64,
+        /// Bytes that it has.
+        got: u64,
+    },
+    /// Another program wrote into the file, which drops the checksum at its end.
+    #[error("{} was written by another program since trireme wrote it: {text}. Take trireme's own file", .path.display())]
+    Unsealed {
+        /// The file.
+        path: PathBuf,
+        /// What is not as trireme wrote it.
+        text: String,
+    },
+    /// Another program made the file anew, in another layout.
+    #[error("{} was made anew by another program: {source}", .path.display())]
+    Rewritten {
+        /// The file.
+        path: PathBuf,
+        /// How its layout is another one.
+        source: Box<Error>,
     },
     /// Bytes that trireme does not write.
     #[error(

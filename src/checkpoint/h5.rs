@@ -1,4 +1,4 @@
-//! Writes groups, attributes and arrays of HDF5: the only file that names the library, which reads no file at all.
+//! Writes groups, attributes and arrays of HDF5: with `foreign` the only file that names the library, which reads no file here.
 //!
 //! Files hold no times and no uninitialised bytes, so that equal content makes equal files. Not here: what the groups
 //! mean, and reading, which is `reader`'s.
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hdf5_metno as hdf5;
 
+use half::f16;
 use hdf5::H5Type;
 use hdf5::file::LibraryVersion;
 use hdf5::types::VarLenUnicode;
@@ -73,10 +74,20 @@ impl Group {
 
     /// Writes an array; `name` may be a path, whose groups are created.
     pub(super) fn put_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
+        self.put_values(name, shape, values)
+    }
+
+    /// Writes an array of 16 bits a value, rounded to the nearest.
+    pub(super) fn put_half_array(&self, name: &str, shape: &[usize], values: &[f32]) -> Result<(), Error> {
+        let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
+        self.put_values(name, shape, &halves)
+    }
+
+    fn put_values<T: H5Type>(&self, name: &str, shape: &[usize], values: &[T]) -> Result<(), Error> {
         let write = || {
             let array = self
                 .group
-                .new_dataset::<f32>()
+                .new_dataset::<T>()
                 .obj_track_times(false)
                 .create_intermediate_group(false)
                 .shape(shape)

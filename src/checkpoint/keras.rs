@@ -5,6 +5,8 @@
 //! | convolution | `weight` (out, in/groups, kh, kw), `bias` | `kernel` (kh, kw, in/groups, out), `bias` |
 //! | linear | `weight` (out, in), `bias` | `kernel` (in, out), `bias` |
 //! | batch norm | `weight`, `bias`, `running_mean`, `running_var` | `gamma`, `beta`, `moving_mean`, `moving_variance` |
+//! | layer norm, group norm | `weight`, `bias` | `gamma`, `beta` |
+//! | layer scale | `layer_scale` | `gamma` |
 //!
 //! The inputs of a linear layer behind a flatten run over (C, H, W) in PyTorch, over (H, W, C) in Keras.
 

@@ -4,29 +4,40 @@
 //! - [`mod@model_file`]: the layout of model files;
 //! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
-//! - `h5`: writes groups, attributes and arrays of HDF5, the only file that names the library;
+//! - `h5`: writes groups, attributes and arrays of HDF5; [`rewrite`]: what another program made anew, in a process of its own; no other
+//!   files name the library;
 //! - `reader`: reads them, without the library;
-//! - `checksum`: the integrity check behind the HDF5 data; `atomic`: written whole or not at all.
+//! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
+//! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
+//! - `atomic`: written whole or not at all.
 //!
 //! Not here: when to write, and which tensors a network has.
 
 mod atomic;
 mod checksum;
+mod described;
 pub mod error;
+mod foreign;
 mod h5;
 mod head;
 pub mod keras;
+mod keras_file;
 mod layer_kind;
 mod model;
 pub mod model_file;
 mod reader;
+mod seal;
 pub mod state_file;
 mod version;
 
 pub use atomic::{free_space, writable, write_text};
+pub use described::Described;
 pub use error::Error;
+pub use foreign::rewrite;
 pub use h5::library;
 pub use keras::Tensor;
+pub use keras_file::{KerasFile, KerasLayer};
 pub use layer_kind::LayerKind;
 pub use model::{LayerWeights, ModelFile};
+pub use model_file::Opened;
 pub use state_file::{Best, Progress, Scale, StateFile, Sums};

@@ -3,24 +3,33 @@
 //! Weights stand in Keras's legacy layout: group `model_weights` with the attribute `layer_names`; a group per layer with
 //! `weight_names`; arrays `<layer>/kernel:0` and so on inside it. Beside Keras's, a layer's group has the attributes
 //! `trireme_kind` (`conv`, `linear`, `norm`) and, behind a flatten, `trireme_flatten` (C, H, W). Group `trireme` has
-//! attributes for the rest, and the groups `scores` with an attribute a score and, if the run kept averages, `ema`: their
-//! layers, laid out as `model_weights`.
+//! attributes for the rest, and the groups `scores` with an attribute a score, `seal` with one a part and, if the run kept averages,
+//! `ema`: their layers, laid out as `model_weights`. Where Keras can express the network, the root has Keras's `model_config`.
 //! The file holds no time, host, rank count or speed, and equal models make equal bytes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::checksum::Checked;
+use super::described::Described;
 use super::error::Error;
 use super::h5::{Group, H5File};
 use super::head::{read_head, three};
 use super::keras::{self, Tensor};
+use super::keras_file::{put_layer, put_versions};
 use super::layer_kind::LayerKind;
 use super::model::{LayerWeights, ModelFile};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
-/// A Keras version whose layout this is; Keras takes a file without for one of Keras 1.
-const KERAS_VERSION: &str = "2.15.0";
+/// A model and what is said of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opened {
+    /// The model.
+    pub model: ModelFile,
+    /// What another program did to the file, for people; none for a file as trireme wrote it.
+    pub warning: Option<String>,
+}
 
 impl ModelFile {
     /// Writes the file: a temporary one beside, fsync, rename, fsync of the folder, which must exist.
@@ -29,11 +38,19 @@ impl ModelFile {
     /// [`Error::Layer`] for weights that do not fit their kind, else what the disk refused. On any error nothing is left
     /// behind, and a file that stood there before is untouched.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
+        self.write_described(path, &Described::default())
+    }
+
+    /// [`ModelFile::write`] with what other programs need to know of the network.
+    ///
+    /// # Errors
+    /// As [`ModelFile::write`].
+    pub fn write_described(&self, path: &Path, described: &Described) -> Result<(), Error> {
         let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
         let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
         atomic::replace(path, bytes, |new| {
             let file = H5File::create(&new.name())?;
-            let written = self.fill(&file.root()?, &weights);
+            let written = self.fill(&file.root()?, &weights, described);
             written.and(file.close())?;
             checksum::append(&new.name())
         })
@@ -42,12 +59,41 @@ impl ModelFile {
     /// Reads a file that [`ModelFile::write`] wrote, or the model in a checkpoint.
     ///
     /// # Errors
-    /// For a file that is missing, cut short, changed, of another kind or of a later version.
+    /// For a file that is missing, cut short, changed, of another kind or of a later version, and [`Error::Unsealed`] for one that another
+    /// program wrote into.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let root = group::open(checksum::open(path)?, path)?;
-        if state_file::is_state(&root) {
-            return state_file::read_model(path, &root);
+        match Self::open(path)? {
+            Opened { model, warning: None } => Ok(model),
+            Opened { warning: Some(text), .. } => Err(Error::Unsealed { path: path.to_path_buf(), text }),
         }
+    }
+
+    /// Reads a file as [`ModelFile::read`] does, and a model file that another program wrote into, with a warning.
+    ///
+    /// # Errors
+    /// As [`ModelFile::read`], but for [`Error::Unsealed`] of a model file; [`Error::Rewritten`] if another program made it anew.
+    pub fn open(path: &Path) -> Result<Opened, Error> {
+        let checked = checksum::open(path)?;
+        let sealed = checked.sealed;
+        Self::open_checked(path, checked).map_err(|error| match error {
+            Error::Layout { .. } if !sealed => Error::Rewritten { path: path.to_path_buf(), source: Box::new(error) },
+            error => error,
+        })
+    }
+
+    fn open_checked(path: &Path, checked: Checked) -> Result<Opened, Error> {
+        let sealed = checked.sealed;
+        let root = group::open(checked, path)?;
+        if state_file::is_state(&root) {
+            checksum::demand(sealed, path)?;
+            return Ok(Opened { model: state_file::read_model(path, &root)?, warning: None });
+        }
+        let model = Self::read_model(path, &root)?;
+        let warning = if sealed { None } else { Some(seal_text(&model.unsealed(&root.open("trireme")?)?)) };
+        Ok(Opened { model, warning })
+    }
+
+    fn read_model(path: &Path, root: &reader::Group) -> Result<Self, Error> {
         if !root.has("trireme") || !root.has("model_weights") {
             let text = "an HDF5 file without the groups trireme and model_weights".into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });
@@ -60,19 +106,19 @@ impl ModelFile {
         Ok(Self { layers, ema, ..head })
     }
 
-    fn fill(&self, root: &Group, [weights, ema]: &[Vec<Vec<Tensor>>; 2]) -> Result<(), Error> {
+    fn fill(&self, root: &Group, [weights, ema]: &[Vec<Vec<Tensor>>; 2], described: &Described) -> Result<(), Error> {
         let group = root.create("model_weights")?;
-        for place in [root, &group] {
-            place.put_text("backend", "tensorflow")?;
-            place.put_text("keras_version", KERAS_VERSION)?;
+        put_versions(root, &group)?;
+        if let Some(config) = &described.config {
+            root.put_text("model_config", config)?;
         }
-        write_layers(&group, &self.layers, weights)?;
+        write_layers(&group, &self.layers, weights, described)?;
         let ours = root.create("trireme")?;
         self.put_head(&ours)?;
         if !ema.is_empty() {
-            write_layers(&ours.create("ema")?, &self.ema, ema)?;
+            write_layers(&ours.create("ema")?, &self.ema, ema, described)?;
         }
-        Ok(())
+        self.put_seal(&ours)
     }
 }
 
@@ -93,25 +139,44 @@ fn to_keras(layers: &[LayerWeights]) -> Result<Vec<Vec<Tensor>>, Error> {
     layers.iter().map(convert).collect()
 }
 
-fn write_layers(group: &Group, layers: &[LayerWeights], weights: &[Vec<Tensor>]) -> Result<(), Error> {
-    let names: Vec<String> = layers.iter().map(|layer| layer.name.clone()).collect();
+fn write_layers(
+    group: &Group,
+    layers: &[LayerWeights],
+    weights: &[Vec<Tensor>],
+    described: &Described,
+) -> Result<(), Error> {
+    let place: BTreeMap<&str, usize> = described.order.iter().map(String::as_str).zip(0..).collect();
+    let mut ordered: Vec<(&LayerWeights, &Vec<Tensor>)> = layers.iter().zip(weights).collect();
+    // a stable sort: without an order, the layers stay where they are
+    ordered.sort_by_key(|(layer, _)| place.get(layer.name.as_str()).copied().unwrap_or(usize::MAX));
+    let names: Vec<String> = ordered.iter().map(|(layer, _)| layer.name.clone()).collect();
     group.put_texts("layer_names", &names)?;
-    layers.iter().zip(weights).try_for_each(|(layer, tensors)| write_layer(group, layer, tensors))
+    ordered.into_iter().try_for_each(|(layer, tensors)| write_layer(group, layer, tensors, described))
 }
 
-fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor]) -> Result<(), Error> {
+fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor], described: &Described) -> Result<(), Error> {
     let group = group.create(&layer.name)?;
-    let names: Vec<String> = tensors.iter().map(|(name, ..)| format!("{}/{name}:0", layer.name)).collect();
-    group.put_texts("weight_names", &names)?;
     group.put_text("trireme_kind", layer.kind.stored.kind)?;
     if let Some(chw) = layer.kind.flatten {
         group.put_numbers("trireme_flatten", &chw.map(|n| n as u64))?;
     }
-    let inner = group.create(&layer.name)?;
-    for (name, shape, values) in tensors {
-        inner.put_array(&format!("{name}:0"), shape, values)?;
+    if let Some(epsilon) = described.epsilon.get(&layer.name) {
+        group.put_number("trireme_epsilon", *epsilon)?;
     }
-    Ok(())
+    put_layer(&group, &layer.name, tensors, false)
+}
+
+/// What another program did, for people.
+fn seal_text(unsealed: &[String]) -> String {
+    /// More of them are counted.
+    const MOST: usize = 8;
+    match unsealed {
+        [] => "all of its parts are as trireme wrote them".into(),
+        [first @ .., _] if first.len() >= MOST => {
+            format!("not as trireme wrote it: {} and {} more", unsealed[..MOST].join(", "), unsealed.len() - MOST)
+        }
+        _ => format!("not as trireme wrote it: {}", unsealed.join(", ")),
+    }
 }
 
 fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Result<Vec<LayerWeights>, Error> {
@@ -198,6 +263,11 @@ mod tests {
             ["epoch", "step"].iter().try_for_each(|name| ours.put_number(name, 1u64))?;
             ours.create("scores").map(drop)
         });
-        assert!(error.to_string().contains("layer fc: kind is one of conv, linear, norm, got \"lstm\""), "{error}");
+        assert!(
+            error.to_string().contains(
+                "layer fc: kind is one of conv, linear, norm, layer_norm, group_norm, layer_scale, got \"lstm\""
+            ),
+            "{error}"
+        );
     }
 }

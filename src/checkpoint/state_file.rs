@@ -144,7 +144,9 @@ impl StateFile {
     /// # Errors
     /// For a file that is missing, cut short, changed, of another kind or of a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let root = group::open(checksum::open(path)?, path)?;
+        let checked = checksum::open(path)?;
+        checksum::demand(checked.sealed, path)?;
+        let root = group::open(checked, path)?;
         if !is_state(&root) {
             let text = "a file without the groups trireme, params and progress is no checkpoint".into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });

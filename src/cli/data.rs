@@ -41,6 +41,8 @@ pub enum What {
     Stats(Stats),
     /// Make a contact sheet: pictures with their classes, after any transforms
     Show(Show),
+    /// Write one image as a picture file
+    Extract(Extract),
     /// Make TFRecords of other programs readable: write the missing .idx files and dataset.json
     #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords")]
     Index(Folder),
@@ -151,8 +153,8 @@ pub struct Show {
     /// The data set.
     #[command(flatten)]
     pub folder: Folder,
-    /// PNG file to write
-    #[arg(short, long, value_name = "PNG")]
+    /// Picture to write: .png or .jpg
+    #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Split to show [default: train, or the only one]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -169,6 +171,26 @@ pub struct Show {
     /// Seed of the random draws, as a recipe's
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
+}
+
+/// Arguments of `trireme data extract`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data extract data/fashion-mnist 0 --split test -o boot.png")]
+pub struct Extract {
+    /// The data set.
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Number of the image in its split, from 0
+    #[arg(value_name = "N")]
+    pub sample: u64,
+    /// Picture to write: .png or .jpg; the record's own bytes where it holds that format
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Its split [default: train, or the only one]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub split: String,
 }
 
 fn kinds() -> PossibleValuesParser {
@@ -202,6 +224,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             loaders::sigbus::install().map_err(Failure::failed)?;
             let shown = data_tools::show(&args.folder.dir, &args.out, &options).map_err(failure)?;
             show(args.folder.json, shown.to_json(), shown)
+        }
+        What::Extract(args) => {
+            loaders::sigbus::install().map_err(Failure::failed)?;
+            let extracted =
+                data_tools::extract(&args.folder.dir, &args.split, args.sample, &args.out).map_err(failure)?;
+            show(args.folder.json, extracted.to_json(), extracted)
         }
         What::Index(args) => {
             let indexed = data_tools::index(&args.dir).map_err(failure)?;

@@ -13,6 +13,9 @@ Example:
   mpirun -n 2 trireme doctor
   mpirun -n 2 trireme doctor --cuda-aware")]
 pub struct Args {
+    /// Where there is no GPU, also say which libraries of it were looked for, and where
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Try whether this MPI sums in the memory of GPUs, one a rank; one that does not can end the job by a signal
     #[arg(long)]
     pub cuda_aware: bool,
@@ -29,7 +32,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             None => Ok(()),
         };
     }
-    let Some(report) = doctor::examine()? else { return Ok(()) };
+    let Some(report) = doctor::examine(args.verbose)? else { return Ok(()) };
     print(&report.text)?;
     match report.problems {
         0 => Ok(()),

@@ -6,7 +6,8 @@ use super::threads;
 use super::value::positive;
 use crate::device::DeviceChoice;
 use crate::error::Error;
-use crate::eval::request::EvalRequest;
+use crate::eval::recorded;
+use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
 use crate::launch;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
+  trireme eval runs/r20
   trireme eval runs/r20 --data data/cifar10 --follow
 
 The score does not depend on the number of ranks.")]
@@ -24,9 +26,9 @@ pub struct Args {
     /// Model file that `trireme train` wrote, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// Data set
+    /// Data set [default: the one of the model's recipe]
     #[arg(long, value_name = "DIR")]
-    pub data: PathBuf,
+    pub data: Option<PathBuf>,
     /// Split to score [default: test, else validation]
     #[arg(long, value_name = "NAME")]
     pub split: Option<String>,
@@ -36,6 +38,9 @@ pub struct Args {
     /// Score the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
+    /// Refuse a model file that another program wrote into
+    #[arg(long)]
+    pub sealed: bool,
     /// Images a batch, on each rank
     #[arg(long, value_name = "N", default_value = "128", value_parser = positive)]
     pub batch: usize,
@@ -75,8 +80,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let request = EvalRequest {
         file: args.model.clone(),
         ema: args.ema,
+        sealed: args.sealed,
         map_classes: args.map_classes,
-        data: args.data.clone(),
+        data: data(args)?,
+        recorded: args.data.is_none(),
         split: args.split.clone(),
         batch: args.batch,
         device: args.device,
@@ -92,6 +99,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let scored = launch::score(&request)?;
     if scored.root { show(args, &args.model, &scored) } else { Ok(()) }
+}
+
+/// The data set: the one that was given, else that of the recipe.
+fn data(args: &Args) -> Result<PathBuf, Failure> {
+    let request = ModelRequest { file: args.model.clone(), ema: false, sealed: args.sealed };
+    args.data.clone().map_or_else(|| Ok(recorded::data(&request)?), Ok)
 }
 
 /// Prints a score.

@@ -4,12 +4,19 @@
 pub mod bench;
 pub mod cost;
 pub mod data;
+pub mod diff;
 pub mod doctor;
 pub mod eval;
 pub mod exit;
+pub mod export;
+pub mod models;
 pub mod output;
 pub mod predict;
+pub mod report;
+pub mod rewrite;
+pub mod runs;
 mod threads;
+pub mod tip;
 pub mod train;
 mod value;
 pub mod version;
@@ -55,6 +62,19 @@ pub enum Command {
     Eval(eval::Args),
     /// Name what is on image files
     Predict(predict::Args),
+    /// Make one page of all that a run, or several side by side, left behind
+    Report(report::Args),
+    /// List runs with their scores and how far they came
+    Runs(runs::Args),
+    /// Say in what two runs differ, and where their losses part
+    Diff(diff::Args),
+    /// List the networks, or the layers of one
+    Models(models::Args),
+    /// Write a model as a file of another program: ONNX, PyTorch, Keras
+    Export(export::Args),
+    /// Read a model file that another program made, for the other commands
+    #[command(hide = true)]
+    RewriteModel(rewrite::Args),
     /// Make, check and describe data sets
     Data(data::Args),
     /// Measure the training step, the loader or the allreduce; one JSON line per figure
@@ -70,6 +90,12 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Train(args) => train::run(&args, started),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Runs(args) => runs::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::RewriteModel(args) => rewrite::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
@@ -137,10 +163,15 @@ mod tests {
             "trireme train x.toml --max-steps -1",
             "trireme train x.toml --device tpu",
             "trireme train x.toml --set",
-            "trireme eval model.h5",
+            "trireme eval",
             "trireme eval model.h5 --data d --batch 0",
             "trireme predict model.h5",
+            "trireme models resnet50 vgg16",
             "trireme predict model.h5 a.png --top 0",
+            "trireme predict model.h5 a.png --csv --json",
+            "trireme export model.h5",
+            "trireme export model.h5 --to tflite -o x",
+            "trireme export model.h5 --to onnx",
             "trireme data convert imagenette a b",
             "trireme data convert mnist a b --shards 0",
             "trireme bench allreduce --sizes 4X",

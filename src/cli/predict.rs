@@ -5,8 +5,12 @@ use super::exit::Failure;
 use super::output::print;
 use super::value::positive;
 use crate::device::DeviceChoice;
-use crate::eval::predict::Prediction;
+use crate::eval::npy::Npy;
+use crate::eval::pictures::pictures;
+use crate::eval::predict::{Predict, Prediction};
+use crate::eval::request::ModelRequest;
 use crate::launch;
+use data_tools::ContactSheet;
 use loaders::printable;
 use std::path::{Path, PathBuf};
 
@@ -15,12 +19,17 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Example:
   trireme predict runs/r20/model.h5 cat.jpg dog.png --top 3
-  trireme predict runs/r20/model.h5 cat.jpg --json")]
+  trireme predict runs/r20 photos --csv --top 1
+  trireme predict runs/r20 'photos/*.jpg' --sheet photos.png
+  find photos -name '*.jpg' | trireme predict runs/r20 - --json
+  trireme predict runs/r20 photos --embed photos.npy
+
+A picture that cannot be read is named, the rest are still done, and the exit code is 1.")]
 pub struct Args {
     /// Model file that `trireme train` wrote, or the output folder of a run
     #[arg(value_name = "MODEL|RUN")]
     pub model: PathBuf,
-    /// Image files, PNG or JPEG
+    /// Image files, PNG or JPEG; folders of them; patterns such as 'photos/*.jpg'; - for names on standard input, one a line
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
     /// Classes to name for each image, the likeliest first
@@ -29,6 +38,9 @@ pub struct Args {
     /// Use the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
+    /// Refuse a model file that another program wrote into
+    #[arg(long)]
+    pub sealed: bool,
     /// Where to compute
     #[arg(long, value_enum, default_value = "cpu")]
     pub device: DeviceChoice,
@@ -36,36 +48,106 @@ pub struct Args {
     #[command(flatten)]
     pub cost: Cost,
     /// Print one JSON object per image to stdout
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     pub json: bool,
+    /// Print a table to stdout: a line per image and class, columns parted by commas
+    #[arg(long)]
+    pub csv: bool,
+    /// Draw the images with their likeliest class on a contact sheet, a PNG or JPEG file
+    #[arg(long, value_name = "FILE.png")]
+    pub sheet: Option<PathBuf>,
+    /// Write what the last layer reads of each image, a row each, in the order of the output
+    #[arg(long, value_name = "FILE.npy")]
+    pub embed: Option<PathBuf>,
 }
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut predictor = launch::predictor(args.device, &args.model, args.ema, args.cost.limits())?;
+    let request = ModelRequest { file: args.model.clone(), ema: args.ema, sealed: args.sealed };
+    let mut predictor = launch::predictor(args.device, &request, args.cost.limits())?;
+    let images = pictures(&args.images, &mut std::io::stdin().lock())?;
+    predictor.notes().iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+    let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();
-    for path in &args.images {
+    for path in &images {
         match predictor.predict(path, args.top) {
-            Ok(prediction) => show(args, path, &prediction)?,
+            Ok(prediction) => output.add(predictor.as_ref(), path, &prediction)?,
             Err(error) => failures.push(error.to_string()),
         }
     }
+    output.finish()?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("\n"))) }
+}
+
+/// Where predictions go.
+struct Output<'a> {
+    args: &'a Args,
+    sheet: Option<ContactSheet>,
+    /// Begun with the first picture, whose features tell the number of columns.
+    table: Option<Npy>,
+}
+
+impl<'a> Output<'a> {
+    fn new(args: &'a Args, images: usize) -> Result<Self, Failure> {
+        let sheet = match &args.sheet {
+            Some(out) => Some(ContactSheet::new(out, images, args.cost.limits()).map_err(Failure::usage)?),
+            None => None,
+        };
+        if args.csv {
+            print("image,rank,label,class,probability")?;
+        }
+        Ok(Self { args, sheet, table: None })
+    }
+
+    fn add(&mut self, predictor: &dyn Predict, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
+        show(self.args, path, prediction)?;
+        if let (Some(sheet), Some((_, name, p))) = (&mut self.sheet, prediction.classes.first()) {
+            sheet.add(path, &format!("{:.0}% {name}", 100.0 * p)).map_err(Failure::failed)?;
+        }
+        if let Some(file) = &self.args.embed {
+            let features = predictor.features()?;
+            if self.table.is_none() {
+                self.table = Some(Npy::create(file, features.len())?);
+            }
+            self.table.iter_mut().try_for_each(|table| table.add(&features))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is whole only in the end; nothing where no picture could be read.
+    fn finish(self) -> Result<(), Failure> {
+        if let Some(sheet) = self.sheet.filter(|sheet| !sheet.is_empty()) {
+            sheet.write().map_err(Failure::failed)?;
+        }
+        Ok(self.table.map_or(Ok(()), Npy::finish)?)
+    }
 }
 
 fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
     let size = prediction.resized_from.map(|(h, w)| format!("{h}x{w}"));
+    // a name that is not UTF-8 has no form in JSON: the odd bytes become replacement characters, as on a terminal
+    let image = path.to_string_lossy();
     if args.json {
         let class =
             |(i, name, p): &(usize, String, f64)| serde_json::json!({"label": i, "class": name, "probability": p});
         let classes: Vec<_> = prediction.classes.iter().map(class).collect();
-        // a name that is not UTF-8 has no form in JSON: the odd bytes become replacement characters, as on a terminal
-        let image = path.to_string_lossy();
         return print(serde_json::json!({"image": image, "classes": classes, "resized_from": size}));
     }
+    if args.csv {
+        let rows = prediction.classes.iter().zip(1..);
+        let mut lines =
+            rows.map(|((label, name, p), rank)| format!("{},{rank},{label},{},{p}", field(&image), field(name)));
+        return lines.try_for_each(print);
+    }
     let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
-    print(format!("{}{note}", path.display()))?;
+    print(format!("{image}{note}"))?;
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
+}
+
+/// A field of a table of commas (RFC 4180), on one line.
+fn field(text: &str) -> String {
+    let text = printable(text).to_string();
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]
@@ -76,16 +158,23 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    /// A name that is not UTF-8 is shown in both forms.
+    /// A name that is not UTF-8 is shown in all forms.
     #[test]
     fn any_name_of_an_image_is_shown() {
         let name = OsStr::from_bytes(b"w\xff.jpg");
-        for form in [None, Some("--json")] {
+        for form in [None, Some("--json"), Some("--csv")] {
             let line = ["trireme", "predict", "model.h5"].map(OsStr::new).into_iter().chain([name]);
             let cli = Cli::try_parse_from(line.chain(form.map(OsStr::new))).unwrap();
             let Some(Command::Predict(args)) = cli.command else { panic!("{form:?}") };
             let prediction = Prediction { classes: vec![(3, "cat".into(), 0.5)], resized_from: Some((20, 30)) };
             show(&args, &args.images[0], &prediction).unwrap();
         }
+    }
+
+    #[test]
+    fn fields_of_tables_are_quoted_where_they_must_be() {
+        assert_eq!(field("Ankle boot"), "Ankle boot");
+        assert_eq!(field("tench, Tinca \"tinca\""), "\"tench, Tinca \"\"tinca\"\"\"");
+        assert!(!field("a\nb").contains('\n'));
     }
 }

@@ -6,7 +6,7 @@ use super::threads;
 use super::value::{Patience, patience, positive};
 use crate::device::DeviceChoice;
 use crate::launch;
-use crate::recipe::keys;
+use crate::recipe::{Changes, keys};
 use crate::train::observe::watch::Limits;
 use crate::train::plan::request::TrainRequest;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,9 @@ pub struct Args {
     /// Change a key of the recipe, as schedule.base_lr=0.4; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Take a key, or a section, out of the recipe: it has its default again; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub unset: Vec<String>,
     /// `auto`: resume from the newest complete checkpoint under --out, or start anew if there is none; else the checkpoint to resume
     /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
@@ -124,7 +127,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = TrainRequest {
         recipe: args.recipe.clone(),
-        sets: args.sets(),
+        changes: Changes { sets: args.sets(), unsets: args.unset.clone() },
         out: args.out(),
         resume: args.resume == Some(Resume::Auto),
         resume_from: match &args.resume {

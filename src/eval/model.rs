@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::foreign;
+use super::request::ModelRequest;
 use crate::backend::{Backend, Precision};
-use crate::checkpoint::ModelFile;
+use crate::checkpoint::{self, ModelFile, Opened};
 use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
@@ -35,12 +37,36 @@ pub fn file(given: &Path) -> Result<PathBuf, Error> {
     }))
 }
 
-/// A model file, with `ema` its averaged weights in place of the last ones.
-pub fn read(given: &Path, ema: bool) -> Result<ModelFile, Error> {
-    let file = &file(given)?;
-    let mut model = ModelFile::read(file)?;
+/// A model that was read.
+pub struct Read {
+    /// The model; its layers are those that were requested.
+    pub model: ModelFile,
+    /// What a user should know: which file was chosen, and whether another program wrote into it.
+    pub notes: Vec<String>,
+}
+
+/// The requested model, with `ema` its averaged weights in place of the last ones.
+pub fn read(request: &ModelRequest) -> Result<Read, Error> {
+    let file = &file(&request.file)?;
+    let mut notes = Vec::new();
+    if *file != request.file {
+        notes.push(format!("model: {}", file.display()));
+    }
+    let mut model = match request.sealed {
+        true => ModelFile::read(file)?,
+        false => {
+            let Opened { model, warning } = match ModelFile::open(file) {
+                Err(checkpoint::Error::Rewritten { .. }) => foreign::open(file)?,
+                opened => opened?,
+            };
+            let text =
+                |text| format!("warning: another program wrote into {} since trireme wrote it: {text}", file.display());
+            notes.extend(warning.map(text));
+            model
+        }
+    };
     let averages = std::mem::take(&mut model.ema);
-    if ema {
+    if request.ema {
         if averages.is_empty() {
             let file = file.display();
             return Err(Error::Usage(format!(
@@ -49,7 +75,7 @@ pub fn read(given: &Path, ema: bool) -> Result<ModelFile, Error> {
         }
         model.layers = averages;
     }
-    Ok(model)
+    Ok(Read { model, notes })
 }
 
 /// The model's network, planned for inference.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::model::{SETTINGS, graph, pipeline, read};
+use super::model::{Read, SETTINGS, graph, pipeline, read};
+use super::request::ModelRequest;
 use crate::backend::Backend;
 use crate::checkpoint::ModelFile;
 use crate::cores;
@@ -23,6 +24,12 @@ pub struct Prediction {
 pub trait Predict {
     /// The `top` likeliest classes of a PNG or JPEG file.
     fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error>;
+
+    /// What the last layer read of the last picture.
+    fn features(&self) -> Result<Vec<f32>, Error>;
+
+    /// What a user should know of the model.
+    fn notes(&self) -> &[String];
 }
 
 /// A model ready to name pictures.
@@ -31,17 +38,18 @@ pub struct Predictor<B: Backend> {
     graph: Graph<B>,
     pipeline: Pipeline,
     limits: Limits,
+    notes: Vec<String>,
 }
 
 impl<B: Backend> Predictor<B> {
-    /// Reads the model file; `ema`: with the averaged weights. Reading a picture may cost what `limits` allow.
-    pub fn open<D: Device<Backend = B>>(device: &D, file: &Path, ema: bool, limits: Limits) -> Result<Self, Error> {
-        let model = read(file, ema)?;
+    /// Reads the requested model. Reading a picture may cost what `limits` allow.
+    pub fn open<D: Device<Backend = B>>(device: &D, request: &ModelRequest, limits: Limits) -> Result<Self, Error> {
+        let Read { model, notes } = read(request)?;
         let pipeline = pipeline(&model)?;
         let threads = device.threads(cores::affinity().len());
         let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;
-        Ok(Self { model, graph, pipeline, limits })
+        Ok(Self { model, graph, pipeline, limits, notes })
     }
 }
 
@@ -59,5 +67,16 @@ impl<B: Backend> Predict for Predictor<B> {
         let class = |i: usize| (i, self.model.classes[i].clone(), weights[i] / total);
         let classes = order.into_iter().take(top).map(class).collect();
         Ok(Prediction { classes, resized_from })
+    }
+
+    fn features(&self) -> Result<Vec<f32>, Error> {
+        // nothing runs after the last layer, so that its input is still there
+        let last = self.graph.net().nodes.last();
+        let input = last.and_then(|node| node.inputs.first()).map_or(0, |id| id.0);
+        Ok(self.graph.output(input)?)
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 }

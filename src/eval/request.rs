@@ -1,9 +1,20 @@
-//! What `trireme eval` is given on the command line.
+//! What `trireme eval`, and what asks for a model, is given on the command line.
 
 use std::path::PathBuf;
 
 use crate::device::DeviceChoice;
 use loaders::Io;
+
+/// A model.
+#[derive(Clone, Debug)]
+pub struct ModelRequest {
+    /// The model file, or a run's folder.
+    pub file: PathBuf,
+    /// Whether the averaged weights are meant.
+    pub ema: bool,
+    /// Whether a file that another program wrote into is refused.
+    pub sealed: bool,
+}
 
 /// The arguments of `trireme eval`.
 #[derive(Clone, Debug)]
@@ -12,10 +23,14 @@ pub struct EvalRequest {
     pub file: PathBuf,
     /// Whether to score the averaged weights.
     pub ema: bool,
+    /// Whether a file that another program wrote into is refused.
+    pub sealed: bool,
     /// Whether classes are matched by name where the data set's are not the model's.
     pub map_classes: bool,
     /// Folder of the data set.
     pub data: PathBuf,
+    /// Whether that is the one of the model's recipe, which is said.
+    pub recorded: bool,
     /// The split; `None`: test, else validation.
     pub split: Option<String>,
     /// Images a batch.
@@ -32,4 +47,11 @@ pub struct EvalRequest {
     pub io: Io,
     /// Folder on each node's own disk for a copy of the split.
     pub stage: Option<PathBuf>,
+}
+
+impl EvalRequest {
+    /// The model that is scored.
+    pub fn model(&self) -> ModelRequest {
+        ModelRequest { file: self.file.clone(), ema: self.ema, sealed: self.sealed }
+    }
 }

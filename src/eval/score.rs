@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::classes;
-use super::model::{SETTINGS, graph, images, pipeline, read};
+use super::model::{Read, SETTINGS, graph, images, pipeline, read};
 use super::request::EvalRequest;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
@@ -66,7 +66,10 @@ fn split_name(request: &EvalRequest, names: &[&str]) -> Result<String, Error> {
 
 fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     let (file, batch) = (&request.file, request.batch);
-    let model = read(file, request.ema)?;
+    let Read { model, mut notes } = read(&request.model())?;
+    if request.recorded {
+        notes.push(format!("data set: {}, of the model's recipe", request.data.display()));
+    }
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let split = dataset.split(&split_name(request, &splits)?)?;
@@ -89,13 +92,13 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
     let mut evaluation = Evaluation { split, pipeline, batch, options, selection: None };
-    let note = matched.map(|matched| {
+    if let Some(matched) = matched {
         evaluation.selection = Some(matched.selection);
-        matched.note
-    });
+        notes.push(matched.note);
+    }
     // a batch larger than the split would be planned for images that do not exist
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
-    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, note })
+    Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
 }
 
 /// What is scored, and the text that must be the same on every rank.
@@ -103,8 +106,8 @@ struct Opened {
     model: ModelFile,
     evaluation: Evaluation,
     text: String,
-    /// How classes were matched, for people.
-    note: Option<String>,
+    /// Of the file, and how classes were matched, for people.
+    notes: Vec<String>,
 }
 
 fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Result<String, Error> {
@@ -160,7 +163,7 @@ fn score_opened<D: Device>(
     opened: Result<Opened, Error>,
     request: &EvalRequest,
 ) -> Result<Scored, Error> {
-    let Opened { model, mut evaluation, text, note } = session.agree(opened)?;
+    let Opened { model, mut evaluation, text, notes: said } = session.agree(opened)?;
     session.same(
         "the model, the data set, --split, --batch, --map-classes or --ema",
         &text,
@@ -177,7 +180,7 @@ fn score_opened<D: Device>(
     let (mut graph, notes) = algorithms::plan(session, backend, planned, Graph::backend)?;
     let checked = gpus::check(session, gpu.as_ref(), request.share_gpu)?;
     if session.is_root() {
-        note.iter().chain(&notes).chain(&checked.notes).for_each(|note| eprintln!("{}", printable_lines(note)));
+        said.iter().chain(&notes).chain(&checked.notes).for_each(|note| eprintln!("{}", printable_lines(note)));
     }
     let score = evaluation.run(session, &mut graph, &Stop::default()).map_err(|error| here(error, gpu.as_ref()))?;
     for note in graph.take_notes() {

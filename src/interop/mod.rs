@@ -1,8 +1,9 @@
-//! Weights of other programs, and of trireme's own files, as names with shapes and values.
+//! Weights and networks of other programs, in and out. Read are weights, of trireme's own files, too, as names with shapes and values.
 //!
 //! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
 //! - `trireme`: model.h5 and checkpoints; [`safetensors`]; [`torch`]: `.pth`, by an interpreter of pickles that executes nothing;
-//! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused.
+//! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused;
+//! - [`export`]: a trained network as a file of another program.
 //!
 //! A file may come from anywhere. Lengths are checked against the file before memory is taken, nothing in a file is ever executed, and what
 //! is not understood is refused by name. A new format is one file here and one line in [`FORMATS`].
@@ -10,6 +11,7 @@
 //! Not here: which tensor of a network gets which values.
 
 mod error;
+pub mod export;
 mod format;
 mod number;
 mod safetensors;

@@ -1,6 +1,6 @@
 //! Parameters that are not trained: which layers hold nothing else, and the backward pass that computes no gradient that only they need.
 
-use super::memory::{Memory, Move, NodeFacts, gradient_input, resolve};
+use super::memory::{Memory, Move};
 use super::spec::NetSpec;
 use crate::backend::op::ParamSpec;
 
@@ -17,7 +17,7 @@ pub(super) struct Freeze {
 
 impl Freeze {
     /// Of a network for training; it is on if any parameter is frozen.
-    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], facts: &[NodeFacts], memory: &Memory) -> Self {
+    pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], memory: &Memory) -> Self {
         if net.frozen.is_empty() {
             return Self::default();
         }
@@ -29,7 +29,7 @@ impl Freeze {
             needed.push(*trained || node.inputs.iter().any(|id| needed[id.0]));
         }
         let nodes = specs.iter().zip(&trained).map(|(own, trained)| !own.is_empty() && !trained).collect();
-        Self { on: true, nodes, moves: shortened(net, facts, memory, &needed) }
+        Self { on: true, nodes, moves: shortened(net, memory, &needed) }
     }
 
     /// Whether no parameter of this node is trained now, though it has some.
@@ -39,21 +39,15 @@ impl Freeze {
 }
 
 /// The moves of backward without those for gradients that nobody needs; `needed`: of each tensor.
-fn shortened(net: &NetSpec, facts: &[NodeFacts], memory: &Memory, needed: &[bool]) -> Vec<Move> {
-    let real = resolve(net, facts);
-    let (mut moves, mut sums) = (Vec::new(), Vec::new());
-    for step in &memory.moves {
-        let Move::Node { node, dy, second, dx } = *step else {
-            // of the gradient of the next node's output
-            sums.push(step.clone());
-            continue;
-        };
-        let sums = std::mem::take(&mut sums);
-        if needed[node + 1] {
-            moves.extend(sums);
-            let dx = dx.filter(|_| gradient_input(net, facts, &real, node).is_some_and(|input| needed[input]));
-            moves.push(Move::Node { node, dy, second, dx });
+fn shortened(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<Move> {
+    let of_inputs = |node: usize, dx: &[Option<usize>]| {
+        net.nodes[node].inputs.iter().zip(dx).map(|(id, buffer)| buffer.filter(|_| needed[id.0])).collect()
+    };
+    let shorten = |step: &Move| match step {
+        Move::Add { tensor, .. } => needed[*tensor].then(|| step.clone()),
+        &Move::Node { node, dy, second, ref dx } => {
+            needed[node + 1].then(|| Move::Node { node, dy, second, dx: of_inputs(node, dx) })
         }
-    }
-    moves
+    };
+    memory.moves.iter().filter_map(shorten).collect()
 }

@@ -57,6 +57,8 @@ pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
     pub(super) net: NetSpec,
     pub(super) shapes: Vec<Shape>,
+    /// For each node, whether the scores depend on it.
+    pub(super) serving: Vec<bool>,
     pub(super) seed: u64,
     purpose: Purpose,
     pub(super) layout: Layout<B>,
@@ -116,7 +118,7 @@ impl<B: Backend> Graph<B> {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
-        let freeze = Freeze::new(&net, &specs, &facts, &memory);
+        let freeze = Freeze::new(&net, &specs, &memory);
         let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
@@ -132,6 +134,7 @@ impl<B: Backend> Graph<B> {
         let buffers = memory.buffers.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
         let mut graph = Self {
             backend: Rc::new(backend),
+            serving: net.serving(),
             net,
             shapes,
             seed,
@@ -171,12 +174,15 @@ impl<B: Backend> Graph<B> {
         })
     }
 
-    /// Fails unless the network ends in plain rows of scores, which the loss reads.
+    /// Fails unless the network and its auxiliary classifiers end in vectors of scores, which the losses read.
     fn check_scores(&self) -> Result<(), Error> {
-        let (last, shape) = (self.memory_desc(self.net.nodes.len()), self.shapes[self.net.nodes.len()]);
-        if shape.plane() != 1 || !last.is_plain() {
-            let why = format!("a network must end in a vector of scores from a linear layer, not in {shape}");
-            return Err(Error::Unsupported { op: self.net.name.clone(), why });
+        for scores in self.net.scores() {
+            let (shape, memory) = (self.shapes[scores], self.memory_desc(scores));
+            let in_order = memory.is_plain() || memory.shape.plane() == 1;
+            if shape.plane() != 1 || !in_order {
+                let why = format!("a network must end in a vector of scores, not in {shape}");
+                return Err(Error::Unsupported { op: self.net.name.clone(), why });
+            }
         }
         Ok(())
     }

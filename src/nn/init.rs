@@ -23,8 +23,22 @@ pub fn values(spec: &ParamSpec, index: usize, seed: u64) -> Vec<f32> {
         Init::HeNormalFanOut => normal((2.0 / fan_out as f64).sqrt()),
         Init::Xavier => uniform((3.0 / fan_in as f64).sqrt()),
         Init::UniformFanIn => uniform(1.0 / (fan_in as f64).sqrt()),
+        Init::Dirac => dirac(spec, uniform(1.0 / (fan_in as f64).sqrt())),
+        Init::Normal(sd) => normal(f64::from(sd)),
+        Init::HeUniformFanIn => uniform((6.0 / fan_in as f64).sqrt()),
         Init::Uniform(bound) => uniform(f64::from(bound)),
     }
+}
+
+/// Makes the first filters pass on one channel each.
+fn dirac(spec: &ParamSpec, mut values: Vec<f32>) -> Vec<f32> {
+    let &[out, channels, h, w] = spec.shape.as_slice() else { return values };
+    for channel in 0..channels.min(out) {
+        let filter = &mut values[channel * channels * h * w..][..channels * h * w];
+        filter.fill(0.0);
+        filter[(channel * h + h / 2) * w + w / 2] = 1.0;
+    }
+    values
 }
 
 /// Each run has draws of its own, so the threads that share them change nothing.
@@ -88,6 +102,8 @@ mod tests {
             (Init::Xavier, (1.0f64 / (64.0 * 9.0)).sqrt()),
             (Init::UniformFanIn, (1.0f64 / (3.0 * 64.0 * 9.0)).sqrt()),
             (Init::Uniform(0.3), 0.3 / 3f64.sqrt()),
+            (Init::Normal(0.01), 0.01),
+            (Init::HeUniformFanIn, (2.0f64 / (64.0 * 9.0)).sqrt()),
             // a normal cut at two deviations has 0.87963 of its spread
             (Init::TruncatedNormal(0.05), 0.05 * 0.879_63),
         ];
@@ -95,6 +111,16 @@ mod tests {
             let (mean, got) = moments(&values(&spec(&[128, 64, 3, 3], init), 3, 1));
             assert!(mean.abs() < 4.0 * sd / (73_728f64).sqrt(), "{init:?}: mean {mean}");
             assert!((got / sd - 1.0).abs() < 0.01, "{init:?}: expected a spread of {sd}, got {got}");
+        }
+    }
+
+    #[test]
+    fn the_first_filters_of_dirac_pass_on_a_channel_each() {
+        let start = values(&spec(&[5, 3, 3, 3], Init::Dirac), 0, 1);
+        for (filter, values) in start.chunks(27).enumerate() {
+            let ones: Vec<usize> = (0..27).filter(|i| values[*i] == 1.0).collect();
+            let zeros = values.iter().filter(|v| **v == 0.0).count();
+            assert!(if filter < 3 { ones == [filter * 9 + 4] && zeros == 26 } else { zeros == 0 }, "filter {filter}");
         }
     }
 

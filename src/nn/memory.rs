@@ -1,6 +1,6 @@
 //! Which tensors share memory: buffers for activations and their gradients, settled once for the largest batch.
 
-use super::spec::{Id, NetSpec};
+use super::spec::{Id, NetSpec, Op};
 use crate::backend::Error;
 
 /// What the planner must know of a node beyond its inputs.
@@ -8,8 +8,8 @@ use crate::backend::Error;
 pub struct NodeFacts {
     /// Elements of its output.
     pub elems: usize,
-    /// Whether it only renames its input.
-    pub renames: bool,
+    /// Whether it has no pass: whoever reads it reads its input.
+    pub looked_through: bool,
     /// Input whose gradient takes over the memory of the output's gradient.
     pub alias: Option<usize>,
     /// Whether it adds a second gradient by itself.
@@ -21,6 +21,8 @@ pub struct NodeFacts {
 pub enum Move {
     /// Gradient buffer `to` += `from`.
     Add {
+        /// The tensor whose gradient it is.
+        tensor: usize,
         /// Buffer that keeps the sum.
         to: usize,
         /// Buffer that is added.
@@ -34,8 +36,8 @@ pub enum Move {
         dy: usize,
         /// Buffer with a second summand.
         second: Option<usize>,
-        /// Buffer for the gradient of the input that is not aliased.
-        dx: Option<usize>,
+        /// Buffer for each input's gradient; none for the aliased one and for the network's input.
+        dx: Vec<Option<usize>>,
     },
 }
 
@@ -48,8 +50,8 @@ pub struct Memory {
     pub tensors: Vec<usize>,
     /// Backward, in order; empty for inference.
     pub moves: Vec<Move>,
-    /// Buffer that receives the loss's gradient.
-    pub loss: usize,
+    /// Buffers that receive the gradients of the losses: of the scores, then of the auxiliary classifiers.
+    pub losses: Vec<usize>,
     /// Elements of the activations' buffers; the rest are gradients.
     pub activation_elems: usize,
 }
@@ -80,23 +82,89 @@ impl Pool {
     }
 }
 
-/// The tensor that really holds each one's data: an op that only renames is looked through.
+/// The tensor that really holds each one's data: an op without a pass is looked through.
 pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     let mut real = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
-        real.push(if facts[i].renames { real[node.inputs[0].0] } else { i + 1 });
+        real.push(if facts[i].looked_through { real[node.inputs[0].0] } else { i + 1 });
     }
     real
 }
 
-/// The tensor behind an input of a node, unless it is the image.
-fn input_tensor(net: &NetSpec, real: &[usize], node: usize, index: usize) -> Option<usize> {
-    Some(real[net.nodes[node].inputs.get(index)?.0]).filter(|&t| t != 0)
+/// The summands of a tensor's gradient.
+#[derive(Clone, Debug, Default)]
+struct Summands {
+    /// Buffers in the tensor's own layout.
+    whole: Vec<usize>,
+    /// A buffer in the layout of a shortcut's output, which the node that made the tensor reads through that shortcut.
+    through: Option<usize>,
 }
 
-/// The tensor whose gradient backward of a node writes to a buffer of its own.
-pub fn gradient_input(net: &NetSpec, facts: &[NodeFacts], real: &[usize], node: usize) -> Option<usize> {
-    (0..2).filter(|&i| facts[node].alias != Some(i)).find_map(|i| input_tensor(net, real, node, i))
+/// A tensor that a node reads.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    tensor: usize,
+    /// Whether it comes through a shortcut without a pass.
+    shortened: bool,
+}
+
+/// The backward pass as far as it is planned.
+struct Backward<'a> {
+    facts: &'a [NodeFacts],
+    pool: Pool,
+    /// By tensor: buffers whose sum is its gradient, so far.
+    pending: Vec<Summands>,
+    moves: Vec<Move>,
+}
+
+impl Backward<'_> {
+    /// A part of a tensor's gradient is in this buffer. Parts that the tensor's node does not add by itself are added at once, so that
+    /// a tensor with many readers takes no more memory than one with two.
+    fn arrives(&mut self, tensor: usize, buffer: usize) {
+        self.pending[tensor].whole.push(buffer);
+        self.add(tensor);
+    }
+
+    /// The same of a part that the tensor's node reads through a shortcut.
+    fn arrives_through(&mut self, tensor: usize, buffer: usize) {
+        self.pending[tensor].through = Some(buffer);
+        self.add(tensor);
+    }
+
+    fn add(&mut self, tensor: usize) {
+        let adds = tensor > 0 && self.facts[tensor - 1].adds;
+        let Summands { whole, through } = &mut self.pending[tensor];
+        while whole.len() > 1 + usize::from(adds && through.is_none()) {
+            let from = whole.swap_remove(0);
+            self.moves.push(Move::Add { tensor, to: whole[0], from });
+            self.pool.give(from);
+        }
+    }
+
+    /// The pass of a node that reads these tensors, of which none is the network's input.
+    fn node(&mut self, node: usize, inputs: &[Option<Source>]) {
+        let Summands { whole, through } = std::mem::take(&mut self.pending[node + 1]);
+        let (Some(&dy), second) = (whole.first(), through.or(whole.get(1).copied())) else { return };
+        let alias = self.facts[node].alias;
+        let of_its_own = |(i, source): (usize, &Option<Source>)| source.filter(|_| alias != Some(i)).map(|s| s.tensor);
+        let wanted: Vec<Option<usize>> = inputs.iter().enumerate().map(of_its_own).collect();
+        let dx: Vec<Option<usize>> =
+            wanted.iter().map(|t| t.map(|t| self.pool.take(self.facts[t - 1].elems))).collect();
+        self.moves.push(Move::Node { node, dy, second, dx: dx.clone() });
+        wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.arrives(t, b)));
+        second.into_iter().for_each(|b| self.pool.give(b));
+        match alias.and_then(|i| inputs[i]) {
+            Some(Source { tensor, shortened: true }) => self.arrives_through(tensor, dy),
+            Some(Source { tensor, .. }) => self.arrives(tensor, dy),
+            None => self.pool.give(dy),
+        }
+    }
+}
+
+/// Whether an input of a node comes through a shortcut without a pass.
+fn shortened(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> bool {
+    let maker = net.nodes[node].inputs[input].0.checked_sub(1);
+    maker.is_some_and(|maker| facts[maker].looked_through && matches!(net.nodes[maker].op, Op::Shortcut(_)))
 }
 
 impl Memory {
@@ -105,54 +173,45 @@ impl Memory {
         let real = resolve(net, facts);
         let mut pool = Pool::default();
         let mut own = vec![pool.take(input)];
-        own.extend(facts.iter().map(|f| if f.renames { usize::MAX } else { pool.take(f.elems) }));
+        own.extend(facts.iter().map(|f| if f.looked_through { usize::MAX } else { pool.take(f.elems) }));
         let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        let mut pending: Vec<Vec<usize>> = vec![Vec::new(); real.len()];
-        let last = real[net.nodes.len()];
-        let loss = pool.take(if last == 0 { input } else { facts[last - 1].elems });
-        pending[last].push(loss);
-        let mut moves = Vec::new();
-        for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].renames) {
-            let mut sums = std::mem::take(&mut pending[node + 1]);
-            while sums.len() > 1 + usize::from(facts[node].adds) {
-                let from = sums.swap_remove(0);
-                moves.push(Move::Add { to: sums[0], from });
-                pool.give(from);
-            }
-            let (Some(&dy), second) = (sums.first(), sums.get(1).copied()) else { continue };
-            let dx = gradient_input(net, facts, &real, node);
-            let dx = dx.map(|t| (t, pool.take(facts[t - 1].elems)));
-            moves.push(Move::Node { node, dy, second, dx: dx.map(|d| d.1) });
-            if let Some((t, buffer)) = dx {
-                pending[t].push(buffer);
-            }
-            second.into_iter().for_each(|b| pool.give(b));
-            match facts[node].alias.and_then(|i| input_tensor(net, &real, node, i)) {
-                Some(t) => pending[t].push(dy),
-                None => pool.give(dy),
-            }
+        let mut back = Backward { facts, pool, pending: vec![Summands::default(); real.len()], moves: Vec::new() };
+        let mut losses = Vec::new();
+        for t in net.scores().map(|t| real[t]) {
+            let buffer = back.pool.take(if t == 0 { input } else { facts[t - 1].elems });
+            losses.push(buffer);
+            back.arrives(t, buffer);
         }
-        Self { buffers: pool.sizes, tensors, moves, loss, activation_elems }
+        for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].looked_through) {
+            let inputs = net.nodes[node].inputs.iter().enumerate().map(|(place, id)| {
+                let tensor = Some(real[id.0]).filter(|&t| t != 0)?;
+                Some(Source { tensor, shortened: shortened(net, facts, node, place) })
+            });
+            back.node(node, &inputs.collect::<Vec<_>>());
+        }
+        let Backward { pool, moves, .. } = back;
+        Self { buffers: pool.sizes, tensors, moves, losses, activation_elems }
     }
 
-    /// For inference: a buffer is free again after the last reader of its tensor.
+    /// For inference, without auxiliary classifiers: a buffer is free again after the last reader of its tensor.
     pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
         let real = resolve(net, facts);
         let mut last_use = vec![usize::MAX; real.len()];
-        for (i, node) in net.nodes.iter().enumerate() {
+        let serving = net.serving();
+        for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| serving[*i]) {
             node.inputs.iter().for_each(|Id(t)| last_use[real[*t]] = i);
         }
         last_use[real[net.nodes.len()]] = usize::MAX;
         let mut pool = Pool::default();
         let mut own = vec![pool.take(input)];
         for (i, f) in facts.iter().enumerate() {
-            own.push(if f.renames { usize::MAX } else { pool.take(f.elems) });
+            own.push(if f.looked_through || !serving[i] { usize::MAX } else { pool.take(f.elems) });
             (0..=i).filter(|&t| last_use[t] == i).for_each(|t| pool.give(own[t]));
         }
         let tensors = real.iter().map(|&t| own[t]).collect();
         let activation_elems = pool.sizes.iter().sum();
-        Self { buffers: pool.sizes, tensors, moves: Vec::new(), loss: 0, activation_elems }
+        Self { buffers: pool.sizes, tensors, moves: Vec::new(), losses: Vec::new(), activation_elems }
     }
 }
 

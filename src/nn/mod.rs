@@ -1,6 +1,7 @@
 //! Networks: their description, their parameters, and the static graph that runs them forward and backward on a backend.
 
 mod accumulate;
+pub mod estimate;
 mod freeze;
 pub mod graph;
 pub mod init;
@@ -11,6 +12,7 @@ mod pass;
 mod plan;
 mod profile;
 mod replay;
+mod shortcuts;
 mod span;
 pub mod spec;
 mod state;

@@ -5,7 +5,7 @@ use super::accumulate::{Gather, MicroBatch};
 use super::graph::{Batch, Graph, Loss, Ready};
 use super::memory::Move;
 use super::norm_place::NormPlace;
-use super::replay::Kind;
+use super::replay::{Kind, Leaves};
 use crate::backend::{
     Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, PassInput, Planned, TensorDesc,
 };
@@ -29,12 +29,6 @@ impl<B: Backend> Graph<B> {
         self.begin(&batch, None, false)?;
         self.enqueue(Kind::Scores, &mut |graph| graph.forward(&batch, false))?;
         self.output(self.net.nodes.len())
-    }
-
-    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
-    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
-        let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
-        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
     }
 
     /// [`Graph::start`], and the sums of the pass.
@@ -61,13 +55,13 @@ impl<B: Backend> Graph<B> {
         ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         if micro_batch.last {
-            self.gradients(&batch, loss, true, ready)?;
+            self.gradients(&batch, loss, Leaves::Sum, ready)?;
             self.earlier.clear();
             return Ok(());
         }
         let own = self.earlier.take(&self.backend, &self.layout.chunks)?;
         let whole = std::mem::replace(&mut self.grads, own);
-        let result = self.gradients::<E>(&batch, loss, false, None);
+        let result = self.gradients::<E>(&batch, loss, Leaves::Own, None);
         let own = std::mem::replace(&mut self.grads, whole);
         result?;
         let (on, frozen) = (self.freeze.on, &self.layout.frozen);
@@ -102,25 +96,25 @@ impl<B: Backend> Graph<B> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.scale(chunk, factor))
     }
 
-    /// Leaves this batch's gradients in `grads`; at the last micro-batch with those of earlier workers, chunk by chunk.
+    /// Leaves this batch's gradients in `grads`, chunk by chunk.
     fn gradients<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
-        last: bool,
+        leaves: Leaves,
         mut ready: Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         if batch.labels.is_empty() {
-            return self.no_samples(last, ready);
+            return self.no_samples(leaves, ready);
         }
         self.begin(batch, Some(loss), true)?;
         if self.backend.queue().is_none() {
-            return self.forward_and_backward(batch, loss, last, &mut ready);
+            return self.forward_and_backward(batch, loss, leaves, &mut ready);
         }
-        self.enqueue(Kind::Gradients { last }, &mut |graph| {
-            graph.forward_and_backward::<Error>(batch, loss, last, &mut None)
+        self.enqueue(Kind::Gradients(leaves), &mut |graph| {
+            graph.forward_and_backward::<Error>(batch, loss, leaves, &mut None)
         })?;
-        if last { self.hand_over_all(&mut ready) } else { Ok(()) }
+        if leaves.last() { self.hand_over_all(&mut ready) } else { Ok(()) }
     }
 
     /// Forward, loss and backward; chunks are handed over as they finish unless the device has a queue.
@@ -128,18 +122,18 @@ impl<B: Backend> Graph<B> {
         &mut self,
         batch: &Batch<'_>,
         loss: Loss,
-        last: bool,
+        leaves: Leaves,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         self.forward(batch, true)?;
         self.loss(batch, loss, true)?;
-        self.backward(batch, last, ready)
+        self.backward(batch, leaves, ready)
     }
 
     fn backward<E: From<Error>>(
         &mut self,
         batch: &Batch<'_>,
-        last: bool,
+        leaves: Leaves,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         let mut next = 0;
@@ -147,7 +141,7 @@ impl<B: Backend> Graph<B> {
         let result = moves.iter().try_for_each(|step| {
             self.backward_move(step, batch)?;
             if let Move::Node { node, .. } = step {
-                next = self.finish_chunks(next, *node, last, ready)?;
+                next = self.finish_chunks(next, *node, leaves, ready)?;
             }
             Ok(())
         });
@@ -160,7 +154,7 @@ impl<B: Backend> Graph<B> {
     }
 
     /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
-    fn no_samples<E: From<Error>>(&mut self, last: bool, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
+    fn no_samples<E: From<Error>>(&mut self, leaves: Leaves, mut ready: Option<Ready<'_, B, E>>) -> Result<(), E> {
         self.grads.chunks.iter_mut().try_for_each(|chunk| self.backend.zero(chunk))?;
         self.sums = Some(LossSums::default());
         self.open.push_back(self.current);
@@ -170,13 +164,13 @@ impl<B: Backend> Graph<B> {
             norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
             for norm in norms.iter().rev() {
                 // as on other ranks, finished chunks of the layers above the norm leave before its own sum
-                next = self.finish_chunks(next, norm.node + 1, last, &mut ready)?;
+                next = self.finish_chunks(next, norm.node + 1, leaves, &mut ready)?;
                 across.no_gradients(norm.channels)?;
             }
             self.across = Some(across);
         }
-        self.finish_chunks(next, 0, last, &mut ready)?;
-        if last && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
+        self.finish_chunks(next, 0, leaves, &mut ready)?;
+        if leaves.last() && self.backend.queue().is_some() { self.hand_over_all(&mut ready) } else { Ok(()) }
     }
 
     /// Completes the chunks from `next` on that are finished once backward has done `node`, and hands them over unless the device has
@@ -185,7 +179,7 @@ impl<B: Backend> Graph<B> {
         &mut self,
         next: usize,
         node: usize,
-        last: bool,
+        leaves: Leaves,
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<usize, E> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
@@ -195,14 +189,17 @@ impl<B: Backend> Graph<B> {
                 continue;
             }
             let own = &mut self.grads.chunks[chunk];
-            self.backend.gradients_done(chunk, own)?;
-            if last {
+            // where earlier workers' are added, the update is not the only one to read them
+            if leaves != Leaves::ForUpdate || self.earlier.alive().next().is_some() {
+                self.backend.gradients_done(chunk, own)?;
+            }
+            if leaves.last() {
                 self.earlier.add_to(&self.backend, chunk, own)?;
             }
-            let leaves = last || self.earlier.gather() == Gather::PerWorker;
+            let departs = leaves.last() || self.earlier.gather() == Gather::PerWorker;
             match self.backend.queue() {
-                Some(queue) if leaves => queue.mark(own)?,
-                None if last => self.hand_over(chunk, ready)?,
+                Some(queue) if departs => queue.mark(own)?,
+                None if leaves.last() => self.hand_over(chunk, ready)?,
                 _ => {}
             }
         }
@@ -263,8 +260,8 @@ impl<B: Backend> Graph<B> {
         let rows = self.current;
         let mut plan = self.plans.remove(&rows).unwrap_or_default();
         let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
-            Some(op) => self.forward_node(node, op.as_mut(), batch, training),
-            None => Ok(()),
+            Some(op) if training || self.serving[node] => self.forward_node(node, op.as_mut(), batch, training),
+            _ => Ok(()),
         });
         self.plans.insert(rows, plan);
         Ok(result?)
@@ -287,40 +284,53 @@ impl<B: Backend> Graph<B> {
         self.clocked(node, 0, start)
     }
 
+    /// The loss of the scores; with `gradient`, also those of the auxiliary classifiers, whose sums nobody reads.
     fn loss<E: From<Error>>(&mut self, batch: &Batch<'_>, loss: Loss, gradient: bool) -> Result<(), E> {
-        let scores = self.memory.tensors[self.net.nodes.len()];
-        let desc = TensorDesc::plain(self.current, self.shapes[self.net.nodes.len()]);
-        let mut dx = gradient.then(|| std::mem::take(&mut self.buffers[self.memory.loss]));
-        let sums = self.backend.cross_entropy(&desc, ask(batch, loss), &self.buffers[scores], dx.as_mut());
-        if let Some(dx) = dx {
-            self.buffers[self.memory.loss] = dx;
+        if gradient {
+            for (head, at) in self.net.heads.clone().into_iter().zip(1..) {
+                self.loss_of(head.output.0, CrossEntropy { weight: head.weight, ..ask(batch, loss) }, Some(at))?;
+            }
         }
-        self.sums = sums?;
+        // the last one's sums count
+        self.sums = self.loss_of(self.net.nodes.len(), ask(batch, loss), gradient.then_some(0))?;
         Ok(())
     }
 
+    /// The loss of a tensor of scores, and its gradient in one of the buffers for these.
+    fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(scores) };
+        let to = at.map(|at| self.memory.losses[at]);
+        let mut dx = to.map(|to| std::mem::take(&mut self.buffers[to]));
+        let sums = self.backend.cross_entropy(&desc, ask, &self.buffers[self.memory.tensors[scores]], dx.as_mut());
+        if let (Some(to), Some(dx)) = (to, dx) {
+            self.buffers[to] = dx;
+        }
+        sums
+    }
+
     fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
-        let (node, dy, second, dx) = match *step {
-            Move::Add { to, from } => {
+        let (node, dy, second, dx) = match step {
+            &Move::Add { to, from, .. } => {
                 let mut sum = std::mem::take(&mut self.buffers[to]);
                 let result = self.backend.add_tensors(&mut sum, &self.buffers[from]);
                 self.buffers[to] = sum;
                 return result;
             }
-            Move::Node { node, dy, second, dx } => (node, dy, second, dx),
+            Move::Node { node, dy, second, dx } => (*node, *dy, *second, dx),
         };
         let start = self.clock()?;
         let mut plan = self.plans.remove(&self.current).unwrap_or_default();
         let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
         let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
-        let mut dx_buf = dx.map(|b| std::mem::take(&mut self.buffers[b]));
+        let mut dx_bufs: Vec<Option<B::Buf>> =
+            dx.iter().map(|to| to.map(|b| std::mem::take(&mut self.buffers[b]))).collect();
         let x = self.inputs(node);
         let g = Gradients {
             x: &x,
             y: &self.buffers[self.memory.tensors[node + 1]],
             dy: &mut dy_buf,
             dy2: second.map(|b| &self.buffers[b]),
-            dx: dx_buf.as_mut(),
+            dx: dx_bufs.iter_mut().map(Option::as_mut).collect(),
             dparams: &mut dparams,
         };
         let result = match plan[node].as_mut() {
@@ -328,7 +338,7 @@ impl<B: Backend> Graph<B> {
             None => Ok(()),
         };
         self.buffers[dy] = dy_buf;
-        if let (Some(place), Some(buffer)) = (dx, dx_buf) {
+        for (&place, buffer) in dx.iter().flatten().zip(dx_bufs.into_iter().flatten()) {
             self.buffers[place] = buffer;
         }
         self.grads = dparams;
@@ -363,7 +373,7 @@ impl<B: Backend> Graph<B> {
 }
 
 fn ask<'a>(batch: &Batch<'a>, loss: Loss) -> CrossEntropy<'a> {
-    CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale }
+    CrossEntropy { labels: batch.labels, smoothing: loss.smoothing, scale: loss.scale, weight: 1.0 }
 }
 
 fn no_sums() -> Error {

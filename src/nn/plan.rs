@@ -2,11 +2,12 @@
 
 use super::memory::NodeFacts;
 use super::norm_place::NormPlace;
-use super::spec::NetSpec;
+use super::shortcuts::Shortcuts;
+use super::spec::{NetSpec, Node};
 use crate::backend::op::{ParamSpec, Shape};
 use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
 
-/// The operations of one batch size; renamed tensors have none.
+/// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
 
 /// What the memory plan must know of a node.
@@ -17,7 +18,7 @@ pub(super) fn facts<B: Backend>(
 ) -> NodeFacts {
     NodeFacts {
         elems: backend.words(desc.elems()),
-        renames: planned.is_none(),
+        looked_through: planned.is_none(),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
     }
@@ -46,6 +47,15 @@ pub(super) fn initial_running(norms: &[NormPlace]) -> Vec<f32> {
     norms.iter().flat_map(|n| [vec![0.0; n.channels], vec![1.0; n.channels]].concat()).collect()
 }
 
+/// What a backend does not run is named by layer, operation and backend; other errors are what they are.
+fn refused<B: Backend>(backend: &B, node: &Node, error: Error) -> Error {
+    let Error::Unsupported { op, why } = error else { return error };
+    let what = if op == node.name { why } else { format!("{op}: {why}") };
+    let device = backend.describe();
+    let device = device.split([' ', ',']).next().unwrap_or_default();
+    Error::Unsupported { op: node.name.clone(), why: format!("{} on {device}: {what}", node.op.kind()) }
+}
+
 /// Plans every node for `batch` rows; also returns the layout of every tensor, input first.
 pub(super) fn make_plan<B: Backend>(
     backend: &B,
@@ -57,6 +67,7 @@ pub(super) fn make_plan<B: Backend>(
 ) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
     let mut descs = vec![backend.input(batch, net.input)];
     let mut plan: Plan<B> = Vec::new();
+    let shortcuts = Shortcuts::new(backend, net, shapes);
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
         if node.op.renames() {
@@ -70,14 +81,15 @@ pub(super) fn make_plan<B: Backend>(
             op: &node.op,
             shapes: &logical,
             x: &x,
+            through: shortcuts.through[i],
             train,
             wants_dx: node.inputs[0].0 != 0,
             formats: formats.map(|f| f[i].as_slice()),
             index: i as u16,
         };
-        let planned = backend.plan(&request)?;
+        let planned = backend.plan(&request).map_err(|error| refused(backend, node, error))?;
         descs.push(planned.output());
-        plan.push(Some(planned));
+        plan.push((!shortcuts.passed_over[i]).then_some(planned));
     }
     Ok((plan, descs))
 }

@@ -13,8 +13,26 @@ pub(super) enum Kind {
     Scores,
     /// Scores and loss.
     Loss,
-    /// Gradients; with those of this rank's earlier workers if `last`.
-    Gradients { last: bool },
+    /// Gradients.
+    Gradients(Leaves),
+}
+
+/// The gradients that a training pass leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Leaves {
+    /// One worker's; others of this rank follow.
+    Own,
+    /// Those of all workers of this rank.
+    Sum,
+    /// The same, but only for the update that comes next, which finds them wherever the device has them.
+    ForUpdate,
+}
+
+impl Leaves {
+    /// Whether no worker of this rank follows.
+    pub(super) fn last(self) -> bool {
+        self != Leaves::Own
+    }
 }
 
 impl Kind {
@@ -22,7 +40,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Kind::Scores | Kind::Loss => "the scoring pass",
-            Kind::Gradients { .. } => "the training pass",
+            Kind::Gradients(_) => "the training pass",
         }
     }
 }

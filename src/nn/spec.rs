@@ -19,7 +19,16 @@ pub struct Node {
     pub inputs: Vec<Id>,
 }
 
-/// A network from an image to one score per class.
+/// Scores beside those of the network that have a loss of their own while it trains, and are not computed otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Head {
+    /// The scores.
+    pub output: Id,
+    /// Factor of their loss in the sum that is trained.
+    pub weight: f32,
+}
+
+/// A network from an image to one score per class, which are the output of its last node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetSpec {
     /// Its name in the catalogue.
@@ -30,6 +39,8 @@ pub struct NetSpec {
     pub nodes: Vec<Node>,
     /// Names of the parameters that are not trained, as long as the graph says so.
     pub frozen: BTreeSet<String>,
+    /// Auxiliary classifiers (Szegedy et al. 2014, arXiv 1409.4842, section 5).
+    pub heads: Vec<Head>,
 }
 
 /// Names and shapes of a network's tensors.
@@ -56,7 +67,7 @@ pub struct SpecError {
 impl NetSpec {
     /// An empty network over images of this shape.
     pub fn new(name: &str, input: Shape) -> Self {
-        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new() }
+        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), heads: Vec::new() }
     }
 
     /// Starts the scale of the last norm of every residual branch at zero, so that each block starts as the identity (Goyal et
@@ -79,6 +90,28 @@ impl NetSpec {
     pub fn join(&mut self, name: &str, op: impl Into<Op>, inputs: &[Id]) -> Id {
         self.nodes.push(Node { name: name.into(), op: op.into(), inputs: inputs.to_vec() });
         Id(self.nodes.len())
+    }
+
+    /// Makes these scores an auxiliary classifier.
+    pub fn head(&mut self, output: Id, weight: f32) {
+        self.heads.push(Head { output, weight });
+    }
+
+    /// The tensors that have losses: the network's scores, then those of its auxiliary classifiers.
+    pub fn scores(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))
+    }
+
+    /// For each node, whether the network's scores depend on it: false for those of auxiliary classifiers alone.
+    pub fn serving(&self) -> Vec<bool> {
+        let mut needed = vec![false; self.nodes.len() + 1];
+        needed[self.nodes.len()] = true;
+        for (i, node) in self.nodes.iter().enumerate().rev() {
+            if needed[i + 1] {
+                node.inputs.iter().filter(|id| id.0 <= i).for_each(|id| needed[id.0] = true);
+            }
+        }
+        needed.split_off(1)
     }
 
     /// Logical shape of every tensor, input first.
@@ -123,9 +156,10 @@ impl NetSpec {
         Ok(self.nodes.iter().map(each).sum())
     }
 
-    /// Multiply-adds of one image's forward pass.
+    /// Multiply-adds of one image's forward pass without auxiliary classifiers.
     pub fn macs(&self) -> Result<u64, SpecError> {
         let shapes = self.shapes()?;
-        Ok(self.nodes.iter().map(|n| n.op.macs(shapes[n.inputs[0].0])).sum())
+        let serving = self.nodes.iter().zip(self.serving()).filter(|(_, serving)| *serving);
+        Ok(serving.map(|(n, _)| n.op.macs(shapes[n.inputs[0].0])).sum())
     }
 }

@@ -6,7 +6,7 @@ use super::norm_place::NormPlace;
 use super::params::{Layout, Param};
 use super::spec::NetSpec;
 use crate::backend::op::Shape;
-use crate::backend::{Across, Arena, Backend, Error};
+use crate::backend::{Across, Arena, Backend, Error, Planned, TensorDesc};
 
 impl<B: Backend> Graph<B> {
     /// The device.
@@ -172,10 +172,29 @@ impl<B: Backend> Graph<B> {
         }
     }
 
+    /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
+    pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
+        let without_pass = |node: usize| !self.net.nodes[node].op.renames() && self.planned(node).is_none();
+        if let Some(node) = tensor.checked_sub(1).filter(|&node| without_pass(node)) {
+            let why = "the layer behind reads through it, so its output is never made".into();
+            return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
+        }
+        let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
+        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
+    }
+
     /// Primitives behind a node, for the largest batch.
     pub fn implementation(&self, node: usize) -> String {
-        let plan = self.plans.values().next_back();
-        plan.and_then(|p| p[node].as_ref()).map_or_else(|| "renamed".into(), |p| p.implementation())
+        match self.planned(node) {
+            Some(planned) => planned.implementation(),
+            None if self.net.nodes[node].op.renames() => "renamed".into(),
+            None => "read through by the norms beside it".into(),
+        }
+    }
+
+    /// The plan of a node for the largest batch; none where it has no pass.
+    fn planned(&self, node: usize) -> Option<&(dyn Planned<B> + 'static)> {
+        self.plans.values().next_back().and_then(|plan| plan[node].as_deref())
     }
 
     /// Bytes of private memory of all plans.

@@ -2,26 +2,26 @@
 
 use std::fmt::Write;
 
+use super::estimate::{self, Layer};
 use super::graph::Graph;
+use super::spec::{NetSpec, SpecError};
 use crate::backend::{Backend, Traffic};
 
 /// One line per layer: name, kind, output shape, parameters, millions of multiply-adds of one image.
-pub fn layers<B: Backend>(graph: &Graph<B>) -> String {
-    let (net, shapes) = (graph.net(), graph.shapes());
-    let mut text = format!("{:<24} {:<9} {:>12} {:>11} {:>9}\n", "layer", "kind", "output", "parameters", "MMAC");
-    let (mut params, mut macs) = (0, 0);
-    for (i, node) in net.nodes.iter().enumerate() {
-        let own: usize = graph.params().iter().filter(|p| p.node == i).map(|p| p.spec.elems()).sum();
-        let cost = node.op.macs(shapes[node.inputs[0].0]);
-        let shape = shapes[i + 1].to_string();
-        let kind = node.op.kind();
-        let trained = graph.params().iter().any(|p| p.node == i && !net.frozen.contains(&p.name));
-        let frozen = if own > 0 && !trained { "  frozen" } else { "" };
-        let _ = writeln!(text, "{:<24} {kind:<9} {shape:>12} {own:>11} {:>9.3}{frozen}", node.name, cost as f64 / 1e6);
-        (params, macs) = (params + own, macs + cost);
+pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
+    let layers = estimate::layers(net)?;
+    let width = layers.iter().map(|layer| layer.name.len()).max().unwrap_or(0).max(24);
+    let head = ["layer", "kind", "output", "parameters", "MMAC"];
+    let mut text = format!("{:<width$} {:<16} {:>12} {:>11} {:>9}\n", head[0], head[1], head[2], head[3], head[4]);
+    for Layer { name, kind, output, parameters, frozen, macs } in &layers {
+        let (shape, macs) = (output.to_string(), *macs as f64 / 1e6);
+        let frozen = if *frozen { "  frozen" } else { "" };
+        let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{frozen}");
     }
-    let _ = writeln!(text, "{:<24} {:<9} {:>12} {params:>11} {:>9.3}", "total", "", "", macs as f64 / 1e6);
-    text
+    let params: usize = layers.iter().map(|layer| layer.parameters).sum();
+    let macs: u64 = layers.iter().map(|layer| layer.macs).sum();
+    let _ = writeln!(text, "{:<width$} {:<16} {:>12} {params:>11} {:>9.3}", "total", "", "", macs as f64 / 1e6);
+    Ok(text)
 }
 
 /// Where this rank's memory goes. `slots` is the number of optimizer values per parameter.

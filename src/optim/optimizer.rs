@@ -156,6 +156,7 @@ impl<B: Backend> Optimizer<B> {
 
     /// The pass of a rank's last worker and the step by its gradients, which stay on this rank, without a wait for the host in between:
     /// for a device with a queue. [`Graph::sums`] gives the pass's sums; a parameter that is not finite shows in those of the next pass.
+    /// The graph's gradients are of no use afterwards.
     pub fn step_with_pass(
         &mut self,
         graph: &mut Graph<B>,
@@ -171,10 +172,21 @@ impl<B: Backend> Optimizer<B> {
         if let Some(queue) = graph.backend().queue() {
             queue.announce_update(&next.update, next.average)?;
         }
+        let only_updates = self.only_updates(graph.backend(), &next.update);
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
             self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
-        graph.start_then(batch, loss, Then { key, work: &mut work })
+        graph.start_then(batch, loss, Then { key, only_updates, work: &mut work })
+    }
+
+    /// Whether nothing in [`Self::change`] reads the gradients but the update.
+    fn only_updates(&self, backend: &B, update: &Update) -> bool {
+        backend.loss_scaling().is_none() && self.clip_value.is_none() && !self.reads_norms(update)
+    }
+
+    /// Whether a step depends on the norms of the gradients.
+    fn reads_norms(&self, update: &Update) -> bool {
+        self.limits_norm() || update.rule.adapts()
     }
 
     /// The numbers of the next step.
@@ -228,7 +240,7 @@ impl<B: Backend> Optimizer<B> {
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }
-        if self.limits_norm() || update.rule.adapts() {
+        if self.reads_norms(update) {
             let plan = self.plan(held);
             backend.rates(&plan.norms, update, weights, grads, &mut plan.rates)?;
         }

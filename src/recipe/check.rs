@@ -5,6 +5,7 @@ use toml::Table;
 
 use super::codec::Codec;
 use super::error::{Error, Origin};
+use super::hint;
 use super::options::{ImageCache, OnCorrupt};
 use super::recipe::Recipe;
 use super::sections::Reduce;
@@ -146,7 +147,7 @@ fn check_transforms(list: &[String], known: &Known) -> Result<(), String> {
         let name = transform.split('(').next().unwrap_or(transform).trim();
         if !known.transforms.contains(&name) {
             let has = quoted(known.transforms);
-            let hint = did_you_mean(name, known.transforms);
+            let hint = hint::of_transform(name, known.transforms);
             return Err(format!("\"{transform}\" is not a transform; there are {has}{hint}"));
         }
     }

@@ -2,8 +2,8 @@
 
 use super::error::Error;
 use super::keys;
-use super::load::lookup;
 use super::recipe::Recipe;
+use super::table::lookup;
 
 impl Recipe {
     /// The keys by which `self` computes something else than `old`, each with both values, as `epochs: 5 there, 6 here`.

@@ -6,36 +6,49 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use loaders::nearest::{did_you_mean, nearest};
 use toml::{Table, Value};
 
+use super::changes::{self, Changes};
 use super::check::{self, Known};
 use super::error::{Error, Origin};
-use super::keys::{self, KEYS, Key};
+use super::hint;
+use super::keys::{self, Key};
 use super::recipe::Recipe;
+use super::table::insert;
 use crate::schema::{KeyType, Problem, Schema, Section, check_section, shown};
 
+/// A recipe, and what there is to say about the way from its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// Checked.
+    pub recipe: Recipe,
+    /// What a change of the command line entailed, a line each.
+    pub notes: Vec<String>,
+}
+
 impl Recipe {
-    /// Reads `path`, applies each `--set` in order, and checks the whole.
-    pub fn load(path: &Path, sets: &[String], known: &Known) -> Result<Self, Error> {
+    /// Reads `path`, applies the changes, and checks the whole.
+    pub fn load(path: &Path, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { file: file.clone(), source })?;
-        Self::parse(&text, &file, sets, known)
+        Self::parse(&text, &file, changes, known)
     }
 
     /// As [`Recipe::load`], from a text; `file` stands in the messages.
-    pub fn parse(text: &str, file: &str, sets: &[String], known: &Known) -> Result<Self, Error> {
+    pub fn parse(text: &str, file: &str, changes: &Changes, known: &Known) -> Result<Loaded, Error> {
         let mut table: Table = text.parse().map_err(|e| syntax(file, e))?;
         let mut origin = Origin { file, sets: BTreeMap::new() };
         check_keys(&table, "", &origin)?;
-        for set in sets {
+        changes.unsets.iter().try_for_each(|path| changes::unset(&mut table, path))?;
+        for set in &changes.sets {
             let (key, value) = parse_set(set)?;
             origin.sets.insert(key.path.clone(), set.clone());
             insert(&mut table, &key.path, value);
         }
+        let notes = changes::leave_out_other_kinds(&mut table, &origin);
         let recipe = read(table, &origin)?;
         check::check(&recipe, &origin, known)?;
-        Ok(recipe)
+        Ok(Loaded { recipe, notes })
     }
 
     /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
@@ -70,7 +83,11 @@ fn check_by_schema(section: &str, schema: &Schema, table: &Table, origin: &Origi
         match fault.problem {
             Problem::Missing { expected, doc } => Error::Missing { place, expected, doc },
             Problem::Type { expected, got } => Error::Type { place, expected, got },
-            Problem::Value(why) => Error::Value { place, why },
+            Problem::Value(why) => {
+                let word = table.get("kind").and_then(Value::as_str).filter(|_| fault.key == "kind");
+                let nearest = word.and_then(hint::of_kind).map(|ours| format!("; nearest to it is \"{ours}\""));
+                Error::Value { place, why: why + &nearest.unwrap_or_default() }
+            }
         }
     })
 }
@@ -89,27 +106,12 @@ fn check_keys(table: &Table, section: &str, origin: &Origin) -> Result<(), Error
                 });
             }
             _ if keys::find(&path).is_none() => {
-                return Err(Error::UnknownKey { place: origin.of(&path), hint: hint(&path) });
+                return Err(Error::UnknownKey { place: origin.of(&path), hint: hint::of_key(&path) });
             }
             _ => {}
         }
     }
     Ok(())
-}
-
-/// Help for an unknown key: the nearest path, else the path that ends in the same word.
-fn hint(path: &str) -> String {
-    let paths: Vec<&str> = KEYS.iter().map(|key| key.path.as_str()).collect();
-    let near = did_you_mean(path, &paths);
-    if !near.is_empty() {
-        return near;
-    }
-    let lasts: Vec<&str> = KEYS.iter().map(|key| key.field.name).collect();
-    let word = path.rsplit('.').next().unwrap_or(path);
-    nearest(word, &lasts)
-        .and_then(|found| KEYS.iter().find(|key| key.field.name == found))
-        .map(|key| format!("; did you mean \"{}\"?", key.path))
-        .unwrap_or_else(|| "; `trireme train --help` lists the keys of a recipe".into())
 }
 
 /// Splits `key.path=value`; the value is TOML if it parses as TOML, else a bare string.
@@ -124,7 +126,7 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
         let why = format!("{path} is a section; set one of its keys, as {path}.NAME=value");
         return Err(Error::Value { place, why });
     }
-    let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place, hint: hint(path) })?;
+    let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place, hint: hint::of_key(path) })?;
     let bare = || Value::String(text.to_string());
     let value = match format!("value = {text}").parse::<Table>() {
         // More than one key: the text had a line break, so it was no single value.
@@ -134,23 +136,4 @@ fn parse_set(set: &str) -> Result<(&'static Key, Value), Error> {
     // A folder or split may be called 2012.
     let wants_text = matches!(key.field.value_type, KeyType::Text | KeyType::Parsed { .. });
     Ok((key, if wants_text && !value.is_str() { bare() } else { value }))
-}
-
-fn insert(table: &mut Table, path: &str, value: Value) {
-    let Some((section, name)) = path.split_once('.') else {
-        table.insert(path.to_string(), value);
-        return;
-    };
-    let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-    if let Value::Table(inner) = inner {
-        inner.insert(name.to_string(), value);
-    }
-}
-
-/// The value at a path such as `optimizer.momentum`.
-pub(super) fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
-    match path.split_once('.') {
-        Some((section, name)) => table.get(section)?.as_table()?.get(name),
-        None => table.get(path),
-    }
 }

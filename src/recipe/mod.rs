@@ -3,12 +3,14 @@
 //! A key is one line of a [`section!`](crate::schema): in `recipe` and `sections` here, in [`crate::optim`] those of optimizers and
 //! schedules. Reading is in `load`, the list of all keys in `keys`.
 
+mod changes;
 mod check;
 mod codec;
 mod differ;
 mod docs;
 mod error;
 pub mod every;
+pub mod hint;
 pub mod keys;
 mod load;
 mod options;
@@ -19,6 +21,7 @@ mod rename;
 mod sections;
 mod split;
 mod sync;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -26,11 +29,13 @@ pub use crate::backend::Precision;
 pub use crate::optim::OptimizerSpec as Optimizer;
 pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use crate::schema::matches;
+pub use changes::Changes;
 pub use check::Known;
 pub use codec::Codec;
 pub use docs::markdown;
 pub use error::Error;
 pub use every::Every;
+pub use load::Loaded;
 pub use loaders::nearest::{did_you_mean, nearest};
 pub use options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
 pub use recipe::Recipe;

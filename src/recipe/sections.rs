@@ -95,10 +95,14 @@ section! {
 }
 
 section! {
-    /// Density of the log.
+    /// Density of the log, and what is made of it.
     pub struct Log {
         /// Steps between step lines in metrics.jsonl.
         default every: u64 = 1, in Range::AtLeast(1.0) => changeable;
+        /// Whether report.html is written when the run ends or stops.
+        optional report: bool = true => changeable;
+        /// Whether an event file for TensorBoard is written into OUT.
+        optional tensorboard: bool = true => changeable;
     }
 }
 

@@ -30,8 +30,12 @@ eval = ["normalize"]
 "#;
 
 fn with(sets: &[&str]) -> Result<Recipe, Error> {
-    let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
-    Recipe::parse(SMALL, "small.toml", &sets, &KNOWN)
+    changed(sets, &[]).map(|loaded| loaded.recipe)
+}
+
+fn changed(sets: &[&str], unsets: &[&str]) -> Result<Loaded, Error> {
+    let [sets, unsets] = [sets, unsets].map(|list| list.iter().map(|text| text.to_string()).collect());
+    Recipe::parse(SMALL, "small.toml", &Changes { sets, unsets }, &KNOWN)
 }
 
 fn refusal(sets: &[&str]) -> String {
@@ -40,7 +44,7 @@ fn refusal(sets: &[&str]) -> String {
 
 fn refused_text(from: &str, to: &str) -> String {
     assert!(SMALL.contains(from), "{from}");
-    Recipe::parse(&SMALL.replace(from, to), "small.toml", &[], &KNOWN).unwrap_err().to_string()
+    Recipe::parse(&SMALL.replace(from, to), "small.toml", &Changes::default(), &KNOWN).unwrap_err().to_string()
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn a_written_recipe_reads_back_equal() {
     let mut recipe = with(&sets).unwrap();
     recipe.resolve(4).unwrap();
     let text = recipe.to_toml().unwrap();
-    assert_eq!(Recipe::parse(&text, "written", &[], &KNOWN).unwrap(), recipe);
+    assert_eq!(Recipe::parse(&text, "written", &Changes::default(), &KNOWN).unwrap().recipe, recipe);
     assert!(text.contains("workers = 4\n") && text.contains("milestones = [82, 123]\n"), "{text}");
     assert!(text.contains("momentum = 0.9\n"), "{text}");
 }
@@ -168,7 +172,7 @@ fn wrong_types_name_file_and_key() {
     assert!(refusal(&["epochs=5000000000"]).contains("epochs"));
     assert!(refusal(&["reduce.overlap=maybe"]).contains("\"auto\""));
     assert!(refused_text("train = [", "train = [1, ").contains("augment.train: expected a list of strings"));
-    let text = Recipe::parse("optimizer = 3", "f", &[], &KNOWN).unwrap_err().to_string();
+    let text = Recipe::parse("optimizer = 3", "f", &Changes::default(), &KNOWN).unwrap_err().to_string();
     assert_eq!(text, "f: optimizer: expected a section [optimizer], got 3");
 }
 
@@ -177,7 +181,7 @@ fn missing_keys_and_broken_files() {
     assert!(refused_text("epochs = 160", "").starts_with("small.toml: epochs: missing; it is an integer"));
     let text = refused_text("epochs = 160", "epochs = = 160");
     assert!(text.contains("small.toml: not valid TOML") && text.contains("line 4"), "{text}");
-    let missing = Recipe::load(std::path::Path::new("no/such.toml"), &[], &KNOWN).unwrap_err();
+    let missing = Recipe::load(std::path::Path::new("no/such.toml"), &Changes::default(), &KNOWN).unwrap_err();
     assert!(missing.to_string().contains("no/such.toml"));
 }
 
@@ -211,7 +215,10 @@ fn bad_values_are_named() {
     }
     for (sets, words) in [
         (&["optimizer.kind=adadelta"][..], "not available in this build, which has \"sgd\", \"adam\""),
-        (&["optimizer.kind=adam"], "small.toml: optimizer.momentum: belongs to kind sgd or rmsprop or lars, but kind"),
+        (
+            &["optimizer.kind=adam", "optimizer.momentum=0.5"],
+            "momentum=0.5: belongs to kind sgd or rmsprop or lars, but",
+        ),
         (&["optimizer.eta=0.1"], "--set optimizer.eta=0.1: belongs to kind lars, but kind = \"sgd\""),
         (&["optimizer.kind=lars", "optimizer.nesterov=true"], "belongs to kind sgd, but kind = \"lars\""),
         (&["optimizer.kind=rmsprop", "optimizer.form=keras"], "which has \"torch\", \"tf\""),
@@ -229,6 +236,53 @@ fn bad_values_are_named() {
     }
     let text = refusal(&["optimizer.momentum=0", "optimizer.nesterov=true"]);
     assert!(text.contains("--set optimizer.nesterov=true: needs optimizer.momentum > 0"), "{text}");
+}
+
+#[test]
+fn a_kind_that_changes_leaves_out_the_keys_of_the_old_one() {
+    let Loaded { recipe, notes } = changed(&["schedule.kind=cosine", "schedule.base_lr=0.2"], &[]).unwrap();
+    assert_eq!((recipe.schedule.kind.name(), recipe.schedule.base_lr), ("cosine", 0.2));
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    for part in ["--set schedule.kind=cosine: leaves out what small.toml has", "schedule.milestones = [82"] {
+        assert!(notes[0].contains(part), "{notes:?}");
+    }
+    let adam = changed(&["optimizer.kind=adam"], &[]).unwrap();
+    assert!(adam.notes[0].contains("optimizer.momentum = 0.9"), "{:?}", adam.notes);
+    assert_eq!(changed(&["optimizer.kind=sgd"], &[]).unwrap().notes, Vec::<String>::new());
+    // what the command line gives itself is never left out
+    assert!(refusal(&["schedule.kind=cosine", "schedule.gamma=0.5"]).contains("belongs to kind"));
+}
+
+#[test]
+fn keys_can_be_taken_out() {
+    let plain = changed(&[], &["optimizer.momentum", "optimizer.nesterov", "ema"]).unwrap().recipe;
+    let sgd = OptimizerKind::Sgd(Default::default());
+    assert_eq!(plain.optimizer.kind, sgd, "what is not there is no mistake");
+    let set_after = changed(&["optimizer.momentum=0.5"], &["optimizer.momentum"]).unwrap().recipe;
+    assert!(toml::to_string(&set_after).unwrap().contains("momentum = 0.5"));
+    for (unset, words) in [
+        ("epochs", "--unset epochs: every recipe needs it; give --set epochs=VALUE instead"),
+        (
+            "schedule.warmup_epoch",
+            "--unset schedule.warmup_epoch: unknown key; did you mean \"schedule.warmup_epochs\"?",
+        ),
+        ("lr", "--unset lr: unknown key; here it is \"schedule.base_lr\""),
+    ] {
+        let text = changed(&[], &[unset]).unwrap_err().to_string();
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn words_from_elsewhere_lead_to_ours() {
+    for (set, words) in [
+        ("lr=0.1", "--set lr=0.1: unknown key; here it is \"schedule.base_lr\""),
+        ("schedule.kind=onecycle", "nearest to it is \"cosine\""),
+        ("augment.train=[\"horizontal_flip\"]", "here it is \"flip\""),
+    ] {
+        let text = refusal(&[set]);
+        assert!(text.contains(words), "{set}: {text}");
+    }
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use super::{Error, Event, Sink};
 use loaders::safe_create;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
 
 /// Writes events to a file.
 ///
@@ -15,31 +17,46 @@ pub struct Jsonl {
     path: PathBuf,
     every: u64,
     line: Vec<u8>,
+    /// When the process began.
+    started: Instant,
+}
+
+/// An event and when it happened.
+#[derive(Serialize)]
+struct Stamped<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    /// Seconds since the process began.
+    t: f64,
+    /// Date and time, RFC 3339 with milliseconds.
+    utc: String,
 }
 
 impl Jsonl {
     /// Creates the file (or empties it); step events are kept every `every` steps, all others always.
-    pub fn create(path: &Path, every: u64) -> Result<Self, Error> {
-        let log = Self::append(path, every)?;
+    pub fn create(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
+        let log = Self::append(path, every, started)?;
         log.file.set_len(0).map_err(|source| Error { path: path.into(), source })?;
         Ok(log)
     }
 
     /// The same behind the lines of a file, if there is one.
-    pub fn append(path: &Path, every: u64) -> Result<Self, Error> {
+    pub fn append(path: &Path, every: u64, started: Instant) -> Result<Self, Error> {
         let file = safe_create::to_append(path).map_err(|source| Error { path: path.into(), source })?;
-        Ok(Self::on(file, path, every))
+        Ok(Self::on(file, path, every, started))
     }
 
     /// The same into an open file.
-    pub(super) fn on(file: File, path: &Path, every: u64) -> Self {
-        Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new() }
+    pub(super) fn on(file: File, path: &Path, every: u64, started: Instant) -> Self {
+        Jsonl { file, path: path.into(), every: every.max(1), line: Vec::new(), started }
     }
 
     fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.clear();
         // serde_json writes NaN and infinity as null, so every line is JSON whatever the loss became.
-        serde_json::to_writer(&mut self.line, event)?;
+        let utc = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let t = (self.started.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+        serde_json::to_writer(&mut self.line, &Stamped { event, t, utc })?;
         self.line.push(b'\n');
         write_whole(&self.file, &self.line)?;
         match event {
@@ -84,7 +101,7 @@ mod tests {
     fn written(every: u64, events: &[Event]) -> Vec<Value> {
         let name = format!("trireme-jsonl-{}-{every}-{}", std::process::id(), events.len());
         let path = std::env::temp_dir().join(name);
-        let mut sink = Jsonl::create(&path, every).unwrap();
+        let mut sink = Jsonl::create(&path, every, Instant::now()).unwrap();
         events.iter().for_each(|event| sink.event(event).unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -113,10 +130,10 @@ mod tests {
         assert_eq!(names, ["start", "step", "epoch", "eval", "checkpoint", "end"]);
         assert!(lines.iter().all(|line| line["step"].is_u64() && line["epoch"].is_u64()));
         let step = "comm_wait_ms comm_wait_ranks data_wait_ms data_wait_ranks epoch event img_per_s loss lr samples step step_ms \
-                    step_ranks top1";
+                    step_ranks t top1 utc";
         assert_eq!(keys(&lines[1]), step.split(' ').collect::<Vec<_>>());
         assert_eq!((lines[1]["loss"].as_f64(), lines[1]["top1"].as_f64()), (Some(2.3), Some(0.125)));
-        assert_eq!(keys(&lines[3]), ["count", "epoch", "event", "loss", "split", "step", "top1", "top5"]);
+        assert_eq!(keys(&lines[3]), ["count", "epoch", "event", "loss", "split", "step", "t", "top1", "top5", "utc"]);
         assert_eq!(lines[4]["path"], "checkpoints/epoch-1.h5");
     }
 
@@ -137,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_made_is_named() {
-        let error = Jsonl::create(Path::new("/no/such/metrics.jsonl"), 1).err().unwrap();
+        let error = Jsonl::create(Path::new("/no/such/metrics.jsonl"), 1, Instant::now()).err().unwrap();
         assert!(error.to_string().starts_with("cannot write /no/such/metrics.jsonl: "), "{error}");
     }
 }

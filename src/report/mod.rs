@@ -2,10 +2,14 @@
 //! the same calling code.
 
 mod event;
+pub mod history;
 mod jsonl;
+mod message;
+pub mod page;
 mod plain;
 mod reporter;
 mod sink;
+mod tensorboard;
 mod terminal;
 mod text;
 mod window;
@@ -15,4 +19,5 @@ pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;
 pub use reporter::{Reporter, screen};
 pub use sink::{Error, Sink};
+pub use tensorboard::Tensorboard;
 pub use terminal::Terminal;

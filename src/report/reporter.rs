@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::time::Instant;
 
 use super::event::Event;
 use super::jsonl::Jsonl;
@@ -22,10 +23,11 @@ impl Reporter {
     }
 
     /// Rank 0's: a progress bar if stderr is a terminal, else plain lines; and `out/metrics.jsonl` with a step
-    /// line every `every` steps; with `goes_on`, behind the lines that are there already.
-    pub fn new(out: &Path, every: u64, goes_on: bool) -> Result<Self, Error> {
+    /// line every `every` steps; with `goes_on`, behind the lines that are there already. The process began at `started`.
+    pub fn new(out: &Path, every: u64, goes_on: bool, started: Instant) -> Result<Self, Error> {
         let path = out.join("metrics.jsonl");
-        let metrics = if goes_on { Jsonl::append(&path, every)? } else { Jsonl::create(&path, every)? };
+        let metrics =
+            if goes_on { Jsonl::append(&path, every, started)? } else { Jsonl::create(&path, every, started)? };
         Ok(Reporter::default().with(screen()).with(Box::new(metrics)))
     }
 
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn a_failing_sink_is_heard() {
         let path = Path::new("/dev/full");
-        let full = Jsonl::on(std::fs::File::options().write(true).open(path).unwrap(), path, 1);
+        let full = Jsonl::on(std::fs::File::options().write(true).open(path).unwrap(), path, 1, Instant::now());
         let mut reporter = Reporter::silent().with(Box::new(full));
         let error = reporter.event(Checkpoint { step: 7, ..Checkpoint::default() }).unwrap_err();
         assert!(error.to_string().starts_with("cannot write /dev/full: No space left"), "{error}");

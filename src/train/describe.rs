@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::comm::WorldInfo;
 use crate::error::Error;
+use crate::nn::graph::BuildError;
 use crate::nn::table;
 use crate::recipe::Overlap;
 use crate::report::Start;
@@ -27,7 +28,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
         "{}\n{}\n{init}{}\n{}\n{}{}",
         run.recipe.to_toml()?.trim_end(),
         frozen(run).map_or_else(String::new, |text| format!("frozen: {text}\n")),
-        table::layers(&run.graph),
+        table::layers(run.graph.net()).map_err(BuildError::from)?,
         table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
         table::traffic(&run.graph),
         run.schedule.describe()

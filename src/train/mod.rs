@@ -14,6 +14,7 @@ pub mod evaluate;
 pub mod init;
 mod micro_batches;
 pub mod observe;
+mod page;
 pub mod plan;
 pub mod reduce;
 pub mod save;

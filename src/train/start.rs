@@ -10,13 +10,14 @@ use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::recipe::{self, Recipe};
-use crate::report::{Reporter, Start};
+use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::describe;
 use crate::train::init::begin::{self, Begin};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Watch;
+use crate::train::page;
 use crate::train::plan::build::{Place, build};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
@@ -28,6 +29,7 @@ use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
+use crate::train::save::saver::RESUMABLE;
 use crate::train::{self, RunContext};
 
 /// A run that this rank has planned.
@@ -80,22 +82,23 @@ pub fn run<D: Device>(device: &D, request: &TrainRequest, started: Instant) -> R
 /// Opens what the request names. With `--stage` the data set is copied first, which all ranks of a `session` do together; without one
 /// this is the only rank.
 fn open(request: &TrainRequest, session: Option<&Session>) -> Result<Source, Error> {
-    let recipe = Source::recipe(request);
+    let loaded = Source::recipe(request);
     let Some(under) = &request.stage else {
-        let recipe = recipe?;
-        let data = PathBuf::from(&recipe.data);
-        return Source::open(recipe, &data);
+        let loaded = loaded?;
+        let data = PathBuf::from(&loaded.recipe.data);
+        return Source::open(loaded, &data);
     };
-    let recipe = match session {
-        Some(session) => session.agree(recipe)?,
-        None => recipe?,
+    let loaded = match session {
+        Some(session) => session.agree(loaded)?,
+        None => loaded?,
     };
+    let recipe = &loaded.recipe;
     let splits = |names: &[&str]| {
         let scored = recipe::eval_split(recipe.eval_split.as_deref(), names)?;
         Ok(["train".to_string()].into_iter().chain(scored).collect())
     };
     let dir = staging::stage(session, Path::new(&recipe.data), under, splits)?;
-    Source::open(recipe, &dir)
+    Source::open(loaded, &dir)
 }
 
 /// Opens this rank's device, which uses the algorithms of the run's checkpoint.
@@ -202,7 +205,8 @@ fn start<B: Backend>(
     session.notes.extend(gpus.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
-    let warnings = settings::warnings(&run.recipe, &run.schedule, length);
+    let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
+    let warnings: Vec<String> = run.source.notes.iter().cloned().chain(warnings).collect();
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {
@@ -215,7 +219,7 @@ fn start<B: Backend>(
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
-    let opened = open_report(session, &run, request, head.as_ref(), lock)?;
+    let opened = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let Output { lock, mut report } = opened;
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
@@ -233,8 +237,12 @@ fn start<B: Backend>(
     let facts = event.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
     let context = RunContext { session, request, stop, started, lock: lock.as_ref() };
-    train::train(context, run, at, TransportPlan { overlap, transport }, report)?;
-    Ok(None)
+    let reports = session.is_root() && run.recipe.log.report();
+    let trained = train::train(context, run, at, TransportPlan { overlap, transport }, report);
+    if reports && trained.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
+        page::write(&request.out);
+    }
+    trained.map(|()| None)
 }
 
 /// The output folder, as this rank has it open.
@@ -248,14 +256,15 @@ struct Output {
 fn open_report<B: Backend>(
     session: &mut Session,
     run: &Run<B>,
-    request: &TrainRequest,
+    invocation: Invocation<'_>,
     head: Option<&Head>,
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
+    let request = invocation.request;
     let equal = "program, recipe, data set, memory layout";
     let mut table = preflight::table(session, &run.graph.backend().describe(), equal)?;
     let opened = match session.is_root() {
-        true => open_output(session, run, request, head, &mut table, lock),
+        true => open_output(session, run, invocation, head, &mut table, lock),
         false => Ok(Output { lock: None, report: Reporter::silent() }),
     };
     let Output { lock, mut report } = session.agree(opened)?;
@@ -276,17 +285,22 @@ fn open_report<B: Backend>(
 fn open_output<B: Backend>(
     session: &mut Session,
     run: &Run<B>,
-    request: &TrainRequest,
+    invocation: Invocation<'_>,
     head: Option<&Head>,
     table: &mut Vec<String>,
     lock: Option<OutLock>,
 ) -> Result<Output, Error> {
+    let Invocation { request, started, .. } = invocation;
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
     let lock = folder::claim_output(request, head, &run.recipe, lock)?;
     session.watch.share(&request.out, 0, session.world.size);
-    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some())?;
+    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started)?;
+    let report = match run.recipe.log.tensorboard() {
+        true => report.with(Box::new(Tensorboard::new(&request.out))),
+        false => report,
+    };
     Ok(Output { lock: Some(lock), report })
 }
 

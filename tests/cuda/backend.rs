@@ -8,7 +8,10 @@ mod passes;
 use crate::support::gpu::alone;
 use crate::support::numerics::{Case, assert_close, cuda, magnitude, noise, on_reference};
 use trireme::backend::cuda::{Cuda, CudaBuf, Precision};
-use trireme::backend::op::{Add, Conv, Dropout, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut, Silu, Tanh};
+use trireme::backend::op::{
+    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
+    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::update::{AdagradRule, AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
 use trireme::backend::{
@@ -54,11 +57,18 @@ fn operations_in_16_bits_are_near_those_in_32() {
         (Op::Pool(Pool::global()), Shape::image(5, 4, 4)),
         (Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), image),
         (Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), image),
-        (Op::from(Tanh), image),
         (Op::from(Add), image),
         (Op::from(Dropout(0.4)), image),
-        (Op::from(Silu), image),
+        (Op::from(Concat), image),
+        (Op::from(Multiply), image),
+        (Op::from(LayerNorm::new()), image),
+        (Op::from(GroupNorm::new(2)), image),
+        (Op::from(LayerScale(0.1)), image),
+        (Op::from(DropPath(0.4)), image),
+        (Op::from(BlurPool::new()), image),
     ];
+    let functions = Activation::ALL.map(|function| (Op::Activation(function), image));
+    let cases: Vec<_> = cases.into_iter().chain(functions).collect();
     // 8 and 11 bits of mantissa; sums of rounded terms
     for (precision, relative) in [(Precision::Bf16, 1e-2), (Precision::F16, 2e-3)] {
         let Some(cuda) = cuda(precision) else { return };
@@ -110,7 +120,7 @@ fn rules() -> [Rule; 8] {
 fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
     let _alone = alone();
     let desc = TensorDesc::plain(1, Shape::vector(2));
-    let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
+    let ask = || trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
     let loss = |cuda: &Cuda| {
         assert_eq!(cuda.cross_entropy(&desc, ask(), &upload(cuda, &[0.0, 0.0]), None).unwrap(), None);
         cuda.loss_sums().unwrap().loss
@@ -231,7 +241,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     cuda.upload(&[0.0, 0.0], &mut scores).unwrap();
     let scaled = |cuda: &Cuda| {
         let mut dx = cuda.alloc(1).unwrap();
-        let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0 };
+        let ask = trireme::backend::CrossEntropy { labels: &[1], smoothing: 0.0, scale: 1.0, weight: 1.0 };
         cuda.cross_entropy(&desc, ask, &scores, Some(&mut dx)).unwrap();
         cuda.loss_sums().unwrap();
         cuda.download(&desc, &dx).unwrap()[0]

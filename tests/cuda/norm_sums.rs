@@ -118,6 +118,12 @@ fn case(norm: &Norm, n: usize, shape: Shape) -> Case {
     let mut case = Case::random(Op::Norm(norm.clone()), n, shape, 31);
     // offsets beside which the spread is small, so that rounding shows; a residual far from zero, so that no value is near ReLU's corner
     case.x[0].iter_mut().zip(noise(n * shape.elems(), 8, 0.5)).for_each(|(x, v)| *x += 3.0 + v);
+    // rows of magnitudes so far apart that sums in f64 round, too
+    for (values, step) in case.x[..1].iter_mut().chain(&mut case.dy).zip([1, 7]) {
+        for (i, value) in values.iter_mut().enumerate() {
+            *value *= f32::powi(2.0, (step * (i % shape.plane()) % 25) as i32 - 12);
+        }
+    }
     if let Some(residual) = case.x.get_mut(1) {
         residual.iter_mut().for_each(|v| *v = (8.0 + *v).copysign(*v));
     }

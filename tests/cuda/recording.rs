@@ -14,6 +14,7 @@ data = "given with --data"
 epochs = 1
 seed = 7
 batch = 4
+precision = "bf16"
 deterministic = true
 
 [optimizer]

@@ -18,7 +18,8 @@ import plain
 from golden import FORMULA, close, digits, example, fill, fill_plain, renew, write
 
 # Roles turn the fill's sequence by 0.382 of its period each (golden.py), so that no two tensors of a case look alike.
-ROLE = {name: 40507 * (i + 1) for i, name in enumerate(["x", "weight", "bias", "dy", "residual", "running_mean", "running_var"])}
+ROLE = {name: 40507 * (i + 1) for i, name in enumerate(["x", "weight", "bias", "dy", "residual", "running_mean", "running_var", "third"])}
+INPUTS = ("x", "residual", "third")
 NO_PAD = {"top": 0, "bottom": 0, "left": 0, "right": 0}
 CASES = []
 
@@ -33,7 +34,7 @@ def make(s, dtype):
 
 def evaluate(case, forward, dtype, nudge=None):
     """Runs a case in `dtype`: the results by name. `nudge` = (input's name, direction * step) for the difference quotient."""
-    names = ["x"] + (["residual"] if "residual" in case else [])
+    names = [n for n in INPUTS if n in case]
     t = {n: make(case[n], dtype) for n in names} | {n: make(s, dtype) for n, s in case.get("params", {}).items()}
     if nudge:
         t[nudge[0]] = t[nudge[0]] + nudge[1]
@@ -66,7 +67,7 @@ def add(name, op, forward, witness, config=None, **inputs):
         case["dy"] = spec("dy", shape)
     r64, r32 = (evaluate(case, forward, d) for d in (torch.float64, torch.float32))
     lists = {n: make(s, torch.float64).flatten().tolist() for n, s in
-             {k: v for k, v in case.items() if k in ("x", "residual")}.items()}
+             {k: v for k, v in case.items() if k in INPUTS}.items()}
     lists |= {n: make(s, torch.float64).flatten().tolist() for g in ("params", "buffers") for n, s in case.get(g, {}).items()}
     close(r64["y"].flatten().tolist(), witness(lists), 1e-12, 1e-11, f"{name}: y")
     case["y_shape"], case["y"] = list(r64["y"].shape), digits(r64["y"])
@@ -78,8 +79,9 @@ def add(name, op, forward, witness, config=None, **inputs):
         for n, g in r64["grads"].items():
             error["d" + n] = (r32["grads"][n].double() - g).abs().max().item()
         case["dx"] = digits(r64["grads"].pop("x"))
-        if "residual" in r64["grads"]:
-            case["dresidual"] = digits(r64["grads"].pop("residual"))
+        for n in INPUTS[1:]:
+            if n in r64["grads"]:
+                case["d" + n] = digits(r64["grads"].pop(n))
         if r64["grads"]:
             case["dparams"] = {n: digits(g) for n, g in r64["grads"].items()}
     case["float32_error"] = {n: float(f"{e:.2g}") for n, e in error.items()}
@@ -107,18 +109,19 @@ def torch_pads(p):
     return (p["left"], p["right"], p["top"], p["bottom"])
 
 
-def conv(name, x, weight, bias=False, stride=(1, 1), pad=NO_PAD, groups=1, relu=False):
+def conv(name, x, weight, bias=False, stride=(1, 1), pad=NO_PAD, groups=1, relu=False, dilation=(1, 1)):
     fan_in = weight[1] * weight[2] * weight[3]
     params = {"weight": spec("weight", weight, fan_in**-0.5)} | ({"bias": spec("bias", weight[:1], 0.5)} if bias else {})
 
     def forward(t):
-        y = F.conv2d(F.pad(t["x"], torch_pads(pad)), t["weight"], t.get("bias"), stride, 0, 1, groups)
+        y = F.conv2d(F.pad(t["x"], torch_pads(pad)), t["weight"], t.get("bias"), stride, 0, dilation, groups)
         return rectify(y, relu, name)
 
     def witness(v):
-        return positive(plain.conv(v["x"], x, v["weight"], weight, v.get("bias"), stride, pad, groups)[0], relu)
+        return positive(plain.conv(v["x"], x, v["weight"], weight, v.get("bias"), stride, pad, groups, dilation)[0], relu)
 
     config = {"stride": list(stride), "pad": pad, "groups": groups, "bias": bias, "relu": relu}
+    config |= {"dilation": list(dilation)} if dilation != (1, 1) else {}
     add(name, "conv", forward, witness, config, x=spec("x", x), params=params, dy=None)
 
 
@@ -221,6 +224,13 @@ def convolutions():
     conv("conv_3x3_groups4_bias", [2, 8, 5, 4], [12, 2, 3, 3], bias=True, pad=one, groups=4)
     conv("conv_1x1", [2, 16, 2, 5], [20, 16, 1, 1])
     conv("conv_1x1_stride2", [2, 8, 5, 6], [16, 8, 1, 1], stride=(2, 2))
+    conv("conv_1x7", [2, 8, 4, 9], [16, 8, 1, 7], pad=pads(0, 0, 3, 3))
+    conv("conv_7x1_bias", [2, 8, 9, 4], [6, 8, 7, 1], bias=True, pad=pads(3, 3, 0, 0))
+    conv("conv_3x3_dilation2", [2, 8, 7, 6], [8, 8, 3, 3], pad=two, dilation=(2, 2))
+    conv("conv_3x2_dilation_1_3_stride2", [2, 3, 7, 9], [5, 3, 3, 2], bias=True, stride=(2, 2), pad=pads(0, 1, 1, 2), dilation=(1, 3))
+    conv("conv_depthwise_3x3", [2, 16, 5, 4], [16, 1, 3, 3], pad=one, groups=16)
+    conv("conv_depthwise_5x5_stride2_bias", [2, 12, 7, 6], [12, 1, 5, 5], bias=True, stride=(2, 2), pad=pads(1, 2, 2, 2), groups=12)
+    conv("conv_depthwise_twice_3x3_dilation2", [2, 8, 6, 5], [16, 1, 3, 3], pad=two, groups=8, dilation=(2, 2))
 
 
 def norms():
@@ -299,9 +309,119 @@ def others():
     cross_entropy("softmax_cross_entropy_smoothing_100_classes", [2, 100], 0.1, 5.0)
 
 
+def logistic(a):
+    return 1 / (1 + math.exp(-a))
+
+
+def ramp(a):
+    return min(max(a / 6 + 0.5, 0.0), 1.0)
+
+
+def functions():
+    """PyTorch's functions of one element: name, function, its formula, half the width of the inputs' interval, where it bends."""
+    relu6 = lambda a: min(max(a, 0.0), 6.0)
+    bend = lambda a: math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)
+    table = [
+        ("relu6", F.relu6, relu6, 9.0, (0, 6)),
+        ("scale", lambda x: 0.17 * x, lambda a: 0.17 * a, 6.0, ()),
+        ("sigmoid", torch.sigmoid, logistic, 6.0, ()),
+        ("hard_sigmoid", F.hardsigmoid, ramp, 5.0, (-3, 3)),
+        ("hard_swish", F.hardswish, lambda a: a * ramp(a), 5.0, (-3, 3)),
+        ("gelu", F.gelu, lambda a: 0.5 * a * math.erfc(-a / math.sqrt(2)), 4.0, ()),
+        ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), lambda a: 0.5 * a * (1 + math.tanh(bend(a))), 4.0, ()),
+    ]
+    for name, function, formula, scale, corners in table:
+        add(name, name, function_of_x(function, name, corners), lambda v: [formula(a) for a in v["x"]], x=spec("x", [2, 5, 4, 3], scale), dy=None)
+    for slope in (0.01, 0.2):
+        add(
+            f"leaky_relu_{slope}", "leaky_relu",
+            function_of_x(lambda x: F.leaky_relu(x, slope), "leaky_relu", (0,)),
+            lambda v: [a if a > 0 else slope * a for a in v["x"]],
+            {"slope": slope}, x=spec("x", [2, 5, 4, 3]), dy=None,
+        )  # fmt: skip
+
+
+def function_of_x(function, name, corners):
+    def forward(t):
+        for corner in corners:
+            nearest = (t["x"] - corner).detach().abs().min().item()
+            assert nearest > 4e-6, f"{name}: a value {nearest} from a corner: change its shape or scale"
+        return function(t["x"])
+
+    return forward
+
+
+def joins():
+    """Concatenations of two and three tensors, and products with one factor for each channel."""
+    for name, channels in (("concat_2", [16, 8]), ("concat_3_uneven", [5, 16, 3])):
+        shapes = {n: [2, c, 3, 4] for n, c in zip(INPUTS, channels)}
+        add(
+            name, "concat",
+            lambda t: torch.cat([t[n] for n in shapes], 1),
+            lambda v: [a for b in range(2) for n, s in shapes.items() for a in v[n][b * s[1] * 12 : (b + 1) * s[1] * 12]],
+            **{n: spec(n, s) for n, s in shapes.items()}, dy=None,
+        )  # fmt: skip
+    for name, x in (("multiply", [2, 16, 3, 4]), ("multiply_uneven", [3, 5, 4, 2])):
+        plane = x[2] * x[3]
+        add(
+            name, "multiply",
+            lambda t: t["x"] * t["residual"],
+            lambda v: [a * v["residual"][i // plane] for i, a in enumerate(v["x"])],
+            x=spec("x", x), residual=spec("residual", [x[0], x[1], 1, 1]), dy=None,
+        )  # fmt: skip
+
+
+def sample_norms():
+    """Layer norm over the channels of each position, group norm, learned factors, and the maximum of a whole plane."""
+    for name, x, eps, scale, shift in (
+        ("layer_norm", [2, 16, 3, 4], 1e-6, 1.0, 0.5),
+        ("layer_norm_uneven", [3, 5, 4, 2], 1e-6, 1.0, 0.5),
+        ("layer_norm_vector", [4, 12, 1, 1], 1e-3, 1.0, 0.0),
+        ("layer_norm_mean_far_above_deviation", [2, 20, 3, 3], 1e-6, 0.5, 20.0),
+    ):
+        weights = {"weight": spec("weight", [x[1]], 0.5, 1.0), "bias": spec("bias", [x[1]], 0.5)}
+        add(
+            name, "layer_norm",
+            lambda t: F.layer_norm(t["x"].permute(0, 2, 3, 1), [x[1]], t["weight"], t["bias"], eps).permute(0, 3, 1, 2),
+            lambda v: plain.group_norm(v["x"], x, None, v["weight"], v["bias"], eps),
+            {"eps": eps}, x=spec("x", x, scale, shift), params=weights, dy=None,
+        )  # fmt: skip
+    for name, x, groups in (("group_norm_4", [2, 16, 3, 4], 4), ("group_norm_1", [3, 5, 4, 2], 1), ("group_norm_uneven", [2, 9, 3, 3], 3)):
+        weights = {"weight": spec("weight", [x[1]], 0.5, 1.0), "bias": spec("bias", [x[1]], 0.5)}
+        add(
+            name, "group_norm",
+            lambda t: F.group_norm(t["x"], groups, t["weight"], t["bias"], 1e-5),
+            lambda v: plain.group_norm(v["x"], x, groups, v["weight"], v["bias"], 1e-5),
+            {"groups": groups, "eps": 1e-5}, x=spec("x", x, 1.0, 0.5), params=weights, dy=None,
+        )  # fmt: skip
+    for name, x in (("layer_scale", [2, 16, 3, 4]), ("layer_scale_uneven", [3, 5, 4, 2])):
+        add(
+            name, "layer_scale",
+            lambda t: t["x"] * t["weight"][:, None, None],
+            lambda v: [a * v["weight"][i // (x[2] * x[3]) % x[1]] for i, a in enumerate(v["x"])],
+            x=spec("x", x), params={"weight": spec("weight", [x[1]], 0.5)}, dy=None,
+        )  # fmt: skip
+    for name, x, size, stride in (("blur_pool_3_2", [2, 5, 8, 7], 3, 2), ("blur_pool_5_2", [2, 3, 7, 6], 5, 2), ("blur_pool_3_1", [1, 3, 4, 5], 3, 1)):
+        row = torch.tensor([math.comb(size - 1, i) / 2 ** (size - 1) for i in range(size)])
+        pad, kernel = (stride + size - 2) // 2, row[:, None] * row
+        add(
+            name, "blur_pool",
+            lambda t: F.conv2d(F.pad(t["x"], [pad] * 4, mode="reflect"), kernel.to(t["x"].dtype).expand(x[1], 1, size, size), None, stride, 0, 1, x[1]),
+            lambda v: plain.blur(v["x"], x, kernel.flatten().tolist(), size, stride, pad),
+            {"size": size, "stride": [stride, stride]}, x=spec("x", x), dy=None,
+        )  # fmt: skip
+    x = [2, 20, 5, 3]
+    add(
+        "global_max_pool", "global_max_pool",
+        lambda t: t["x"].amax((2, 3), keepdim=True),
+        lambda v: plain.pool(v["x"], x, "max", x[2:], (1, 1), NO_PAD)[0],
+        x=spec("x", x), dy=None,
+    )  # fmt: skip
+
+
 def main():
     here, only = pathlib.Path(__file__).parent / "ops.json", sys.argv[2:] if sys.argv[1:2] == ["--only"] else []
-    for part in (convolutions, norms, pools, others):
+    for part in (convolutions, norms, pools, others, functions, joins, sample_norms):
         part()
     assert len({c["name"] for c in CASES}) == len(CASES)
     if only:

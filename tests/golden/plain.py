@@ -18,11 +18,11 @@ def out_size(size, kernel, stride, before, after, ceil=False):
     return out - 1 if (out - 1) * stride >= size + before else out
 
 
-def conv(x, shape, w, wshape, bias, stride, pad, groups):
+def conv(x, shape, w, wshape, bias, stride, pad, groups, dilation=(1, 1)):
     n, cin, height, width = shape
     cout, per, kh, kw = wshape
-    oh = out_size(height, kh, stride[0], pad["top"], pad["bottom"])
-    ow = out_size(width, kw, stride[1], pad["left"], pad["right"])
+    oh = out_size(height, (kh - 1) * dilation[0] + 1, stride[0], pad["top"], pad["bottom"])
+    ow = out_size(width, (kw - 1) * dilation[1] + 1, stride[1], pad["left"], pad["right"])
     y = []
     for b in range(n):
         for o in range(cout):
@@ -32,11 +32,11 @@ def conv(x, shape, w, wshape, bias, stride, pad, groups):
                     s = bias[o] if bias else 0.0
                     for c in range(per):
                         for p in range(kh):
-                            h = i * stride[0] - pad["top"] + p
+                            h = i * stride[0] - pad["top"] + p * dilation[0]
                             if not 0 <= h < height:
                                 continue
                             for q in range(kw):
-                                v = j * stride[1] - pad["left"] + q
+                                v = j * stride[1] - pad["left"] + q * dilation[1]
                                 if 0 <= v < width:
                                     s += x[_at(shape, b, first + c, h, v)] * w[_at(wshape, o, c, p, q)]
                     y.append(s)
@@ -128,4 +128,35 @@ def shortcut_a(x, shape, stride, before, after):
             for h in range(0, height, stride):
                 for w in range(0, width, stride):
                     y.append(x[_at(shape, b, o, h, w)] if 0 <= o < c else 0.0)
+    return y
+
+
+def group_norm(x, shape, groups, weight, bias, eps):
+    """Over groups of channels of each sample; with `groups` None, over the channels of each position."""
+    n, channels, height, width = shape
+    plane = height * width
+    y = [0.0] * len(x)
+    for b in range(n):
+        every = [(c, p) for c in range(channels) for p in range(plane)]
+        key = (lambda c, p: p) if groups is None else (lambda c, p: c // (channels // groups))
+        for one in range(plane if groups is None else groups):
+            places = [(c, (b * channels + c) * plane + p) for c, p in every if key(c, p) == one]
+            mean = sum(x[i] for _, i in places) / len(places)
+            var = sum((x[i] - mean) ** 2 for _, i in places) / len(places)
+            for c, i in places:
+                y[i] = (x[i] - mean) / math.sqrt(var + eps) * weight[c] + bias[c]
+    return y
+
+
+def blur(x, shape, kernel, size, stride, pad):
+    """A filter over each channel; beyond an edge the cells are mirrored, the outermost not repeated."""
+    n, channels, height, width = shape
+    mirror = lambda i, of: 2 * (of - 1) - abs(i) if abs(i) >= of else abs(i)
+    y = []
+    for b in range(n):
+        for c in range(channels):
+            for i in range((height + 2 * pad - size) // stride + 1):
+                for j in range((width + 2 * pad - size) // stride + 1):
+                    cells = [(mirror(i * stride - pad + p, height), mirror(j * stride - pad + q, width)) for p in range(size) for q in range(size)]
+                    y.append(sum(x[_at(shape, b, c, h, w)] * k for (h, w), k in zip(cells, kernel)))
     return y

@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("backend::cuda", &["backend", "backend::op", "bf16", "code_spec", "device_region"]),
     ("comm", &["bf16", "code_spec", "device_region", "simd", "sync"]),
     ("checkpoint", &["backend::op"]),
-    ("interop", &["checkpoint"]),
+    ("interop", &["backend::op", "checkpoint", "nn::spec"]),
     ("report", &[]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
@@ -61,9 +61,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "doctor",
             "error",
             "eval",
+            "interop",
             "launch",
             "libraries",
+            "models",
+            "nn",
             "recipe",
+            "report",
             "train",
         ],
     ),
@@ -90,7 +94,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 macro_rules! below_train {
     ($($more:literal),*) => {
         &[
-            "backend", "checkpoint", "comm", "cores", "device", "error", "models", "nn", "optim", "recipe", "report" $(, $more)*
+            "backend", "checkpoint", "comm", "cores", "device", "error", "interop", "models", "nn", "optim", "recipe", "report" $(, $more)*
         ]
     };
 }

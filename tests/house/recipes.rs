@@ -7,7 +7,7 @@ use std::path::Path;
 use trireme::comm::codec;
 use trireme::models;
 use trireme::optim::schedule::Schedule;
-use trireme::recipe::{Known, Recipe, keys};
+use trireme::recipe::{Changes, Known, Recipe, keys};
 
 /// The transforms that recipes may name; that each of them exists is tested below by building the pipelines.
 const TRANSFORMS: &[&str] = &[
@@ -26,7 +26,7 @@ const TRANSFORMS: &[&str] = &[
 fn parse(text: &str, name: &str) -> Recipe {
     let models = models::names();
     let known = Known { models: &models, transforms: TRANSFORMS };
-    Recipe::parse(text, name, &[], &known).unwrap_or_else(|e| panic!("{e}"))
+    Recipe::parse(text, name, &Changes::default(), &known).unwrap_or_else(|e| panic!("{e}")).recipe
 }
 
 fn texts() -> BTreeMap<String, String> {
@@ -57,7 +57,9 @@ fn the_promised_recipes_are_there() {
     let names: Vec<String> = texts().into_keys().collect();
     let small = ["cifar10-cifarnet", "cifar10-resnet20", "fashion-mnist-lenet", "mnist-lenet"];
     let large = ["imagenet-alexnet", "imagenet-resnet18", "imagenet-resnet50", "folder-resnet18"];
-    for name in small.into_iter().chain(large) {
+    let deep =
+        ["imagenet-vgg16", "imagenet-googlenet", "imagenet-inception-v3", "imagenet-mobilenet-v2", "cifar10-wrn28-10"];
+    for name in small.into_iter().chain(large).chain(deep) {
         assert!(names.iter().any(|have| have == name), "{name} is missing from {names:?}");
     }
 }
@@ -94,7 +96,7 @@ type Rates = (&'static str, u64, &'static [(u64, f64)]);
 #[test]
 fn the_rates_are_the_published_ones() {
     let recipes = recipes();
-    let cases: [Rates; 7] = [
+    let cases: [Rates; 12] = [
         ("mnist-lenet", 938, &[(0, 0.01), (10_318 * 3 / 4, 0.005), (10_318, 0.0)]),
         ("fashion-mnist-lenet", 938, &[(0, 0.03), (1407, 0.015), (2814, 0.0)]),
         ("cifar10-cifarnet", 391, &[(0, 0.1), (100_095, 0.1)]),
@@ -102,6 +104,11 @@ fn the_rates_are_the_published_ones() {
         ("imagenet-resnet50", 5005, &[(0, 0.1), (150_150, 0.01), (300_300, 0.001), (400_400, 0.0001)]),
         ("imagenet-resnet18", 5005, &[(0, 0.1), (150_149, 0.1), (150_150, 0.01), (300_300, 0.001)]),
         ("imagenet-alexnet", 5005, &[(0, 0.01), (150_150, 0.001), (450_449, 0.0001)]),
+        ("imagenet-vgg16", 5005, &[(0, 0.01), (150_150, 0.001), (450_449, 0.0001)]),
+        ("imagenet-googlenet", 40_037, &[(0, 0.01), (40_037 * 45, 0.005), (40_037 * 60, 0.0)]),
+        ("imagenet-inception-v3", 801, &[(0, 0.045), (1601, 0.045), (1602, 0.0423), (3204, 0.039_762)]),
+        ("imagenet-mobilenet-v2", 5005, &[(0, 0.045), (5005, 0.0441), (10_010, 0.043_218)]),
+        ("cifar10-wrn28-10", 391, &[(0, 0.1), (23_460, 0.02), (46_920, 0.004), (62_560, 0.0008)]),
     ];
     for (name, steps_per_epoch, rows) in cases {
         let recipe = &recipes[name];
@@ -177,7 +184,7 @@ fn page(path: &str) -> String {
 fn the_pages_have_a_row_for_each_name() {
     let kinds = data_tools::KINDS.iter().map(|kind| kind.0).collect();
     let lists = [
-        ("docs/numbers.md", models::names()),
+        ("docs/models.md", models::names()),
         ("docs/numbers.md", codec::NAMES.to_vec()),
         ("docs/data.md", loaders::transform::names()),
         ("docs/data.md", kinds),

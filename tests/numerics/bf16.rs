@@ -11,7 +11,7 @@ use crate::support::setting::Setting;
 use half::bf16;
 use trireme::backend::cpu::Cpu;
 use trireme::backend::op::{Conv, Linear, Op, Shape};
-use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc};
+use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc, Through};
 use trireme::checkpoint::ModelFile;
 use trireme::models;
 use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
@@ -98,8 +98,9 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     let x = [TensorDesc { n: case.n, shape: case.shape, block }];
     let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
     let (train, wants_dx) = (true, true);
+    let (through, formats) = (Through::default(), None);
     let request =
-        PlanRequest { name: "case", op: &case.op, shapes: &shapes, x: &x, train, wants_dx, formats: None, index: 0 };
+        PlanRequest { name: "case", op: &case.op, shapes: &shapes, x: &x, through, train, wants_dx, formats, index: 0 };
     let plan = backend.plan(&request).unwrap_or_else(|e| panic!("{e}"));
     (plan.output(), plan.implementation())
 }

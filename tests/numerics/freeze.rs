@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape, Shortcut, Tanh};
+use trireme::backend::op::{
+    Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, Norm, Op, Pool, PoolKind, Shape,
+    Shortcut, Tanh,
+};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input, LossSums};
 use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
@@ -37,9 +40,34 @@ fn net(smooth: bool) -> NetSpec {
     net
 }
 
+/// Branches, products and concatenations, the other kinds of op with parameters, and an auxiliary classifier.
+fn branches() -> NetSpec {
+    let mut net = NetSpec::new("branches", IMAGE);
+    let x = net.add("c1", Op::Conv(Conv::new(16, 3).pad(1)), net.image());
+    let y = net.add("dw", Op::Conv(Conv::new(16, 3).pad(1).depthwise(16).bias(0.1)), x);
+    let y = net.add("ln", LayerNorm::new(), y);
+    let y = net.add("ls", LayerScale(0.5), y);
+    let z = net.add("spread", Op::Conv(Conv::new(12, 3).pad(1).groups(4).bias(0.1)), x);
+    let z = net.add("gn", GroupNorm::new(3), z);
+    let x = net.join("cat", Concat, &[x, y, z]);
+    let y = net.add("squeeze", Pool::global(), x);
+    let y = net.add("se", Op::Conv(Conv::new(44, 1).bias(0.5)), y);
+    let x = net.join("product", Multiply, &[x, y]);
+    let y = net.add("aux.flatten", Flatten, x);
+    let y = net.add("aux.fc", Linear::new(CLASSES), y);
+    net.head(y, 0.3);
+    let x = net.add("pool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(CLASSES), x);
+    net
+}
+
 /// The network with the parameters of these layers frozen.
 fn frozen(smooth: bool, layers: &[&str]) -> NetSpec {
-    let mut net = net(smooth);
+    freeze(net(smooth), layers)
+}
+
+fn freeze(mut net: NetSpec, layers: &[&str]) -> NetSpec {
     let names = net.tensors().unwrap().parameters.into_iter().map(|(name, _)| name);
     net.frozen = names.filter(|name| layers.iter().any(|layer| name.starts_with(&format!("{layer}.")))).collect();
     assert!(net.frozen.len() >= layers.len());
@@ -91,12 +119,35 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[(String, V
 const PLAIN: [&[&str]; 5] = [&["c1"], &["c2"], &["c1", "c2", "c3"], &["fc1", "c3"], &["fc2"]];
 
 fn check_plain<B: Backend>(backend: impl Fn() -> B, name: &str) {
-    let mut whole = graph(backend(), net(false));
+    check(backend, name, &net(false), &PLAIN);
+}
+
+/// Single kinds of op, one branch, a stem, one of the classifiers, and all but one of them.
+const BRANCHES: [&[&str]; 11] = [
+    &["dw"],
+    &["ln"],
+    &["ls"],
+    &["spread"],
+    &["gn"],
+    &["se"],
+    &["dw", "ln", "ls"],
+    &["c1", "dw", "spread", "gn"],
+    &["aux"],
+    &["fc"],
+    &["c1", "dw", "ln", "ls", "spread", "gn", "se", "fc"],
+];
+
+fn check_branches<B: Backend>(backend: impl Fn() -> B, name: &str) {
+    check(backend, name, &branches(), &BRANCHES);
+}
+
+fn check<B: Backend>(backend: impl Fn() -> B, name: &str, net: &NetSpec, cases: &[&[&str]]) {
+    let mut whole = graph(backend(), net.clone());
     let (want, _) = pass(&mut whole);
     let want_gradients = gradients(&whole);
-    for layers in PLAIN {
+    for layers in cases {
         let what = format!("{layers:?} frozen on {name}");
-        let net = frozen(false, layers);
+        let net = freeze(net.clone(), layers);
         let mut graph = graph(backend(), net.clone());
         // a device may run the first pass, record the second and replay the others
         for _ in 0..4 {
@@ -131,6 +182,11 @@ macro_rules! everywhere {
 #[test]
 fn trained_parameters_get_the_gradients_of_the_whole_network() {
     everywhere!(check_plain);
+}
+
+#[test]
+fn branches_and_auxiliary_classifiers_may_be_frozen() {
+    everywhere!(check_branches);
 }
 
 /// Layers with batch normalisation; behind `n2` alone, gradients go on through it to `c1` and `c2`.

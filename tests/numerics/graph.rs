@@ -1,75 +1,14 @@
 //! Whole graphs of small networks on every backend: gradients through branches, smaller batches, several workers on one rank,
 //! chunks handed over, evaluation, networks that a backend cannot run. Operations alone are in `ops.rs` and `gradients.rs`.
 
+use crate::nets::{CLASSES, IMAGE, attentive, bottleneck, branching, dense, finish, patches, separable};
 use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
-use trireme::backend::op::{
-    Add, Conv, Dropout, Flatten, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Tanh,
-};
+use trireme::backend::op::{Add, Conv, Flatten, Linear, Norm, Op};
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Buffer, Error, Input, LossSums};
 use trireme::nn::{Batch, Gather, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
-
-const IMAGE: Shape = Shape::image(3, 7, 6);
-const CLASSES: usize = 5;
-
-/// Tensors read by up to three nodes of different sizes, both kinds of aliased gradients, every join. With `smooth`, no ReLU
-/// bends the loss.
-fn branching(smooth: bool) -> NetSpec {
-    let mut net = NetSpec::new("branching", IMAGE);
-    let conv = |c| Op::Conv(Conv::new(c, 3).pad(1).bias(0.0));
-    let strided = |c| Op::Conv(Conv::new(c, 3).pad(1).stride(2));
-    let norm = Norm { relu: !smooth, ..Norm::new() };
-    let x = net.add("c1", conv(6), net.image());
-    let bent = net.add("bent", if smooth { Op::from(Tanh) } else { Op::from(Relu) }, x);
-    let x = net.add("c2", conv(6), bent);
-    let x = net.join("a1", Add, &[x, bent]);
-    let n1 = net.add("n1", Op::Norm(norm.clone()), x);
-    let x = net.add("c3", strided(12), n1);
-    let shortcut = net.add("s1", Op::Shortcut(Shortcut { out_channels: 12, stride: 2 }), n1);
-    let n2 = net.join("n2", Op::Norm(norm.residual()), &[x, shortcut]);
-    let side = net.add("c4", strided(12), bent);
-    let x = net.join("a2", Add, &[n2, side]);
-    let twice = net.join("a3", Add, &[x, x]);
-    let x = net.add("t", Tanh, twice);
-    let x = net.add("lrn", Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), x);
-    let x = net.add("dropout", Dropout(0.3), x);
-    finish(net, x)
-}
-
-/// Without batch normalisation or draws: a batch is the sum of its rows.
-fn separable() -> NetSpec {
-    let mut net = NetSpec::new("separable", IMAGE);
-    let x = net.add("c1", Op::Conv(Conv::new(6, 3).pad(1).bias(0.0).relu()), net.image());
-    let x = net.add("p1", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
-    let x = net.add("c2", Op::Conv(Conv::new(12, 3).pad(1)), x);
-    let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Avg, 2, 2).ceil()), x);
-    let x = net.add("flatten", Flatten, x);
-    let x = net.add("fc1", Op::Linear(Linear::new(9).relu()), x);
-    net.add("fc2", Op::Linear(Linear::new(CLASSES)), x);
-    net
-}
-
-/// A wide layer on one of two paths back: the two gradients of `t` come in buffers of very different sizes.
-fn bottleneck() -> NetSpec {
-    let mut net = NetSpec::new("bottleneck", IMAGE);
-    let conv = |c| Op::Conv(Conv::new(c, 1));
-    let x = net.add("c1", conv(8), net.image());
-    let t = net.add("t", Tanh, x);
-    let short = net.add("short", conv(8), t);
-    let wide = net.add("wide", conv(64), t);
-    let x = net.add("back", conv(8), wide);
-    let x = net.join("add", Add, &[short, x]);
-    finish(net, x)
-}
-
-/// Scores from an image.
-fn finish(mut net: NetSpec, x: Id) -> NetSpec {
-    let x = net.add("flatten", Flatten, x);
-    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
-    net
-}
 
 /// Rows on the host.
 struct Rows {
@@ -129,8 +68,13 @@ fn assert_gradients<B: Backend>(what: &str, graph: &Graph<B>, want: &[Vec<f32>],
 
 #[test]
 fn gradients_through_branches_are_the_slopes_of_the_loss() {
+    [branching(true), dense(), attentive(), patches()].into_iter().for_each(check_slopes);
+}
+
+/// Of a network in which nothing bends.
+fn check_slopes(net: NetSpec) {
     let rows = Rows::new(3);
-    let mut graph = graph(Reference, branching(true), 3, 1);
+    let mut graph = graph(Reference, net, 3, 1);
     train(&mut graph, rows.all(), 1.0, MicroBatch::ONLY);
     let gradients = gradients(&graph);
     let step = 1.0 / 128.0;
@@ -154,7 +98,7 @@ fn gradients_through_branches_are_the_slopes_of_the_loss() {
 #[test]
 fn networks_with_branches_are_the_same_everywhere() {
     let rows = Rows::new(6);
-    for net in [branching(false), bottleneck()] {
+    for net in [branching(false), bottleneck(), dense(), attentive(), patches()] {
         let mut reference = graph(Reference, net.clone(), 6, 1);
         let want = train(&mut reference, rows.all(), 0.2, MicroBatch::ONLY);
         let want_gradients = gradients(&reference);
@@ -327,7 +271,7 @@ fn errors_come_back() {
 
 fn check_inference<B: Backend>(backend: impl Fn() -> B, name: &str) {
     let rows = Rows::new(4);
-    for net in [branching(false), separable()] {
+    for net in [branching(false), separable(), dense(), attentive(), patches()] {
         let what = format!("{} on {name}", net.name);
         let mut training = graph(backend(), net.clone(), 4, 1);
         let mut inference = Graph::new(backend(), net, 4, Purpose::Infer, 7).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -381,7 +325,10 @@ fn layouts_that_do_not_match_are_no_trap() {
                 assert!((got.loss / want.loss - 1.0).abs() < 1e-5, "{}: {got:?}, expected {want:?}", net.name);
                 assert_gradients(&net.name, &graph, &gradients(&reference), 1e-4);
             }
-            Err(e) => assert!(e.to_string().contains("layout"), "{}: {e}", net.name),
+            Err(e) => {
+                let text = e.to_string();
+                assert!(text.contains("layout") && text.contains(" on cpu: "), "{}: {text}", net.name);
+            }
         }
     }
 }

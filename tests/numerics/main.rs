@@ -4,11 +4,15 @@
 mod support;
 
 mod bf16;
+mod catalogue;
 mod freeze;
 mod golden;
 mod gradients;
 mod graph;
+mod heads;
+mod nets;
 mod ops;
 mod optim;
+mod parity;
 mod remote;
 mod sync_bn;

@@ -6,7 +6,10 @@ use crate::support::numerics::{
     Case, Example, Formula, Outcome, assert_close, blend, golden, magnitude, on_every_backend,
 };
 use serde::Deserialize;
-use trireme::backend::op::{Add, Conv, Linear, Lrn, Norm, Op, Pool, PoolKind, Relu, Shape, Shortcut, Silu, Tanh};
+use trireme::backend::op::{
+    Activation, Add, BlurPool, Concat, Conv, GroupNorm, LayerNorm, LayerScale, Linear, Lrn, Multiply, Norm, Op, OpSpec,
+    Pool, PoolKind, Shape, Shortcut,
+};
 use trireme::backend::{Backend, CrossEntropy, Error, LossSums, TensorDesc};
 
 #[derive(Deserialize)]
@@ -22,6 +25,7 @@ struct Golden {
     config: Config,
     x: Formula,
     residual: Option<Formula>,
+    third: Option<Formula>,
     #[serde(default)]
     params: BTreeMap<String, Formula>,
     buffers: Option<Buffers>,
@@ -29,6 +33,7 @@ struct Golden {
     y: Vec<f64>,
     dx: Option<Vec<f64>>,
     dresidual: Option<Vec<f64>>,
+    dthird: Option<Vec<f64>>,
     #[serde(default)]
     dparams: BTreeMap<String, Vec<f64>>,
     running_mean_after: Option<Vec<f64>>,
@@ -63,6 +68,8 @@ struct Config {
     k: f32,
     channels_before: usize,
     channels_after: usize,
+    slope: f32,
+    dilation: Option<[usize; 2]>,
     labels: Vec<u32>,
     label_smoothing: f32,
 }
@@ -101,6 +108,7 @@ impl Golden {
                     kernel: [weight[2], weight[3]],
                     stride: c.strides(),
                     pads: c.pads(),
+                    dilation: c.dilation.unwrap_or([1, 1]),
                     groups: c.groups,
                     bias: c.bias,
                     relu: c.relu,
@@ -113,7 +121,7 @@ impl Golden {
             }
             "norm" => {
                 let (eps, momentum) = (c.eps, c.momentum);
-                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, gamma: 1.0 })
+                Op::Norm(Norm { eps, momentum, residual: c.residual, relu: c.relu, ..Norm::new() })
             }
             "max_pool" => c.pool(PoolKind::Max),
             "avg_pool" if c.count_include_pad => c.pool(PoolKind::AvgCountPad),
@@ -128,20 +136,37 @@ impl Golden {
                 let channels = self.x.shape[1] + c.channels_before + c.channels_after;
                 Op::Shortcut(Shortcut { out_channels: channels, stride })
             }
-            "relu" => Op::from(Relu),
-            "tanh" => Op::from(Tanh),
-            "silu" => Op::from(Silu),
             "add" => Op::from(Add),
-            other => panic!("{}: no operation called {other}", self.name),
+            "concat" => Op::from(Concat),
+            "multiply" => Op::from(Multiply),
+            "layer_norm" => Op::from(LayerNorm { eps: c.eps }),
+            "group_norm" => Op::from(GroupNorm { groups: c.groups, eps: c.eps }),
+            "layer_scale" => Op::from(LayerScale(1.0)),
+            "blur_pool" => Op::from(BlurPool { size: c.size, stride: c.strides()[0] }),
+            "global_max_pool" => Op::Pool(Pool { kind: PoolKind::Max, ..Pool::global() }),
+            "leaky_relu" => Op::Activation(Activation::LeakyRelu(c.slope)),
+            other => {
+                let function = Activation::ALL.into_iter().find(|function| function.kind() == other);
+                Op::Activation(function.unwrap_or_else(|| panic!("{}: no operation called {other}", self.name)))
+            }
+        }
+    }
+
+    fn shape_of(&self, x: &Formula) -> Shape {
+        match x.shape[..] {
+            [_, f] => Shape::vector(f),
+            [_, c, h, w] => Shape::image(c, h, w),
+            _ => panic!("{}: shape {:?}", self.name, x.shape),
         }
     }
 
     fn shape(&self) -> Shape {
-        match self.x.shape[..] {
-            [_, f] => Shape::vector(f),
-            [_, c, h, w] => Shape::image(c, h, w),
-            _ => panic!("{}: shape {:?}", self.name, self.x.shape),
-        }
+        self.shape_of(&self.x)
+    }
+
+    /// The inputs in their order.
+    fn inputs(&self) -> impl Iterator<Item = &Formula> {
+        [Some(&self.x), self.residual.as_ref(), self.third.as_ref()].into_iter().flatten()
     }
 
     fn case(&self) -> Case {
@@ -152,7 +177,8 @@ impl Golden {
             op: self.op(),
             n: self.x.shape[0],
             shape: self.shape(),
-            x: [Some(&self.x), self.residual.as_ref()].into_iter().flatten().map(Formula::fill).collect(),
+            others: self.inputs().skip(1).map(|x| self.shape_of(x)).collect(),
+            x: self.inputs().map(Formula::fill).collect(),
             params,
             running,
             training: self.config.mode != "eval",
@@ -171,7 +197,7 @@ impl Golden {
             assert_close(&format!("{} on {backend}{how}: {of}", self.name), got, want, self.tolerance(key, want));
         };
         close("y", "y", &out.y, &self.y);
-        let wanted = [("dx", &self.dx), ("dresidual", &self.dresidual)];
+        let wanted = [("dx", &self.dx), ("dresidual", &self.dresidual), ("dthird", &self.dthird)];
         for ((of, want), got) in wanted.iter().zip(&out.dx) {
             close(of, of, got, want.as_ref().expect("recorded"));
         }
@@ -208,7 +234,8 @@ fn check_all<B: Backend>(backend: &B, name: &str, blocks: &[usize], cases: &[Gol
 
 /// The sum with a ReLU behind it, as a graph would run the two.
 fn relu_behind<B: Backend>(backend: &B, case: &Case, sum: Outcome, block: usize) -> Outcome {
-    let relu = Case { op: Op::from(Relu), x: vec![sum.y], ..case.clone() }.run(backend, block, false);
+    let relu = Case { op: Op::Activation(Activation::Relu), x: vec![sum.y], others: Vec::new(), ..case.clone() }
+        .run(backend, block, false);
     let back = Case { dy: Some(relu.dx[0].clone()), ..case.clone() }.run(backend, block, false);
     Outcome { y: relu.y, ..back }
 }
@@ -229,7 +256,7 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
     let (n, scores) = (golden.x.shape[0], golden.x.fill());
     let desc = TensorDesc::plain(n, golden.shape());
     let (labels, smoothing) = (golden.config.labels.as_slice(), golden.config.label_smoothing);
-    let ask = CrossEntropy { labels, smoothing, scale: 1.0 / n as f32 };
+    let ask = CrossEntropy { labels, smoothing, scale: 1.0 / n as f32, weight: 1.0 };
     let mut x = backend.alloc(scores.len()).unwrap();
     let mut dx = backend.alloc(scores.len()).unwrap();
     backend.upload(&scores, &mut x).unwrap();
@@ -253,7 +280,7 @@ fn check_cross_entropy<B: Backend>(backend: &B, name: &str, golden: &Golden) {
 fn recorded_operations_come_out_alike_everywhere() {
     let file: File = golden("ops.json");
     file.fill_example.check(Formula::fill_n);
-    assert!(file.cases.len() >= 63, "only {} cases", file.cases.len());
+    assert!(file.cases.len() >= 96, "only {} cases", file.cases.len());
     on_every_backend!(check_all(&file.cases));
 }
 
@@ -261,7 +288,7 @@ fn check_labels<B: Backend>(backend: &B, name: &str, _: &[usize]) {
     let desc = TensorDesc::plain(2, Shape::vector(3));
     let x = backend.alloc(6).unwrap();
     fn ask(labels: &[u32]) -> CrossEntropy<'_> {
-        CrossEntropy { labels, smoothing: 0.0, scale: 1.0 }
+        CrossEntropy { labels, smoothing: 0.0, scale: 1.0, weight: 1.0 }
     }
     let error = take_loss(backend, &desc, ask(&[0, 3]), &x, None).expect_err("label 3 of 3 classes").to_string();
     assert!(error.contains("labels below 3") && error.contains("got 3"), "{name}: {error}");
@@ -279,16 +306,13 @@ fn a_label_out_of_range_is_an_error_and_ties_count_once() {
 
 fn check_nan<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
     let ops = [
-        Op::from(Relu),
-        Op::from(Tanh),
-        Op::from(Silu),
         Op::Pool(Pool::new(PoolKind::Avg, 2, 2)),
         Op::Pool(Pool::new(PoolKind::Max, 2, 2)),
         Op::Norm(Norm::new().relu()),
         Op::Conv(Conv::new(4, 3).pad(1)),
         Op::Linear(Linear::new(4)),
     ];
-    for op in ops {
+    for op in ops.into_iter().chain(Activation::ALL.map(Op::Activation)) {
         let mut case = Case { dy: None, ..Case::random(op, 2, Shape::image(3, 4, 4), 1) };
         case.x[0][7] = f32::NAN;
         for &block in blocks {

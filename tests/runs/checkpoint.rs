@@ -45,6 +45,9 @@ fn model() -> ModelFile {
             layer("layer1.0.bn1", kind("norm", None), &norm),
             layer("fc1", flat, &[("weight", &[5, 24]), ("bias", &[5])]),
             layer("fc2", kind("linear", None), &[("weight", &[3, 5]), ("bias", &[3])]),
+            layer("layer1.0.norm", kind("layer_norm", None), &[("weight", &[4]), ("bias", &[4])]),
+            layer("layer1.0.groups", kind("group_norm", None), &[("weight", &[4]), ("bias", &[4])]),
+            layer("layer1.0", kind("layer_scale", None), &[("layer_scale", &[4])]),
         ],
         ema: vec![layer("fc1", flat, &[("weight", &[7, 24])]), layer("layer1.0.bn1", kind("norm", None), &norm)],
     }
@@ -140,7 +143,10 @@ fn a_file_cut_short_anywhere_is_an_error() {
     for end in ends {
         std::fs::write(&path, &whole[..end]).unwrap();
         let error = ModelFile::read(&path).expect_err("a file cut short was read");
-        assert!(matches!(error, Error::Foreign { .. } | Error::Unchecked { .. }), "{end}: {error}");
+        assert!(
+            matches!(error, Error::Foreign { .. } | Error::Short { .. } | Error::Unsealed { .. }),
+            "{end}: {error}"
+        );
         assert!(error.to_string().contains("model.h5"), "{error}");
     }
 }

@@ -5,11 +5,15 @@ mod support;
 
 mod checkpoint;
 mod classes;
+mod export;
 mod folder;
 mod init;
 mod laws;
 mod loading;
+mod log;
 mod optimizers;
+mod predict;
+mod recipes;
 mod remote;
 mod resume;
 mod seeing;

@@ -11,6 +11,7 @@ use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Unavailable};
 use trireme::comm;
 use trireme::device::{Device, DeviceChoice, DeviceSettings};
+use trireme::recipe::Changes;
 use trireme::train;
 use trireme::train::plan::request::TrainRequest;
 
@@ -50,7 +51,7 @@ fn worker() {
     let [kind, recipe, out, last, resume, sets @ ..] = words.as_slice() else { panic!("{case}") };
     let request = TrainRequest {
         recipe: recipe.into(),
-        sets: sets.to_vec(),
+        changes: Changes { sets: sets.to_vec(), ..Changes::default() },
         out: out.into(),
         resume: resume == "resume",
         resume_from: None,

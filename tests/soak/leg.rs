@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::fault::Fault;
 use crate::meter::Meter;
 use crate::place::Place;
 use crate::support::program::{Ended, PATIENCE, Running, is_alive, signal};
@@ -28,6 +29,8 @@ pub struct Leg {
     running: Option<Running>,
     how: How,
     begun: SystemTime,
+    /// The last fault that it went on through.
+    survived: Option<Fault>,
     /// All processes of ranks that were seen.
     processes: Vec<u32>,
     meters: Vec<Meter>,
@@ -49,12 +52,22 @@ impl Leg {
         let begun = SystemTime::now();
         let running = training.start(how.ranks, place, &[&["--set", io, "--resume", "auto"], more].concat());
         let (processes, meters) = (Vec::new(), Vec::new());
-        Self { running: Some(running), how, begun, processes, meters, sampled: Instant::now() }
+        Self { running: Some(running), how, begun, survived: None, processes, meters, sampled: Instant::now() }
     }
 
     /// How it was started.
     pub fn how(&self) -> How {
         self.how
+    }
+
+    /// Notes a fault that it went on through.
+    pub fn survived(&mut self, fault: Fault) {
+        self.survived = Some(fault);
+    }
+
+    /// The last of these faults.
+    pub fn last_survived(&self) -> Option<Fault> {
+        self.survived
     }
 
     /// When it was started.

@@ -127,7 +127,7 @@ impl<'a> Relay<'a> {
         loop {
             self.until_due(&mut leg);
             let (how, since) = (leg.how(), leg.begun());
-            let after = if leg.has_ended() { self.ended(leg, None) } else { self.strike(lap, leg) };
+            let after = if leg.has_ended() { self.ended(leg) } else { self.strike(lap, leg) };
             if let After::GoesOn(same) = after {
                 leg = *same;
                 continue;
@@ -150,7 +150,8 @@ impl<'a> Relay<'a> {
         if Fault::SURVIVABLE.contains(&fault) {
             let outcome = self.target(lap).survive(fault, &mut leg, &mut draws);
             self.diary.struck(SERIES, fault, outcome.took, &outcome.what);
-            return if leg.has_ended() { self.ended(leg, Some(fault)) } else { After::GoesOn(Box::new(leg)) };
+            leg.survived(fault);
+            return if leg.has_ended() { self.ended(leg) } else { After::GoesOn(Box::new(leg)) };
         }
         self.keep_longest(&mut leg);
         let outcome = self.target(lap).end(fault, leg, &mut draws);
@@ -163,9 +164,11 @@ impl<'a> Relay<'a> {
     }
 
     /// A process has ended by itself: at its last step, or for want of space for the model.
-    fn ended(&mut self, mut leg: Leg, fault: Option<Fault>) -> After {
+    fn ended(&mut self, mut leg: Leg) -> After {
         self.keep_longest(&mut leg);
+        let fault = leg.last_survived();
         let ended = leg.end();
+        // the model may have found no room when that was over already
         let no_room = fault == Some(Fault::NoRoomForCheckpoints) && ended.stderr.contains("o space left");
         assert!(ended.status.success() || no_room, "after {fault:?}: {}\n{}", ended.status, ended.stderr);
         if ended.status.success() { After::Over } else { After::Ended }

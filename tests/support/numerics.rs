@@ -12,7 +12,7 @@ use trireme::backend::op::{Conv, Linear, Norm, Op, Shape};
 use trireme::backend::reference::Reference;
 use trireme::backend::{
     Arena, Backend, Buffer, DrawKey, Gradients, Input, ParamFormat, Pass, PassInput, PlanRequest, Planned, Slot,
-    TensorDesc,
+    TensorDesc, Through,
 };
 
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
@@ -162,8 +162,10 @@ pub struct Case {
     pub op: Op,
     /// Rows.
     pub n: usize,
-    /// One sample of each input as it lies in memory (a linear layer may read an image).
+    /// One sample of the first input as it lies in memory (a linear layer may read an image).
     pub shape: Shape,
+    /// One sample of each other input.
+    pub others: Vec<Shape>,
     /// Inputs, plain.
     pub x: Vec<Vec<f32>>,
     /// Parameters, plain.
@@ -194,21 +196,34 @@ pub struct Outcome {
 impl Case {
     /// With noise for inputs, parameters and the gradient of the output; for a batch normalisation also running statistics.
     pub fn random(op: Op, n: usize, shape: Shape, k: u64) -> Self {
-        let x: Vec<Vec<f32>> = (0..op.arity() as u64).map(|i| noise(n * shape.elems(), 100 * k + i, 1.0)).collect();
-        let logical = logical(&op, shape);
-        let specs = op.params(logical);
+        let others = match op {
+            Op::Multiply(_) => vec![Shape::vector(shape.c)],
+            Op::Concat(_) => vec![Shape { c: 5, ..shape }, Shape { c: 8, ..shape }],
+            _ => vec![shape; op.arity().expect("a number of inputs") - 1],
+        };
+        Self::joined(op, n, &[vec![shape], others].concat(), k)
+    }
+
+    /// The same with inputs of these shapes.
+    pub fn joined(op: Op, n: usize, shapes: &[Shape], k: u64) -> Self {
+        let input = |(i, shape): (u64, &Shape)| noise(n * shape.elems(), 100 * k + i, 1.0);
+        let x: Vec<Vec<f32>> = (0..).zip(shapes).map(input).collect();
+        let (shape, others) = (shapes[0], shapes[1..].to_vec());
+        let all: Vec<Shape> = shapes.iter().map(|shape| logical(&op, *shape)).collect();
+        let specs = op.params(all[0]);
         let params = specs.iter().enumerate().map(|(i, spec)| {
             let fan: usize = spec.shape[1..].iter().product();
-            let shift = if matches!(op, Op::Norm(_)) && i == 0 { 1.0 } else { 0.0 };
+            let scales = matches!(op, Op::Norm(_) | Op::LayerNorm(_) | Op::GroupNorm(_));
+            let shift = if scales && i == 0 { 1.0 } else { 0.0 };
             Formula::new(100 * k + 10 + i as u64, 1.0 / (fan as f64).sqrt(), shift).noise_n(spec.elems())
         });
-        let y = op.output(&vec![logical; op.arity()]).unwrap_or_else(|e| panic!("{op:?}: {e}"));
+        let y = op.output(&all).unwrap_or_else(|e| panic!("{op:?}: {e}"));
         let c = if matches!(op, Op::Norm(_)) { shape.c } else { 0 };
         let mut running = noise(c, 100 * k + 20, 0.5);
         running.extend(Formula::new(100 * k + 21, 0.5, 1.0).noise_n(c));
         let params = params.collect();
         let dy = Some(noise(n * y.elems(), 100 * k + 30, 1.0));
-        Self { op, n, shape, x, params, running, training: true, dy, draws: (9, 2, 1_000, 5) }
+        Self { op, n, shape, others, x, params, running, training: true, dy, draws: (9, 2, 1_000, 5) }
     }
 
     /// The same without ReLU: its result shows how close to the corner each value lies.
@@ -226,14 +241,17 @@ impl Case {
     /// the gradient of the output comes as two summands if the plan takes them. Padded channels must come out zero.
     pub fn run<B: Backend>(&self, backend: &B, block: usize, split: bool) -> Outcome {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
-        let block = if block == 0 { self.shape.c } else { block };
-        let x_desc = TensorDesc { n: self.n, shape: self.shape, block };
-        let shapes = vec![logical(&self.op, self.shape); self.op.arity()];
+        let shapes = [vec![self.shape], self.others.clone()].concat();
+        let desc =
+            |shape: &Shape| TensorDesc { n: self.n, shape: *shape, block: if block == 0 { shape.c } else { block } };
+        let descs: Vec<TensorDesc> = shapes.iter().map(desc).collect();
+        let shapes: Vec<Shape> = shapes.iter().map(|shape| logical(&self.op, *shape)).collect();
         let request = PlanRequest {
             name: "case",
             op: &self.op,
             shapes: &shapes,
-            x: &vec![x_desc; self.op.arity()],
+            x: &descs,
+            through: Through::default(),
             train: self.dy.is_some(),
             wants_dx: true,
             formats: None,
@@ -246,7 +264,7 @@ impl Case {
         let (running, training) = (self.running.as_slice(), self.training);
         let start = PassInput { images: Input::Values(&self.x[0]), key, loss: None, running, training };
         backend
-            .begin(&start, &x_desc, &mut rubbish(backend, self.x[0].len()))
+            .begin(&start, &descs[0], &mut rubbish(backend, self.x[0].len()))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         backend.weights_changed(&arena).unwrap_or_else(|e| panic!("{what}: {e}"));
         let pass = Pass {
@@ -260,7 +278,7 @@ impl Case {
             key,
             across: None,
         };
-        let inputs: Vec<B::Buf> = self.x.iter().map(|x| place(backend, &x_desc, x)).collect();
+        let inputs: Vec<B::Buf> = self.x.iter().zip(&descs).map(|(x, desc)| place(backend, desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();
         let y_desc = plan.output();
         let mut y = rubbish(backend, y_desc.elems());
@@ -275,21 +293,21 @@ impl Case {
         let dy2 = two.then(|| place(backend, &y_desc, &second));
         let mut dparams = Arena::new(backend, &[arena.chunks[0].len()]).unwrap_or_else(|e| panic!("{what}: {e}"));
         dparams.chunks[0] = rubbish(backend, arena.chunks[0].len());
-        let other = (0..self.x.len()).find(|&i| plan.alias() != Some(i));
-        let mut dx = rubbish(backend, x_desc.elems());
+        let mut dx: Vec<B::Buf> = descs.iter().map(|desc| rubbish(backend, desc.elems())).collect();
+        let wanted = dx.iter_mut().enumerate().map(|(i, dx)| (plan.alias() != Some(i)).then_some(dx));
         let g = Gradients {
             x: &inputs,
             y: &y,
             dy: &mut dy,
             dy2: dy2.as_ref(),
-            dx: other.map(|_| &mut dx),
+            dx: wanted.collect(),
             dparams: &mut dparams,
         };
         plan.backward(&pass, g).unwrap_or_else(|e| panic!("{what}: {e}"));
         backend.gradients_done(0, &mut dparams.chunks[0]).unwrap_or_else(|e| panic!("{what}: {e}"));
-        for i in 0..self.x.len() {
-            let from = if plan.alias() == Some(i) { &dy } else { &dx };
-            out.dx.push(read(backend, &x_desc, from, &what));
+        for (i, desc) in descs.iter().enumerate() {
+            let from = if plan.alias() == Some(i) { &dy } else { &dx[i] };
+            out.dx.push(read(backend, desc, from, &what));
         }
         for ((format, slot), plain) in plan.formats().iter().zip(&slots).zip(&self.params) {
             let mut d = vec![0.0; plain.len()];

@@ -237,14 +237,15 @@ pub fn events(out: &str, event: &str) -> Vec<Value> {
     lines.filter(|line: &Value| line["event"] == event).collect()
 }
 
-/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder. The marker and the lock of a run, and
-/// the ranks' signs of life, which those that were killed leave behind, do not count.
+/// Paths of all files under a folder, relative to it, sorted; nothing if there is no such folder. The marker and the lock of a run,
+/// the ranks' signs of life, which those that were killed leave behind, and what is only there to look at, do not count.
 pub fn files(folder: &str) -> Vec<String> {
     fn visit(folder: &Path, root: &Path, found: &mut Vec<String>) {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name == ".ranks" || name.starts_with(".trireme-") {
+            let looks = name == "report.html" || name.starts_with("events.out.tfevents");
+            if looks || name == ".ranks" || name.starts_with(".trireme-") {
                 continue;
             } else if path.is_dir() {
                 visit(&path, root, found);

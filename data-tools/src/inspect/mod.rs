@@ -2,11 +2,13 @@
 
 mod bad;
 mod check;
+mod extract;
 mod index;
 mod info;
 mod labels;
 mod manifest;
 mod measure;
+mod picture_file;
 mod scan;
 mod shard_files;
 mod shard_index;
@@ -16,8 +18,9 @@ mod verify;
 mod walk;
 
 pub use bad::Bad;
+pub use extract::{Extracted, extract};
 pub use index::{Indexed, index};
 pub use info::{FirstImage, Info, SplitInfo, info};
-pub use show::{ShowOptions, Shown, show};
+pub use show::{ContactSheet, ShowOptions, Shown, show};
 pub use stats::{Stats, stats};
 pub use verify::{Report, verify};

@@ -1,19 +1,22 @@
 //! A contact sheet of a split: pictures as stored, or as a network will see them after given transforms, with their classes.
 
+mod contact;
 mod font;
 mod picture;
 mod sheet;
 mod viewer;
 
+use super::picture_file;
 use crate::error::Error;
 use crate::text;
-use image::ImageFormat;
-use loaders::{Dataset, replace};
+use image::DynamicImage;
+use loaders::Dataset;
 use serde_json::json;
 use std::fmt;
-use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use viewer::Viewer;
+
+pub use contact::ContactSheet;
 
 /// Most pictures on one sheet.
 const MOST_CELLS: u64 = 1024;
@@ -54,20 +57,18 @@ pub struct Shown {
     pub transforms: Vec<String>,
 }
 
-/// Writes a contact sheet of the data set in `dir` to `out`, a PNG file, whole or not at all.
+/// Writes a contact sheet of the data set in `dir` to `out`, a PNG or, by its ending, a JPEG file, whole or not at all.
 ///
 /// Sample numbers are training's, so a sample looks here as in epoch e of a recipe with the same seed and transforms.
 /// Normalised values are scaled back to 0 to 255 and clipped.
 ///
 /// # Errors
-/// No such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels; nothing or
-/// too much to show; a file that cannot be written.
+/// Another ending; no such split or transform; a record that is damaged or cannot be decoded; images of neither 1 nor 3 channels;
+/// nothing or too much to show; a file that cannot be written.
 pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Error> {
+    let format = picture_file::format_of(out)?;
     let dataset = Dataset::open(dir)?;
-    let name = match options.split.as_str() {
-        "" => default_split(&dataset),
-        name => name.to_string(),
-    };
+    let name = split_or_default(&dataset, &options.split);
     let split = dataset.split(&name)?;
     let count = options.count.min(split.len());
     check_cells(dir, &name, count.saturating_mul(u64::from(options.epochs)))?;
@@ -81,10 +82,9 @@ pub fn show(dir: &Path, out: &Path, options: &ShowOptions) -> Result<Shown, Erro
         }
     }
     let sheet = sheet::lay_out(&cells, columns(count as usize, options.epochs as usize));
-    let mut png = Cursor::new(Vec::new());
-    sheet.write_to(&mut png, ImageFormat::Png).map_err(|e| Error::input(out, format!("cannot be made a PNG: {e}")))?;
-    replace::replace(out, png.get_ref())?;
-    Ok(Shown { path: out.to_path_buf(), size: sheet.dimensions(), split: name, samples, transforms: viewer.ops() })
+    let size = sheet.dimensions();
+    picture_file::write(out, &DynamicImage::ImageRgb8(sheet), format)?;
+    Ok(Shown { path: out.to_path_buf(), size, split: name, samples, transforms: viewer.ops() })
 }
 
 fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
@@ -98,7 +98,11 @@ fn check_cells(dir: &Path, split: &str, cells: u64) -> Result<(), Error> {
     )))
 }
 
-fn default_split(dataset: &Dataset) -> String {
+/// The split of this name; without a name `train`, or the only one.
+pub(super) fn split_or_default(dataset: &Dataset, name: &str) -> String {
+    if !name.is_empty() {
+        return name.into();
+    }
     let splits = &dataset.manifest.splits;
     let only = splits.keys().next().filter(|_| splits.len() == 1);
     only.cloned().unwrap_or_else(|| "train".into())

@@ -4,6 +4,7 @@ mod bad_output;
 mod bad_source;
 mod common;
 mod convert;
+mod extract;
 mod fifo;
 mod folder;
 mod hostile;

@@ -78,6 +78,22 @@ fn sizes_may_vary_and_grey_may_stand_among_colours() {
     assert!(sheet.pixels().filter(|p| **p == Rgb([1, 200, 3])).count() >= 224 * 14);
 }
 
+/// The ending says what is written, and another ending is refused before anything is read.
+#[test]
+fn a_sheet_is_what_its_name_says() {
+    let temp = Temp::new();
+    dataset(&temp.path("d"), &[raw(0, [5, 9, 3])]);
+    for (name, begins) in [("sheet.png", &b"\x89PNG"[..]), ("sheet.jpg", b"\xff\xd8\xff"), ("sheet.JPEG", b"\xff\xd8\xff")] {
+        let out = temp.path(name);
+        show(&temp.path("d"), &out, &options(1, &[], 1)).unwrap();
+        assert!(fs::read(&out).unwrap().starts_with(begins), "{name}");
+    }
+    for name in ["sheet.gif", "sheet", "sheet.webp"] {
+        let error = show(&temp.path("no such data set"), &temp.path(name), &options(1, &[], 1)).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("name it .png or .jpg"), "{error}");
+    }
+}
+
 #[test]
 fn refusals_say_what_to_change() {
     let temp = Temp::new();

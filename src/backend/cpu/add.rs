@@ -58,8 +58,8 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(1) else { return Ok(()) };
         let (n, dy) = (self.y.elems(), g.dy.as_slice());
         self.threads.split(&mut dx.as_mut_slice()[..n], UNIT, |unit, run| {
             run.copy_from_slice(&dy[unit * UNIT..][..run.len()]);

@@ -4,12 +4,14 @@ use std::rc::Rc;
 
 use super::bf16::{Bf16, Rounded};
 use super::buf::{AlignedBuf, Scratch};
+use super::depthwise::Depthwise;
 use super::device::Cpu;
 use super::few_channels::{FewChannels, put_in_frame};
 use super::flat;
 use super::format::Format;
 use super::layout::Md;
-use super::onednn::{Direction, Engine, Layer, Primitive, arg, reorder};
+use super::onednn::{Direction, Engine, Layer, Primitive, Window, arg, reorder};
+use super::own_gradient::OwnGradient;
 use super::product::{Product, pointer};
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
@@ -19,7 +21,7 @@ use crate::backend::{Arena, Error, Gradients, Pass, PlanRequest, Planned, Slot, 
 enum WeightGradient {
     Primitive(Product),
     /// By our own loops, then copied from plain order.
-    FewChannels(Box<FewChannels>, Primitive),
+    Own(Box<dyn OwnGradient>, Primitive),
 }
 
 /// A convolution or linear layer of known sizes.
@@ -59,7 +61,7 @@ impl Framed {
             return Ok(None);
         }
         let extent = |axis: usize, size: usize, out: usize| {
-            ((out - 1) * op.stride[axis] + op.kernel[axis]).max(size + op.pads[axis])
+            ((out - 1) * op.stride[axis] + op.extent()[axis]).max(size + op.pads[axis])
         };
         let (height, width) = (extent(0, x.shape.h, y.shape.h), extent(1, x.shape.w, y.shape.w));
         let buf = AlignedBuf::zeroed(x.n * x.shape.c * height * width, name)?;
@@ -90,7 +92,7 @@ struct Geometry {
     w_dims: Vec<usize>,
     bias: Option<usize>,
     y: Md,
-    window: Option<([usize; 2], [usize; 4])>,
+    window: Option<Window>,
     relu: bool,
 }
 
@@ -112,18 +114,14 @@ impl Plan {
             w_dims,
             bias: op.bias.then_some(op.out_channels),
             y: activation(&y)?,
-            window: Some((op.stride, fitted_pads(op, &x, &y))),
+            window: Some(Window { stride: op.stride, dilation: op.dilation, pads: fitted_pads(op, &x, &y) }),
             relu: op.relu,
         };
         let mut plan = Self { framed, ..Self::new(cpu, r, &geometry, y)? };
-        if let Some(WeightGradient::Primitive(b)) = &plan.backward_weights
-            && b.is_slow()
-            && x.block == 1
-            && op.groups == 1
-        {
-            let few_channels = FewChannels::new(cpu.threads, op, x, y, r.name)?;
+        let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
+        if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {
             let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
-            plan.backward_weights = Some(WeightGradient::FewChannels(Box::new(few_channels), copy));
+            plan.backward_weights = Some(WeightGradient::Own(own, copy));
         }
         Ok(plan)
     }
@@ -219,11 +217,37 @@ impl Plan {
         })
     }
 
+    /// The layout of the weights.
+    pub fn weights(&self) -> &Md {
+        &self.weights
+    }
+
+    /// Whether it was planned for training.
+    pub fn trains(&self) -> bool {
+        self.backward_weights.is_some()
+    }
+
     /// Whether a pass takes the plain-loop implementation.
-    fn is_slow(&self) -> bool {
+    pub fn is_slow(&self) -> bool {
         let weights = matches!(&self.backward_weights, Some(WeightGradient::Primitive(p)) if p.is_slow());
         weights || self.forward.is_slow() || self.backward_data.as_ref().is_some_and(Product::is_slow)
     }
+}
+
+/// Loops of our own for the weight gradient, where there are some for such a convolution.
+fn own_gradient(
+    cpu: &Cpu,
+    op: &Conv,
+    x: TensorDesc,
+    y: TensorDesc,
+    name: &str,
+) -> Result<Option<Box<dyn OwnGradient>>, Error> {
+    let depthwise = op.groups == x.shape.c && op.groups == y.shape.c && x.block == y.block;
+    Ok(match (op.groups, x.block) {
+        (1, 1) => Some(Box::new(FewChannels::new(cpu.threads, op, x, y, name)?)),
+        _ if depthwise => Some(Box::new(Depthwise::new(cpu.threads, op, x, y, name)?)),
+        _ => None,
+    })
 }
 
 fn activation(d: &TensorDesc) -> Result<Md, Error> {
@@ -233,7 +257,7 @@ fn activation(d: &TensorDesc) -> Result<Md, Error> {
 /// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
 fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
     let [top, left, ..] = op.pads;
-    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.kernel[axis];
+    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.extent()[axis];
     let bottom = used(y.shape.h, 0).saturating_sub(x.shape.h + top);
     let right = used(y.shape.w, 1).saturating_sub(x.shape.w + left);
     [top, left, bottom, right]
@@ -253,7 +277,7 @@ impl Planned<Cpu> for Plan {
     fn state_bytes(&self) -> usize {
         let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
             WeightGradient::Primitive(product) => product.bytes(),
-            WeightGradient::FewChannels(few_channels, _) => few_channels.bytes(),
+            WeightGradient::Own(own, _) => own.bytes(),
         });
         let products = self.forward.bytes() + weights + self.backward_data.as_ref().map_or(0, Product::bytes);
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
@@ -264,7 +288,7 @@ impl Planned<Cpu> for Plan {
     fn implementation(&self) -> String {
         let weights = self.backward_weights.as_ref().map(|w| match w {
             WeightGradient::Primitive(product) => product.name(),
-            WeightGradient::FewChannels(..) => "own".into(),
+            WeightGradient::Own(..) => "own".into(),
         });
         let factors = self.rounded.as_ref().map(|_| "bf16:".into());
         let data = self.backward_data.as_ref().map(Product::name);
@@ -298,7 +322,8 @@ impl Planned<Cpu> for Plan {
         unsafe { self.forward.run_from(&self.engine, w, data) }
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let n = self.y.elems();
         if self.relu {
             flat::mask(self.threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
@@ -312,9 +337,9 @@ impl Planned<Cpu> for Plan {
         };
         let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
         if !pass.frozen {
-            weights.run(&self.engine, self.threads, (x, dy), pass.slots, g.dparams)?;
+            weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
         }
-        let (Some(dx), Some(backward)) = (g.dx, &mut self.backward_data) else { return Ok(()) };
+        let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
         let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
         let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];
         // SAFETY: sizes as planned; `dx` (or the plan's own copy) is exclusively borrowed.
@@ -331,17 +356,16 @@ impl WeightGradient {
     fn run(
         &mut self,
         engine: &Engine,
-        threads: Threads,
         (x, dy): (&[f32], &[f32]),
         slots: &[Slot],
         dparams: &mut Arena<Cpu>,
     ) -> Result<(), Error> {
         match self {
-            Self::FewChannels(few_channels, copy) => {
-                few_channels.run(threads, x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
+            Self::Own(own, copy) => {
+                let plain = own.run(x, dy, slots.get(1).map(|&bias| dparams.get_mut(bias)));
                 let dw = dparams.get_mut(slots[0]).as_mut_ptr();
                 // SAFETY: the copy was made for these two layouts; `dw` is exclusively borrowed.
-                unsafe { copy.run(engine, &[(arg::SRC, pointer(few_channels.dw.as_slice())), (arg::DST, dw)]) }
+                unsafe { copy.run(engine, &[(arg::SRC, pointer(plain)), (arg::DST, dw)]) }
             }
             Self::Primitive(product) => {
                 let mut data = vec![(arg::SRC, pointer(x)), (arg::DIFF_DST, pointer(dy))];

@@ -13,14 +13,21 @@ use crate::backend::{
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
 /// blocks of an input would be taken for something else.
 fn layouts(r: &PlanRequest<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
-    let seen = |(d, s): (&TensorDesc, &Shape)| if d.is_plain() { TensorDesc { shape: *s, ..*d } } else { *d };
+    let block = r.x[0].block;
+    let seen = |(d, s): (&TensorDesc, &Shape)| match d.is_plain() {
+        // a vector of whole blocks lies alike in both orders
+        true if s.plane() == 1 && s.c.is_multiple_of(block) => TensorDesc { shape: *s, block, ..*d },
+        true => TensorDesc { shape: *s, ..*d },
+        false => *d,
+    };
     let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(seen).collect();
-    let alike = |d: &TensorDesc| *d == x[0] || (d.is_plain() && x[0].is_plain());
     let by_channel = r.op.reads() == Reads::Channels;
+    let same = |d: &TensorDesc| if by_channel { d.block == x[0].block } else { *d == x[0] };
+    let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
         "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
          put a convolution or a linear layer between"
-    } else if by_channel && x[0].shape != r.shapes[0] {
+    } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
         "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
     } else {
         return Ok(x);

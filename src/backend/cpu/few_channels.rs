@@ -2,6 +2,7 @@
 //! vectorised primitive: its own takes 100 times as long.
 
 use super::buf::AlignedBuf;
+use super::own_gradient::OwnGradient;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Conv;
 use crate::backend::{Error, TensorDesc};
@@ -12,6 +13,7 @@ const TAPS: usize = 8;
 
 /// Sizes and work space.
 pub(super) struct FewChannels {
+    threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
     stride: [usize; 2],
@@ -24,7 +26,7 @@ pub(super) struct FewChannels {
     /// Each thread's framed image.
     framed: Vec<f32>,
     /// The plain OIHW gradient.
-    pub dw: AlignedBuf,
+    dw: AlignedBuf,
 }
 
 simd! {
@@ -51,12 +53,15 @@ impl FewChannels {
     /// For a convolution without groups over a plain input.
     pub fn new(threads: Threads, op: &Conv, x: TensorDesc, y: TensorDesc, name: &str) -> Result<Self, Error> {
         let [kh, kw] = op.kernel;
-        let height = ((y.shape.h - 1) * op.stride[0] + kh).max(x.shape.h + op.pads[0]);
-        let width = ((y.shape.w - 1) * op.stride[1] + kw).max(x.shape.w + op.pads[1]);
-        let taps: Vec<usize> =
-            (0..x.shape.c * kh * kw).map(|t| (t / (kh * kw) * height + t / kw % kh) * width + t % kw).collect();
+        let ([rows, columns], [dh, dw]) = (op.extent(), op.dilation);
+        let height = ((y.shape.h - 1) * op.stride[0] + rows).max(x.shape.h + op.pads[0]);
+        let width = ((y.shape.w - 1) * op.stride[1] + columns).max(x.shape.w + op.pads[1]);
+        let taps: Vec<usize> = (0..x.shape.c * kh * kw)
+            .map(|t| (t / (kh * kw) * height + t / kw % kh * dh) * width + t % kw * dw)
+            .collect();
         let channels = y.blocks() * y.block;
         Ok(Self {
+            threads,
             x,
             y,
             stride: op.stride,
@@ -68,21 +73,9 @@ impl FewChannels {
         })
     }
 
-    /// Bytes of work space.
-    pub fn bytes(&self) -> usize {
-        (self.partial.len() + self.framed.len() + self.dw.as_slice().len()) * 4
-    }
-
     /// Leaves the weight's gradient in `dw`, and writes the bias's.
-    pub fn run(&mut self, threads: Threads, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) {
-        match self.y.block {
-            1 => self.run_blocks::<1>(threads, x, dy, db),
-            8 => self.run_blocks::<8>(threads, x, dy, db),
-            _ => self.run_blocks::<16>(threads, x, dy, db),
-        }
-    }
-
-    fn run_blocks<const B: usize>(&mut self, threads: Threads, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) {
+    fn run_blocks<const B: usize>(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) {
+        let threads = self.threads;
         let (count, blocks, row) = (self.taps.len(), self.y.blocks(), self.y.shape.plane() * B);
         let (per_thread, image) = (blocks * B * (count + 1), self.framed.len() / threads.0);
         self.partial.fill(0.0);
@@ -124,6 +117,21 @@ impl FewChannels {
         if let Some(db) = db {
             db.iter_mut().enumerate().for_each(|(channel, db)| *db = total(channel, count) as f32);
         }
+    }
+}
+
+impl OwnGradient for FewChannels {
+    fn bytes(&self) -> usize {
+        (self.partial.len() + self.framed.len() + self.dw.as_slice().len()) * 4
+    }
+
+    fn run(&mut self, x: &[f32], dy: &[f32], db: Option<&mut [f32]>) -> &[f32] {
+        match self.y.block {
+            1 => self.run_blocks::<1>(x, dy, db),
+            8 => self.run_blocks::<8>(x, dy, db),
+            _ => self.run_blocks::<16>(x, dy, db),
+        }
+        self.dw.as_slice()
     }
 }
 

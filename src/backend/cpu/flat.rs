@@ -1,6 +1,7 @@
 //! Loops over flat arrays that several operations share.
 
 use super::threads::Threads;
+use crate::backend::TensorDesc;
 use crate::simd::simd;
 
 /// Elements that one thread takes at least: a multiple of a cache line, so that no two threads write one line.
@@ -31,4 +32,18 @@ simd! {
 pub(super) fn add_to(threads: Threads, to: &mut [f32], from: &[f32]) {
     let n = to.len().min(from.len());
     threads.split(&mut to[..n], UNIT, |unit, run| add_run(run, &from[unit * UNIT..]));
+}
+
+/// Zeroes the channels that pad the last block of each image.
+pub(super) fn clear_padding(threads: Threads, desc: &TensorDesc, y: &mut [f32]) {
+    let used = desc.shape.c % desc.block;
+    if used == 0 {
+        return;
+    }
+    let (sample, last) = (desc.sample_elems(), desc.shape.plane() * desc.block);
+    threads.split(&mut y[..desc.elems()], sample, |_, run| {
+        for image in run.chunks_exact_mut(sample) {
+            image[sample - last..].chunks_exact_mut(desc.block).for_each(|place| place[used..].fill(0.0));
+        }
+    });
 }

@@ -105,7 +105,7 @@ impl Md {
     }
 
     /// Calls `copy` with every element's place in plain order and its place here, in plain order.
-    fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
+    pub fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
         let dims = self.0.ndims as usize;
         let outer = self.offsets(0);
         let inner = (1..dims).fold(vec![0], |so_far, d| {

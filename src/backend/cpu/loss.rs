@@ -9,11 +9,13 @@ pub(super) fn cross_entropy(
     x: &[f32],
     mut dx: Option<&mut [f32]>,
 ) -> Result<LossSums, Error> {
-    let classes = desc.shape.elems();
+    // channels that pad a block lie behind each row
+    let (classes, row_elems) = (desc.shape.elems(), desc.sample_elems());
+    let scale = ask.scale * ask.weight;
     let mut sums = LossSums { count: ask.labels.len() as u64, ..LossSums::default() };
     for (n, &label) in ask.labels.iter().enumerate() {
         let label = label as usize;
-        let row = &x[n * classes..][..classes];
+        let row = &x[n * row_elems..][..classes];
         let Some(&own) = row.get(label) else {
             let (expected, got) = (format!("labels below {classes}"), label.to_string());
             return Err(Error::Size { op: "cross-entropy".into(), expected, got });
@@ -31,11 +33,12 @@ pub(super) fn cross_entropy(
         }
         if let Some(dx) = dx.as_deref_mut() {
             let even = ask.smoothing / classes as f32;
-            let dx = &mut dx[n * classes..][..classes];
+            let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
+            padding.fill(0.0);
             for (d, v) in dx.iter_mut().zip(row) {
-                *d = ((v - top).exp() / total - even) * ask.scale;
+                *d = ((v - top).exp() / total - even) * scale;
             }
-            dx[label] -= (1.0 - ask.smoothing) * ask.scale;
+            dx[label] -= (1.0 - ask.smoothing) * scale;
         }
     }
     Ok(sums)

@@ -133,8 +133,8 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (sample, n) = (self.x.sample_elems(), self.x.elems());
         let (x, dy) = (g.x[0].as_slice(), g.dy.as_slice());
         self.threads.split(&mut dx.as_mut_slice()[..n], sample, |first, run| {

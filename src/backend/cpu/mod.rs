@@ -4,23 +4,29 @@
 //!
 //! An op's file is named as in [`op`](super::op).
 
-mod activation;
 mod affine;
 mod backend;
 mod bf16;
 mod buf;
+mod channel_sums;
+mod depthwise;
 mod device;
 mod environment;
+mod exp;
 mod few_channels;
 mod flat;
 mod format;
 mod isa;
 mod kind;
+mod lanes;
 mod layout;
 mod loss;
 mod onednn;
+mod own_gradient;
+mod per_channel;
 mod product;
 mod signals;
+mod spread;
 mod sys;
 mod threads;
 mod update;

@@ -273,6 +273,17 @@ impl Drop for Primitive {
     }
 }
 
+/// How a convolution's kernel moves over an image.
+#[derive(Clone, Copy)]
+pub struct Window {
+    /// Vertical, horizontal step.
+    pub stride: [usize; 2],
+    /// Vertical, horizontal distance of the kernel's cells.
+    pub dilation: [usize; 2],
+    /// Zeros at top, left, bottom, right.
+    pub pads: [usize; 4],
+}
+
 /// Layouts and geometry of a convolution or, without `window`, of an inner product.
 pub struct Layer<'a> {
     /// Node, for messages.
@@ -285,8 +296,8 @@ pub struct Layer<'a> {
     pub bias: Option<Md>,
     /// y or dy.
     pub y: Md,
-    /// Stride and pads (top, left, bottom, right) of a convolution.
-    pub window: Option<([usize; 2], [usize; 4])>,
+    /// How a convolution's kernel moves.
+    pub window: Option<Window>,
     /// ReLU after the forward pass.
     pub relu: bool,
 }
@@ -315,20 +326,17 @@ impl Layer<'_> {
         self.bias.as_ref().map_or(ptr::null(), |b| &b.0)
     }
 
-    fn convolution(
-        &self,
-        engine: &Engine,
-        pass: Direction,
-        window: ([usize; 2], [usize; 4]),
-    ) -> Result<PrimitiveDesc, Error> {
-        let ([sh, sw], [top, left, bottom, right]) = window;
+    fn convolution(&self, engine: &Engine, pass: Direction, window: Window) -> Result<PrimitiveDesc, Error> {
+        let Window { stride: [sh, sw], dilation: [dh, dw], pads: [top, left, bottom, right] } = window;
         let dims = |a: usize, b: usize| {
             let mut d = [0i64; sys::DNNL_MAX_NDIMS as usize];
             (d[0], d[1]) = (a as i64, b as i64);
             d
         };
-        let (stride, before, after) = (dims(sh, sw), dims(top, left), dims(bottom, right));
-        let (s, b, a) = (stride.as_ptr(), before.as_ptr(), after.as_ptr());
+        // oneDNN counts the cells between those of the kernel
+        let (stride, gaps) = (dims(sh, sw), dims(dh - 1, dw - 1));
+        let (before, after) = (dims(top, left), dims(bottom, right));
+        let (s, g, b, a) = (stride.as_ptr(), gaps.as_ptr(), before.as_ptr(), after.as_ptr());
         let direct = sys::dnnl_convolution_direct;
         // SAFETY: an all-zero descriptor is overwritten by the init call; all pointers outlive it.
         let mut d: sys::dnnl_convolution_desc_t = unsafe { std::mem::zeroed() };
@@ -338,17 +346,17 @@ impl Layer<'_> {
             match pass {
                 Direction::Forward => {
                     let kind = sys::dnnl_forward_training;
-                    sys::dnnl_convolution_forward_desc_init(&mut d, kind, direct, x, w, bias, y, s, b, a)
+                    sys::dnnl_dilated_convolution_forward_desc_init(&mut d, kind, direct, x, w, bias, y, s, g, b, a)
                 }
                 Direction::BackwardData => {
-                    sys::dnnl_convolution_backward_data_desc_init(&mut d, direct, x, w, y, s, b, a)
+                    sys::dnnl_dilated_convolution_backward_data_desc_init(&mut d, direct, x, w, y, s, g, b, a)
                 }
                 Direction::BackwardWeights => {
-                    sys::dnnl_convolution_backward_weights_desc_init(&mut d, direct, x, w, bias, y, s, b, a)
+                    sys::dnnl_dilated_convolution_backward_weights_desc_init(&mut d, direct, x, w, bias, y, s, g, b, a)
                 }
             }
         };
-        check(status, "dnnl_convolution_desc_init", self.op)?;
+        check(status, "dnnl_dilated_convolution_desc_init", self.op)?;
         PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Direction::Forward, self.op)
     }
 

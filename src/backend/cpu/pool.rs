@@ -3,6 +3,7 @@
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
+use super::lanes::by_block;
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
@@ -130,17 +131,6 @@ fn share(r: Window, c: Window, padded: bool) -> f32 {
     1.0 / cells as f32
 }
 
-/// Calls a kernel with the block size as a constant.
-macro_rules! by_block {
-    ($block:expr, $f:ident($($arg:expr),*)) => {
-        match $block {
-            1 => $f::<1>($($arg),*),
-            8 => $f::<8>($($arg),*),
-            _ => $f::<16>($($arg),*),
-        }
-    };
-}
-
 impl Plan {
     pub fn new(threads: Threads, op: &Pool, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
@@ -207,8 +197,8 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (px, py) = self.planes();
         let (grid, block, kind) = (&self.grid, self.x.block, self.kind);
         let (dy, winners) = (g.dy.as_slice(), &self.winners);

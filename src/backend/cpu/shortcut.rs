@@ -81,8 +81,8 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (sx, sy, n) = (self.x.sample_elems(), self.y.sample_elems(), self.x.elems());
         let dy = g.dy.as_slice();
         self.threads.split(&mut dx.as_mut_slice()[..n], sx, |first, run| {

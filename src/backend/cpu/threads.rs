@@ -24,6 +24,11 @@ impl<T> Shared<T> {
         Self { data: slice.as_mut_ptr(), len: slice.len() }
     }
 
+    /// Elements of the whole slice.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// The elements of a range.
     ///
     /// # Safety

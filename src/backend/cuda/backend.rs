@@ -7,12 +7,12 @@ use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::kernels::elementwise::{CastWeights, SumOfTwo};
 use super::layout::{channels_last, layouts};
-use super::ops::{codec, halves, loss, norms, update};
+use super::ops::{codec, halves, loss, norms, shortcut, update};
 use super::settings::Precision;
 use crate::backend::op::{Op, Shape, for_each_op};
 use crate::backend::{
     AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
-    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, TensorDesc, Update,
+    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, ShortcutOf, TensorDesc, Update,
 };
 
 macro_rules! plan_op {
@@ -47,6 +47,10 @@ impl Backend for Cuda {
     fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
         self.shared.start()?;
         plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
+    }
+
+    fn reads_through(&self, shortcut: &ShortcutOf) -> bool {
+        shortcut::in_whole_packs(&self.shared, shortcut)
     }
 
     fn upload(&self, values: &[f32], to: &mut CudaBuf) -> Result<(), Error> {
@@ -107,7 +111,6 @@ impl Backend for Cuda {
                 blocks.inbox.set_loss(ask);
                 blocks.outbox.expect(ask.labels.len());
             }
-            blocks.inbox.send(stream)?;
         }
         self.feed.take(shared, &start.images, desc, to)
     }

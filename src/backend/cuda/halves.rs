@@ -2,8 +2,6 @@
 //! [`ops::halves`](super::ops::halves) fills.
 
 use super::driver::memory::CudaBuf;
-use super::driver::slice::{Activation, Slice};
-use super::settings::Precision;
 use crate::backend::{Buffer, Slot};
 
 /// See the module; empty where activations are f32.
@@ -20,10 +18,16 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// The copy of a chunk of weights, for the optimizer to write; none where there is none of this chunk.
-    pub fn beside(&self, precision: Precision, chunk: &CudaBuf) -> Option<Slice<'_, Activation>> {
-        let half = self.weights.iter().find(|half| half.of == (chunk.address(), chunk.len()));
-        half.map(|half| half.values.activations(precision))
+    /// Number of this chunk of weights; none where there are no copies of it.
+    pub fn chunk(&self, weights: &CudaBuf) -> Option<usize> {
+        self.weights.iter().position(|half| half.of == (weights.address(), weights.len()))
+    }
+
+    /// The parameters of a chunk whose gradients are in 16 bits alone, by their places. The caller sees to these gradients.
+    pub fn take_open(&mut self, chunk: usize) -> Vec<Slot> {
+        let mut open: Vec<Slot> = self.open.extract_if(.., |slot| slot.chunk == chunk).collect();
+        open.sort_by_key(|slot| slot.offset);
+        open
     }
 }
 

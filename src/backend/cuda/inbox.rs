@@ -1,5 +1,5 @@
-//! What the host writes anew before each pass, and before an optimizer step: one block on the GPU, filled by one copy. Addresses stay
-//! the same, so that a recorded pass finds them again.
+//! What the host writes anew before each pass, and before an optimizer step: one block on the GPU, which the kernel of the network's input
+//! fills, or a copy. Addresses stay the same, so that a recorded pass finds them again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,7 +68,16 @@ impl Inbox {
         differ
     }
 
-    /// Enqueues the copy of everything that a pass over so many rows reads, and of the optimizer's numbers.
+    /// Has a kernel that `launch` enqueues copy everything that a pass over so many rows reads, and the optimizer's numbers.
+    pub fn send_by(
+        &mut self,
+        stream: &Stream,
+        launch: impl FnOnce(Slice<'_, u64>, Slice<'_, u64>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.block.write_by(&self.words, stream, launch)
+    }
+
+    /// Enqueues a copy of the same.
     pub fn send(&mut self, stream: &Stream) -> Result<(), Error> {
         self.copy(0..self.words.len(), stream)
     }

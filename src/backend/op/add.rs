@@ -16,8 +16,8 @@ impl OpSpec for Add {
         Reads::Elements
     }
 
-    fn arity(&self) -> usize {
-        2
+    fn arity(&self) -> Option<usize> {
+        Some(2)
     }
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {

@@ -55,21 +55,29 @@ for_each_op!(any_op);
 impl Op {
     /// Shape of the output for these inputs; the error says what does not fit.
     pub fn output(&self, x: &[Shape]) -> Result<Shape, String> {
-        if x.len() != self.arity() {
-            return Err(format!("{} takes {} input(s), got {}", self.kind(), self.arity(), x.len()));
+        match self.arity() {
+            Some(arity) if x.len() != arity => Err(format!("{} takes {arity} input(s), got {}", self.kind(), x.len())),
+            None if x.is_empty() => Err(format!("{} takes one input or more, got none", self.kind())),
+            _ => self.deref().output(x),
         }
-        self.deref().output(x)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::op::{Conv, Linear, Norm};
+    use crate::backend::op::{Conv, GroupNorm, LayerNorm, LayerScale, Linear, Norm};
 
     #[test]
     fn every_parameter_has_a_place_in_files() {
-        let ops = [Conv::new(4, 3).bias(0.0).into(), Linear::new(5).into(), Op::from(Norm::new())];
+        let ops: [Op; 6] = [
+            Conv::new(4, 3).bias(0.0).into(),
+            Linear::new(5).into(),
+            Norm::new().into(),
+            LayerNorm::new().into(),
+            GroupNorm::new(2).into(),
+            LayerScale(0.1).into(),
+        ];
         assert_eq!(Op::all_stored().count(), ops.len());
         for op in &ops {
             let stored = op.stored().expect("it has parameters");

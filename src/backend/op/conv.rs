@@ -4,7 +4,7 @@ use super::param::{Init, ParamSpec};
 use super::shape::Shape;
 use super::spec::{OpSpec, Reads};
 use super::stored::{KerasOrder, Stored, StoredTensor};
-use super::window::window_steps;
+use super::window::{same_pads, window_steps};
 
 /// Two-dimensional cross-correlation, as in every deep learning library. Weight OIHW with I = in / groups.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub struct Conv {
     pub stride: [usize; 2],
     /// Zeros added at top, left, bottom, right.
     pub pads: [usize; 4],
+    /// Vertical, horizontal distance of neighbouring cells of the kernel; 1 where they touch.
+    pub dilation: [usize; 2],
     /// Independent groups of channels.
     pub groups: usize,
     /// Whether a bias is added.
@@ -37,6 +39,7 @@ impl Conv {
             kernel: [k, k],
             stride: [1, 1],
             pads: [0; 4],
+            dilation: [1, 1],
             groups: 1,
             bias: false,
             relu: false,
@@ -61,6 +64,36 @@ impl Conv {
     pub fn pads(mut self, pads: [usize; 4]) -> Self {
         self.pads = pads;
         self
+    }
+
+    /// Height and width of the kernel.
+    pub fn kernel(mut self, kernel: [usize; 2]) -> Self {
+        self.kernel = kernel;
+        self
+    }
+
+    /// As many zeros as make ceil(size / stride) outputs of an input of this size; the odd one goes after (TensorFlow's SAME).
+    pub fn same(mut self, x: Shape) -> Self {
+        let [kh, kw] = self.extent();
+        let ((top, bottom), (left, right)) = (same_pads(x.h, kh, self.stride[0]), same_pads(x.w, kw, self.stride[1]));
+        self.pads = [top, left, bottom, right];
+        self
+    }
+
+    /// Distance of the kernel's cells in both directions.
+    pub fn dilation(mut self, d: usize) -> Self {
+        self.dilation = [d, d];
+        self
+    }
+
+    /// One filter, or several, for each channel alone: as many groups as the input has channels.
+    pub fn depthwise(self, channels: usize) -> Self {
+        self.groups(channels)
+    }
+
+    /// Height and width of the stretch that the kernel's cells span.
+    pub fn extent(&self) -> [usize; 2] {
+        [0, 1].map(|axis| self.kernel[axis].saturating_sub(1) * self.dilation[axis] + 1)
     }
 
     /// Groups of channels that do not see each other.
@@ -121,12 +154,18 @@ impl OpSpec for Conv {
                 x.c, self.out_channels, self.groups
             ));
         }
+        if self.kernel.contains(&0) || self.dilation.contains(&0) {
+            return Err(format!("kernel {:?} and dilation {:?} must be 1 at least", self.kernel, self.dilation));
+        }
         let [top, left, bottom, right] = self.pads;
-        let h = window_steps(x.h + top + bottom, self.kernel[0], self.stride[0]);
-        let w = window_steps(x.w + left + right, self.kernel[1], self.stride[1]);
+        let [kh, kw] = self.extent();
+        let h = window_steps(x.h + top + bottom, kh, self.stride[0]);
+        let w = window_steps(x.w + left + right, kw, self.stride[1]);
         match (h, w) {
             (Some(h), Some(w)) => Ok(Shape::image(self.out_channels, h, w)),
-            _ => Err(format!("kernel {:?} with pads {:?} does not fit into {x}", self.kernel, self.pads)),
+            _ => {
+                Err(format!("a kernel that spans {:?} with pads {:?} does not fit into {x}", self.extent(), self.pads))
+            }
         }
     }
 

@@ -10,13 +10,18 @@ macro_rules! for_each_op {
             norm Norm,
             pool Pool,
             lrn Lrn,
-            relu Relu,
-            tanh Tanh,
+            activation Activation,
             dropout Dropout,
             add Add,
             shortcut Shortcut,
             flatten Flatten,
-            silu Silu,
+            concat Concat,
+            multiply Multiply,
+            layer_norm LayerNorm,
+            group_norm GroupNorm,
+            layer_scale LayerScale,
+            drop_path DropPath,
+            blur_pool BlurPool,
         }
     };
 }

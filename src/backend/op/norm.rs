@@ -16,6 +16,8 @@ pub struct Norm {
     pub residual: bool,
     /// max(., 0) at the end.
     pub relu: bool,
+    /// Whether gamma is a parameter; else it is 1 for ever.
+    pub scale: bool,
     /// PassInput of gamma.
     pub gamma: f32,
 }
@@ -23,7 +25,12 @@ pub struct Norm {
 impl Norm {
     /// PyTorch's defaults: eps 1e-5, momentum 0.1, gamma 1, beta 0.
     pub fn new() -> Self {
-        Self { eps: 1e-5, momentum: 0.1, residual: false, relu: false, gamma: 1.0 }
+        Self { eps: 1e-5, momentum: 0.1, residual: false, relu: false, scale: true, gamma: 1.0 }
+    }
+
+    /// Of one value for each of its parameters: gamma's, if there is gamma, and beta's.
+    pub(in crate::backend) fn gamma_beta<T: Copy>(&self, each: &[T]) -> (Option<T>, T) {
+        if self.scale { (Some(each[0]), each[1]) } else { (None, each[0]) }
     }
 
     /// ReLU in the same pass.
@@ -65,8 +72,8 @@ impl OpSpec for Norm {
         Reads::Channels
     }
 
-    fn arity(&self) -> usize {
-        1 + usize::from(self.residual)
+    fn arity(&self) -> Option<usize> {
+        Some(1 + usize::from(self.residual))
     }
 
     fn output(&self, x: &[Shape]) -> Result<Shape, String> {
@@ -74,10 +81,8 @@ impl OpSpec for Norm {
     }
 
     fn params(&self, x: Shape) -> Vec<ParamSpec> {
-        vec![
-            ParamSpec::new("weight", vec![x.c], Init::Constant(self.gamma)),
-            ParamSpec::new("bias", vec![x.c], Init::Constant(0.0)),
-        ]
+        let gamma = self.scale.then(|| ParamSpec::new("weight", vec![x.c], Init::Constant(self.gamma)));
+        gamma.into_iter().chain([ParamSpec::new("bias", vec![x.c], Init::Constant(0.0))]).collect()
     }
 
     fn statistics_momentum(&self) -> Option<f32> {

@@ -15,6 +15,13 @@ pub enum Init {
     Xavier,
     /// Uniform in +-1/sqrt(fan_in) (the default of PyTorch's `Conv2d` and `Linear`); for a bias, fan_in is its weight's.
     UniformFanIn,
+    /// Normal with this standard deviation.
+    Normal(f32),
+    /// Uniform with variance 2 / fan, fan = elements that feed one output (PyTorch's `kaiming_uniform_`).
+    HeUniformFanIn,
+    /// As UniformFanIn, but the first filters pass on one channel each, as many as there are channels (Zagoruyko and Komodakis 2017,
+    /// arXiv 1706.00388, section 3).
+    Dirac,
     /// Uniform in +- this bound.
     Uniform(f32),
 }
@@ -22,7 +29,7 @@ pub enum Init {
 /// One parameter of an op: its field name, plain shape (PyTorch's layout) and start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
-    /// `weight` or `bias`.
+    /// `weight`, `bias` or `layer_scale`.
     pub field: &'static str,
     /// OIHW for a convolution, (O, I) for a linear layer, (C) for the rest.
     pub shape: Vec<usize>,
@@ -33,6 +40,12 @@ pub struct ParamSpec {
 impl ParamSpec {
     pub(super) fn new(field: &'static str, shape: Vec<usize>, init: Init) -> Self {
         Self { field, shape, init }
+    }
+
+    /// The weights of a normalisation, which start as the identity.
+    pub(super) fn scale_and_shift(channels: usize) -> Vec<Self> {
+        let of = |field, start| Self::new(field, vec![channels], Init::Constant(start));
+        vec![of("weight", 1.0), of("bias", 0.0)]
     }
 
     /// The bias that goes with this weight, (O, I) or OIHW.

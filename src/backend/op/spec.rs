@@ -12,9 +12,9 @@ pub trait OpSpec {
     /// How it reads its inputs.
     fn reads(&self) -> Reads;
 
-    /// Number of inputs.
-    fn arity(&self) -> usize {
-        1
+    /// Number of inputs; none where it is any from one on.
+    fn arity(&self) -> Option<usize> {
+        Some(1)
     }
 
     /// Shape of the output for [`OpSpec::arity`] inputs; the error says what does not fit.

@@ -8,6 +8,6 @@ pub(super) fn window_steps(extent: usize, k: usize, s: usize) -> Option<usize> {
 /// Zeros before and after that make `ceil(extent / stride)` outputs; the odd one goes after (TensorFlow's SAME).
 pub fn same_pads(extent: usize, kernel: usize, stride: usize) -> (usize, usize) {
     let out = extent.div_ceil(stride);
-    let total = ((out - 1) * stride + kernel).saturating_sub(extent);
+    let total = (out.saturating_sub(1) * stride + kernel).saturating_sub(extent);
     (total / 2, total - total / 2)
 }

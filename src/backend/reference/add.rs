@@ -43,8 +43,8 @@ impl Planned<Reference> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        if let Some(dx) = g.dx {
+    fn backward(&mut self, _: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
+        if let Some(dx) = g.take_dx(1) {
             let n = self.y.elems();
             dx.0[..n].copy_from_slice(&g.dy.0[..n]);
         }

@@ -17,7 +17,7 @@ impl Plan {
     /// Calls `f(x index, w index, y index)` for every multiply-add.
     fn each(&self, mut f: impl FnMut(usize, usize, usize)) {
         let (x, y) = (self.x.shape, self.y.shape);
-        let ([kh, kw], [sh, sw]) = (self.op.kernel, self.op.stride);
+        let ([kh, kw], [sh, sw], [dh, dw]) = (self.op.kernel, self.op.stride, self.op.dilation);
         let (ci, co) = (x.c / self.op.groups, y.c / self.op.groups);
         for n in 0..self.x.n {
             for o in 0..y.c {
@@ -25,7 +25,7 @@ impl Plan {
                     let (oh, ow) = (p / y.w, p % y.w);
                     for k in 0..ci * kh * kw {
                         let (i, r, c) = (k / (kh * kw), k / kw % kh, k % kw);
-                        let (h, w) = (oh * sh + r, ow * sw + c);
+                        let (h, w) = (oh * sh + r * dh, ow * sw + c * dw);
                         let inside = h >= self.op.pads[0] && w >= self.op.pads[1];
                         let (h, w) = (h.wrapping_sub(self.op.pads[0]), w.wrapping_sub(self.op.pads[1]));
                         if inside && h < x.h && w < x.w {
@@ -81,7 +81,8 @@ impl Planned<Reference> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         if self.op.relu {
             super::activation::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
         }
@@ -98,7 +99,7 @@ impl Planned<Reference> for Plan {
             }
             store(g.dparams.get_mut(pass.slots[1]), &db);
         }
-        if let Some(dx) = g.dx {
+        if let Some(dx) = wanted {
             let w = pass.params.get(pass.slots[0]);
             let mut sums = vec![0f64; self.x.elems()];
             self.each(|xi, wi, yi| sums[xi] += w[wi] as f64 * dy[yi] as f64);

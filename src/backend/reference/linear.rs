@@ -52,7 +52,7 @@ impl Planned<Reference> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
         let (inputs, outputs) = (self.x.shape.elems(), self.op.out_features);
         if self.op.relu {
             super::activation::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
@@ -78,7 +78,7 @@ impl Planned<Reference> for Plan {
         if self.op.bias && !pass.frozen {
             store(g.dparams.get_mut(pass.slots[1]), &db);
         }
-        if let Some(to) = g.dx {
+        if let Some(to) = g.take_dx(0) {
             store(&mut to.0, &dx);
         }
         Ok(())

@@ -35,7 +35,7 @@ pub(super) fn cross_entropy(
         if let Some(dx) = dx.as_deref_mut() {
             for (i, d) in dx[n * classes..][..classes].iter_mut().enumerate() {
                 let target = smooth / classes as f64 + if i == label { 1.0 - smooth } else { 0.0 };
-                *d = ((log(row[i]).exp() - target) * ask.scale as f64) as f32;
+                *d = ((log(row[i]).exp() - target) * (ask.scale * ask.weight) as f64) as f32;
             }
         }
     }

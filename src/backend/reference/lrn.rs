@@ -66,8 +66,8 @@ impl Planned<Reference> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (x, dy, beta) = (&g.x[0].0, &g.dy.0, self.op.beta as f64);
         self.each(|n, c, p| {
             let i = self.at(n, c, p);

@@ -2,7 +2,6 @@
 //!
 //! An op's file is named as in [`op`](super::op).
 
-mod activation;
 mod backend;
 mod device;
 mod host_buf;

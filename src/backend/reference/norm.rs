@@ -45,12 +45,13 @@ impl Plan {
     }
 
     /// With running statistics, which do not depend on x: dx = gamma / sqrt(var + eps) dy.
-    fn backward_frozen(&self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) {
-        let Some(dx) = g.dx else { return };
+    fn backward_frozen(&self, pass: &Pass<'_, Reference>, dy: &[f32], to: Option<&mut HostBuf>) {
+        let Some(dx) = to else { return };
+        let (gamma, _) = self.op.gamma_beta(pass.slots);
         for c in 0..self.x.shape.c {
-            let (gamma, var) = (pass.params.get(pass.slots[0])[c] as f64, pass.running[self.x.shape.c + c] as f64);
-            let scale = gamma / (var + self.op.eps as f64).sqrt();
-            self.channel(c).for_each(|i| dx.0[i] = (scale * g.dy.0[i] as f64) as f32);
+            let gamma = gamma.map_or(1.0, |slot| pass.params.get(slot)[c] as f64);
+            let scale = gamma / (pass.running[self.x.shape.c + c] as f64 + self.op.eps as f64).sqrt();
+            self.channel(c).for_each(|i| dx.0[i] = (scale * dy[i] as f64) as f32);
         }
     }
 
@@ -72,7 +73,7 @@ impl Planned<Reference> for Plan {
     }
 
     fn formats(&self) -> Vec<usize> {
-        vec![self.x.shape.c; 2]
+        vec![self.x.shape.c; 1 + usize::from(self.op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
@@ -89,6 +90,8 @@ impl Planned<Reference> for Plan {
 
     fn forward(&mut self, pass: &Pass<'_, Reference>, x: &[&HostBuf], y: &mut HostBuf) -> Result<(), Error> {
         let channels = self.x.shape.c;
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         if pass.takes_statistics() {
             self.statistics(pass, x[0])?;
         }
@@ -99,8 +102,7 @@ impl Planned<Reference> for Plan {
                 let var = pass.running[channels + c] as f64;
                 (pass.running[c] as f64, 1.0 / (var + self.op.eps as f64).sqrt())
             };
-            let gamma = pass.params.get(pass.slots[0])[c] as f64;
-            let beta = pass.params.get(pass.slots[1])[c] as f64;
+            let (gamma, beta) = (gamma.map_or(1.0, |gamma| gamma[c] as f64), beta[c] as f64);
             for i in self.channel(c) {
                 let mut v = (x[0].0[i] as f64 - mean) * inverse * gamma + beta;
                 if self.op.residual {
@@ -112,12 +114,13 @@ impl Planned<Reference> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
         if self.op.relu {
             super::activation::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
         }
+        let mut to = g.take_dx(0);
         if pass.frozen {
-            self.backward_frozen(pass, g);
+            self.backward_frozen(pass, &g.dy.0, to);
             return Ok(());
         }
         let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
@@ -125,19 +128,22 @@ impl Planned<Reference> for Plan {
         let sum = |c: usize, f: &dyn Fn(usize) -> f64| self.channel(c).map(f).sum::<f64>();
         let mut dbeta: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64)).collect();
         let mut dgamma: Vec<f64> = (0..channels).map(|c| sum(c, &|i| dy[i] as f64 * hat(i, c))).collect();
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
         for c in 0..channels {
-            g.dparams.get_mut(pass.slots[0])[c] = dgamma[c] as f32;
-            g.dparams.get_mut(pass.slots[1])[c] = dbeta[c] as f32;
+            if let Some(gamma) = gamma {
+                g.dparams.get_mut(gamma)[c] = dgamma[c] as f32;
+            }
+            g.dparams.get_mut(beta)[c] = dbeta[c] as f32;
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let Some(ranks) = pass.across {
             across::gradients(ranks, channels, &mut dbeta, &mut dgamma)?;
         }
-        let (mut dx, n) = (g.dx, self.n);
+        let n = self.n;
         for c in 0..channels {
             let inverse = self.inverse_std(c);
-            if let Some(dx) = dx.as_deref_mut() {
-                let gamma = pass.params.get(pass.slots[0])[c] as f64;
+            if let Some(dx) = &mut to {
+                let gamma = gamma.map_or(1.0, |slot| pass.params.get(slot)[c] as f64);
                 for i in self.channel(c) {
                     let d = dy[i] as f64 - dbeta[c] / n - hat(i, c) * dgamma[c] / n;
                     dx.0[i] = (gamma * inverse * d) as f32;

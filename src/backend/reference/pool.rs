@@ -81,8 +81,8 @@ impl Planned<Reference> for Plan {
         })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Reference>, g: Gradients<'_, Reference>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Reference>, mut g: Gradients<'_, Reference>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         dx.0[..self.x.elems()].fill(0.0);
         let (x, dy) = (&g.x[0].0, &g.dy.0);
         self.each(|plane, from, r, c| match self.op.kind {

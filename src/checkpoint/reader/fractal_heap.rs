@@ -29,6 +29,7 @@ struct Child {
 fn huge_objects(source: &Source, tree: u64) -> Result<BTreeMap<u64, (u64, u64)>, Fault> {
     let mut objects = BTreeMap::new();
     for record in btree::records(source, tree, HUGE)?.chunks_exact(HUGE.record as usize) {
+        source.part(tree)?;
         let mut cursor = Cursor::new(tree, record);
         let place = (cursor.uint(8)?, cursor.uint(8)?);
         objects.insert(cursor.uint(8)?, place);

@@ -31,6 +31,7 @@ impl GlobalHeap {
     /// The text that the next 16 bytes refer to.
     pub(super) fn text(&self, source: &Source, cursor: &mut Cursor<'_>) -> Result<String, Fault> {
         let at = cursor.at();
+        source.part(at)?;
         let (length, collection, number) = (cursor.uint(4)?, cursor.uint(8)?, cursor.uint(4)?);
         if length == 0 {
             return Ok(String::new());
@@ -60,12 +61,12 @@ impl GlobalHeap {
         let end = at + length;
         let before = collections.range(..end).next_back();
         expect(before.is_none_or(|(_, other)| other.end <= at), at, || "collections of texts that overlap".into())?;
-        collections.insert(at, Collection { end, objects: objects(block.cursor())? });
+        collections.insert(at, Collection { end, objects: objects(source, block.cursor())? });
         Ok(())
     }
 }
 
-fn objects(mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
+fn objects(source: &Source, mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
     cursor.take(HEADER)?;
     let mut objects = Objects::new();
     while cursor.rest().len() as u64 >= HEADER {
@@ -75,6 +76,7 @@ fn objects(mut cursor: Cursor<'_>) -> Result<Objects, Fault> {
             // free space up to the end
             break;
         }
+        source.part(at)?;
         let place = cursor.at();
         let padded = length.checked_next_multiple_of(8);
         cursor.take(padded.ok_or_else(|| Fault::layout(at, format!("a text of {length} bytes")))?)?;

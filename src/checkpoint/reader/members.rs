@@ -42,6 +42,7 @@ pub(super) fn read(source: &Source, address: u64, messages: &[Message]) -> Resul
     expect(is_group, address, || "expected a group, got an array".into())?;
     for message in messages {
         let cursor = message.cursor();
+        source.part(cursor.at())?;
         match message.kind {
             kind::LINK => members.link(cursor)?,
             kind::LINK_INFO => dense(source, cursor, &LINKS, &mut |cursor| members.link(cursor))?,
@@ -99,6 +100,7 @@ fn dense(
     let Some((heap, tree)) = heap.zip(tree) else { return Ok(()) };
     let heap = Heap::open(source, heap, list.id)?;
     for record in btree::records(source, tree, list.kind)?.chunks_exact(list.kind.record as usize) {
+        source.part(tree)?;
         let mut record = Cursor::new(tree, record);
         record.take(list.before_id)?;
         each(heap.object(record.take(list.id)?)?.cursor())?;

@@ -29,6 +29,9 @@ const PREFIX: u64 = 14;
 /// Pieces of one header at most; those of trireme have fewer than ten.
 const MOST_PIECES: usize = 256;
 
+/// Messages of one header at most; those of trireme have fewer than thirty, since more members than eight stand in a heap.
+const MOST_MESSAGES: usize = 1024;
+
 /// A message of a header.
 pub(super) struct Message {
     /// One of [`kind`].
@@ -66,6 +69,9 @@ pub(super) fn messages(source: &Source, address: u64) -> Result<Vec<Message>, Fa
                 kind if kind::IGNORED.contains(&kind) => {}
                 _ => messages.push(message),
             }
+            expect(messages.len() <= MOST_MESSAGES, at, || {
+                format!("an object header of more than {MOST_MESSAGES} messages")
+            })?;
         }
     }
     Ok(messages)

@@ -13,6 +13,10 @@ const READS: u64 = 3;
 /// Small files read the same few bytes more often.
 const SPARE: u64 = 1 << 20;
 
+/// Members of groups, and texts, that are kept in memory at most: each takes several times its bytes in the file. trireme writes three for
+/// a tensor and two for a class.
+const MOST_PARTS: u64 = 1 << 20;
+
 /// Bytes of an array that are read at once.
 const PIECE: usize = 1 << 20;
 
@@ -24,6 +28,8 @@ pub(super) struct Source {
     reads: Cell<u64>,
     /// Bytes of values that may still be handed out: no two names of a good file lead to the same ones.
     values: Cell<u64>,
+    /// Parts that may still be kept.
+    parts: Cell<u64>,
 }
 
 /// A part of the file, copied: nobody can change it while it is parsed.
@@ -48,7 +54,7 @@ impl Source {
     /// The first `length` bytes of an open file.
     pub(super) fn new(file: File, length: u64) -> Self {
         let reads = length.saturating_mul(READS).saturating_add(SPARE);
-        Self { file, length, reads: Cell::new(reads), values: Cell::new(length) }
+        Self { file, length, reads: Cell::new(reads), values: Cell::new(length), parts: Cell::new(MOST_PARTS) }
     }
 
     /// Bytes of the file.
@@ -85,6 +91,13 @@ impl Source {
         Ok(())
     }
 
+    /// Counts a member of a group or a text, which stands at `at` or is listed there.
+    pub(super) fn part(&self, at: u64) -> Result<(), Fault> {
+        let left = self.parts.get().checked_sub(1);
+        self.parts.set(left.ok_or_else(|| Fault::layout(at, format!("a file of more than {MOST_PARTS} parts")))?);
+        Ok(())
+    }
+
     /// Refuses a range that leaves the file, and reads without end.
     fn check(&self, at: u64, length: u64, what: &str) -> Result<usize, Fault> {
         let inside = at.checked_add(length).is_some_and(|end| end <= self.length);
@@ -112,6 +125,7 @@ mod tests {
         // the values of a file are handed out once
         assert!(source.floats(0, 1).is_ok() && matches!(source.floats(8, 1), Err(Fault::Layout { .. })));
         assert!(source.floats(0, usize::MAX).is_err());
+        assert_eq!((0..).take_while(|_| source.part(0).is_ok()).count() as u64, MOST_PARTS);
         let reads = (0..1_000_000).take_while(|_| source.block(0, 4096, "it").is_ok()).count() as u64;
         assert_eq!(reads, (4096 * READS + SPARE - 4096) / 4096 - 1);
     }

@@ -149,7 +149,7 @@ fn forged_files_end_in_an_error() {
             tries += 1;
             if let Err(error) = read(&file.0) {
                 refused += 1;
-                assert!(!matches!(error, Error::Damaged { .. } | Error::Unchecked { .. }), "{error}");
+                assert!(!matches!(error, Error::Damaged { .. } | Error::Short { .. }), "{error}");
             }
         }
     }
@@ -266,6 +266,32 @@ fn a_file_gives_no_more_than_it_holds() {
     refused(ModelFile::read(&file.0), "its parts overlap: they hold more than the file");
 }
 
+/// Each attribute takes eight times its bytes in memory.
+#[test]
+fn a_group_has_no_more_attributes_than_trireme_gives_one() {
+    let message = |kind: u8, content: &[u8]| {
+        let length = (content.len() as u16).to_le_bytes();
+        [&[kind, length[0], length[1], 0], content].concat()
+    };
+    let attribute = |number: u32| {
+        let number = [3, 0, 7, 0, 12, 0, 4, 0, 1].into_iter().chain(format!("{number:06}\0").into_bytes());
+        let datatype = [0x10, 0, 0, 0, 4, 0, 0, 0, 0, 0, 32, 0];
+        message(0x0c, &number.chain(datatype).chain([2, 0, 0, 0]).chain([0; 4]).collect::<Vec<u8>>())
+    };
+    let read = |count: u32| {
+        let mut messages = message(0x02, &[&[0, 0][..], &[0xff; 16]].concat());
+        (0..count).for_each(|number| messages.extend(attribute(number)));
+        let header = [b"OHDR\x02\x02", &(messages.len() as u32).to_le_bytes()[..], &messages, &[0; 4]].concat();
+        let words = [0, u64::MAX, 48 + header.len() as u64, 48].map(u64::to_le_bytes).concat();
+        let file = Temporary::new();
+        std::fs::write(&file.0, [b"\x89HDF\r\n\x1a\n\x02\x08\x08\0", &words[..], &[0; 4], &header].concat()).unwrap();
+        checksum::append(&file.0).unwrap();
+        group::open(checksum::open(&file.0).unwrap(), &file.0)
+    };
+    assert_eq!(read(1000).unwrap().attribute_names().count(), 1000);
+    refused(read(1024), "an object header of more than 1024 messages");
+}
+
 #[test]
 fn a_name_leads_no_deeper_than_names_of_trireme() {
     let file = Temporary::new();
@@ -278,6 +304,51 @@ fn a_name_leads_no_deeper_than_names_of_trireme() {
     let message = |path: &str| root.open(path).err().unwrap().to_string();
     assert!(message("a/b").contains("nothing at /a/b"), "{}", message("a/b"));
     assert!(message(&"a/".repeat(100_000)).contains("more than 8 names"));
+}
+
+/// Where the fuzzer begins; the checksum is left out, since the target puts it behind each input.
+fn seeds() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/h5")
+}
+
+#[test]
+fn what_the_fuzzer_begins_with_is_read_and_what_it_found_is_refused() {
+    let file = Temporary::new();
+    let (mut whole, mut found) = (0, 0);
+    for entry in std::fs::read_dir(seeds()).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, &file.0).unwrap();
+        checksum::append(&file.0).unwrap();
+        if path.file_name().unwrap().to_string_lossy().starts_with("found-") {
+            assert!(ModelFile::read(&file.0).is_err() && StateFile::read(&file.0).is_err(), "{}", path.display());
+            found += 1;
+        } else {
+            ModelFile::read(&file.0).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            whole += 1;
+        }
+    }
+    assert!(whole >= 4, "{whole} files that can be read, {found} that cannot");
+}
+
+/// By hand, when the layout has changed: cargo test --lib -- --ignored seeds_are_written
+#[test]
+#[ignore = "writes fuzz/seeds/h5"]
+fn seeds_are_written() {
+    let write = |name: &str, write: &dyn Fn(&std::path::Path)| {
+        let file = Temporary::new();
+        write(&file.0);
+        let bytes = std::fs::read(&file.0).unwrap();
+        std::fs::create_dir_all(seeds()).unwrap();
+        std::fs::write(seeds().join(name), &bytes[..bytes.len() - checksum::LENGTH as usize]).unwrap();
+    };
+    for (layers, classes) in [(1, 1), (9, 256)] {
+        write(&format!("model-{layers}"), &|path| model(layers, classes).write(path).unwrap());
+    }
+    for (layers, classes) in [(1, 1), (23, 257)] {
+        write(&format!("state-{layers}"), &|path| {
+            state(layers, classes).write(path).unwrap();
+        });
+    }
 }
 
 /// By hand, on a machine that does nothing else: cargo test --release --lib -- --ignored large_files --nocapture

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::device::DeviceChoice;
 use crate::error::Error;
+use crate::recipe::Changes;
 use crate::train::observe::watch;
 
 /// The arguments of `trireme train`.
@@ -12,8 +13,8 @@ use crate::train::observe::watch;
 pub struct TrainRequest {
     /// The recipe's file.
     pub recipe: PathBuf,
-    /// Changes to it, `key=value`.
-    pub sets: Vec<String>,
+    /// Changes to it.
+    pub changes: Changes,
     /// Output folder.
     pub out: PathBuf,
     /// Whether to resume from the newest checkpoint, if there is one.

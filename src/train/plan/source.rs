@@ -9,13 +9,15 @@ use crate::backend::op::Shape;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
-use crate::recipe::{self, Known, Recipe};
+use crate::recipe::{self, Known, Loaded, Recipe};
 use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
 pub struct Source {
     /// As read; `workers` may still be open.
     pub recipe: Recipe,
+    /// What the changes of the command line entailed, a line each.
+    pub notes: Vec<String>,
     /// The data set's description.
     pub manifest: Manifest,
     /// Training images.
@@ -38,15 +40,16 @@ impl Source {
     ///
     /// # Errors
     /// For names of folders that the files of a run cannot hold, too.
-    pub fn recipe(request: &TrainRequest) -> Result<Recipe, Error> {
+    pub fn recipe(request: &TrainRequest) -> Result<Loaded, Error> {
         request.check_names()?;
         let (models, transforms) = (models::names(), transform_names());
         let known = Known { models: &models, transforms: &transforms };
-        Ok(Recipe::load(&request.recipe, &request.sets, &known)?)
+        Ok(Recipe::load(&request.recipe, &request.changes, &known)?)
     }
 
     /// Opens the recipe's data set in `dir`, which may be a copy of it.
-    pub fn open(recipe: Recipe, dir: &Path) -> Result<Self, Error> {
+    pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
+        let Loaded { recipe, notes } = loaded;
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.mixing() {
             Shuffle::Full => dataset.split("train")?,
@@ -82,7 +85,7 @@ impl Source {
                 preprocess.output()
             )));
         }
-        Ok(Self { recipe, manifest: dataset.manifest, train, eval, augment, preprocess })
+        Ok(Self { recipe, notes, manifest: dataset.manifest, train, eval, augment, preprocess })
     }
 
     /// The network for these images and classes.

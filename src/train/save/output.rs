@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::backend::Backend;
 use crate::checkpoint::{ModelFile, Progress};
 use crate::error::Error;
+use crate::interop::export::keras;
 use crate::recipe;
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
@@ -26,7 +27,8 @@ pub fn model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, pat
     let ema = run.ema.as_mut().map(|ema| ema.with(&mut run.graph, |graph| model::layers(graph))).transpose()?;
     let epoch = at.step.div_ceil(run.division.steps_per_epoch);
     let (ema, scores) = (ema.unwrap_or_default(), scores(run, at));
-    Ok(ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? }.write(path)?)
+    let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
+    Ok(file.write_described(path, &keras::describe(run.graph.net())?)?)
 }
 
 /// The last score by split and name.

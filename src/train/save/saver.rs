@@ -21,7 +21,7 @@ use crate::train::save::output;
 use crate::train::save::snapshot::{Job, Snapshot, Writer, Written};
 
 /// Exit code of a run that stopped early and can go on.
-const RESUMABLE: u8 = 75;
+pub const RESUMABLE: u8 = 75;
 
 /// Bytes a second that a disk is expected to take before one was measured.
 const DISK: f64 = 100e6;

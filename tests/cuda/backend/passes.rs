@@ -47,11 +47,11 @@ fn assert_expected(what: &str, got: &[Vec<f32>], expected: &[(Vec<f64>, f64)]) {
 fn smooth(input: Shape) -> NetSpec {
     let mut net = NetSpec::new("smooth", input);
     let x = net.add("conv1", Op::Conv(Conv::new(16, 5).pad(2).bias(0.1)), net.image());
-    let x = net.add("tanh", Op::from(Tanh), x);
+    let x = net.add("tanh", Activation::Tanh, x);
     let x = net.add("pool1", Op::Pool(Pool::new(PoolKind::Avg, 3, 2)), x);
     let x = net.add("lrn", Op::Lrn(Lrn { radius: 2, k: 1.0, alpha: 0.2, beta: 0.75 }), x);
     let x = net.add("conv2", Op::Conv(Conv::new(24, 3).pad(1).bias(0.1)), x);
-    let x = net.add("silu", Op::from(Silu), x);
+    let x = net.add("silu", Activation::Silu, x);
     let x = net.add("dropout", Op::from(Dropout(0.3)), x);
     let x = net.add("pool2", Op::Pool(Pool::global()), x);
     net.add("fc", Op::Linear(Linear::new(10)), x);

@@ -49,11 +49,12 @@ pub mod storage {
         pub struct ReadPlan {
             pub ahead: bool,
             pub text: String,
+            pub local: bool,
         }
 
         impl ReadPlan {
             pub fn new(_: &super::split::Split, options: &bool) -> Result<Self, Error> {
-                Ok(Self { ahead: *options, text: String::new() })
+                Ok(Self { ahead: *options, text: String::new(), local: true })
             }
 
             pub fn looks_ahead(&self) -> bool {

@@ -273,15 +273,15 @@ impl Backend for Remote {
     fn cross_entropy(
         &self,
         desc: &TensorDesc,
-        _: CrossEntropy<'_>,
+        ask: CrossEntropy<'_>,
         x: &RemoteBuf,
         dx: Option<&mut RemoteBuf>,
     ) -> Result<Option<LossSums>, Error> {
-        let (desc, x, dx) = (*desc, x.memory()?, dx.map(|dx| dx.memory()).transpose()?);
+        let (desc, weight, x, dx) = (*desc, ask.weight, x.memory()?, dx.map(|dx| dx.memory()).transpose()?);
         self.enqueue(move |device| {
             // what the host asks for now is not what it will ask for in a replay
             let (labels, smoothing, scale) = device.now.loss.as_ref().expect("a loss was begun");
-            let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale };
+            let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale, weight };
             let mut dx = dx.as_ref().map(|dx| dx.lock());
             device.sums = Reference.cross_entropy(&desc, ask, &x.lock(), dx.as_deref_mut())?;
             Ok(())

@@ -8,7 +8,7 @@ use super::{Remote, RemoteBuf};
 use trireme::backend::op::{Op, Shape};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
-    Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc,
+    Arena, Backend, Buffer, DrawKey, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc, Through,
 };
 
 /// What the host knows of a plan.
@@ -95,7 +95,8 @@ impl RemotePlan {
         let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
         let outline = queues.ask(move |device| {
             let formats = formats.as_deref();
-            let request = PlanRequest { name: &name, op: &op, shapes: &shapes, x: &x, train, wants_dx, formats, index };
+            let (shapes, x, through) = (&shapes, &x, Through::default());
+            let request = PlanRequest { name: &name, op: &op, shapes, x, through, train, wants_dx, formats, index };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);
@@ -152,7 +153,8 @@ impl Planned<Remote> for RemotePlan {
     fn backward(&mut self, pass: &Pass<'_, Remote>, g: Gradients<'_, Remote>) -> Result<(), Error> {
         let (site, x, y) = (Site::of(self, pass)?, memories(g.x)?, g.y.memory()?);
         let (dy, dy2) = (g.dy.memory()?, g.dy2.map(RemoteBuf::memory).transpose()?);
-        let dx = g.dx.map(|dx| dx.memory()).transpose()?;
+        let dx = g.dx.into_iter().map(|dx| dx.map(|dx| dx.memory()).transpose());
+        let dx = dx.collect::<Result<Vec<_>, _>>()?;
         // chunks that have left are not this op's
         let chunks = g.dparams.chunks.iter().map(|chunk| chunk.memory().ok()).collect::<Vec<_>>();
         self.queues.enqueue(Task::new(move |device| {
@@ -161,13 +163,13 @@ impl Planned<Remote> for RemotePlan {
             let held = chunks.iter().map(|chunk| HostBuf(chunk.as_ref().map_or(Vec::new(), |c| c.lock().0.clone())));
             let mut dparams = Arena { chunks: held.collect() };
             site.with(device, |plan, pass| {
-                let mut dx = dx.as_ref().map(|dx| dx.lock());
+                let mut dx: Vec<_> = dx.iter().map(|dx| dx.as_ref().map(|dx| dx.lock())).collect();
                 let g = Gradients {
                     x: &inputs.iter().collect::<Vec<_>>(),
                     y: &output,
                     dy: &mut *dy.lock(),
                     dy2: second.as_ref(),
-                    dx: dx.as_deref_mut(),
+                    dx: dx.iter_mut().map(Option::as_deref_mut).collect(),
                     dparams: &mut dparams,
                 };
                 plan.backward(pass, g)

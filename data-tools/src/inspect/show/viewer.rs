@@ -8,9 +8,9 @@ use loaders::transform::Scratch;
 use loaders::{Dataset, Example, Pipeline, Split, decode};
 
 /// Longer side that small pictures are enlarged to, as nearly as an integer factor allows.
-const WISHED: u32 = 128;
+pub(super) const WISHED: u32 = 128;
 /// Longer side of the largest picture on a sheet; what networks see is rarely larger.
-const MOST: u32 = 224;
+pub(super) const MOST: u32 = 224;
 
 /// Makes cells of the records of one split.
 pub(super) struct Viewer<'a> {

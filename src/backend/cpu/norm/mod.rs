@@ -1,15 +1,16 @@
 //! Batch normalisation with residual and ReLU in one pass each way: forward reads x twice (moments, result), backward reads
 //! dy and x twice. What happens to a row is `rows`'s.
 
-mod rows;
+pub(super) mod rows;
 
 use std::ops::Range;
 
-use rows::{LANES, Lanes, RELU, RESIDUAL, Row, SECOND, Slope};
+use rows::{RELU, RESIDUAL, Row, SECOND, Slope};
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
+use super::lanes::{LANES, Lanes};
 use super::threads::{Shared, Threads};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
@@ -176,10 +177,10 @@ impl Plan {
     }
 
     /// Scale and shift of each real channel from mean and 1 / standard deviation; those of padding stay zero.
-    fn set_scale(&mut self, gamma: &[f32], beta: &[f32], statistics: impl Fn(&Self, usize) -> (f64, f64)) {
+    fn set_scale(&mut self, gamma: Option<&[f32]>, beta: &[f32], statistics: impl Fn(&Self, usize) -> (f64, f64)) {
         for i in 0..self.x.shape.c {
             let (mean, inverse) = statistics(self, i);
-            let scale = f64::from(gamma[i]) * inverse;
+            let scale = gamma.map_or(1.0, |gamma| f64::from(gamma[i])) * inverse;
             self.scale[i] = scale as f32;
             self.shift[i] = (f64::from(beta[i]) - mean * scale) as f32;
         }
@@ -216,7 +217,7 @@ impl Planned<Cpu> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        vec![Format::Plain(self.x.shape.c); 2]
+        vec![Format::Plain(self.x.shape.c); 1 + usize::from(self.op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
@@ -236,7 +237,8 @@ impl Planned<Cpu> for Plan {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (gamma, beta) = (pass.params.get(pass.slots[0]), pass.params.get(pass.slots[1]));
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let residual = x.get(1).map_or(&[][..], |r| r.as_slice());
         let x = x[0].as_slice();
         if pass.takes_statistics() {
@@ -268,8 +270,9 @@ impl Planned<Cpu> for Plan {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
-        let Gradients { x, y, dy, dy2, dx, dparams } = g;
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let dx = g.take_dx(0);
+        let Gradients { x, y, dy, dy2, dparams, .. } = g;
         let second = dy2.map_or(&[][..], |d| d.as_slice());
         let mode = self.mode() + SECOND * usize::from(dy2.is_some());
         let layout = self.layout();
@@ -286,9 +289,12 @@ impl Planned<Cpu> for Plan {
             s.fill(0.0);
             sx.fill(0.0);
         }
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
         for i in (0..c).filter(|_| !pass.frozen) {
-            dparams.get_mut(pass.slots[0])[i] = (sx[i] * self.inverse_std(i)) as f32;
-            dparams.get_mut(pass.slots[1])[i] = s[i] as f32;
+            if let Some(gamma) = gamma {
+                dparams.get_mut(gamma)[i] = (sx[i] * self.inverse_std(i)) as f32;
+            }
+            dparams.get_mut(beta)[i] = s[i] as f32;
         }
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let Some(ranks) = pass.across {

@@ -1,13 +1,7 @@
-//! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x. Rows are cut
-//! into groups of [`LANES`] elements, lane i holding channel i % block.
+//! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x.
 
+use crate::backend::cpu::lanes::{LANES, Lanes};
 use crate::simd::simd;
-
-/// Elements that the inner loops take at once; every block size divides it.
-pub const LANES: usize = 32;
-
-/// One value for each lane.
-pub type Lanes = [f32; LANES];
 
 /// Bits of a mode: ReLU behind the sum.
 pub const RELU: usize = 1;

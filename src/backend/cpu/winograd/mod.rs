@@ -44,7 +44,12 @@ struct Plan<const A: usize> {
 pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     let x = &r.x[0];
     let [k, pad] = [op.kernel[0], op.pads[0]];
-    let same = op.kernel == [k; 2] && op.pads == [pad; 4] && k == 2 * pad + 1 && op.stride == [1, 1] && op.groups == 1;
+    let same = op.kernel == [k; 2]
+        && op.pads == [pad; 4]
+        && k == 2 * pad + 1
+        && op.stride == [1, 1]
+        && op.dilation == [1, 1]
+        && op.groups == 1;
     let fits = same && cpu.block == BLOCK && x.block == BLOCK && x.shape.plane() >= 16;
     if !fits || cpu.bf16.is_some() || simd::level() < simd::Level::Avx2 {
         return None;
@@ -229,7 +234,8 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
         Ok(())
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
         if self.relu {
             let n = self.y.elems();
@@ -247,7 +253,7 @@ impl<const A: usize> Planned<Cpu> for Plan<A> {
         if self.has_bias() && !pass.frozen {
             self.bias_gradient(dy.data, &mut g.dparams.get_mut(pass.slots[1])[..co]);
         }
-        let (Some(dx), true) = (g.dx, self.wants_dx) else { return Ok(()) };
+        let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
         let filters = &mut grids[..self.grid()];
         Filters::rotated::<A>(ci, co).transform::<A>(threads, pass.params.get(pass.slots[0]), filters);
         let finish = Finish { bias: None, relu: false };

@@ -27,6 +27,8 @@ pub struct Convolution {
     pub stride: [usize; 2],
     /// Zeros at top, left, bottom, right.
     pub pads: [usize; 4],
+    /// Vertical, horizontal distance of the kernel's cells.
+    pub dilation: [usize; 2],
     /// Independent groups of channels.
     pub groups: usize,
     /// Type of all tensors.
@@ -56,7 +58,11 @@ impl fmt::Display for Convolution {
         let (x, y, kernel, stride) =
             (list(&self.x, "x"), list(&self.y, "x"), list(&self.kernel, "x"), list(&self.stride, "x"));
         let (pads, groups, precision) = (list(&self.pads, ","), self.groups, self.precision);
-        write!(f, "convolution {x} to {y}, kernel {kernel}, stride {stride}, pads {pads}, groups {groups}, {precision}")
+        write!(f, "convolution {x} to {y}, kernel {kernel}, stride {stride}, pads {pads}, ")?;
+        if self.dilation != [1, 1] {
+            write!(f, "dilation {}, ", list(&self.dilation, "x"))?;
+        }
+        write!(f, "groups {groups}, {precision}")
     }
 }
 
@@ -167,7 +173,7 @@ impl Convolution {
         c.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[cudnnDataType_t::CUDNN_DATA_FLOAT])?;
         c.set(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION])?;
         c.set(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[2i64])?;
-        c.set(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &[1i64, 1])?;
+        c.set(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &pair(self.dilation[0], self.dilation[1]))?;
         c.set(Name::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &pair(self.stride[0], self.stride[1]))?;
         c.set(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &pair(top, left))?;
         c.set(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &pair(bottom, right))?;

@@ -50,6 +50,7 @@ fn square(
         kernel: [kernel; 2],
         stride: [stride; 2],
         pads: [pad; 4],
+        dilation: [1, 1],
         groups,
         precision: Precision::F32,
     }

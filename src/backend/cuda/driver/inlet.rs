@@ -46,6 +46,25 @@ impl<T: Plain> Inlet<T> {
 
     /// Writes the elements for the work that is enqueued afterwards.
     pub fn write(&mut self, values: &[T], stream: &Stream) -> Result<(), Error> {
+        self.lay_out(values)?;
+        self.host.send(self.device.slice().range(0, values.len())?, stream)?;
+        self.sent.record(stream, false)
+    }
+
+    /// The same by a kernel that `launch` enqueues: it copies the elements of the first slice to the second.
+    pub fn write_by(
+        &mut self,
+        values: &[T],
+        stream: &Stream,
+        launch: impl FnOnce(Slice<'_, T>, Slice<'_, T>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.lay_out(values)?;
+        launch(self.host.slice().range(0, values.len())?, self.device.slice().range(0, values.len())?)?;
+        self.sent.record(stream, false)
+    }
+
+    /// Puts the elements where the next copy takes them.
+    fn lay_out(&mut self, values: &[T]) -> Result<(), Error> {
         if values.len() > self.room() {
             let (expected, got) = (format!("at most {} values", self.room()), values.len().to_string());
             return Err(Error::Size { op: "a block for the GPU".into(), expected, got });
@@ -53,7 +72,6 @@ impl<T: Plain> Inlet<T> {
         // the copy of the values before must be over
         self.sent.wait()?;
         self.host.as_mut_slice()[..values.len()].copy_from_slice(values);
-        self.host.send(self.device.slice().range(0, values.len())?, stream)?;
-        self.sent.record(stream, false)
+        Ok(())
     }
 }

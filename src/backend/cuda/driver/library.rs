@@ -103,6 +103,11 @@ pub fn nccl_version() -> Result<String, Error> {
     Ok(format!("{}.{}.{}", version / parts.0, version % parts.0 / parts.1, version % parts.1))
 }
 
+/// Whether NVIDIA's driver is there.
+pub fn has_driver() -> bool {
+    loaded(Library::Driver).is_ok()
+}
+
 /// Each library with its version and the file that it came from, or what is wrong with it: for `trireme doctor`.
 pub fn report() -> Vec<(String, String)> {
     let row = |library: Library| {

@@ -21,13 +21,14 @@ extern "C" __global__ void arena_lerp(float* to, const float* from, const double
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] += weight * (from[i] - to[i]);
 }
 
-// A piece of a range, for one block at a time; `rate` is the index of its factor of the learning rate.
+// A piece of a range, for one block at a time; `rate` is the index of its factor of the learning rate, `narrow` says whether its
+// gradients are in the type of activations.
 struct Piece {
     u64 from;
     u32 len;
     float decay;
     u32 rate;
-    u32 unused;
+    u32 narrow;
 };
 
 // A 16-byte access of f32.

@@ -3,7 +3,8 @@
 use super::kernel::kernels;
 use crate::backend::cuda::driver::slice::{Activation, plain};
 
-/// A piece of a range: `len` elements from `from` on, with their weight decay and the place of their factor of the learning rate.
+/// A piece of a range: `len` elements from `from` on, with their weight decay, the place of their factor of the learning rate, and whether
+/// their gradients are in the type of activations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Piece {
@@ -11,7 +12,7 @@ pub struct Piece {
     pub len: u32,
     pub decay: f32,
     pub rate: u32,
-    pub unused: u32,
+    pub narrow: u32,
 }
 
 plain! { Piece = "Piece" }

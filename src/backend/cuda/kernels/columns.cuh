@@ -60,6 +60,7 @@ struct Batch {
 // f(batch) for the rows `row`, `row + step`, ... before `end`, in order: U rows at a time, then two, then one.
 template <int U, class F>
 __device__ inline void each_batch(u32 row, u32 end, u32 step, F f) {
+    static_assert(U <= 4, "two and one are all that may be left");
     for (; row + (U - 1) * step < end; row += U * step) f(Batch<U>{row, (int)step});
     if (U > 2 && row + step < end) {
         f(Batch<2>{row, (int)step});

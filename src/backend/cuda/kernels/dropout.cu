@@ -32,3 +32,16 @@ extern "C" __global__ void dropout(const T* from, T* to, u32 rows, u32 channels,
         }
     }
 }
+
+// Stochastic depth: the first word of a sample's first block decides about all its elements. `to` may be `from`.
+extern "C" __global__ void drop_path(const T* from, T* to, u32 rows, u64 elems, u64 seed, const u32* epoch, const u64* ids, u32 op, float p) {
+    u64 count = (u64)rows * elems;
+    float kept = 1.0f / (1.0f - p);
+    for (u64 i = thread_index(); i < count; i += thread_count()) {
+        u64 id = ids[i / elems];
+        u32 words[4] = {(u32)id, (u32)(id >> 32), *epoch, op << 16};
+        philox(words, (u32)seed, (u32)(seed >> 32));
+        float unit = (float)(words[0] >> 8) * (1.0f / 16777216.0f);
+        to[i] = rounded(value(from[i]) * (unit < p ? 0.0f : kept));
+    }
+}

@@ -4,16 +4,6 @@ use super::kernel::kernels;
 use crate::backend::cuda::driver::slice::Activation;
 
 kernels! {
-    /// y = max(x, 0)
-    relu_forward: ReluForward over threads(n.div_ceil(4)) {
-        x: [Activation; n], y: [Activation; n], n: u64,
-    }
-
-    /// dy = 0 where y is
-    relu_backward: ReluBackward over threads(n.div_ceil(4)) {
-        y: [Activation; n], dy: [Activation; n], n: u64,
-    }
-
     /// y = a + b
     sum_of_two: SumOfTwo over threads(n.div_ceil(4)) {
         a: [Activation; n], b: [Activation; n], y: [Activation; n], n: u64,

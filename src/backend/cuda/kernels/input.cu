@@ -1,7 +1,13 @@
 // The network's input, (n, h, w, c), from a batch of the host's or from pictures on the GPU. A byte's value comes from a table (c, 256)
-// that the host has made, so its bits are the host's.
+// that the host has made, so its bits are the host's. These kernels come first in every pass, and bring its numbers along: `numbers` is
+// memory of the host.
 
-extern "C" __global__ void input_values(const float* images, T* to, u32 rows, u32 channels, u32 plane) {
+__device__ inline void bring_numbers(const u64* numbers, u64* inbox, u32 words) {
+    for (u64 i = thread_index(); i < words; i += thread_count()) inbox[i] = numbers[i];
+}
+
+extern "C" __global__ void input_values(const float* images, T* to, u32 rows, u32 channels, u32 plane, const u64* numbers, u64* inbox, u32 words) {
+    bring_numbers(numbers, inbox, words);
     u64 count = (u64)rows * plane;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
         u64 row = i / plane, p = i % plane;
@@ -9,7 +15,8 @@ extern "C" __global__ void input_values(const float* images, T* to, u32 rows, u3
     }
 }
 
-extern "C" __global__ void input_bytes(const u8* pixels, const float* tables, T* to, u64 n, u32 channels) {
+extern "C" __global__ void input_bytes(const u8* pixels, const float* tables, T* to, u64 n, u32 channels, const u64* numbers, u64* inbox, u32 words) {
+    bring_numbers(numbers, inbox, words);
     for (u64 i = thread_index(); i < n; i += thread_count()) to[i] = rounded(tables[(u32)(i % channels) * 256 + pixels[i]]);
 }
 
@@ -20,7 +27,8 @@ struct CropRect {
 };
 
 // Parts of kept pictures (picture, from_h, from_w, c); outside of a picture every byte is 0.
-extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_w, const CropRect* views, const float* tables, T* to, u32 rows, u32 h, u32 w, u32 channels) {
+extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_w, const CropRect* views, const float* tables, T* to, u32 rows, u32 h, u32 w, u32 channels, const u64* numbers, u64* inbox, u32 words) {
+    bring_numbers(numbers, inbox, words);
     u64 count = (u64)rows * h * w;
     for (u64 i = thread_index(); i < count; i += thread_count()) {
         CropRect view = views[i / ((u64)h * w)];

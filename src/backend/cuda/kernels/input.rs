@@ -1,4 +1,4 @@
-//! The kernels of input.cu.
+//! The kernels of input.cu. Each copies `words` numbers of the pass from memory of the host to the inbox, too.
 
 use super::kernel::kernels;
 use crate::backend::CropRect;
@@ -14,11 +14,21 @@ kernels! {
         rows: u32,
         channels: u32,
         plane: u32,
+        numbers: [u64; words],
+        inbox: [u64; words],
+        words: u32,
     }
 
     /// Bytes, (n, h, w, c), by a table for each channel.
     input_bytes: InputBytes over threads(n) {
-        pixels: [u8; n], tables: [f32; 256 * channels], to: [Activation; n], n: u64, channels: u32,
+        pixels: [u8; n],
+        tables: [f32; 256 * channels],
+        to: [Activation; n],
+        n: u64,
+        channels: u32,
+        numbers: [u64; words],
+        inbox: [u64; words],
+        words: u32,
     }
 
     /// Parts of pictures that are on the GPU; the views name the first `pictures_used` of them.
@@ -33,5 +43,8 @@ kernels! {
         h: u32,
         w: u32,
         channels: u32,
+        numbers: [u64; words],
+        inbox: [u64; words],
+        words: u32,
     }
 }

@@ -72,9 +72,14 @@ impl Geometry {
         self.blocks(items.div_ceil(THREADS as usize))
     }
 
+    /// Channels of 16 bytes.
+    pub fn widest(&self) -> usize {
+        16 / self.activation
+    }
+
     /// Channels of 16 bytes where all accesses can be as wide, else one.
     pub fn pack(&self, channels: usize) -> usize {
-        let wide = 16 / self.activation;
+        let wide = self.widest();
         if channels.is_multiple_of(wide) { wide } else { 1 }
     }
 

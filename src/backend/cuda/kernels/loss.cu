@@ -40,13 +40,14 @@ __device__ inline void loss_sums(const double* losses, const u32* hits, u32 rows
     }
 }
 
-// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * factors[1] * *loss_scale, with
+// Target of class c is (1 - s) [c = label] + s / K; the gradient of the scores is (softmax - target) * factors[1] * weight *
+// *loss_scale, with
 // s = factors[0]. A score counts as the best only if no other is as high at a smaller index, and never if it is NaN.
 // losses[row] and hits[row] (bit 0: best, bit 1: among five, bit 2: the label is no class) go into the sums, which the last block makes.
 // dx may be null.
-extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* factors, const float* loss_scale, u32 rows, u32 classes, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
+extern "C" __global__ void __launch_bounds__(256) cross_entropy(const T* x, T* dx, const u32* labels, const float* factors, const float* loss_scale, float weight, u32 rows, u32 classes, double* losses, u32* hits, u32* arrivals, const u32* not_finite, double* sums) {
     u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
-    double smooth = (double)factors[0], factor = (double)factors[1] * (double)*loss_scale;
+    double smooth = (double)factors[0], factor = (double)factors[1] * (double)weight * (double)*loss_scale;
     for (u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows; row += warps) {
         const T* scores = x + (u64)row * classes;
         u32 label = labels[row];

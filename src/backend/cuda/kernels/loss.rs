@@ -12,6 +12,7 @@ kernels! {
         labels: [u32; rows],
         factors: [f32; 2],
         loss_scale: [f32; 1],
+        weight: f32,
         rows: u32,
         classes: u32,
         losses: [f64; rows],

@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod loss;
 pub mod module;
 pub mod norm;
+pub mod shortcut;
 #[cfg(test)]
 pub mod signature;
 mod source;

@@ -6,7 +6,8 @@
 //
 // Three blocks on a multiprocessor: 80 registers a thread, and 32 KiB of shared memory for the sums.
 
-constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4;
+// With NORM_THROUGH the forward pass reads the residual, and the backward pass the second summand, through a shortcut.
+constexpr int NORM_RELU = 1, NORM_RESIDUAL = 2, NORM_SECOND = 4, NORM_THROUGH = 8;
 
 // Rows of a batch: four 16-byte loads of one tensor, two of each of two or more; one of each of three where registers do not
 // suffice: with what makes ReLU's mask again, and in f16, whose conversions take more.
@@ -52,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_moments(const T* __res
         m2 = m2 < 0.0 ? 0.0 : m2;
         statistics[c] = seen[c] = mean;
         statistics[channels + c] = seen[channels + c] = m2;
-        set_affine(affine, channels, c, mean, m2 / n, eps, gamma[c], beta[c]);
+        set_affine(affine, channels, c, mean, m2 / n, eps, gamma ? gamma[c] : 1.0f, beta[c]);
     });
 }
 
@@ -63,7 +64,7 @@ extern "C" __global__ void norm_affine(const double* statistics, const float* ru
         bool batch = n > 0.0;
         double mean = batch ? statistics[c] : (double)running[c];
         double variance = batch ? statistics[channels + c] / n : (double)running[channels + c];
-        set_affine(affine, channels, c, mean, variance, eps, gamma[c], beta[c]);
+        set_affine(affine, channels, c, mean, variance, eps, gamma ? gamma[c] : 1.0f, beta[c]);
     }
 }
 
@@ -85,29 +86,48 @@ struct Affine {
 // A byte of ReLU's mask for V channels of a row, one bit each: tile after tile, so that a warp's bytes lie side by side.
 __device__ inline u64 mask_byte(const Place& p, u32 rows, u32 row) { return ((u64)blockIdx.x * rows + row) * p.tile + p.column; }
 
-// f(whether there is a residual)
+// f(the bits of `mode` that say whether there is a residual, and how it is read)
 template <class F>
 __device__ inline void with_residual(int mode, F f) {
-    if (mode & NORM_RESIDUAL) {
-        f(Number<1>{});
+    if (mode & NORM_THROUGH) {
+        f(Number<NORM_RESIDUAL | NORM_THROUGH>{});
+    } else if (mode & NORM_RESIDUAL) {
+        f(Number<NORM_RESIDUAL>{});
     } else {
         f(Number<0>{});
     }
 }
 
+// The packs of a batch that element(pixel, channel) of shortcut.cuh names; zeros where it names none.
+template <int V, int N, class F>
+__device__ inline void fetch_through(const T* from, const Shortcut& shortcut, const Batch<N>& batch, u32 channel, Pack<V> (&to)[N], F element) {
+    for (int u = 0; u < N; u++) {
+        Shortcut s = shortcut;
+        // or the compiler keeps in registers, from row to row, what it divides by these with
+        asm volatile("" : "+r"(s.w), "+r"(s.h), "+r"(s.out_w), "+r"(s.out_h), "+r"(s.stride));
+        i64 at = element(s, batch.row + u * batch.step, channel);
+        to[u] = at < 0 ? Pack<V>{} : *reinterpret_cast<const Pack<V>*>(from + at);
+    }
+}
+
 // Backwards over the rows, of which norm_moments has just read the last.
-extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, u32 rows, u32 channels, u32 width, int mode) {
+extern "C" __global__ void __launch_bounds__(256, 3) norm_forward(const T* __restrict__ x, const T* __restrict__ residual, T* __restrict__ y, u8* __restrict__ mask, const float* __restrict__ affine, const Shortcut* shortcut, u32 rows, u32 channels, u32 width, int mode) {
     with_pack(channels, [&](auto pack_of) {
         with_residual(mode, [&](auto has_residual) {
             constexpr int V = decltype(pack_of)::value;
-            constexpr bool RESIDUAL = decltype(has_residual)::value;
+            constexpr int RESIDUAL = decltype(has_residual)::value & NORM_RESIDUAL;
+            constexpr int THROUGH = decltype(has_residual)::value & NORM_THROUGH;
             Place p = place<V>(channels, width);
             Affine<V> a(affine, channels, p);
             each_batch_backwards<RESIDUAL ? OF_TWO : OF_ONE>(p, rows, [&](auto batch) {
                 constexpr int N = decltype(batch)::count;
                 Pack<V> packs[N], others[N];
                 fetch(x, batch, channels, p.channel, packs);
-                if (RESIDUAL) fetch(residual, batch, channels, p.channel, others);
+                if (THROUGH) {
+                    fetch_through(residual, *shortcut, batch, p.channel, others, shortcut_source<u32>);
+                } else if (RESIDUAL) {
+                    fetch(residual, batch, channels, p.channel, others);
+                }
                 for (int u = 0; u < N; u++) {
                     float v[V], r[V];
                     unpack(packs[u], v);
@@ -143,7 +163,9 @@ __device__ inline void set_slopes(float* slopes, const float* affine, u32 channe
 // f(the bits of `mode` that say which tensors the backward pass reads)
 template <class F>
 __device__ inline void with_tensors(int mode, F f) {
-    switch (mode & (NORM_RESIDUAL | NORM_SECOND)) {
+    switch (mode & (NORM_RESIDUAL | NORM_SECOND | NORM_THROUGH)) {
+        case NORM_RESIDUAL | NORM_SECOND | NORM_THROUGH: return f(Number<NORM_RESIDUAL | NORM_SECOND | NORM_THROUGH>{});
+        case NORM_SECOND | NORM_THROUGH: return f(Number<NORM_SECOND | NORM_THROUGH>{});
         case NORM_RESIDUAL | NORM_SECOND: return f(Number<NORM_RESIDUAL | NORM_SECOND>{});
         case NORM_RESIDUAL: return f(Number<NORM_RESIDUAL>{});
         case NORM_SECOND: return f(Number<NORM_SECOND>{});
@@ -155,22 +177,24 @@ __device__ inline void with_tensors(int mode, F f) {
 // forward pass's own formula from x, which saves reading y. With a residual or a
 // second summand g replaces dy in memory; else the next pass makes it again. From the sums the parameters' gradients, the sums themselves (`sums`), and
 // the slopes of dx.
-extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
+extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __restrict__ x, const T* __restrict__ second, const u8* __restrict__ mask, T* __restrict__ dy, const float* affine, const Shortcut* shortcut, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, int mode, const double* statistics, double n, float eps, float* dgamma, float* dbeta, double* sums, float* slopes) {
     __shared__ Room<2> shared;
     Room<2>& room = shared;
     with_pack(channels, [&](auto pack_of) {
         with_tensors(mode, [&](auto tensors) {
             constexpr int V = decltype(pack_of)::value, RESIDUAL = decltype(tensors)::value & NORM_RESIDUAL;
-            constexpr int SECOND = decltype(tensors)::value & NORM_SECOND;
+            constexpr int SECOND = decltype(tensors)::value & NORM_SECOND, THROUGH = decltype(tensors)::value & NORM_THROUGH;
             Place p = place<V>(channels, width);
             Affine<V> a(affine, channels, p);
-            row_sums<V, 2, SECOND && (!RESIDUAL || PRECISION == 2) ? OF_THREE : OF_TWO>(p, rows, room, [&](auto batch, auto& run) {
+            row_sums<V, 2, SECOND && (!RESIDUAL || PRECISION == 2 || THROUGH) ? OF_THREE : OF_TWO>(p, rows, room, [&](auto batch, auto& run) {
                 constexpr int N = decltype(batch)::count;
                 Pack<V> xs[N], dys[N], seconds[N];
                 u32 bits[N];
+                // first, while registers are free
+                if (THROUGH) fetch_through(second, *shortcut, batch, p.channel, seconds, shortcut_target<u32>);
                 fetch(x, batch, channels, p.channel, xs);
                 fetch((const T*)dy, batch, channels, p.channel, dys);
-                if (SECOND) fetch(second, batch, channels, p.channel, seconds);
+                if (SECOND && !THROUGH) fetch(second, batch, channels, p.channel, seconds);
                 if (RESIDUAL && mode & NORM_RELU)
                     for (int u = 0; u < N; u++) bits[u] = mask[mask_byte(p, rows, batch.row + u * batch.step)];
                 for (int u = 0; u < N; u++) {
@@ -196,8 +220,8 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
         double variance = statistics[channels + c] / n + (double)eps, mean = statistics[c];
         // about the exact mean
         double s = total[0], sx = fma(-(mean - (double)affine[c]), s, total[1]);
-        dgamma[c] = (float)(sx / sqrt(variance));
-        dbeta[c] = (float)s;
+        if (dgamma) dgamma[c] = (float)(sx / sqrt(variance));
+        if (dbeta) dbeta[c] = (float)s;
         sums[c] = s;
         sums[channels + c] = sx;
         set_slopes(slopes, affine, channels, c, s, sx, mean, variance, n);

@@ -1,9 +1,11 @@
 //! The kernels of norm.cu.
 
 use super::kernel::kernels;
+use super::shortcut::Sizes;
 use crate::backend::cuda::driver::slice::Activation;
 
-// `pack` is the channels of a byte of the mask.
+// `pack` is the channels of a byte of the mask; `residual_elems` and `second_elems` are those of tensors that are read through a shortcut,
+// or of x.
 kernels! {
     /// Statistics of the batch from sums of offsets and of their squares, and the affine map of the forward pass.
     norm_moments: NormMoments over columns(rows, channels) as grid {
@@ -13,7 +15,7 @@ kernels! {
         rows: u32,
         channels: u32,
         width: u32,
-        gamma: [f32; channels],
+        gamma: (null or [f32; channels]),
         beta: [f32; channels],
         eps: f32,
         statistics: [f64; 2 * channels],
@@ -27,19 +29,20 @@ kernels! {
         running: (null or [f32; 2 * channels]),
         n: f64,
         channels: u32,
-        gamma: [f32; channels],
+        gamma: (null or [f32; channels]),
         beta: [f32; channels],
         eps: f32,
         affine: [f32; 3 * channels],
     }
 
     /// y = affine(x), then residual and ReLU as the bits of `mode` say; with a residual, where ReLU let values through.
-    norm_forward: NormForward over columns(rows, channels) as grid given(pack) {
+    norm_forward: NormForward over columns(rows, channels) as grid given(pack, residual_elems) {
         x: [Activation; rows * channels],
-        residual: (null or [Activation; rows * channels]),
+        residual: (null or [Activation; residual_elems]),
         y: [Activation; rows * channels],
         mask: (null or [u8; grid.x * rows * width / pack]),
         affine: [f32; 3 * channels],
+        shortcut: (null or [Sizes; 1]),
         rows: u32,
         channels: u32,
         width: u32,
@@ -47,12 +50,13 @@ kernels! {
     }
 
     /// The parameters' gradients, sums of the gradient and of its product with the offsets, and the slopes of dx.
-    norm_gradients: NormGradients over columns(rows, channels) as grid given(pack) {
+    norm_gradients: NormGradients over columns(rows, channels) as grid given(pack, second_elems) {
         x: [Activation; rows * channels],
-        second: (null or [Activation; rows * channels]),
+        second: (null or [Activation; second_elems]),
         mask: (null or [u8; grid.x * rows * width / pack]),
         dy: [Activation; rows * channels],
         affine: [f32; 3 * channels],
+        shortcut: (null or [Sizes; 1]),
         partial: [f64; 2 * grid.x * grid.y * width],
         arrivals: [u32; grid.x],
         rows: u32,
@@ -62,8 +66,8 @@ kernels! {
         statistics: [f64; 2 * channels],
         n: f64,
         eps: f32,
-        dgamma: [f32; channels],
-        dbeta: [f32; channels],
+        dgamma: (null or [f32; channels]),
+        dbeta: (null or [f32; channels]),
         sums: [f64; 2 * channels],
         slopes: [f32; 2 * channels],
     }

@@ -1,6 +1,6 @@
 // What all optimizer steps share; each update rule's kernel stands beside the rule, in backend/update/. `numbers` lie in device memory:
 // 0: lr, 1: weight of the averages, from 2 on the rule's own; `rates` are what norms make of the step. A step that loss scaling leaves
-// out (*skip) changes nothing. `half` (or null) takes the parameters in the type of activations, in which the next pass reads them.
+// out (*skip) changes nothing. Where a piece says so, gradients are in `narrow` instead of `g`. `half` (or null) takes the parameters in the type of activations, in which the next pass reads them.
 
 // Places in `rates` (backend/update/rates.rs) and in `numbers`; ETA and LARC are LARS's.
 constexpr u32 GRADIENT = 0, NORM = 1, PLAIN = 2, FIRST = 3;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
 
 // f(parameter, gradient with decay, raw gradient, lr, decay, element) gives the new parameter.
 template <class F>
-__device__ inline void update_pieces(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, T* half, u32* not_finite, F f) {
+__device__ inline void update_pieces(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, T* half, u32* not_finite, F f) {
     if (*skip) return;
     bool bad = false;
     float part = rates[GRADIENT];
@@ -52,7 +52,7 @@ __device__ inline void update_pieces(const Piece* pieces, u32 count, const doubl
         float lr = (float)numbers[LR] * rates[piece.rate];
         for (u32 i = threadIdx.x; i < piece.len; i += blockDim.x) {
             u64 at = piece.from + i;
-            float old = w[at], raw = part * g[at];
+            float old = w[at], raw = part * (piece.narrow ? value(narrow[at]) : g[at]);
             float now = f(old, fmaf(piece.decay, old, raw), raw, lr, piece.decay, at);
             w[at] = now;
             if (half) half[at] = rounded(now);

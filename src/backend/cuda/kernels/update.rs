@@ -43,6 +43,7 @@ kernels! {
         skip: [u32; 1],
         w: [f32; end],
         g: [f32; end],
+        narrow: (null or [Activation; end]),
         slot0: (null or [f32; end]),
         slot1: (null or [f32; end]),
         slot2: (null or [f32; end]),

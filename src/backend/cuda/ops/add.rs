@@ -53,9 +53,9 @@ impl Planned<Cuda> for Plan {
         shared.launch(&SumOfTwo { a, b, y: shared.holds(y, elems)?, n: elems as u64 })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
         let (shared, elems) = (&self.shared, self.x.elems());
-        let Some(dx) = g.dx else { return Ok(()) };
+        let Some(dx) = g.take_dx(1) else { return Ok(()) };
         let (dy, dx) = (shared.holds(g.dy, elems)?, shared.holds(dx, elems)?);
         shared.launch(&CopyTensor { x: dy, y: dx, n: elems as u64 })
     }

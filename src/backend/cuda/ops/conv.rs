@@ -2,21 +2,20 @@
 
 use std::rc::Rc;
 
-use super::bias;
 use super::halves::{gradient, weights};
 use super::parts::Parts;
+use super::{activation, bias};
 use crate::backend::cuda::cudnn::candidates::Prepared;
 use crate::backend::cuda::cudnn::choice::choose;
 use crate::backend::cuda::cudnn::convolution::{Convolution, Direction, Tensor};
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::driver::slice::{Activation, Slice};
+use crate::backend::cuda::driver::slice::{Activation as Element, Slice};
 use crate::backend::cuda::driver::status::attempted;
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::elementwise::{ReluBackward, ReluForward};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
-use crate::backend::op::Conv;
+use crate::backend::op::{Activation, Conv};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
 
 /// A convolution of known sizes.
@@ -59,6 +58,7 @@ impl Plan {
             kernel: op.kernel,
             stride: op.stride,
             pads: op.pads,
+            dilation: op.dilation,
             groups: op.groups,
             precision: shared.settings.precision,
         };
@@ -73,14 +73,14 @@ impl Plan {
         Ok(Self { shared, name, op, y, sizes, forward, separate, data, filter, parts })
     }
 
-    fn output<'a>(&self, y: Slice<'a, Activation>) -> bias::Output<'a> {
+    fn output<'a>(&self, y: Slice<'a, Element>) -> bias::Output<'a> {
         bias::Output { y, rows: self.y.n * self.y.shape.plane(), channels: self.y.shape.c, relu: self.op.relu }
     }
 
     /// Bias and ReLU after cuDNN.
-    fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Activation>) -> Result<(), Error> {
+    fn finish(&self, pass: &Pass<'_, Cuda>, y: Slice<'_, Element>) -> Result<(), Error> {
         if !self.op.bias {
-            return self.shared.launch(&ReluForward { x: y, y, n: self.y.elems() as u64 });
+            return activation::forward(&self.shared, Activation::Relu, y, y, self.y.elems());
         }
         bias::forward(&self.shared, &self.output(y), pass.params.at(pass.slots[1])?)
     }
@@ -136,33 +136,34 @@ impl Planned<Cuda> for Plan {
         let (x, y) = (shared.holds(x[0], x_elems)?, shared.holds(y, y_elems)?);
         let halves = shared.halves.borrow();
         let w = weights(precision, &halves, pass.params, pass.slots[0])?;
-        let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w), (Tensor::Y, y.bytes())];
+        let mut tensors = vec![(Tensor::X, x.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, y.bytes())];
         if self.op.bias && !self.separate {
-            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?));
+            tensors.push((Tensor::Bias, weights(precision, &halves, pass.params, pass.slots[1])?.bytes()));
         }
         self.run(&self.forward, &tensors)?;
         if self.separate { self.finish(pass, y) } else { Ok(()) }
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let (shared, relu) = (&self.shared, self.op.relu);
         let [x_elems, _, y_elems] = self.sizes.elems();
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
         if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
             bias::backward(shared, &self.output(y), dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
-            shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
+            activation::mask(shared, y, dy, y_elems)?;
         }
         if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
             let mut halves = shared.halves.borrow_mut();
             let dw = gradient(shared, &mut halves, g.dparams, pass.slots[0])?;
             self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, dw), (Tensor::Y, dy.bytes())])?;
         }
-        if let (Some(data), Some(dx)) = (&self.data, g.dx) {
+        if let (Some(data), Some(dx)) = (&self.data, wanted) {
             let halves = shared.halves.borrow();
             let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
             let dx = shared.holds(dx, x_elems)?;
-            self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w), (Tensor::Y, dy.bytes())])?;
+            self.run(data, &[(Tensor::X, dx.bytes()), (Tensor::W, w.bytes()), (Tensor::Y, dy.bytes())])?;
         }
         Ok(())
     }

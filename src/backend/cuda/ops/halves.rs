@@ -3,7 +3,7 @@
 
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::driver::slice::Slice;
+use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::halves::{Half, Halves, Pieces};
 use crate::backend::cuda::kernels::arena::{CastGradients, Piece};
 use crate::backend::cuda::kernels::elementwise::CastWeights;
@@ -21,15 +21,14 @@ pub fn weights<'a>(
     halves: &'a Halves,
     params: &'a Arena<Cuda>,
     slot: Slot,
-) -> Result<Slice<'a, u8>, Error> {
-    let wide = params.at(slot)?;
+) -> Result<Slice<'a, Activation>, Error> {
     if precision == Precision::F32 {
-        return Ok(wide.bytes());
+        return params.chunks[slot.chunk].activations(precision).range(slot.offset, slot.len);
     }
     let not_told =
         || Error::Unsupported { op: "weights".into(), why: "the device was not told that they changed".into() };
     let half = halves.weights.get(slot.chunk).ok_or_else(not_told)?;
-    Ok(half.values.activations(precision).range(slot.offset, slot.len)?.bytes())
+    half.values.activations(precision).range(slot.offset, slot.len)
 }
 
 /// Makes all copies of the weights anew, after something other than the optimizer has changed them.
@@ -77,14 +76,17 @@ pub fn gradient<'a>(
         shared.moved.set(shared.moved.get() + u64::from(!chunk.is_empty()));
         *chunk = shared.alloc(len, GRADIENTS)?;
     }
-    halves.open.push(slot);
+    // a pass that could not be recorded is enqueued again
+    if !halves.open.contains(&slot) {
+        halves.open.push(slot);
+    }
     Ok(chunk.activations(precision).range(slot.offset, slot.len)?.bytes())
 }
 
 /// Brings those gradients of a chunk to f32 that are in 16 bits alone, all at once.
 pub fn finish(shared: &Shared, chunk: usize, to: &CudaBuf) -> Result<(), Error> {
     let mut halves = shared.halves.borrow_mut();
-    let of: Vec<Slot> = halves.open.extract_if(.., |slot| slot.chunk == chunk).collect();
+    let of = halves.take_open(chunk);
     if of.is_empty() {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 //! A batch on its way to the GPU: page-locked memory in two slots, copies on a queue of their own, and a kernel that turns the copy into
-//! the network's input.
+//! the network's input. The same kernel takes the numbers of the pass along.
 
 use std::cell::RefCell;
 
@@ -72,6 +72,10 @@ fn expect(got: usize, images: &Input<'_>, desc: &TensorDesc) -> Result<(), Error
     Err(Error::Size { op: "a batch".into(), expected, got })
 }
 
+fn wrong(why: &str) -> Error {
+    Error::Unsupported { op: "the network's input".into(), why: why.into() }
+}
+
 impl Feed {
     /// Starts the copy of a batch to the GPU; gives its slot.
     pub fn send(&self, shared: &Shared, images: &Input<'_>) -> Result<usize, Error> {
@@ -104,7 +108,8 @@ impl Feed {
         Ok(i)
     }
 
-    /// Enqueues the kernel that makes the network's input, in `to`, of a batch that was sent before or is sent now.
+    /// Enqueues the kernel that makes the network's input, in `to`, of a batch that was sent before or is sent now, and that brings the
+    /// numbers of the pass.
     pub fn take(&self, shared: &Shared, images: &Input<'_>, desc: &TensorDesc, to: &CudaBuf) -> Result<(), Error> {
         if let Input::Held(_) = images {
             return self.expand(shared, images, desc, &self.held.borrow(), shared.holds(to, desc.elems())?);
@@ -134,7 +139,7 @@ impl Feed {
         slot.used.record(shared.stream(), false)
     }
 
-    /// Enqueues the kernel: from a batch on the GPU to the network's input.
+    /// Enqueues the kernel: from a batch on the GPU to the network's input, with the numbers of the pass.
     fn expand(
         &self,
         shared: &Shared,
@@ -146,33 +151,47 @@ impl Feed {
         let shape = desc.shape;
         let [rows, channels, h, w, plane] = [desc.n, shape.c, shape.h, shape.w, shape.plane()].map(|v| v as u32);
         let tables = self.tables.borrow();
-        let tables = tables.as_ref().map(Inlet::slice);
-        match (images, tables) {
-            (Input::Bytes { .. }, Some(tables)) => {
-                shared.launch(&InputBytes { pixels: from.slice(), tables, to, n: desc.elems() as u64, channels })
+        let tables = tables
+            .as_ref()
+            .map(Inlet::slice)
+            .ok_or_else(|| wrong("images came as bytes, without tables of their values"));
+        let mut blocks = shared.blocks.borrow_mut();
+        blocks.inbox.send_by(shared.stream(), |numbers, inbox| {
+            let words = inbox.len() as u32;
+            match images {
+                Input::Bytes { .. } => {
+                    let (pixels, tables, n) = (from.slice(), tables?, desc.elems() as u64);
+                    shared.launch(&InputBytes { pixels, tables, to, n, channels, numbers, inbox, words })
+                }
+                Input::Kept { views, .. } => {
+                    let used = views.iter().map(|v| v.picture as usize + 1).max().unwrap_or(0);
+                    let kept = self.kept.borrow();
+                    let holds = |k: &&Kept| used <= k.len / (k.height * k.width * shape.c);
+                    let kept = kept.as_ref().filter(holds);
+                    let kept = kept.ok_or_else(|| wrong("pictures were requested that are not on the GPU"))?;
+                    shared.launch(&InputViews {
+                        pictures: kept.bytes.slice(),
+                        from_h: kept.height as u32,
+                        from_w: kept.width as u32,
+                        views: from.slice(),
+                        tables: tables?,
+                        to,
+                        rows,
+                        h,
+                        w,
+                        channels,
+                        numbers,
+                        inbox,
+                        words,
+                        pictures_used: used,
+                    })
+                }
+                Input::Values(_) | Input::Held(_) => {
+                    let images = from.slice();
+                    shared.launch(&InputValues { images, to, rows, channels, plane, numbers, inbox, words })
+                }
             }
-            (Input::Kept { views, .. }, Some(tables)) => {
-                let kept = self.kept.borrow();
-                let used = views.iter().map(|v| v.picture as usize + 1).max().unwrap_or(0);
-                let holds = |k: &&Kept| used <= k.len / (k.height * k.width * shape.c);
-                let Some(kept) = kept.as_ref().filter(holds) else {
-                    let why = "pictures were requested that are not on the GPU".into();
-                    return Err(Error::Unsupported { op: "the network's input".into(), why });
-                };
-                let [from_h, from_w] = [kept.height, kept.width].map(|v| v as u32);
-                let (pictures, views, pictures_used) = (kept.bytes.slice(), from.slice(), used);
-                let all =
-                    InputViews { pictures, from_h, from_w, views, tables, to, rows, h, w, channels, pictures_used };
-                shared.launch(&all)
-            }
-            (Input::Values(_) | Input::Held(_), _) => {
-                shared.launch(&InputValues { images: from.slice(), to, rows, channels, plane })
-            }
-            (Input::Bytes { .. } | Input::Kept { .. }, None) => {
-                let why = "images came as bytes, without tables of their values".into();
-                Err(Error::Unsupported { op: "the network's input".into(), why })
-            }
-        }
+        })
     }
 
     /// Brings the values of bytes to the GPU, one table a channel.

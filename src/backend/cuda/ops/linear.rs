@@ -1,19 +1,41 @@
-//! Fully connected layers: cuBLASLt's products. Behind an image the weights lie in the image's order of memory.
+//! Fully connected layers: cuBLASLt's products; where there are few weights, one kernel of our own computes all gradients. Behind an image
+//! the weights lie in the image's order of memory.
 
 use std::rc::Rc;
 
-use super::bias;
 use super::halves::weights;
-use super::parts::Parts;
+use super::parts::{Parts, rows_of};
+use super::{activation, bias};
 use crate::backend::cuda::cublaslt::product::{Epilogue, Factor, Product, Wanted};
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::driver::slice::Slice;
+use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::elementwise::ReluBackward;
+use crate::backend::cuda::kernels::kernel::kernels;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{Linear, Shape};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+
+/// Weights up to which one kernel of ours computes all gradients: there, launches take longer than what is computed. The number of rows
+/// must not matter, so that every share of a batch is computed alike.
+const FEW: usize = 1 << 14;
+
+kernels! {
+    /// Gradients of the weights, the bias and the input.
+    linear_gradients: LinearGradients over blocks(outputs * (inputs + 1).div_ceil(32) + (rows * inputs).div_ceil(256)) {
+        x: [Activation; rows * inputs],
+        w: [Activation; outputs * inputs],
+        y: [Activation; rows * outputs],
+        dy: [Activation; rows * outputs],
+        dx: (null or [Activation; rows * inputs]),
+        dw: (null or [f32; outputs * inputs]),
+        dbias: (null or [f32; outputs]),
+        rows: u32,
+        inputs: u32,
+        outputs: u32,
+        with_relu: i32,
+    }
+}
 
 /// A linear layer of known sizes.
 pub struct Plan {
@@ -22,6 +44,10 @@ pub struct Plan {
     x: TensorDesc,
     y: TensorDesc,
     forward: Product,
+    /// All gradients are our kernel's, else the products'.
+    own: bool,
+    /// Passes over x, w and y in backward.
+    passes: usize,
     data: Option<Product>,
     filter: Option<Product>,
     /// Of the bias's gradient.
@@ -55,13 +81,35 @@ impl Plan {
         let forward = product([x_rows, turned(w)], false, epilogue(op), "forward")?;
         let filter = || product([turned(dy_rows), x_rows], true, Epilogue::Nothing, "gradient of the weights");
         let data = || product([dy_rows, w], false, Epilogue::Nothing, "gradient of the input");
-        let filter = r.train.then(filter).transpose()?;
-        let data = (r.train && r.wants_dx).then(data).transpose()?;
+        let own = inputs * outputs <= FEW;
+        let (train, passes) = (r.train && !own, usize::from(r.train) + usize::from(r.train && r.wants_dx));
+        let filter = train.then(filter).transpose()?;
+        let data = (train && r.wants_dx).then(data).transpose()?;
         let all = [Some(&forward), data.as_ref(), filter.as_ref()];
         shared.reserve(all.iter().flatten().map(|p| p.workspace()).max().unwrap_or(0), r.name)?;
-        let parts = (r.train && op.bias).then(|| Parts::new(shared, n, outputs, 1, r.name)).transpose()?;
+        let parts = (train && op.bias).then(|| Parts::new(shared, n, outputs, 1, r.name)).transpose()?;
         let y = TensorDesc::plain(n, Shape::vector(outputs));
-        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, data, filter, parts })
+        Ok(Self { shared: shared.clone(), op: op.clone(), x, y, forward, own, passes, data, filter, parts })
+    }
+
+    /// Enqueues our kernel.
+    fn all_gradients(&self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let dx = g.take_dx(0);
+        let (shared, halves) = (&self.shared, self.shared.halves.borrow());
+        let (x, y) = (self.x.elems(), self.y.elems());
+        shared.launch(&LinearGradients {
+            x: shared.holds(g.x[0], x)?,
+            w: weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?,
+            y: shared.holds(g.y, y)?,
+            dy: shared.holds(g.dy, y)?,
+            dx: dx.map(|dx| shared.holds(dx, x)).transpose()?,
+            dw: (!pass.frozen).then(|| g.dparams.at(pass.slots[0])).transpose()?,
+            dbias: (self.op.bias && !pass.frozen).then(|| g.dparams.at(pass.slots[1])).transpose()?,
+            rows: rows_of(self.x.n, "a batch")?,
+            inputs: self.x.shape.elems() as u32,
+            outputs: self.op.out_features as u32,
+            with_relu: i32::from(self.op.relu),
+        })
     }
 
     /// Enqueues a product.
@@ -94,14 +142,14 @@ impl Planned<Cuda> for Plan {
     }
 
     fn implementation(&self) -> String {
-        "cuBLASLt".into()
+        if self.own && self.passes > 0 { "cuBLASLt, gradients own" } else { "cuBLASLt" }.into()
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
         let (x, y) = (self.x.elems(), self.y.elems());
         let w = self.x.shape.elems() * self.op.out_features;
-        let products = [&self.data, &self.filter].into_iter().flatten().count();
-        Some(self.shared.traffic(x + w + y, products * (x + w + y) + bias::traffic(self.op.bias, self.op.relu, y)))
+        let after = if self.own { 0 } else { bias::traffic(self.op.bias, self.op.relu, y) };
+        Some(self.shared.traffic(x + w + y, self.passes * (x + w + y) + after))
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
@@ -110,10 +158,14 @@ impl Planned<Cuda> for Plan {
         let halves = shared.halves.borrow();
         let parameter = |i: usize| weights(precision, &halves, pass.params, pass.slots[i]);
         let (w, bias) = (parameter(0)?, self.op.bias.then(|| parameter(1)).transpose()?);
-        self.run(&self.forward, [x.bytes(), w, y.bytes()], bias)
+        self.run(&self.forward, [x, w, y].map(Slice::bytes), bias.map(Slice::bytes))
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        if self.own {
+            return self.all_gradients(pass, g);
+        }
+        let wanted = g.take_dx(0);
         let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
@@ -121,17 +173,16 @@ impl Planned<Cuda> for Plan {
             let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
             bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
-            shared.launch(&ReluBackward { y, dy, n: y_elems as u64 })?;
+            activation::mask(shared, y, dy, y_elems)?;
         }
         let dw = g.dparams.at(pass.slots[0])?;
         if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
-        if let (Some(data), Some(dx)) = (&self.data, g.dx) {
+        if let (Some(data), Some(dx)) = (&self.data, wanted) {
             let halves = shared.halves.borrow();
             let w = weights(shared.settings.precision, &halves, pass.params, pass.slots[0])?;
-            let dx = shared.holds(dx, x_elems)?;
-            self.run(data, [dy.bytes(), w, dx.bytes()], None)?;
+            self.run(data, [dy, w, shared.holds(dx, x_elems)?].map(Slice::bytes), None)?;
         }
         Ok(())
     }

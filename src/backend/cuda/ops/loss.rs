@@ -38,6 +38,7 @@ pub fn cross_entropy(
         labels: blocks.inbox.labels()?,
         factors: blocks.inbox.factors()?,
         loss_scale: blocks.scale.slice(),
+        weight: ask.weight,
         rows,
         classes: classes as u32,
         losses,

@@ -109,8 +109,8 @@ impl Planned<Cuda> for Plan {
         shared.launch(&LrnForward { x, y, rows, channels, radius, k, alpha, beta })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let (shared, elems) = (&self.shared, self.x.elems());
         let (x, dy, dx) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?, shared.holds(dx, elems)?);
         let scratch = shared.scratch();

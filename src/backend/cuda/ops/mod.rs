@@ -1,7 +1,6 @@
 //! What the backend computes: one op of `backend::op` a file of the same name, the passes over arenas, the codecs of gradients, the
 //! network's input, parameters in 16 bits.
 
-pub mod activation;
 pub mod bias;
 pub mod codec;
 pub mod halves;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::parts::Parts;
+use super::shortcut::Route;
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::inlet::Inlet;
 use crate::backend::cuda::driver::memory::CudaBuf;
@@ -15,18 +16,22 @@ use crate::backend::cuda::kernels::norm::{
 use crate::backend::cuda::outbox::PLACES;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
 const RESIDUAL: i32 = 2;
 const SECOND: i32 = 4;
+const THROUGH: i32 = 8;
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub struct Plan {
     shared: Rc<Shared>,
     op: Norm,
     x: TensorDesc,
+    /// The shortcuts through which the residual, and the second summand of the gradient, are read.
+    residual: Option<Route>,
+    second: Option<Route>,
     /// Of two sums a channel.
     parts: Parts,
     /// Channels of a byte of the mask.
@@ -78,10 +83,13 @@ impl Plan {
         let (parts, pack) = (Parts::new(shared, rows, c, 2, r.name)?, shared.geometry().pack(c));
         let masked = r.train && op.relu && op.residual;
         let mask = if masked { rows * parts.tiling.tiles * parts.tiling.width / pack } else { 0 };
+        let route = |of: Option<ShortcutOf>| of.map(|of| Route::new(shared, &of, x.n, r.name)).transpose();
         Ok(Self {
             shared: shared.clone(),
             op: op.clone(),
             x,
+            residual: route(r.through.residual)?,
+            second: route(r.through.second)?,
             parts,
             pack,
             mask: shared.alloc(mask.div_ceil(4), r.name)?,
@@ -104,6 +112,16 @@ impl Plan {
         RELU * i32::from(self.op.relu) + RESIDUAL * i32::from(self.op.residual)
     }
 
+    /// Elements of the residual's tensor.
+    fn residual_elems(&self) -> usize {
+        self.residual.as_ref().map_or(self.x.elems(), |route| route.x.elems())
+    }
+
+    /// Elements of the second summand's tensor.
+    fn second_elems(&self) -> usize {
+        self.second.as_ref().map_or(self.x.elems(), |route| route.y.elems())
+    }
+
     /// Those of this rank's batch, or of the whole batch.
     fn statistics(&self) -> Slice<'_, f64> {
         self.whole.as_ref().map_or(self.statistics.slice(), |w| w.statistics.slice())
@@ -114,7 +132,8 @@ impl Plan {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
         let (rows, channels, width) = (self.parts.rows, c as u32, self.parts.width());
         let (partial, arrivals) = (self.parts.sums(), self.parts.arrivals());
-        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
         let (eps, affine) = (self.op.eps, self.affine.slice());
         let place = shared.blocks.borrow().outbox.now();
         let (statistics, seen) = (self.statistics.slice(), self.seen[place].slice());
@@ -153,7 +172,8 @@ impl Plan {
 
     /// The affine map from running statistics, for a pass that does not train.
     fn use_running(&self, pass: &Pass<'_, Cuda>) -> Result<(), Error> {
-        let (gamma, beta) = (pass.params.at(pass.slots[0])?, pass.params.at(pass.slots[1])?);
+        let (gamma, beta) = self.op.gamma_beta(pass.slots);
+        let (gamma, beta) = (gamma.map(|slot| pass.params.at(slot)).transpose()?, pass.params.at(beta)?);
         let (channels, eps, affine) = (self.x.shape.c as u32, self.op.eps, self.affine.slice());
         let blocks = self.shared.blocks.borrow();
         let running = Some(blocks.running.slice().from(pass.running_at)?);
@@ -165,8 +185,8 @@ impl Plan {
         &mut self,
         pass: &Pass<'_, Cuda>,
         tensors: &Tensors<'_>,
-        dgamma: Slice<'_, f32>,
-        dbeta: Slice<'_, f32>,
+        dgamma: Option<Slice<'_, f32>>,
+        dbeta: Option<Slice<'_, f32>>,
     ) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
         let (rows, channels, eps, n) = (self.parts.rows, c as u32, self.op.eps, self.n);
@@ -178,6 +198,7 @@ impl Plan {
             mask: self.mask.optional(),
             dy,
             affine,
+            shortcut: self.second.as_ref().map(Route::sizes),
             partial: self.parts.sums(),
             arrivals: self.parts.arrivals(),
             rows,
@@ -192,6 +213,7 @@ impl Plan {
             sums,
             slopes,
             pack: self.pack,
+            second_elems: self.second_elems(),
         })?;
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         if let (Some(ranks), Some(whole)) = (pass.across, &mut self.whole) {
@@ -217,12 +239,13 @@ impl Planned<Cuda> for Plan {
     }
 
     fn formats(&self) -> Vec<Format> {
-        vec![Format::Plain(self.x.shape.c); 2]
+        vec![Format::Plain(self.x.shape.c); 1 + usize::from(self.op.scale)]
     }
 
     fn state_bytes(&self) -> usize {
         let own = [&self.mask, &self.statistics, &self.affine, &self.slopes].map(|buffer| buffer.bytes());
-        self.parts.bytes() + own.iter().sum::<usize>()
+        let routes = [&self.residual, &self.second].into_iter().flatten().map(Route::bytes);
+        self.parts.bytes() + own.into_iter().chain(routes).sum::<usize>()
     }
 
     fn implementation(&self) -> String {
@@ -238,18 +261,24 @@ impl Planned<Cuda> for Plan {
     }
 
     fn traffic(&self, second: bool) -> Option<Traffic> {
-        let (n, residual) = (self.x.elems(), usize::from(self.op.residual));
+        let n = self.x.elems();
+        let read = |there: bool, route: &Option<Route>| match route {
+            _ if !there => 0,
+            Some(route) => route.taken,
+            None => n,
+        };
+        let (residual, summand) = (read(self.op.residual, &self.residual), read(second, &self.second));
         // moments and result; then sums, which with more than one gradient or with a residual are of a gradient that is written, and dx
         let stored = usize::from(second || self.op.residual);
-        let Traffic { forward, backward } =
-            self.shared.traffic((3 + residual) * n, (5 + usize::from(second) + stored) * n);
+        let Traffic { forward, backward } = self.shared.traffic(3 * n + residual, (5 + stored) * n + summand);
         let mask = self.mask.bytes();
         Some(Traffic { forward: forward + mask, backward: backward + mask })
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
         let (elems, shared) = (self.x.elems(), self.shared.clone());
-        let residual = x.get(1).map(|r| shared.holds(r, elems)).transpose()?;
+        let residual_elems = self.residual_elems();
+        let residual = x.get(1).map(|r| shared.holds(r, residual_elems)).transpose()?;
         let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
         if pass.takes_statistics() {
             self.measure(pass, x)?;
@@ -257,24 +286,42 @@ impl Planned<Cuda> for Plan {
             self.use_running(pass)?;
         }
         let (affine, rows, channels) = (self.affine.slice(), self.parts.rows, self.x.shape.c as u32);
-        let (width, mode, pack) = (self.parts.width(), self.mode(), self.pack);
+        let (width, pack, shortcut) = (self.parts.width(), self.pack, self.residual.as_ref().map(Route::sizes));
+        let mode = self.mode() + THROUGH * i32::from(shortcut.is_some());
         let mask = self.mask.optional().filter(|_| pass.training);
-        shared.launch(&NormForward { x, residual, y, mask, affine, rows, channels, width, mode, pack })
+        shared.launch(&NormForward {
+            x,
+            residual,
+            y,
+            mask,
+            affine,
+            shortcut,
+            rows,
+            channels,
+            width,
+            mode,
+            pack,
+            residual_elems,
+        })
     }
 
-    fn backward(&mut self, pass: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
+    fn backward(&mut self, pass: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let wanted = g.take_dx(0);
         let (shared, elems) = (self.shared.clone(), self.x.elems());
         let (x, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?);
-        let second = g.dy2.map(|d| shared.holds(d, elems)).transpose()?;
-        let mode = self.mode() + SECOND * i32::from(second.is_some());
-        let (dgamma, dbeta) = (g.dparams.at(pass.slots[0])?, g.dparams.at(pass.slots[1])?);
+        let second = g.dy2.map(|d| shared.holds(d, self.second_elems())).transpose()?;
+        let through = i32::from(second.is_some() && self.second.is_some());
+        let mode = self.mode() + SECOND * i32::from(second.is_some()) + THROUGH * through;
+        let (dgamma, dbeta) = self.op.gamma_beta(pass.slots);
+        let gradient = |slot: Option<Slot>| slot.filter(|_| !pass.frozen).map(|slot| g.dparams.at(slot)).transpose();
+        let (dgamma, dbeta) = (gradient(dgamma)?, gradient(Some(dbeta))?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
         if pass.frozen {
             // running statistics do not depend on x: dx = scale g
             self.slopes.clear()?;
         }
         // with a residual, dy keeps its own gradient and dx is the other's
-        let dx = match (self.op.residual, g.dx) {
+        let dx = match (self.op.residual, wanted) {
             (true, None) => return Ok(()),
             (true, Some(dx)) => shared.holds(dx, elems)?,
             (false, _) => dy,

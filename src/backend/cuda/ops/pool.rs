@@ -154,8 +154,8 @@ impl Planned<Cuda> for Plan {
         shared.launch(&PoolForward { x, y, best, byte_index, rows, columns, n, h, w, c, out_h, out_w, kind })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
         let shared = &self.shared;
         let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
         let [rows, columns, over_rows, over_columns] = self.tables.each_ref().map(CudaBuf::slice);

@@ -1,69 +1,68 @@
-//! The parameter-free shortcut.
+//! The parameter-free shortcut: with passes of its own, or as batch normalisation reads through it.
 
 use std::rc::Rc;
 
 use crate::backend::cuda::device::Cuda;
 use crate::backend::cuda::driver::memory::CudaBuf;
-use crate::backend::cuda::driver::slice::Activation;
+use crate::backend::cuda::driver::slice::Slice;
 use crate::backend::cuda::format::Format;
-use crate::backend::cuda::kernels::kernel::kernels;
+use crate::backend::cuda::kernels::shortcut::{ShortcutBackward, ShortcutForward, Sizes};
 use crate::backend::cuda::layout::channels_last;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::{OpSpec, Shortcut};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, Traffic};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic};
 
-kernels! {
-    /// y: every `stride`-th place of x, its channels from `before` on, zeros around them.
-    shortcut_forward: ShortcutForward over threads(n * out_h * out_w * out_c) {
-        x: [Activation; n * h * w * c],
-        y: [Activation; n * out_h * out_w * out_c],
-        n: u32,
-        h: u32,
-        w: u32,
-        c: u32,
-        out_h: u32,
-        out_w: u32,
-        out_c: u32,
-        stride: u32,
-        before: u32,
+/// A shortcut of known sizes, on the GPU.
+pub struct Route {
+    sizes: CudaBuf,
+    /// Its input and its output.
+    pub x: TensorDesc,
+    pub y: TensorDesc,
+    /// Elements that it takes over.
+    pub taken: usize,
+}
+
+impl Route {
+    /// Of `n` images.
+    pub fn new(shared: &Shared, of: &ShortcutOf, n: usize, name: &str) -> Result<Self, Error> {
+        let (x, shortcut) = (of.x, of.shortcut);
+        let y = shortcut.output(&[x]).map_err(|why| Error::Unsupported { op: name.into(), why })?;
+        let all = [x.h, x.w, x.c, y.h, y.w, y.c, shortcut.stride, shortcut.before(x)];
+        let [h, w, c, out_h, out_w, out_c, stride, before] = all.map(|v| v as u32);
+        let sizes = shared.constant(&[Sizes { h, w, c, out_h, out_w, out_c, stride, before }], name)?;
+        Ok(Self { sizes, x: channels_last(n, x), y: channels_last(n, y), taken: n * y.plane() * x.c })
     }
 
-    /// dx: the places that were taken, zeros elsewhere.
-    shortcut_backward: ShortcutBackward over threads(n * h * w * c) {
-        dy: [Activation; n * out_h * out_w * out_c],
-        dx: [Activation; n * h * w * c],
-        n: u32,
-        h: u32,
-        w: u32,
-        c: u32,
-        out_h: u32,
-        out_w: u32,
-        out_c: u32,
-        stride: u32,
-        before: u32,
+    pub fn sizes(&self) -> Slice<'_, Sizes> {
+        self.sizes.slice()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.sizes.bytes()
     }
 }
 
-/// The shortcut of known sizes.
+/// Whether kernels that take 16 bytes of channels at once can read through a shortcut.
+pub fn in_whole_packs(shared: &Shared, of: &ShortcutOf) -> bool {
+    let pack = shared.geometry().widest();
+    [of.x.c, of.shortcut.before(of.x), of.shortcut.out_channels].iter().all(|channels| channels.is_multiple_of(pack))
+}
+
+/// The shortcut with passes of its own.
 pub struct Plan {
     shared: Rc<Shared>,
-    op: Shortcut,
-    x: TensorDesc,
-    y: TensorDesc,
+    route: Route,
 }
 
 impl Plan {
     pub fn new(shared: &Rc<Shared>, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Self, Error> {
-        let x = r.x[0];
-        let shape = op.output(&[x.shape]);
-        let shape = shape.map_err(|why| Error::Unsupported { op: r.name.into(), why })?;
-        Ok(Self { shared: shared.clone(), op: *op, x, y: channels_last(x.n, shape) })
+        let of = ShortcutOf { shortcut: *op, x: r.x[0].shape };
+        Ok(Self { shared: shared.clone(), route: Route::new(shared, &of, r.x[0].n, r.name)? })
     }
 
-    /// Images, then the sizes of x and y, then step and first channel.
-    fn sizes(&self) -> [u32; 9] {
-        let (x, y) = (self.x.shape, self.y.shape);
-        [self.x.n, x.h, x.w, x.c, y.h, y.w, y.c, self.op.stride, self.op.before(x)].map(|v| v as u32)
+    /// x in memory, and y.
+    fn elems(&self) -> [usize; 2] {
+        [self.route.x.elems(), self.route.y.elems()]
     }
 }
 
@@ -74,7 +73,7 @@ pub fn plan(gpu: &Cuda, op: &Shortcut, r: &PlanRequest<'_, Cuda>) -> Result<Box<
 
 impl Planned<Cuda> for Plan {
     fn output(&self) -> TensorDesc {
-        self.y
+        self.route.y
     }
 
     fn formats(&self) -> Vec<Format> {
@@ -82,7 +81,7 @@ impl Planned<Cuda> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        0
+        self.route.bytes()
     }
 
     fn implementation(&self) -> String {
@@ -90,22 +89,20 @@ impl Planned<Cuda> for Plan {
     }
 
     fn traffic(&self, _: bool) -> Option<Traffic> {
-        let both = self.x.elems() + self.y.elems();
-        Some(self.shared.traffic(both, both))
+        let [x, y] = self.elems();
+        Some(self.shared.traffic(self.route.taken + y, self.route.taken + x))
     }
 
     fn forward(&mut self, _: &Pass<'_, Cuda>, x: &[&CudaBuf], y: &mut CudaBuf) -> Result<(), Error> {
-        let shared = &self.shared;
-        let (x, y) = (shared.holds(x[0], self.x.elems())?, shared.holds(y, self.y.elems())?);
-        let [n, h, w, c, out_h, out_w, out_c, stride, before] = self.sizes();
-        shared.launch(&ShortcutForward { x, y, n, h, w, c, out_h, out_w, out_c, stride, before })
+        let (shared, [from, to]) = (&self.shared, self.elems());
+        let (x, y) = (shared.holds(x[0], from)?, shared.holds(y, to)?);
+        shared.launch(&ShortcutForward { x, y, shortcut: self.route.sizes(), n: to as u64, from })
     }
 
-    fn backward(&mut self, _: &Pass<'_, Cuda>, g: Gradients<'_, Cuda>) -> Result<(), Error> {
-        let Some(dx) = g.dx else { return Ok(()) };
-        let shared = &self.shared;
-        let (dy, dx) = (shared.holds(g.dy, self.y.elems())?, shared.holds(dx, self.x.elems())?);
-        let [n, h, w, c, out_h, out_w, out_c, stride, before] = self.sizes();
-        shared.launch(&ShortcutBackward { dy, dx, n, h, w, c, out_h, out_w, out_c, stride, before })
+    fn backward(&mut self, _: &Pass<'_, Cuda>, mut g: Gradients<'_, Cuda>) -> Result<(), Error> {
+        let Some(dx) = g.take_dx(0) else { return Ok(()) };
+        let (shared, [to, from]) = (&self.shared, self.elems());
+        let (dy, dx) = (shared.holds(g.dy, from)?, shared.holds(dx, to)?);
+        shared.launch(&ShortcutBackward { dy, dx, shortcut: self.route.sizes(), n: to as u64, from })
     }
 }

@@ -11,15 +11,21 @@ use crate::backend::cuda::settings::Precision;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::cuda::step::{self, Pieces};
 use crate::backend::update::rates;
-use crate::backend::{Buffer, Error, ParamGroup, Update};
+use crate::backend::{Buffer, Error, ParamGroup, Slot, Update};
 
 /// Where the averages' weight is among the numbers of a step.
 const AVERAGE: usize = 1;
 
-fn pieces(shared: &Shared, groups: &[ParamGroup]) -> Result<Pieces, Error> {
-    let list: Vec<Piece> = groups.iter().flat_map(|g| step::cut(&g.range, g.weight_decay, g.rate)).collect();
+fn pieces(shared: &Shared, groups: &[ParamGroup], narrow: Vec<Slot>) -> Result<Pieces, Error> {
+    let mut list: Vec<Piece> = Vec::new();
+    for group in groups {
+        for part in step::parts(&group.range, &narrow) {
+            let pieces = step::cut(&part.range, group.weight_decay, group.rate);
+            list.extend(pieces.map(|piece| Piece { narrow: u32::from(part.narrow), ..piece }));
+        }
+    }
     let (of, count) = (groups.to_vec(), list.len());
-    Ok(Pieces { of, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
+    Ok(Pieces { of, narrow, list: shared.constant(&list, "the optimizer's parameter groups")?, count })
 }
 
 /// Writes the numbers of a step, and the weight of its averages; gives whether they differ from those before.
@@ -61,16 +67,21 @@ pub fn update(
     if end == 0 {
         return Ok(());
     }
+    let chunk = shared.halves.borrow().chunk(w);
+    // gradients that nobody has brought to f32
+    let narrow = chunk.map_or_else(Vec::new, |chunk| shared.halves.borrow_mut().take_open(chunk));
     let mut known = shared.lists.updates.borrow_mut();
-    let pieces = match known.remove(&w.address()) {
-        Some(pieces) if pieces.of == groups => pieces,
+    let key = (w.address(), !narrow.is_empty());
+    let pieces = match known.remove(&key) {
+        Some(pieces) if pieces.of == groups && pieces.narrow == narrow => pieces,
         // a recorded step may know the others
         other => {
             shared.moved.set(shared.moved.get() + u64::from(other.is_some()));
-            pieces(shared, groups)?
+            pieces(shared, groups, narrow)?
         }
     };
     let (blocks, halves) = (shared.blocks.borrow(), shared.halves.borrow());
+    let precision = shared.settings.precision;
     let slot = |i: usize| slots.get(i).map(|s| s.slice());
     let arguments = UpdateArguments {
         pieces: pieces.list.slice(),
@@ -80,16 +91,17 @@ pub fn update(
         skip: blocks.scale_state.slice().from(1)?,
         w: w.slice(),
         g: g.slice(),
+        narrow: chunk.filter(|_| key.1).map(|chunk| halves.gradients[chunk].activations(precision)),
         slot0: slot(0),
         slot1: slot(1),
         slot2: slot(2),
-        half: halves.beside(shared.settings.precision, w),
+        half: chunk.map(|chunk| halves.weights[chunk].values.activations(precision)),
         not_finite: blocks.not_finite.slice(),
         end,
         factors: rates,
     };
     shared.launch(&UpdateStep { rule: u.rule.kernel().name, arguments })?;
-    known.insert(w.address(), pieces);
+    known.insert(key, pieces);
     Ok(())
 }
 

@@ -1,0 +1,50 @@
+//! What every target holds of every input beside its own assertions: how much memory reading it takes.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+// of the address sanitizer, which all targets are built with
+unsafe extern "C" {
+    fn __sanitizer_install_malloc_and_free_hooks(
+        malloc: extern "C" fn(*const c_void, usize),
+        free: extern "C" fn(*const c_void),
+    ) -> c_int;
+    fn __sanitizer_get_allocated_size(memory: *const c_void) -> usize;
+}
+
+/// Bytes that are allocated, by Rust and by C.
+static HELD: AtomicI64 = AtomicI64::new(0);
+
+/// The most of them since the input began.
+static PEAK: AtomicI64 = AtomicI64::new(0);
+
+extern "C" fn allocated(_: *const c_void, bytes: usize) {
+    let held = HELD.fetch_add(bytes as i64, Ordering::Relaxed) + bytes as i64;
+    PEAK.fetch_max(held, Ordering::Relaxed);
+}
+
+extern "C" fn freed(memory: *const c_void) {
+    // SAFETY: the sanitizer calls this with memory that it is about to free, whose size it still knows.
+    let bytes = unsafe { __sanitizer_get_allocated_size(memory) };
+    HELD.fetch_sub(bytes as i64, Ordering::Relaxed);
+}
+
+/// Reads an input of `length` bytes.
+///
+/// # Panics
+/// If it holds more than four times as many bytes, and `beside`, at any moment.
+pub fn read<T>(length: usize, beside: usize, read: impl FnOnce() -> T) -> T {
+    static HOOKS: Once = Once::new();
+    HOOKS.call_once(|| {
+        // SAFETY: both functions may be called on any thread, and neither allocates.
+        let installed = unsafe { __sanitizer_install_malloc_and_free_hooks(allocated, freed) };
+        assert!(installed > 0, "no hooks of the address sanitizer are left");
+    });
+    let before = HELD.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let result = read();
+    let (took, most) = (PEAK.load(Ordering::Relaxed) - before, (4 * length + beside) as i64);
+    assert!(took <= most, "{took} bytes of memory to read {length}: expected at most {most}");
+    result
+}

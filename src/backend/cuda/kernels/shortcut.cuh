@@ -1,0 +1,22 @@
+// The parameter-free shortcut from (n, h, w, c) to (n, out_h, out_w, out_c): every stride-th pixel, with zero channels before and
+// behind. Pixels are numbered through all images.
+
+struct Shortcut {
+    u32 h, w, c, out_h, out_w, out_c, stride, before;
+};
+
+// The element of x that this channel of a pixel of y takes; negative where y is zero.
+template <class I>
+__device__ inline i64 shortcut_source(const Shortcut& s, I pixel, u32 channel) {
+    if (channel < s.before || channel - s.before >= s.c) return -1;
+    I line = pixel / s.out_w, column = pixel % s.out_w, image = line / s.out_h, row = line % s.out_h;
+    return (((i64)image * s.h + row * s.stride) * s.w + column * s.stride) * s.c + (channel - s.before);
+}
+
+// The element of y that takes this channel of a pixel of x; negative where none does.
+template <class I>
+__device__ inline i64 shortcut_target(const Shortcut& s, I pixel, u32 channel) {
+    I line = pixel / s.w, column = pixel % s.w, image = line / s.h, row = line % s.h;
+    if (row % s.stride || column % s.stride) return -1;
+    return (((i64)image * s.out_h + row / s.stride) * s.out_w + column / s.stride) * s.out_c + channel + s.before;
+}

@@ -1,0 +1,11 @@
+//! Layer normalisation over the channels of each position, which lie side by side.
+
+use super::group_norm::plan_over;
+use crate::backend::cuda::device::Cuda;
+use crate::backend::op::LayerNorm;
+use crate::backend::{Error, PlanRequest, Planned};
+
+/// Plans the op.
+pub fn plan(gpu: &Cuda, op: &LayerNorm, r: &PlanRequest<'_, Cuda>) -> Result<Box<dyn Planned<Cuda>>, Error> {
+    plan_over(gpu, [1, 1], op.eps, r)
+}

@@ -1,0 +1,29 @@
+//! Tensors one after another in the direction of the channels.
+
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+
+/// The channels of all inputs, in their order; any number of inputs of one height and width.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Concat;
+
+impl OpSpec for Concat {
+    fn kind(&self) -> &'static str {
+        "concat"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn arity(&self) -> Option<usize> {
+        None
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        match x.iter().find(|other| (other.h, other.w) != (x[0].h, x[0].w)) {
+            Some(other) => Err(format!("its inputs must have one height and width, got {} and {other}", x[0])),
+            None => Ok(Shape { c: x.iter().map(|x| x.c).sum(), ..x[0] }),
+        }
+    }
+}

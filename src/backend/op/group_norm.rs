@@ -1,0 +1,57 @@
+//! Normalisation over groups of channels of each sample.
+
+use super::param::ParamSpec;
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
+
+/// y = weight (x - mean) / sqrt(var + eps) + bias, mean and variance over all positions of a group of neighbouring channels of one
+/// sample (Wu and He 2018, arXiv 1803.08494).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNorm {
+    /// Groups of equally many channels.
+    pub groups: usize,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl GroupNorm {
+    /// PyTorch's eps, 1e-5.
+    pub fn new(groups: usize) -> Self {
+        Self { groups, eps: 1e-5 }
+    }
+}
+
+/// In files.
+const STORED: Stored = Stored {
+    kind: "group_norm",
+    tensors: &[
+        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
+        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
+    ],
+};
+
+impl OpSpec for GroupNorm {
+    fn kind(&self) -> &'static str {
+        "group_norm"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        if self.groups == 0 || !x[0].c.is_multiple_of(self.groups) {
+            return Err(format!("{} channels do not divide into {} groups", x[0].c, self.groups));
+        }
+        Ok(x[0])
+    }
+
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        ParamSpec::scale_and_shift(x.c)
+    }
+
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
+    }
+}

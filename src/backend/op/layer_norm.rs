@@ -1,0 +1,54 @@
+//! Layer normalisation over the channels of each position.
+
+use super::param::ParamSpec;
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
+
+/// y = weight (x - mean) / sqrt(var + eps) + bias, mean and variance over the channels of one position of one sample (Ba et al. 2016,
+/// arXiv 1607.06450; over channels as in ConvNeXt, Liu et al. 2022, arXiv 2201.03545).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerNorm {
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl LayerNorm {
+    /// ConvNeXt's eps, 1e-6.
+    pub fn new() -> Self {
+        Self { eps: 1e-6 }
+    }
+}
+
+impl Default for LayerNorm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// In files.
+const STORED: Stored = Stored {
+    kind: "layer_norm",
+    tensors: &[
+        StoredTensor::parameter("weight", "gamma", KerasOrder::Vector),
+        StoredTensor::parameter("bias", "beta", KerasOrder::Vector),
+    ],
+};
+
+impl OpSpec for LayerNorm {
+    fn kind(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        ParamSpec::scale_and_shift(x.c)
+    }
+
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
+    }
+}

@@ -1,0 +1,32 @@
+//! A learned factor for each channel.
+
+use super::param::{Init, ParamSpec};
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+use super::stored::{KerasOrder, Stored, StoredTensor};
+
+/// y = layer_scale x, one factor a channel, all of which start as this number (Touvron et al. 2021, arXiv 2103.17239, section 2.1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerScale(pub f32);
+
+/// In files.
+const STORED: Stored =
+    Stored { kind: "layer_scale", tensors: &[StoredTensor::parameter("layer_scale", "gamma", KerasOrder::Vector)] };
+
+impl OpSpec for LayerScale {
+    fn kind(&self) -> &'static str {
+        "layer_scale"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn params(&self, x: Shape) -> Vec<ParamSpec> {
+        vec![ParamSpec::new("layer_scale", vec![x.c], Init::Constant(self.0))]
+    }
+
+    fn stored() -> Option<&'static Stored> {
+        Some(&STORED)
+    }
+}

@@ -1,0 +1,30 @@
+//! Product with one factor for each channel of a sample.
+
+use super::shape::Shape;
+use super::spec::{OpSpec, Reads};
+
+/// x (C, H, W) times s (C, 1, 1): the second input weighs the channels of the first (squeeze and excitation, Hu et al. 2018,
+/// arXiv 1709.01507).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Multiply;
+
+impl OpSpec for Multiply {
+    fn kind(&self) -> &'static str {
+        "multiply"
+    }
+
+    fn reads(&self) -> Reads {
+        Reads::Channels
+    }
+
+    fn arity(&self) -> Option<usize> {
+        Some(2)
+    }
+
+    fn output(&self, x: &[Shape]) -> Result<Shape, String> {
+        if x[1] != Shape::vector(x[0].c) {
+            return Err(format!("its second input must have one value for each of {} channels, got {}", x[0].c, x[1]));
+        }
+        Ok(x[0])
+    }
+}

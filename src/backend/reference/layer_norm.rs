@@ -1,0 +1,11 @@
+//! Layer normalisation over the channels of each position.
+
+use super::device::Reference;
+use super::group_norm::{Set, plan_over};
+use crate::backend::op::LayerNorm;
+use crate::backend::{Error, PlanRequest, Planned};
+
+/// Plans the op.
+pub(super) fn plan(op: &LayerNorm, r: &PlanRequest<'_, Reference>) -> Result<Box<dyn Planned<Reference>>, Error> {
+    plan_over(Set::Position, op.eps, r)
+}

@@ -1,0 +1,135 @@
+//! A model file that another program made anew, read by libhdf5 and written again as `reader` knows it.
+//!
+//! libhdf5 crashes on files that were made to harm, so that this is for a process of its own, which `trireme rewrite-model` is. Links of
+//! any but the plain kind, values in other files and types that trireme does not know are left out; what is then missing is named by
+//! whoever reads the result. The one file beside `h5` that names the library.
+
+use std::path::Path;
+
+use hdf5_metno as hdf5;
+
+use hdf5::plist::dataset_create::Layout;
+use hdf5::types::{FloatSize, IntSize, TypeDescriptor, VarLenAscii, VarLenUnicode};
+use hdf5::{Attribute, Container, Dataset, Group, LinkType};
+
+use super::error::Error;
+use super::h5::{Group as NewGroup, H5File};
+
+/// The groups of a model file.
+const GROUPS: [&str; 2] = ["model_weights", "trireme"];
+
+/// Groups in groups at most: `trireme/ema/L/L`.
+const DEEPEST: usize = 5;
+
+/// Copies the model in the file `from` to the file `to`, which is there already and is emptied.
+///
+/// # Errors
+/// What HDF5 refuses of either file.
+pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
+    let refuse = |action: &str, error: hdf5::Error| Error::Hdf5 {
+        action: action.into(),
+        path: from.to_path_buf(),
+        text: error.to_string(),
+    };
+    let source = hdf5::File::open(from).map_err(|error| refuse("open the file", error))?;
+    let file = H5File::create(to)?;
+    let root = file.root()?;
+    for name in GROUPS {
+        let kept = links(&source).map_err(|error| refuse("list the groups", error))?;
+        if kept.iter().any(|link| link == name) {
+            let group = source.group(name).map_err(|error| refuse("open the group", error))?;
+            copy(&group, &root.create(name)?, 0, &refuse)?;
+        }
+    }
+    drop(root);
+    file.close()
+}
+
+/// Names of what a group itself holds, without links to other places and files.
+fn links(group: &Group) -> hdf5::Result<Vec<String>> {
+    let mut names = Vec::new();
+    group.iter_visit_default(|name, info| {
+        if info.link_type == LinkType::Hard {
+            names.push(name.to_string());
+        }
+        Ok(())
+    })?;
+    names.sort();
+    Ok(names)
+}
+
+type Refuse<'a> = dyn Fn(&str, hdf5::Error) -> Error + 'a;
+
+fn copy(from: &Group, to: &NewGroup, depth: usize, refuse: &Refuse<'_>) -> Result<(), Error> {
+    for name in from.attr_names().map_err(|error| refuse("list the attributes", error))? {
+        let attribute = from.attr(&name).map_err(|error| refuse("open an attribute", error))?;
+        copy_attribute(&attribute, &name, to, refuse)?;
+    }
+    for name in links(from).map_err(|error| refuse("list the members of a group", error))? {
+        if let Ok(array) = from.dataset(&name) {
+            copy_array(&array, &name, to, refuse)?;
+        } else if depth < DEEPEST {
+            let group = from.group(&name).map_err(|error| refuse("open a group", error))?;
+            copy(&group, &to.create(&name)?, depth + 1, refuse)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies values of floats that lie in the file itself.
+fn copy_array(array: &Dataset, name: &str, to: &NewGroup, refuse: &Refuse<'_>) -> Result<(), Error> {
+    let plist = array.dcpl().map_err(|error| refuse("look at an array", error))?;
+    let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);
+    let outside = plist.get_external().map_or(true, |files| !files.is_empty());
+    if !here || outside || !matches!(descriptor(array), Some(TypeDescriptor::Float(_))) {
+        return Ok(());
+    }
+    let values: Vec<f32> = array.read_raw().map_err(|error| refuse("read an array", error))?;
+    to.put_array(name, &array.shape(), &values)
+}
+
+fn descriptor(container: &Container) -> Option<TypeDescriptor> {
+    container.dtype().and_then(|kind| kind.to_descriptor()).ok()
+}
+
+fn copy_attribute(attribute: &Attribute, name: &str, to: &NewGroup, refuse: &Refuse<'_>) -> Result<(), Error> {
+    let refuse = |error| refuse("read an attribute", error);
+    let one = attribute.is_scalar();
+    match descriptor(attribute) {
+        Some(TypeDescriptor::VarLenUnicode) => {
+            let texts: Vec<VarLenUnicode> = attribute.read_raw().map_err(refuse)?;
+            put_texts(to, name, one, texts.iter().map(|text| text.to_string()).collect())
+        }
+        Some(TypeDescriptor::VarLenAscii) => {
+            let texts: Vec<VarLenAscii> = attribute.read_raw().map_err(refuse)?;
+            put_texts(to, name, one, texts.iter().map(|text| text.to_string()).collect())
+        }
+        Some(TypeDescriptor::Unsigned(IntSize::U8)) => {
+            put_numbers::<u64>(to, name, one, attribute.read_raw().map_err(refuse)?)
+        }
+        Some(TypeDescriptor::Unsigned(IntSize::U4)) => {
+            put_numbers::<u32>(to, name, one, attribute.read_raw().map_err(refuse)?)
+        }
+        Some(TypeDescriptor::Float(FloatSize::U8)) => {
+            put_numbers::<f64>(to, name, one, attribute.read_raw().map_err(refuse)?)
+        }
+        Some(TypeDescriptor::Float(FloatSize::U4)) => {
+            put_numbers::<f32>(to, name, one, attribute.read_raw().map_err(refuse)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn put_texts(to: &NewGroup, name: &str, one: bool, texts: Vec<String>) -> Result<(), Error> {
+    match &texts[..] {
+        [text] if one => to.put_text(name, text),
+        _ => to.put_texts(name, &texts),
+    }
+}
+
+fn put_numbers<T: hdf5::H5Type + Copy>(to: &NewGroup, name: &str, one: bool, numbers: Vec<T>) -> Result<(), Error> {
+    match numbers[..] {
+        [number] if one => to.put_number(name, number),
+        _ => to.put_numbers(name, &numbers),
+    }
+}

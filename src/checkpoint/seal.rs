@@ -1,0 +1,187 @@
+//! The seal of a model file: a checksum of each part, which stays when another program rewrites the file, and then tells what it changed.
+//!
+//! Like the checksum behind the file it finds accidents and edits; it is no signature.
+
+use std::collections::BTreeMap;
+
+use loaders::record::masked_crc32c;
+
+use super::error::Error;
+use super::h5;
+use super::model::{LayerWeights, ModelFile};
+use super::reader::Group;
+
+/// The group of `trireme` that holds it: an attribute for each part.
+const NAME: &str = "seal";
+
+impl ModelFile {
+    /// Writes the checksum of each part.
+    pub(super) fn put_seal(&self, ours: &h5::Group) -> Result<(), Error> {
+        let group = ours.create(NAME)?;
+        parts(self).iter().try_for_each(|(part, checksum)| group.put_number(part, *checksum))
+    }
+
+    /// The parts of an opened model that are not as they were sealed.
+    pub(super) fn unsealed(&self, ours: &Group) -> Result<Vec<String>, Error> {
+        if !ours.has(NAME) {
+            return Ok(vec!["all of it, as it was written before parts were sealed".into()]);
+        }
+        let group = ours.open(NAME)?;
+        let mut sealed = BTreeMap::new();
+        for part in group.attribute_names() {
+            sealed.insert(part.to_string(), group.number::<u32>(part)?);
+        }
+        let found = parts(self);
+        let changed =
+            found.iter().filter(|(part, checksum)| sealed.get(*part) != Some(checksum)).map(|(part, _)| part.clone());
+        let gone = sealed.keys().filter(|part| !found.contains_key(*part)).map(|part| format!("{part} (gone)"));
+        Ok(changed.chain(gone).collect())
+    }
+}
+
+/// A checksum of each part by its name, for people.
+fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
+    let ModelFile { network, input, image, classes, preprocess, mean, std, recipe, scores, epoch, step, layers, ema } =
+        model;
+    let texts = [
+        ("network", format!("{network:?} {input:?} {image:?}")),
+        ("classes", format!("{classes:?}")),
+        ("preprocess", format!("{preprocess:?} {mean:?} {std:?}")),
+        ("recipe", recipe.clone()),
+        ("scores", format!("{scores:?} {epoch} {step}")),
+    ];
+    let texts = texts.into_iter().map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
+    let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), of_layer(layer)));
+    let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), of_layer(layer)));
+    texts.chain(weights).chain(averages).collect()
+}
+
+fn of_layer(layer: &LayerWeights) -> u32 {
+    let mut bytes = layer.kind.to_text().into_bytes();
+    for (field, shape, values) in &layer.tensors {
+        bytes.extend(format!(" {field} {shape:?} ").into_bytes());
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    masked_crc32c(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use hdf5_metno as hdf5;
+
+    use super::super::layer_kind::LayerKind;
+    use super::super::model_file::Opened;
+    use super::super::rewrite;
+    use super::*;
+
+    fn model() -> ModelFile {
+        let layer = |name: &str| LayerWeights {
+            name: name.into(),
+            kind: LayerKind::named("linear").unwrap(),
+            tensors: vec![("weight".into(), vec![2, 3], vec![0.5; 6]), ("bias".into(), vec![2], vec![0.25; 2])],
+        };
+        ModelFile {
+            network: "two".into(),
+            input: [3, 8, 8],
+            image: [3, 8, 8],
+            classes: vec!["cat".into(), "dog".into()],
+            preprocess: vec!["normalize".into()],
+            mean: vec![0.5],
+            std: vec![0.25],
+            recipe: "model = \"two\"\n".into(),
+            scores: BTreeMap::from([("test/top1".into(), 0.5)]),
+            epoch: 1,
+            step: 2,
+            layers: vec![layer("fc1"), layer("fc2")],
+            ema: vec![layer("fc1")],
+        }
+    }
+
+    fn path(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("trireme-seal-{name}-{}.h5", std::process::id()))
+    }
+
+    /// Edits a file as another program does, and reads it.
+    fn edited(name: &str, edit: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> String {
+        let path = path(name);
+        model().write(&path).unwrap();
+        let file = hdf5::File::open_rw(&path).unwrap();
+        edit(&file).unwrap();
+        file.close().unwrap();
+        let opened = ModelFile::open(&path).unwrap();
+        let strict = ModelFile::read(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        let text = opened.warning.expect("no warning");
+        assert!(matches!(&strict, Error::Unsealed { text: said, .. } if *said == text), "{strict}");
+        assert!(!strict.to_string().contains("cut short"), "{strict}");
+        text
+    }
+
+    #[test]
+    fn an_edit_is_named_and_the_rest_is_not() {
+        let bias = |file: &hdf5::File| file.dataset("model_weights/fc2/fc2/bias:0")?.write_raw(&[1f32, 2.0]);
+        assert_eq!(edited("bias", bias), "not as trireme wrote it: weights of fc2");
+        let average = |file: &hdf5::File| file.dataset("trireme/ema/fc1/fc1/bias:0")?.write_raw(&[1f32, 2.0]);
+        assert_eq!(edited("average", average), "not as trireme wrote it: averages of fc1");
+        let both = |file: &hdf5::File| {
+            file.group("trireme")?.attr("mean")?.write_raw(&[0.75f64])?;
+            file.group("trireme/scores")?.attr("test/top1")?.write_scalar(&0.9f64)
+        };
+        assert_eq!(edited("mean", both), "not as trireme wrote it: preprocess, scores");
+        let beside = |file: &hdf5::File| file.create_group("notes").map(drop);
+        assert_eq!(edited("beside", beside), "all of its parts are as trireme wrote them");
+        let unsealed = |file: &hdf5::File| file.group("trireme")?.unlink("seal");
+        assert!(edited("unsealed", unsealed).contains("all of it, as it was written before parts were sealed"));
+    }
+
+    /// The layout that h5py gives a new file: superblock 0, symbol tables.
+    #[test]
+    fn a_file_made_anew_is_read_by_libhdf5() {
+        let (whole, other, again) = (path("whole"), path("other"), path("again"));
+        model().write(&whole).unwrap();
+        rewrite_as_old(&whole, &other);
+        assert!(matches!(ModelFile::open(&other), Err(Error::Rewritten { .. })));
+        std::fs::write(&again, "").unwrap();
+        rewrite(&other, &again).unwrap();
+        let Opened { model: read, warning } = ModelFile::open(&again).unwrap();
+        assert_eq!((read, warning.as_deref()), (model(), Some("all of its parts are as trireme wrote them")));
+        [whole, other, again].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    /// Copies arrays and attributes into a file of HDF5's oldest format.
+    fn rewrite_as_old(from: &std::path::Path, to: &std::path::Path) {
+        let (from, to) = (hdf5::File::open(from).unwrap(), hdf5::File::create(to).unwrap());
+        fn copy(from: &hdf5::Group, to: &hdf5::Group) {
+            for name in from.attr_names().unwrap() {
+                let attribute = from.attr(&name).unwrap();
+                let shape = attribute.shape();
+                macro_rules! same {
+                    ($($kind:ty),*) => {$(
+                        if attribute.dtype().unwrap() == hdf5::Datatype::from_type::<$kind>().unwrap() {
+                            let values: Vec<$kind> = attribute.read_raw().unwrap();
+                            let new = to.new_attr::<$kind>().shape(&shape[..]).create(name.as_str()).unwrap();
+                            new.write_raw(&values).unwrap();
+                        }
+                    )*};
+                }
+                same!(u64, u32, f64, f32, hdf5::types::VarLenUnicode);
+            }
+            for array in from.datasets().unwrap() {
+                let name = array.name().rsplit('/').next().unwrap().to_string();
+                let new = to
+                    .new_dataset::<f32>()
+                    .shape(array.shape())
+                    .chunk(array.shape())
+                    .deflate(4)
+                    .create(name.as_str())
+                    .unwrap();
+                new.write_raw(&array.read_raw::<f32>().unwrap()).unwrap();
+            }
+            for group in from.groups().unwrap() {
+                let name = group.name().rsplit('/').next().unwrap().to_string();
+                copy(&group, &to.create_group(&name).unwrap());
+            }
+        }
+        copy(&from, &to);
+    }
+}

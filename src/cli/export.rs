@@ -1,0 +1,80 @@
+//! `trireme export`: a model as a file of another program.
+
+use super::exit::Failure;
+use super::output::print;
+use crate::eval::export::export;
+use crate::eval::request::ModelRequest;
+use crate::interop::export::{Format, Settings};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use std::path::PathBuf;
+
+/// Arguments of `trireme export`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme export runs/r20/model.h5 --to onnx -o r20.onnx
+  trireme export runs/r20 --to safetensors -o r20.safetensors --fold-batch-norm
+  trireme export runs/r20 --to keras -o r20.keras --half
+
+With --to safetensors a Python file is written beside, as r20.py: it builds the same torch.nn.Module, from torch alone, and loads the
+weights. Inputs are normalised images; ONNX and PyTorch give scores before softmax, Keras gives probabilities.")]
+pub struct Args {
+    /// Model file that `trireme train` wrote, or the output folder of a run
+    #[arg(value_name = "MODEL|RUN")]
+    pub model: PathBuf,
+    /// Format
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub to: Format,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub force: bool,
+    /// Export the moving averages of the weights (of a recipe with ema.decay)
+    #[arg(long)]
+    pub ema: bool,
+    /// Store weights in 16 bits; what computes with them still has 32
+    #[arg(long)]
+    pub half: bool,
+    /// Make batch norms part of the convolutions before them: fewer layers for prediction, not for training
+    #[arg(long)]
+    pub fold_batch_norm: bool,
+    /// With --to onnx: take bytes of pixels (N, H, W, C), and normalise them in the graph
+    #[arg(long)]
+    pub preprocess: bool,
+    /// Refuse a model file that another program wrote into
+    #[arg(long)]
+    pub sealed: bool,
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()).help(self.about()))
+    }
+}
+
+/// Exports, and prints the files that were written.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.preprocess && args.to != Format::Onnx {
+        return Err(Failure::usage(
+            "--preprocess: only ONNX holds transforms of images; leave it out, or take --to onnx",
+        ));
+    }
+    let request = ModelRequest { file: args.model.clone(), ema: args.ema, sealed: args.sealed };
+    let settings = Settings {
+        format: args.to,
+        half: args.half,
+        fold: args.fold_batch_norm,
+        preprocess: args.preprocess,
+        force: args.force,
+    };
+    let exported = export(&request, &args.out, &settings)?;
+    exported.notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+    exported.files.iter().try_for_each(|file| print(file.display()))
+}

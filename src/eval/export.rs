@@ -1,0 +1,25 @@
+//! A model file as a file of another program.
+
+use std::path::Path;
+
+use super::model::{Read, read};
+use super::request::ModelRequest;
+use crate::error::Error;
+use crate::interop::export::{self, Exported, Settings, Trained};
+use crate::train::plan::source::network;
+use crate::train::save::model;
+use loaders::ImageSpec;
+
+/// Exports the requested model to `out`.
+///
+/// # Errors
+/// For a file that is no model, a layer that the format cannot express, and what the disk refused.
+pub fn export(request: &ModelRequest, out: &Path, settings: &Settings) -> Result<Exported, Error> {
+    let Read { model, mut notes } = read(request)?;
+    let [c, h, w] = model.input.map(|n| n as u32);
+    let net = network(&model.network, ImageSpec::new(h, w, c), model.classes.len())?;
+    model::check(&model, &model.layers, &net)?;
+    let exported = export::write(Trained::new(net, model)?, out, settings)?;
+    notes.extend(exported.notes);
+    Ok(Exported { notes, ..exported })
+}

@@ -1,0 +1,154 @@
+//! Which picture files are meant by names of files, folders and patterns, and by `-`.
+
+use std::fs;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Ends of the names of picture files, in small letters.
+const ENDINGS: &[&str] = &["jpg", "jpeg", "png"];
+
+/// Folders in folders at most, so that a circle of links ends.
+const DEEPEST: usize = 64;
+
+/// The files that `given` means, in its order: a file is itself, a folder all pictures at any depth in the order of their names, a pattern
+/// such as `photos/*.jpg` the files that fit, and `-` the names on the lines of `list`.
+///
+/// # Errors
+/// For a folder without pictures, a pattern that nothing fits, an empty list, and what cannot be read.
+pub fn pictures(given: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    for name in given {
+        match name.to_str() {
+            Some("-") => found.extend(listed(list)?),
+            _ if name.is_dir() => found.extend(in_folder(name)?),
+            Some(pattern) if !name.exists() && pattern.contains(['*', '?', '[']) => found.extend(fitting(pattern)?),
+            _ => found.push(name.clone()),
+        }
+    }
+    Ok(found)
+}
+
+/// The names on the lines of standard input.
+fn listed(list: &mut dyn BufRead) -> Result<Vec<PathBuf>, Error> {
+    let refuse = |source| Error::File { action: "read", path: "standard input".into(), source };
+    let mut names = Vec::new();
+    for line in list.lines() {
+        let line = line.map_err(refuse)?;
+        let name = line.trim_end_matches('\r');
+        if !name.is_empty() {
+            names.push(PathBuf::from(name));
+        }
+    }
+    match names.is_empty() {
+        true => Err(Error::Usage(
+            "-: no name of a picture on standard input; give one a line, as from `find photos -name '*.jpg'`".into(),
+        )),
+        false => Ok(names),
+    }
+}
+
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    walk(folder, 0, &mut found)?;
+    match found.is_empty() {
+        true => Err(Error::Usage(format!(
+            "{}: no picture in this folder: no file ends in .{}",
+            folder.display(),
+            ENDINGS.join(", .")
+        ))),
+        false => Ok(found),
+    }
+}
+
+/// Adds the pictures below a folder; hidden files and folders are left out.
+fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let refuse = |source| Error::File { action: "read the folder", path: folder.to_path_buf(), source };
+    if depth > DEEPEST {
+        return Err(Error::Usage(format!(
+            "{}: more than {DEEPEST} folders in each other; do links go in a circle?",
+            folder.display()
+        )));
+    }
+    let mut entries = fs::read_dir(folder)
+        .and_then(|all| all.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>())
+        .map_err(refuse)?;
+    entries.sort();
+    for path in entries {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if hidden {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, depth + 1, found)?;
+        } else if is_picture(&path) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn is_picture(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}
+
+fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
+    let all = glob::glob(pattern).map_err(|error| Error::Usage(format!("{pattern}: not a pattern: {error}")))?;
+    let mut found = Vec::new();
+    for path in all {
+        let path =
+            path.map_err(|error| Error::File { action: "read", path: error.path().into(), source: error.into() })?;
+        if path.is_file() {
+            found.push(path);
+        }
+    }
+    match found.is_empty() {
+        true => Err(Error::Usage(format!("{pattern}: no file of a name like this"))),
+        false => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(given: &[&str], list: &str) -> Result<Vec<String>, String> {
+        let given: Vec<PathBuf> = given.iter().map(PathBuf::from).collect();
+        let found = pictures(&given, &mut list.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(found.iter().map(|path| path.display().to_string()).collect())
+    }
+
+    #[test]
+    fn files_folders_patterns_and_lists() {
+        let folder = std::env::temp_dir().join(format!("trireme-pictures-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("b/.hidden")).unwrap();
+        fs::create_dir_all(folder.join("empty")).unwrap();
+        for name in ["c.PNG", "a.jpg", "b/d.jpeg", "b/.hidden/e.jpg", ".f.jpg", "notes.txt", "g[1].png"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        let at = |name: &str| folder.join(name).display().to_string();
+        let all = ["a.jpg", "b/d.jpeg", "c.PNG", "g[1].png"].map(at).to_vec();
+        assert_eq!(found(&[&at("")], ""), Ok(all));
+        assert_eq!(found(&[&at("*.jpg"), &at("b/?.jpeg")], ""), Ok(vec![at("a.jpg"), at("b/d.jpeg")]));
+        // a file that is there is itself, whatever its name; one that is not is named later
+        assert_eq!(found(&[&at("g[1].png"), "absent.png"], ""), Ok(vec![at("g[1].png"), "absent.png".into()]));
+        assert_eq!(
+            found(&["-", "z.png"], "x y.jpg\r\n\nw.png"),
+            Ok(["x y.jpg", "w.png", "z.png"].map(String::from).to_vec())
+        );
+        assert!(
+            found(&[&at("empty")], "")
+                .unwrap_err()
+                .contains("empty: no picture in this folder: no file ends in .jpg, .jpeg, .png")
+        );
+        assert!(found(&[&at("*.gif")], "").unwrap_err().contains("*.gif: no file of a name like this"));
+        assert!(found(&[&at("[.gif")], "").unwrap_err().contains("not a pattern"));
+        assert!(found(&["-"], "\n").unwrap_err().contains("no name of a picture on standard input"));
+        std::os::unix::fs::symlink(&folder, folder.join("b/circle")).unwrap();
+        assert!(found(&[&at("")], "").unwrap_err().contains("circle"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

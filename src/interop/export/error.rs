@@ -1,0 +1,66 @@
+//! Why a network is not exported.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::checkpoint;
+
+/// An error of exporting. Each text names what to try.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A layer that the format cannot express.
+    #[error("layer {layer} ({kind}) cannot be exported to {format}: {why}")]
+    Op {
+        /// The layer.
+        layer: String,
+        /// Kind of its op.
+        kind: &'static str,
+        /// The format.
+        format: &'static str,
+        /// What is missing, and what to try.
+        why: String,
+    },
+    /// A network that does not fit together, or weights that are not its own.
+    #[error("network {network}: {why}")]
+    Network {
+        /// The network.
+        network: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file of that name is there.
+    #[error("{} is there already; choose another name with -o, or replace it with --force", .path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A name that the format cannot have.
+    #[error("{}: {why}", .path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// What is expected.
+        why: String,
+    },
+    /// More than the format can hold.
+    #[error("{}: {bytes} bytes are more than the {most} that an ONNX file may have; try --half, or --to safetensors", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it would have.
+        bytes: u64,
+        /// Bytes that it may have.
+        most: u64,
+    },
+    /// The operating system refused.
+    #[error("cannot write {}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// HDF5 refused.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+}

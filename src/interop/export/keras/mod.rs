@@ -1,0 +1,81 @@
+//! A network in Keras's own layers, for Keras 2 and 3.
+//!
+//! - `layers`: layers of Keras and the order that Keras gives them; `ops`: a layer as such; `archive`: `.keras` files.
+//!
+//! Images are (N, H, W, C) there, and the output is probabilities, as of Keras's own applications.
+
+mod archive;
+mod layers;
+mod ops;
+
+use std::path::Path;
+
+use super::about::about;
+use super::error::Error;
+use super::network::Network;
+use super::number::Number;
+use super::trained::Trained;
+use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
+use crate::nn::spec::{NetSpec, Op};
+use layers::Layers;
+
+/// What `model.h5` says of a network to other programs.
+///
+/// # Errors
+/// [`Error::Network`] for a network that does not fit together; one that Keras cannot express has no `config`.
+pub fn describe(net: &NetSpec) -> Result<Described, Error> {
+    let built = match build(&Network::new(net.clone())?) {
+        Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
+        Err(Error::Op { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let (config, order) = built.map_or((None, Vec::new()), |(config, order)| (Some(config), order));
+    let epsilon = net.nodes.iter().filter_map(|node| match &node.op {
+        Op::Norm(norm) => Some((node.name.clone(), norm.eps)),
+        _ => None,
+    });
+    Ok(Described { config, order, epsilon: epsilon.collect() })
+}
+
+/// Writes a network to `path`, as its name says: `.h5` or `.keras`.
+pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<(), Error> {
+    let layers = build(&trained.network)?;
+    let convert = |name: String| {
+        let layer = trained.layers.get(&name);
+        let refuse = |why: String| Error::Network {
+            network: trained.model.network.clone(),
+            why: format!("layer {name}: {why}"),
+        };
+        let layer = layer.ok_or_else(|| refuse("its weights are missing".into()))?;
+        let tensors = keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)?;
+        Ok(KerasLayer { name, tensors })
+    };
+    let weights = layers.weighted().into_iter().map(convert).collect::<Result<Vec<_>, Error>>()?;
+    let config = layers.config(&trained.model.network);
+    let half = number == Number::F16;
+    let file = KerasFile { config: config.to_string(), layers: weights, about: about(trained), half };
+    match path.extension().is_some_and(|ending| ending == "keras") {
+        true => archive::write(&layers, &file, path),
+        false => Ok(file.write(path)?),
+    }
+}
+
+fn build(network: &Network) -> Result<Layers, Error> {
+    let mut layers = Layers::new(network.net.input);
+    let mut tensors = vec![layers.input()];
+    for layer in network.layers() {
+        let node = layer.node;
+        if !layer.serving {
+            tensors.push(layers.input());
+            continue;
+        }
+        let inputs: Vec<usize> = node.inputs.iter().map(|id| tensors[id.0]).collect();
+        let made = ops::add(&mut layers, network, &layer, &inputs);
+        let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "Keras", why };
+        tensors.push(made.map_err(refuse)?);
+    }
+    let last = &network.net.nodes[network.net.nodes.len() - 1];
+    let plain = matches!(&last.op, Op::Linear(linear) if !linear.relu);
+    layers.finish(tensors[network.net.nodes.len()], plain);
+    Ok(layers)
+}

@@ -1,0 +1,85 @@
+//! An ONNX model: opset 17, any number of images, float32 in and out.
+//!
+//! - `message`: protobuf; `graph`: nodes and weights; `ops`: a layer as nodes; `before`: transforms of images as nodes.
+
+mod before;
+mod graph;
+mod message;
+mod ops;
+
+use std::io::Write;
+use std::path::Path;
+
+use super::about::about;
+use super::error::Error;
+use super::format::Settings;
+use super::trained::Trained;
+use graph::Graph;
+use loaders::safe_create::NewFile;
+use message::Message;
+
+/// Version of the format of files that came with opset 17.
+const IR_VERSION: i64 = 8;
+
+/// Version of the set of operators.
+const OPSET: i64 = 17;
+
+/// What protobuf can hold.
+const MOST: u64 = i32::MAX as u64;
+
+/// Name of the output: scores of the classes before softmax.
+const OUTPUT: &str = "logits";
+
+/// Writes a network to `path`; says what a user should know.
+pub(super) fn write(trained: &Trained, path: &Path, settings: &Settings) -> Result<Option<String>, Error> {
+    let mut graph = Graph::new(settings.number());
+    let mut notes = None;
+    let image = match settings.preprocess {
+        true => {
+            let before = before::add(&mut graph, trained)?;
+            notes = Some(before.note);
+            before.output
+        }
+        false => graph.images("input", trained.network.net.input),
+    };
+    let mut tensors = vec![image];
+    for layer in trained.network.layers() {
+        let node = layer.node;
+        if !layer.serving {
+            tensors.push(String::new());
+            continue;
+        }
+        let out = if trained.network.is_last(&layer) { OUTPUT.to_string() } else { node.name.clone() };
+        let inputs: Vec<String> = node.inputs.iter().map(|id| tensors[id.0].clone()).collect();
+        let made = ops::add(&mut graph, trained, &layer, &inputs, &out);
+        let refuse = |why| Error::Op { layer: node.name.clone(), kind: node.op.kind(), format: "ONNX", why };
+        tensors.push(made.map_err(refuse)?);
+    }
+    graph.output(OUTPUT, trained.network.output().elems());
+    store(path, &model(trained), graph.finish(&trained.model.network))?;
+    Ok(notes)
+}
+
+/// Everything of the file but the graph.
+fn model(trained: &Trained) -> Message {
+    let opset = Message::default().text(1, "").int(2, OPSET);
+    let model =
+        Message::default().int(1, IR_VERSION).text(2, "trireme").text(3, env!("CARGO_PKG_VERSION")).message(8, &opset);
+    let pair = |(name, text): (String, String)| Message::default().text(1, &name).text(2, &text);
+    about(trained).into_iter().map(pair).fold(model, |model, pair| model.message(14, &pair))
+}
+
+/// Writes the two parts one after another: they are one message.
+fn store(path: &Path, model: &Message, graph: Message) -> Result<(), Error> {
+    let header = Message::default().header(7, graph.bytes().len());
+    let bytes = [model, &header, &graph].map(|part| part.bytes().len() as u64).iter().sum();
+    if bytes > MOST {
+        return Err(Error::TooLarge { path: path.to_path_buf(), bytes, most: MOST });
+    }
+    let write = || {
+        let mut new = NewFile::beside(path)?;
+        [model, &header, &graph].into_iter().try_for_each(|part| new.file()?.write_all(part.bytes()))?;
+        new.publish().map(drop)
+    };
+    write().map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}

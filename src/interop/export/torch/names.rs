@@ -1,0 +1,141 @@
+//! Names in the Python file: paths of modules, and variables for tensors.
+
+use crate::nn::spec::NetSpec;
+
+/// Names that a module has already, and words of Python.
+const TAKEN: &[&str] = &[
+    "and",
+    "apply",
+    "as",
+    "assert",
+    "async",
+    "await",
+    "bfloat16",
+    "break",
+    "buffers",
+    "children",
+    "class",
+    "compile",
+    "continue",
+    "cpu",
+    "cuda",
+    "def",
+    "del",
+    "double",
+    "elif",
+    "else",
+    "eval",
+    "except",
+    "False",
+    "finally",
+    "float",
+    "for",
+    "forward",
+    "from",
+    "global",
+    "half",
+    "if",
+    "import",
+    "in",
+    "is",
+    "lambda",
+    "modules",
+    "None",
+    "nonlocal",
+    "not",
+    "or",
+    "parameters",
+    "pass",
+    "raise",
+    "return",
+    "to",
+    "train",
+    "training",
+    "True",
+    "try",
+    "type",
+    "while",
+    "with",
+    "yield",
+];
+
+/// Where a module is found: `layer1.0.conv1` is `self.layer1["0"]["conv1"]`.
+///
+/// # Errors
+/// For a name whose first part is no name in Python, or one that every module has.
+pub(super) fn path(name: &str) -> Result<String, String> {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let proper = first.chars().all(letters) && first.starts_with(|c: char| c.is_ascii_alphabetic());
+    if !proper || TAKEN.contains(&first) {
+        return Err(format!("its name begins with \"{first}\", which Python does not take for a layer; rename it"));
+    }
+    let keys = rest.into_iter().flat_map(|rest| rest.split('.'));
+    keys.map(|key| if key.is_empty() { Err("an empty part in its name; rename it".to_string()) } else { Ok(key) })
+        .try_fold(format!("self.{first}"), |path, key| key.map(|key| format!("{path}[{}]", quoted(key))))
+}
+
+/// A text in Python.
+pub(super) fn quoted(text: &str) -> String {
+    // JSON's escapes are Python's
+    serde_json::Value::from(text).to_string()
+}
+
+/// Names of variables, in the order in which they are taken.
+const VARIABLES: &[&str] = &["x", "y", "z", "u", "v", "w"];
+
+/// Gives each tensor a variable that no tensor has which is still needed.
+pub(super) struct Variables {
+    /// Of each tensor, the last layer that reads it.
+    last: Vec<usize>,
+    names: Vec<String>,
+    /// The tensor in each variable.
+    held: Vec<Option<usize>>,
+}
+
+impl Variables {
+    /// For the tensors of a network; the input is in the first variable.
+    pub fn new(net: &NetSpec) -> Self {
+        let mut last = vec![0; net.nodes.len() + 1];
+        for (index, node) in net.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|id| last[id.0] = index);
+        }
+        Self { last, names: vec![VARIABLES[0].into()], held: vec![Some(0)] }
+    }
+
+    /// The variable of a tensor that has one.
+    pub fn of(&self, tensor: usize) -> String {
+        self.names[tensor].clone()
+    }
+
+    /// The variable of the output of layer `index`, which may be that of an input that is read for the last time.
+    pub fn next(&mut self, index: usize) -> String {
+        for held in &mut self.held {
+            if held.is_some_and(|tensor| self.last[tensor] <= index) {
+                *held = None;
+            }
+        }
+        let free = self.held.iter().position(Option::is_none).unwrap_or(self.held.len());
+        if free == self.held.len() {
+            self.held.push(None);
+        }
+        self.held[free] = Some(index + 1);
+        let name = VARIABLES.get(free).map_or_else(|| format!("t{free}"), |name| name.to_string());
+        self.names.push(name.clone());
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_dots_are_paths() {
+        assert_eq!(path("fc").unwrap(), "self.fc");
+        assert_eq!(path("layer1.0.conv1").unwrap(), "self.layer1[\"0\"][\"conv1\"]");
+        for bad in ["", "0.conv", "train", "a-b", "class.0", "a..b"] {
+            assert!(path(bad).unwrap_err().contains("rename it"), "{bad}");
+        }
+    }
+}

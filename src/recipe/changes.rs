@@ -1,0 +1,65 @@
+//! What the command line changes in the file of a recipe: `--set` and `--unset`.
+
+use std::collections::BTreeSet;
+
+use toml::{Table, Value};
+
+use super::error::{Error, Origin};
+use super::keys::{self, KEYS, Key};
+use super::table::{lookup, remove};
+use crate::schema::shown;
+
+/// Changes to the file of a recipe. What is to be taken out goes first, then what is to be set, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// `KEY=VALUE`, each.
+    pub sets: Vec<String>,
+    /// Keys, or whole sections, that get their default again.
+    pub unsets: Vec<String>,
+}
+
+/// Takes a key or a section out of a recipe.
+///
+/// # Errors
+/// No recipe has such a key, or every recipe needs it.
+pub(super) fn unset(table: &mut Table, path: &str) -> Result<(), Error> {
+    let place = || format!("--unset {path}");
+    if keys::is_section(path) {
+        table.remove(path);
+        return Ok(());
+    }
+    let key = keys::find(path).ok_or_else(|| Error::UnknownKey { place: place(), hint: super::hint::of_key(path) })?;
+    if key.field.required() {
+        let why = format!("every recipe needs it; give --set {path}=VALUE instead");
+        return Err(Error::Value { place: place(), why });
+    }
+    remove(table, path);
+    Ok(())
+}
+
+/// Where a `--set` changed the kind of a section, takes out the keys of the file that only other kinds have. Each change is a line to
+/// tell the user.
+pub(super) fn leave_out_other_kinds(table: &mut Table, origin: &Origin) -> Vec<String> {
+    let chosen = origin.sets.keys().filter(|path| path.ends_with(".kind") || *path == "reduce.codec");
+    chosen.filter_map(|path| leave_out(table, path, origin)).collect()
+}
+
+/// The same where `choice`, such as `schedule.kind`, was set.
+fn leave_out(table: &mut Table, choice: &str, origin: &Origin) -> Option<String> {
+    let kind = lookup(table, choice)?.as_str()?.to_string();
+    let (section, _) = choice.split_once('.')?;
+    let in_section = |key: &&Key| key.path.split_once('.').is_some_and(|(own, _)| own == section);
+    let fits = |key: &&Key| key.owners.is_empty() || key.owners.contains(&kind.as_str());
+    let all: BTreeSet<&str> = KEYS.iter().filter(in_section).map(|key| key.path.as_str()).collect();
+    let fitting: BTreeSet<&str> = KEYS.iter().filter(in_section).filter(fits).map(|key| key.path.as_str()).collect();
+    let others = all.difference(&fitting).filter(|path| !origin.sets.contains_key(**path));
+    let left: Vec<String> =
+        others.filter_map(|path| remove(table, path).map(|value| format!("{path} = {}", text(&value)))).collect();
+    let file = origin.file;
+    (!left.is_empty())
+        .then(|| format!("{}: leaves out what {file} has of another kind: {}", origin.of(choice), left.join(", ")))
+}
+
+fn text(value: &Value) -> String {
+    if value.is_str() { value.to_string() } else { shown(value) }
+}

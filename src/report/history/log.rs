@@ -1,0 +1,178 @@
+//! metrics.jsonl read back, whatever state it is in.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use super::line::{EndLine, EpochLine, EvalLine, ExchangeLine, Line, StartLine, StepLine};
+
+/// Longest line that is read: the longest that we write has some thousand bytes.
+const LONGEST: usize = 1 << 20;
+
+/// All events of a run, each kind in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Log {
+    /// The first start, and one for each time that the run was resumed.
+    pub starts: Vec<StartLine>,
+    /// Steps, as many as `log.every` kept.
+    pub steps: Vec<StepLine>,
+    /// Epochs.
+    pub epochs: Vec<EpochLine>,
+    /// Costs of the exchange, of the last part of the run.
+    pub exchange: Option<ExchangeLine>,
+    /// Scores.
+    pub evals: Vec<EvalLine>,
+    /// The end, if the last part of the run came to it.
+    pub end: Option<EndLine>,
+    /// What could not be read.
+    pub unread: Unread,
+}
+
+/// Lines that are no events, such as one that was cut off when a disk was full.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unread {
+    /// How many.
+    pub lines: u64,
+    /// Number of the first of them, from 1; 0 if there is none.
+    pub first: u64,
+}
+
+impl Log {
+    /// Reads a file; what is not there has no events.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        match File::open(path) {
+            Ok(file) if file.metadata()?.is_file() => Self::from_lines(BufReader::new(file)),
+            Ok(_) => Err(io::Error::other("is no file")),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reads lines.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn from_lines(mut from: impl BufRead) -> io::Result<Self> {
+        let (mut log, mut line, mut number) = (Self::default(), Vec::new(), 0);
+        loop {
+            line.clear();
+            let read = io::Read::take(&mut from, LONGEST as u64).read_until(b'\n', &mut line)?;
+            if read == 0 {
+                return Ok(log);
+            }
+            number += 1;
+            let whole = line.ends_with(b"\n");
+            if !whole && read == LONGEST {
+                from.skip_until(b'\n')?;
+            }
+            match serde_json::from_slice::<Line>(&line) {
+                Ok(event) if whole => log.add(event),
+                _ if line.iter().all(u8::is_ascii_whitespace) => {}
+                _ => log.unread.note(number),
+            }
+        }
+    }
+
+    fn add(&mut self, line: Line) {
+        match line {
+            Line::Start(start) => {
+                self.end = None;
+                self.starts.push(start);
+            }
+            Line::Step(step) => self.steps.push(step),
+            Line::Epoch(epoch) => self.epochs.push(epoch),
+            Line::Exchange(exchange) => self.exchange = Some(exchange),
+            Line::Eval(eval) => self.evals.push(eval),
+            Line::End(end) => self.end = Some(end),
+            Line::Other => {}
+        }
+    }
+
+    /// Optimizer steps done.
+    pub fn step(&self) -> u64 {
+        let steps = self.steps.last().map(|step| step.step);
+        steps.max(self.starts.last().map(|start| start.step)).max(self.end.as_ref().map(|end| end.step)).unwrap_or(0)
+    }
+
+    /// Seconds of all steps, counting those that `log.every` left out as the next that it kept; evaluation excluded.
+    pub fn seconds_of_steps(&self) -> f64 {
+        let mut before = 0;
+        let mut sum = 0.0;
+        for step in &self.steps {
+            sum += step.step.saturating_sub(before) as f64 * finite(step.step_ms);
+            before = step.step;
+        }
+        sum / 1e3
+    }
+
+    /// The best score by top-1; of equals the first.
+    pub fn best(&self) -> Option<&EvalLine> {
+        let known = self.evals.iter().filter(|eval| eval.top1.is_finite());
+        known.reduce(|best, next| if next.top1 > best.top1 { next } else { best })
+    }
+}
+
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+impl Unread {
+    fn note(&mut self, line: u64) {
+        self.lines += 1;
+        if self.first == 0 {
+            self.first = line;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Log {
+        Log::from_lines(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn events_come_back() {
+        let log = read(
+            "{\"event\":\"start\",\"step\":0,\"epochs\":2,\"last_step\":4,\"model\":\"lenet\",\"facts\":{\"device\":\"cpu\"}}\n\
+             {\"event\":\"step\",\"step\":1,\"loss\":2.5,\"step_ms\":10,\"data_wait_ranks\":[0,null,2]}\n\
+             {\"event\":\"step\",\"step\":3,\"loss\":null,\"step_ms\":20.5}\n\
+             {\"event\":\"eval\",\"step\":3,\"split\":\"test\",\"top1\":0.5}\n\
+             {\"event\":\"eval\",\"step\":4,\"split\":\"test\",\"top1\":0.25}\n\
+             {\"event\":\"end\",\"step\":4,\"digest\":\"00-11\"}\n",
+        );
+        assert_eq!((log.starts[0].model.as_str(), log.starts[0].facts["device"].as_str()), ("lenet", "cpu"));
+        assert_eq!((log.steps[0].loss, log.steps[0].data_wait_ranks[2]), (2.5, 2.0));
+        assert!(log.steps[0].data_wait_ranks[1].is_nan() && log.steps[1].loss.is_nan() && log.steps[0].lr.is_nan());
+        assert_eq!((log.step(), log.best().unwrap().step, log.seconds_of_steps()), (4, 3, 0.051));
+        assert_eq!((log.end.unwrap().digest.as_str(), log.unread), ("00-11", Unread::default()));
+    }
+
+    /// A line that was cut, foreign lines, events of later builds.
+    #[test]
+    fn what_is_no_event_is_counted() {
+        let log = read(
+            "{\"event\":\"weather\",\"sun\":true}\nhello\n{\"event\":\"step\",\"step\":-1}\n\n\
+             {\"event\":\"step\",\"step\":7,\"more\":[1]}\n{\"event\":\"step\",\"step\":8",
+        );
+        assert_eq!((log.steps.len(), log.steps[0].step), (1, 7));
+        assert_eq!(log.unread, Unread { lines: 3, first: 2 });
+        let long = format!("{}\n{{\"event\":\"step\",\"step\":2}}\n", "x".repeat(3 * LONGEST));
+        let log = read(&long);
+        assert_eq!((log.steps.len(), log.unread.lines), (1, 1));
+    }
+
+    /// After a resume a run is not over, though it was before.
+    #[test]
+    fn a_new_start_takes_back_the_end() {
+        let log = read("{\"event\":\"end\",\"step\":4}\n{\"event\":\"start\",\"step\":4}\n");
+        assert!(log.end.is_none() && log.step() == 4);
+        assert!(Log::read(Path::new("/no/such/metrics.jsonl")).unwrap().starts.is_empty());
+        assert!(Log::read(Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,11 @@
+//! What a run has left behind: its log read back, its recipe, and what both say of its state.
+
+mod compare;
+mod line;
+mod log;
+mod run;
+
+pub use compare::{Differing, Parting, compare};
+pub use line::{EndLine, EpochLine, EvalLine, ExchangeLine, StartLine, StepLine};
+pub use log::{Log, Unread};
+pub use run::{Error, Run, State, find};

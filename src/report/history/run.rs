@@ -1,0 +1,156 @@
+//! The folder of a run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::log::Log;
+
+/// A log that has grown in this time is one of a run that goes on.
+const FRESH: Duration = Duration::from_secs(120);
+/// How deep folders of runs may lie.
+const DEPTH: usize = 4;
+
+/// A run that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No folder of a run.
+    #[error("{}: no metrics.jsonl in it; name the folder that `trireme train` wrote (--out)", .0.display())]
+    NoRun(PathBuf),
+    /// A file that the system does not give.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// What is known of a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its log.
+    pub log: Log,
+    /// Keys of the recipe as resolved, `optimizer.momentum` and so on, with their values as TOML; empty if it cannot be read.
+    pub recipe: BTreeMap<String, String>,
+    /// When its log last grew.
+    pub changed: SystemTime,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// To its end.
+    Done,
+    /// Its log has grown in the last two minutes.
+    Running,
+    /// Neither.
+    Stopped,
+}
+
+impl Run {
+    /// Reads the run in `folder`.
+    ///
+    /// # Errors
+    /// There is no metrics.jsonl, or it cannot be read.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("metrics.jsonl");
+        let found = fs::metadata(&path).and_then(|meta| meta.modified());
+        let changed = found.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NoRun(folder.into()),
+            _ => Error::Read { path: path.clone(), source: e },
+        })?;
+        let log = Log::read(&path).map_err(|source| Error::Read { path, source })?;
+        let text = fs::read_to_string(folder.join("recipe.toml")).unwrap_or_default();
+        let mut recipe = BTreeMap::new();
+        flatten("", &text.parse().unwrap_or_default(), &mut recipe);
+        Ok(Self { folder: folder.into(), log, recipe, changed })
+    }
+
+    /// The folder's name.
+    pub fn name(&self) -> String {
+        let whole = fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        whole.file_name().map_or_else(|| self.folder.display().to_string(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// How far it has come.
+    pub fn state(&self) -> State {
+        match self.log.end {
+            Some(_) => State::Done,
+            None if self.changed.elapsed().is_ok_and(|age| age < FRESH) => State::Running,
+            None => State::Stopped,
+        }
+    }
+
+    /// The step at which it is to end, if it began.
+    pub fn last_step(&self) -> u64 {
+        self.log.starts.last().map_or(0, |start| start.last_step)
+    }
+}
+
+/// Every key of a table with its path.
+fn flatten(prefix: &str, table: &toml::Table, into: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&path, inner, into),
+            other => {
+                into.insert(path, other.to_string());
+            }
+        }
+    }
+}
+
+/// The folders of all runs in `root`, itself included, by name; links are not followed.
+///
+/// # Errors
+/// `root` cannot be read.
+pub fn find(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let read = |path: &Path| fs::read_dir(path).map_err(|source| Error::Read { path: path.into(), source });
+    read(root)?;
+    let mut found = Vec::new();
+    let mut open = vec![(root.to_path_buf(), 0)];
+    while let Some((folder, depth)) = open.pop() {
+        if folder.join("metrics.jsonl").is_file() {
+            found.push(folder);
+            continue;
+        }
+        // what this user may not read is no run of theirs
+        let entries = read(&folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| depth < DEPTH && entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        open.extend(folders.map(|entry| (entry.path(), depth + 1)));
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_and_read() {
+        let root = std::env::temp_dir().join(format!("trireme-runs-{}", std::process::id()));
+        let run = root.join("sweep/lr=0.1");
+        fs::create_dir_all(&run).unwrap();
+        fs::create_dir_all(root.join("data")).unwrap();
+        fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0,\"last_step\":9}\n").unwrap();
+        fs::write(run.join("recipe.toml"), "epochs = 3\n[optimizer]\nkind = \"sgd\"\n").unwrap();
+        let found = find(&root).unwrap();
+        assert_eq!(found, [run.clone()]);
+        let read = Run::open(&run).unwrap();
+        assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
+        assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));
+        fs::write(run.join("recipe.toml"), "epochs = = 3").unwrap();
+        assert!(Run::open(&run).unwrap().recipe.is_empty());
+        let error = Run::open(&root.join("data")).unwrap_err().to_string();
+        assert!(error.contains("data: no metrics.jsonl in it; name the folder"), "{error}");
+        fs::remove_dir_all(&root).unwrap();
+        assert!(find(&root).unwrap_err().to_string().contains("cannot read"));
+    }
+}

@@ -1,0 +1,94 @@
+//! report.html: one page with all that a run, or several side by side, left behind. It needs no network and no other file.
+
+mod data;
+mod series;
+
+use serde_json::Value;
+
+use super::history::Run;
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// Its name in the folder of a run.
+pub const NAME: &str = "report.html";
+
+/// Points of all curves of all runs together: more than a screen shows, and little enough for a page that opens at once.
+const POINTS: usize = 16_000;
+
+/// The page of these runs; `reload` makes it load itself anew every so many seconds.
+pub fn render(runs: &[Run], reload: Option<u32>) -> String {
+    let points = (POINTS / runs.len().max(1) / series::CURVES).max(100);
+    let all: Vec<Value> = runs.iter().map(|run| data::of(run, points)).collect();
+    let data = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "runs": all });
+    let names: Vec<String> = runs.iter().map(Run::name).collect();
+    let refresh =
+        reload.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">")).unwrap_or_default();
+    // what comes from a run goes in last, so that nothing in it is taken for a place to fill
+    let page = PAGE.replace("{{refresh}}", &refresh).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
+    let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
+    head.replace("{{title}}", &escaped(&names.join(", "))) + &inert(&data.to_string()) + tail
+}
+
+/// JSON that no HTML parser takes for markup, whatever the strings in it are.
+fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::Log;
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::time::SystemTime;
+
+    fn run(name: &str, lines: &str) -> Run {
+        let recipe = BTreeMap::from([("model".into(), "\"</script><b>\"".into())]);
+        let log = Log::from_lines(lines.as_bytes()).unwrap();
+        Run { folder: name.into(), log, recipe, changed: SystemTime::now() }
+    }
+
+    /// The JSON in a page.
+    fn data_of(page: &str) -> Value {
+        let from = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap().1;
+        serde_json::from_str(from.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_log() {
+        let lines = "{\"event\":\"step\",\"step\":1,\"loss\":2.3115731142461312,\"lr\":0.1}\n\
+                     {\"event\":\"step\",\"step\":2,\"loss\":null,\"lr\":0.05}\n\
+                     {\"event\":\"eval\",\"step\":2,\"split\":\"test\",\"top1\":0.1188,\"top5\":0.5,\"loss\":2.2,\"count\":10}\n";
+        let page = render(&[run("a", lines)], None);
+        let data = &data_of(&page)["runs"][0];
+        assert_eq!(data["curves"]["loss"]["y"], serde_json::json!([2.3115731142461312, null]));
+        assert_eq!(data["curves"]["lr"]["x"], serde_json::json!([1, 2]));
+        assert_eq!(data["evals"][0]["top1"], 0.1188);
+        assert!(!page.contains("http-equiv"));
+        assert!(render(&[], Some(5)).contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+    }
+
+    /// Nothing in a run becomes markup.
+    #[test]
+    fn strings_stay_strings() {
+        let page = render(&[run("<img src=x onerror=alert(1)>{{style}}", "")], None);
+        assert!(!page.contains("<img") && !page.contains("</script><b>"), "{page}");
+        assert_eq!(data_of(&page)["runs"][0]["recipe"]["model"], "\"</script><b>\"");
+        assert_eq!(page.matches("</script>").count(), 2);
+        assert!(page.contains("<title>&lt;img"));
+    }
+
+    /// It loads nothing: no address but that of the namespace of SVG, no reference but into itself.
+    #[test]
+    fn a_page_stands_alone() {
+        let page = render(&[run("a", "")], None).replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
+        for word in ["http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "{{"] {
+            assert!(!page.contains(word), "{word}");
+        }
+    }
+}

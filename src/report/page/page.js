@@ -1,0 +1,289 @@
+'use strict';
+// Draws the page from the JSON in it. All text of a run goes through textContent.
+const { runs, version } = JSON.parse(document.getElementById('data').textContent);
+const SVG = 'http://www.w3.org/2000/svg';
+const DASHES = ['', '7 3', '2 3', '9 3 2 3', '12 4', '4 2 1 2'];
+
+function el(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
+  for (const child of children) if (child !== null && child !== undefined) node.append(child);
+  return node;
+}
+function draw(name, attributes) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  return node;
+}
+const known = value => typeof value === 'number' && isFinite(value);
+const grouped = value => known(value) ? Math.round(value).toLocaleString('en') : '–';
+const percent = value => known(value) ? (100 * value).toFixed(2) + ' %' : '–';
+function short(value) {
+  if (!known(value)) return '–';
+  const size = Math.abs(value);
+  if (size >= 1e5) return grouped(value);
+  return size !== 0 && size < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(5));
+}
+function duration(seconds) {
+  if (!known(seconds)) return '–';
+  const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+  return h ? `${h} h ${m} min` : m ? `${m} min ${Math.floor(s)} s` : `${s.toFixed(1)} s`;
+}
+const color = k => `var(--c${k % 6})`;
+const dash = k => DASHES[k % DASHES.length];
+const bestOf = run => run.evals.filter(e => known(e.top1)).reduce((best, e) => !best || e.top1 > best.top1 ? e : best, null);
+
+function head() {
+  document.getElementById('title').textContent = runs.map(run => run.name).join(', ') || 'No run';
+  const lead = runs.length === 1 ? `${runs[0].model || 'a run'}, ${runs[0].folder}` : `${runs.length} runs side by side`;
+  document.getElementById('lead').textContent = lead;
+  document.getElementById('foot').textContent = `trireme ${version}`;
+  const summary = document.getElementById('summary');
+  for (const run of runs) {
+    const best = bestOf(run), last = run.evals[run.evals.length - 1];
+    const tile = (name, value) => el('div', { class: 'tile' }, el('b', {}, value), el('span', {}, name));
+    if (runs.length > 1) summary.append(el('h2', {}, run.name));
+    summary.append(el('div', { class: 'tiles' },
+      tile(best ? `best top-1 on ${best.split}, step ${grouped(best.step)}` : 'top-1: no split was scored', best ? percent(best.top1) : '–'),
+      tile(last ? `last top-1 on ${last.split}, ${grouped(last.count)} images` : 'last top-1', last ? percent(last.top1) : '–'),
+      tile(`step of ${grouped(run.last_step)}, ${run.state}`, grouped(run.step)),
+      tile('images a second over all ranks, mean of the run', run.end ? grouped(run.end.img_per_s) : grouped(1e3 * run.batch / run.time.step_ms)),
+      tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
+      tile(`ranks, ${run.workers || '–'} workers, batch ${grouped(run.batch)}`, grouped(run.ranks))));
+    if (run.unread.lines)
+      summary.append(el('p', { class: 'warn' }, `${run.unread.lines} line(s) of metrics.jsonl are no events, the first is line ${run.unread.first}; they are left out.`));
+    const lost = run.curves.loss && run.curves.loss.y.some(y => y === null);
+    if (lost) summary.append(el('p', { class: 'warn' }, 'The loss was not finite in some steps: the curve has gaps there.'));
+    if (run.resumed.length)
+      summary.append(el('p', { class: 'hint' }, `Resumed after step ${run.resumed.map(grouped).join(', ')}.`));
+  }
+}
+
+// Lines of a chart: {run, kind, x, y, lo, hi, dots}.
+function fromSteps(key, kind) {
+  return runs.flatMap((run, k) => run.curves[key] ? [{ run: k, kind, ...run.curves[key] }] : []);
+}
+function fromEvals(key, kind) {
+  return runs.flatMap((run, k) => [...new Set(run.evals.map(e => e.split))].map(split => {
+    const rows = run.evals.filter(e => e.split === split);
+    return { run: k, kind: `${kind} ${split}`, x: rows.map(e => e.step), y: rows.map(e => e[key]), dots: true };
+  }));
+}
+function fromEpochs(key, kind) {
+  return runs.flatMap((run, k) => run.epoch_means.length
+    ? [{ run: k, kind, x: run.epoch_means.map(e => e.step), y: run.epoch_means.map(e => e[key]) }] : []);
+}
+const CHARTS = [
+  { name: 'Loss', log: true, lines: () => [...fromSteps('loss', 'training'), ...fromEvals('loss', 'on')] },
+  { name: 'Top-1', show: percent, lines: () => [...fromEpochs('top1', 'training'), ...fromEvals('top1', 'on')] },
+  { name: 'Learning rate', lines: () => fromSteps('lr', 'rate') },
+  { name: 'Images a second', zero: true, lines: () => fromSteps('img_per_s', 'images/s') },
+  { name: 'Waits, milliseconds a step', zero: true, lines: () => [...fromSteps('data_wait_ms', 'for data'), ...fromSteps('comm_wait_ms', 'for other ranks')] },
+  { name: 'Norm of the gradients', log: true, lines: () => fromSteps('grad_norm', 'norm') },
+];
+
+const view = { from: null, to: null, log: false };
+const charts = [];
+
+function ticks(from, to, count) {
+  const raw = (to - from) / count, power = Math.pow(10, Math.floor(Math.log10(raw)));
+  const step = power * ([1, 2, 5, 10].find(k => k * power >= raw) || 10);
+  const all = [];
+  for (let at = Math.ceil(from / step) * step; at <= to + step * 1e-9; at += step) all.push(Math.abs(at) < step * 1e-9 ? 0 : at);
+  return all;
+}
+
+class Chart {
+  constructor(spec) {
+    this.spec = spec;
+    this.lines = spec.lines();
+    this.kinds = [...new Set(this.lines.map(line => line.kind))];
+    this.svg = draw('svg', { role: 'img', 'aria-label': spec.name });
+    this.tip = el('div', { class: 'tip' });
+    this.figure = el('figure', {}, el('figcaption', {}, spec.name), this.legend(), this.svg, this.tip);
+    this.svg.addEventListener('pointermove', event => this.hover(event));
+    this.svg.addEventListener('pointerleave', () => { this.tip.style.display = 'none'; this.mark && this.mark.remove(); });
+    this.svg.addEventListener('pointerdown', event => { this.dragged = this.at(event); this.svg.setPointerCapture(event.pointerId); });
+    this.svg.addEventListener('pointerup', event => this.release(event));
+    this.svg.addEventListener('dblclick', () => { view.from = view.to = null; redraw(); });
+  }
+  // One run: kinds differ by colour and dashes. Several: runs do, and scores have dots.
+  style(line) {
+    const k = runs.length > 1 ? line.run : this.kinds.indexOf(line.kind);
+    return { color: color(k), dash: dash(k) };
+  }
+  legend() {
+    const names = runs.length > 1 ? runs.map((run, k) => ({ name: run.name, k })) : this.kinds.map((name, k) => ({ name, k }));
+    const sample = k => {
+      const svg = draw('svg', { viewBox: '0 0 34 10' });
+      svg.append(draw('line', { x1: 1, x2: 33, y1: 5, y2: 5, 'stroke-width': 2.4, 'stroke-dasharray': dash(k), style: `stroke:${color(k)}` }));
+      return svg;
+    };
+    const note = runs.length > 1 && this.kinds.length > 1 ? el('span', { class: 'hint' }, this.kinds.join(' | ')) : null;
+    return el('div', {}, ...names.map(({ name, k }) => el('span', { class: 'key', style: 'margin-right:.9rem' }, sample(k), name)), note);
+  }
+  redraw() {
+    const width = Math.max(260, this.svg.clientWidth || 420), height = 240;
+    const box = { left: 56, right: width - 8, top: 8, bottom: height - 22 };
+    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    this.svg.replaceChildren();
+    const xs = this.lines.flatMap(line => [line.x[0], line.x[line.x.length - 1]]);
+    let from = view.from ?? Math.min(0, ...xs), to = view.to ?? Math.max(1, ...xs);
+    if (to <= from) to = from + 1;
+    const log = view.log && this.spec.log;
+    const seen = [];
+    for (const line of this.lines) for (let i = 0; i < line.x.length; i++)
+      if (line.x[i] >= from && line.x[i] <= to) for (const row of [line.y, line.lo, line.hi])
+        if (row && known(row[i]) && (!log || row[i] > 0)) seen.push(row[i]);
+    let least = seen.reduce((a, b) => Math.min(a, b), Infinity), most = seen.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (!seen.length) { least = 0; most = 1; }
+    if (this.spec.zero && !log) least = Math.min(0, least);
+    if (log) { least = Math.log10(least); most = Math.log10(most); }
+    if (most - least < 1e-12 * Math.max(1, Math.abs(most))) { least -= 0.5 * Math.abs(least) || 0.5; most += 0.5 * Math.abs(most) || 0.5; }
+    const X = x => box.left + (x - from) / (to - from) * (box.right - box.left);
+    const Y = y => box.bottom - ((log ? Math.log10(y) : y) - least) / (most - least) * (box.bottom - box.top);
+    this.frame = { box, from, to, X, Y, log };
+    const show = this.spec.show || short;
+    for (const at of ticks(least, most, 4)) {
+      const value = log ? Math.pow(10, at) : at, y = Y(value);
+      this.svg.append(draw('line', { class: 'grid', x1: box.left, x2: box.right, y1: y, y2: y }));
+      const text = draw('text', { x: box.left - 5, y: y + 4, 'text-anchor': 'end' });
+      text.textContent = show(value);
+      this.svg.append(text);
+    }
+    for (const at of ticks(from, to, Math.max(2, Math.floor(width / 110)))) {
+      const text = draw('text', { x: X(at), y: height - 6, 'text-anchor': 'middle' });
+      text.textContent = grouped(at);
+      this.svg.append(text);
+    }
+    const clip = `clip${charts.indexOf(this)}`;
+    const path = draw('clipPath', { id: clip });
+    path.append(draw('rect', { x: box.left, y: 0, width: box.right - box.left, height: box.bottom + 2 }));
+    const layer = draw('g', { 'clip-path': `url(#${clip})` });
+    this.svg.append(path, layer);
+    for (const line of this.lines) this.line(layer, line);
+  }
+  line(layer, line) {
+    const { X, Y, log, from, to } = this.frame;
+    const drawable = value => known(value) && (!log || value > 0);
+    const { color: stroke, dash: dashes } = this.style(line);
+    if (line.lo) {
+      const ok = line.x.map((_, i) => i).filter(i => drawable(line.lo[i]) && drawable(line.hi[i]));
+      const up = ok.map(i => `${X(line.x[i]).toFixed(1)},${Y(line.hi[i]).toFixed(1)}`);
+      const down = ok.reverse().map(i => `${X(line.x[i]).toFixed(1)},${Y(line.lo[i]).toFixed(1)}`);
+      if (up.length) layer.append(draw('polygon', { class: 'band', points: [...up, ...down].join(' '), style: `fill:${stroke}` }));
+    }
+    let d = '', pen = 'M';
+    line.x.forEach((x, i) => {
+      if (!drawable(line.y[i])) { pen = 'M'; return; }
+      d += `${pen}${X(x).toFixed(1)} ${Y(line.y[i]).toFixed(1)}`;
+      pen = 'L';
+      if (line.dots && line.x.length < 200 && x >= from && x <= to)
+        layer.append(draw('circle', { cx: X(x), cy: Y(line.y[i]), r: 2.6, style: `fill:${stroke}` }));
+    });
+    layer.append(draw('path', { class: 'curve', d, 'stroke-dasharray': dashes, style: `stroke:${stroke}` }));
+  }
+  at(event) {
+    const rect = this.svg.getBoundingClientRect(), { box, from, to } = this.frame;
+    const x = (event.clientX - rect.left) * (this.svg.viewBox.baseVal.width / rect.width);
+    return Math.min(to, Math.max(from, from + (x - box.left) / (box.right - box.left) * (to - from)));
+  }
+  hover(event) {
+    if (!this.frame) return;
+    const { box, X } = this.frame, x = this.at(event);
+    this.mark && this.mark.remove();
+    this.mark = draw('g', {});
+    this.mark.append(draw('line', { class: 'mark', x1: X(x), x2: X(x), y1: box.top, y2: box.bottom }));
+    if (this.dragged !== undefined && event.buttons)
+      this.mark.append(draw('rect', { class: 'zoom', x: Math.min(X(this.dragged), X(x)), width: Math.abs(X(x) - X(this.dragged)), y: box.top, height: box.bottom - box.top }));
+    this.svg.append(this.mark);
+    const rows = this.lines.map(line => {
+      let best = 0;
+      for (let i = 1; i < line.x.length; i++) if (Math.abs(line.x[i] - x) < Math.abs(line.x[best] - x)) best = i;
+      const name = runs.length > 1 ? `${runs[line.run].name}, ${line.kind}` : line.kind;
+      return `${name}: ${(this.spec.show || short)(line.y[best])}  (step ${grouped(line.x[best])})`;
+    });
+    this.tip.textContent = rows.join('\n');
+    this.tip.style.display = 'block';
+    const rect = this.figure.getBoundingClientRect();
+    const left = event.clientX - rect.left + 14;
+    this.tip.style.left = `${Math.max(0, Math.min(left, rect.width - this.tip.offsetWidth - 4))}px`;
+    this.tip.style.top = `${event.clientY - rect.top + 14}px`;
+  }
+  release(event) {
+    const to = this.at(event), from = this.dragged;
+    this.dragged = undefined;
+    if (from === undefined) return;
+    const { from: a, to: b } = this.frame;
+    if (Math.abs(to - from) < (b - a) / 100) return;
+    [view.from, view.to] = [Math.min(from, to), Math.max(from, to)];
+    redraw();
+  }
+}
+function redraw() { charts.forEach(chart => chart.redraw()); }
+
+function curves() {
+  const controls = document.getElementById('controls');
+  const log = el('input', { type: 'checkbox', id: 'log' });
+  log.addEventListener('change', () => { view.log = log.checked; redraw(); });
+  const all = el('button', { type: 'button' }, 'See all');
+  all.addEventListener('click', () => { view.from = view.to = null; redraw(); });
+  controls.append(el('label', {}, log, ' losses and norms on a logarithmic scale'), all);
+  for (const spec of CHARTS) {
+    const chart = new Chart(spec);
+    if (!chart.lines.length) continue;
+    charts.push(chart);
+    document.getElementById('charts').append(chart.figure);
+  }
+  if (!charts.length) document.getElementById('charts').append(el('p', {}, 'No step was logged.'));
+  redraw();
+  new ResizeObserver(redraw).observe(document.getElementById('charts'));
+}
+
+function times() {
+  const place = document.getElementById('times');
+  for (const run of runs) {
+    const time = run.time;
+    if (!known(time.step_ms)) continue;
+    const rest = Math.max(0, time.step_ms - (time.data_wait_ms || 0) - (time.comm_wait_ms || 0));
+    const parts = [['computing', rest, 0], ['waiting for data', time.data_wait_ms || 0, 1], ['waiting for other ranks', time.comm_wait_ms || 0, 2]];
+    if (runs.length > 1) place.append(el('h3', {}, run.name));
+    place.append(el('div', { class: 'bar' }, ...parts.map(([name, ms, k]) =>
+      el('div', { style: `width:${100 * ms / time.step_ms}%;background:${color(k)};opacity:${[1, .7, .45][k]}`, title: `${name}: ${short(ms)} ms` }))));
+    const cells = (name, ms, ranks) => el('tr', {}, el('td', {}, name), el('td', { class: 'n' }, short(ms)),
+      el('td', { class: 'n' }, known(ms) ? (100 * ms / time.step_ms).toFixed(1) + ' %' : '–'),
+      el('td', { class: 'n' }, ranks && ranks.every(known) ? ranks.map(short).join(' / ') : ''));
+    const rows = [cells('step', time.step_ms, time.step_ranks), cells('computing, exchange that nobody waits for', rest, null),
+      cells('waiting for data (slowest rank)', time.data_wait_ms, time.data_wait_ranks),
+      cells('waiting for other ranks (longest)', time.comm_wait_ms, time.comm_wait_ranks)];
+    place.append(el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, 'mean of the steps after the first'),
+      el('th', { class: 'n' }, 'ms'), el('th', { class: 'n' }, 'share'), el('th', { class: 'n' }, 'least / median / most of the ranks')), ...rows)));
+    const names = { read_us: 'reading and checking records', decode_us: 'decoding', transform_us: 'transforms', slot_wait_us: 'waiting for a free slot' };
+    const loader = Object.entries(names).filter(([key]) => known(time.loader[key]));
+    if (loader.length) place.append(el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, 'loader, a thread'), el('th', { class: 'n' }, 'microseconds an image')),
+      ...loader.map(([key, name]) => el('tr', {}, el('td', {}, name), el('td', { class: 'n' }, short(time.loader[key])))))));
+    if (time.exchange) place.append(el('p', { class: 'hint' },
+      `Exchange, codec ${time.exchange.codec}: encode ${short(time.exchange.encode_ms)}, wire ${short(time.exchange.wire_ms)}, decode ${short(time.exchange.decode_ms)} ms a step (first steps).`));
+  }
+  if (!place.children.length) place.append(el('p', {}, 'Two steps are needed to tell.'));
+}
+
+function table(place, of, what) {
+  const keys = [...new Set(runs.flatMap(run => Object.keys(of(run) || {})))].sort();
+  const value = (run, key) => (of(run) || {})[key];
+  const rows = keys.map(key => {
+    const differs = runs.length > 1 && new Set(runs.map(run => value(run, key))).size > 1;
+    return { differs, row: el('tr', differs ? { class: 'differs' } : {}, el('td', {}, key), ...runs.map(run => el('td', {}, value(run, key) ?? ''))) };
+  });
+  rows.sort((a, b) => b.differs - a.differs);
+  const names = runs.length > 1 ? runs.map(run => el('th', {}, run.name)) : [el('th', {}, 'value')];
+  if (!rows.length) { place.append(el('p', {}, `No ${what} was found.`)); return; }
+  place.append(el('div', { class: 'wide' }, el('table', {}, el('tr', {}, el('th', {}, what), ...names), ...rows.map(r => r.row))));
+}
+
+head();
+curves();
+times();
+table(document.getElementById('recipe'), run => run.recipe, 'key of the recipe');
+table(document.getElementById('machine'), run => ({ ...run.facts, network: run.model, parameters: grouped(run.parameters), images: grouped(run.images),
+  folder: run.folder, ...(run.end ? { digest: run.end.digest } : {}) }), 'fact');

@@ -1,0 +1,112 @@
+//! Gradients that a pass leaves in 16 bits for the update behind it: to the bits of those that are brought to f32 first.
+
+use crate::support::gpu::{alone, assert_recorded};
+use crate::support::numerics::{cuda, noise};
+use trireme::backend::cuda::{Cuda, Precision};
+use trireme::backend::op::{Conv, Linear, Norm, Pool, Shape};
+use trireme::backend::{Arena, Error, Input, Queue};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+use trireme::optim::{Adam, Lars, Optimizer, OptimizerKind, OptimizerSpec, Policy, RmsProp, Sgd};
+
+const ROWS: usize = 2;
+const STEPS: usize = 5;
+
+fn input() -> Shape {
+    Shape::image(3, 8, 8)
+}
+
+/// Convolutions, whose gradients are in 16 bits, between parameters whose gradients never are; several chunks.
+fn graph(cuda: Cuda) -> Graph<Cuda> {
+    let mut net = NetSpec::new("mixed", input());
+    let x = net.add("conv1", Conv::new(16, 3).pad(1).bias(0.1), net.image());
+    let x = net.add("conv2", Conv::new(24, 3).pad(1), x);
+    let x = net.add("bn", Norm::new().relu(), x);
+    let x = net.add("conv3", Conv::new(5, 1), x);
+    let x = net.add("pool", Pool::global(), x);
+    net.add("fc", Linear::new(4), x);
+    Graph::new(cuda, net, ROWS, Purpose::Train { chunk_bytes: 10_000 }, 5).unwrap()
+}
+
+fn optimizer(graph: &Graph<Cuda>, spec: &OptimizerSpec) -> Optimizer<Cuda> {
+    let policy = Policy {
+        decay: |name: &str, shape: &[usize]| spec.decay_of(name, shape),
+        adapt: |name: &str, shape: &[usize]| spec.adapts(name, shape),
+        clip_norm: spec.clip_norm,
+        clip_value: spec.clip_value,
+    };
+    Optimizer::new(graph, spec.method(), policy).unwrap()
+}
+
+struct Ran {
+    /// Of parameters and slots after each step.
+    bits: Vec<Vec<u32>>,
+    /// Of the last step.
+    launches: u64,
+}
+
+fn run(precision: Precision, spec: &OptimizerSpec, with_pass: bool) -> Option<Ran> {
+    let mut graph = graph(cuda(precision)?);
+    assert!(graph.layout().chunks.len() > 1);
+    let mut optimizer = optimizer(&graph, spec);
+    let mut ran = Ran { bits: Vec::new(), launches: 0 };
+    for step in 0..STEPS {
+        let images = noise(ROWS * input().elems(), step as u64, 1.0);
+        let batch = Batch { images: Input::Values(&images), labels: &[1, 3], ids: &[0, 1], epoch: 0 };
+        let (loss, rate) = (Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 }, 0.05 / (step + 1) as f64);
+        let before = graph.backend().launches();
+        if with_pass {
+            optimizer.step_with_pass(&mut graph, batch, loss, rate, None).unwrap();
+            graph.sums().unwrap();
+        } else {
+            graph.train::<Error>(batch, loss, MicroBatch { worker: 0, last: true }, None).unwrap();
+            optimizer.step(&mut graph, rate, None).unwrap();
+        }
+        ran.launches = graph.backend().launches() - before;
+        let bits = |arena: &Arena<Cuda>| -> Vec<u32> {
+            let params = 0..graph.params().len();
+            params.flat_map(|i| graph.unpack(i, arena).unwrap()).map(f32::to_bits).collect()
+        };
+        let slots = optimizer.slots().flat_map(|(_, slot)| bits(slot));
+        ran.bits.push(bits(graph.weights()).into_iter().chain(slots).collect());
+    }
+    assert_recorded(graph.backend());
+    Some(ran)
+}
+
+fn specs() -> Vec<OptimizerSpec> {
+    let base = |kind| OptimizerSpec { weight_decay: 1e-2, ..OptimizerSpec::new(kind) };
+    let no_decay = Some(vec!["*.bias".into(), "bn.*".into()]);
+    vec![
+        OptimizerSpec { no_decay, ..base(OptimizerKind::Sgd(Sgd::new(0.9, true))) },
+        base(OptimizerKind::Adam(Adam::default())),
+        base(OptimizerKind::RmsProp(RmsProp::default())),
+        // these read gradients before the update does
+        OptimizerSpec { clip_value: Some(1e-3), ..base(OptimizerKind::Sgd(Sgd::new(0.9, false))) },
+        OptimizerSpec { clip_norm: Some(1e-2), ..base(OptimizerKind::Sgd(Sgd::new(0.9, false))) },
+        base(OptimizerKind::Lars(Lars { eta: Some(0.02), ..Lars::default() })),
+    ]
+}
+
+#[test]
+fn an_update_that_reads_gradients_in_16_bits_changes_no_bit() {
+    let _alone = alone();
+    for precision in [Precision::Bf16, Precision::F16, Precision::F32] {
+        for spec in specs() {
+            let (Some(raw), Some(cast)) = (run(precision, &spec, true), run(precision, &spec, false)) else { return };
+            for (step, (got, want)) in raw.bits.iter().zip(&cast.bits).enumerate() {
+                assert!(got == want, "{precision}, {spec:?}: step {step} differs");
+            }
+            assert!(raw.bits.windows(2).all(|pair| pair[0] != pair[1]), "{precision}, {spec:?}: nothing changes");
+            // the optimizer's numbers come with those of the pass, and where it can, the update does without the casts
+            let casts = u64::from(precision == Precision::Bf16 && spec_updates_only(&spec)) * CASTS;
+            assert_eq!(cast.launches - raw.launches, 1 + casts, "{precision}, {spec:?}");
+        }
+    }
+}
+
+/// Chunks with a convolution.
+const CASTS: u64 = 2;
+
+fn spec_updates_only(spec: &OptimizerSpec) -> bool {
+    spec.clip_value.is_none() && spec.clip_norm.is_none() && !matches!(spec.kind, OptimizerKind::Lars(_))
+}

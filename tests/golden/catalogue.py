@@ -1,0 +1,175 @@
+"""Writes catalogue.json: what torchvision, timm or plain PyTorch answer for each network of the catalogue, all inputs by formulas.
+
+    python catalogue.py [NETWORK...] [--threads N]        the others stay as they are
+    python catalogue.py --names NETWORK                   parameters and running statistics with their formulas
+    needs torchvision==0.29.2 and timm==1.0.31
+
+Two images are noise(k = 999, scale = 1.5), label i is 7 i mod 10. A tensor is noise by its name (`noise` in golden.py): k is the name's
+32-bit FNV-1a hash mod 1,000,003, and by its field
+
+    weight of two dimensions or more     scale sqrt(6 / fan in)          layer_scale     scale 0.1, shift 0.2
+    weight of one                        scale 0.1, shift 1              bias            scale 0.1
+    running_mean                         scale 0.1 sqrt(v)               running_var     scale 0.1 v, shift v
+
+where v, one number for each batch norm, is the variance of what comes in, measured here layer by layer and recorded, so that
+activations stay about 1 through any depth. Recorded are scores in eval mode; then, in training mode, the loss of the scores and the norms
+of the gradients of all losses, added up over the parameters that share the first parts of their names; and for some networks the losses of
+ten steps of SGD. All in float32: float64 takes PyTorch ten times as long.
+"""
+import argparse
+import functools
+import math
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from catalogue_networks import CLASSES, HEADS, LEARNS, PIXELS, build
+from golden import NOISE, digits, example, noise, noise_plain, renew, write
+
+BATCH, STEPS = 2, 10
+SGD = {"lr": 0.001, "momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
+IMAGES = {"k": 999, "scale": 1.5, "shift": 0.0}
+LABELS = [i * 7 % 10 for i in range(BATCH)]
+OUT = pathlib.Path(__file__).parent / "catalogue.json"
+
+
+def fnv(text):
+    h = 0x811C9DC5
+    for byte in text.encode():
+        h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return h
+
+
+def formula(name, shape, v=1.0):
+    """k, scale and shift of the tensor of this name."""
+    field = name.rsplit(".", 1)[-1]
+    if field == "layer_scale":
+        scale, shift = 0.1, 0.2
+    elif field == "weight" and len(shape) > 1:
+        scale, shift = math.sqrt(6.0 / math.prod(shape[1:])), 0.0
+    elif field == "running_mean":
+        scale, shift = 0.1 * math.sqrt(v), 0.0
+    elif field == "running_var":
+        scale, shift = 0.1 * v, v
+    else:
+        scale, shift = 0.1, 1.0 if field == "weight" else 0.0
+    return {"k": fnv(name) % 1_000_003, "scale": scale, "shift": shift}
+
+
+@functools.lru_cache(maxsize=4)
+def large(shape, k, scale, shift):
+    """The full layers of VGG are the same in all of them."""
+    return noise(shape, k, scale, shift)
+
+
+def fill(net):
+    """All parameters."""
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            make = large if p.numel() > 1e7 else noise
+            p.copy_(make(tuple(p.shape), **formula(name, p.shape)))
+
+
+def fill_statistics(net, variances):
+    modules = dict(net.named_modules())
+    with torch.no_grad():
+        for layer, v in variances.items():
+            for field in ("running_mean", "running_var"):
+                tensor = getattr(modules[layer], field)
+                tensor.copy_(noise(tuple(tensor.shape), **formula(f"{layer}.{field}", tensor.shape, v)))
+
+
+def measure(net, x):
+    """Runs in eval mode, and sets the statistics of each norm by the variance of its input just before it runs."""
+    variances = {}
+
+    def before(layer):
+        def hook(module, inputs):
+            variances[layer] = float(f"{inputs[0].var().item():.3g}")
+            fill_statistics(net, {layer: variances[layer]})
+
+        return hook
+
+    norms = [(name, m) for name, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)]
+    hooks = [m.register_forward_pre_hook(before(name)) for name, m in norms]
+    with torch.no_grad():
+        net.eval()(x)
+    for hook in hooks:
+        hook.remove()
+    return variances
+
+
+def losses(net, name, x, y):
+    """The loss of the scores, and the sum that is trained."""
+    out = net(x)
+    if name not in HEADS:
+        loss = F.cross_entropy(out, y)
+        return loss, loss
+    main = F.cross_entropy(out[0], y)
+    return main, main + sum(w * F.cross_entropy(head, y) for w, head in zip(HEADS[name], out[1:]))
+
+
+def group(name):
+    """The first parts of a parameter's name, and its field: what gradients are added up over."""
+    layer, field = name.rsplit(".", 1)
+    return ".".join(layer.split(".")[:2]) + "." + field
+
+
+def learn(net, name, x, y):
+    """Losses of the steps, and the norms of the first gradients."""
+    net.train()
+    opt = torch.optim.SGD(net.parameters(), **SGD)
+    seen, squares = [], {}
+    for step in range(STEPS if name in LEARNS else 1):
+        opt.zero_grad()
+        loss, total = losses(net, name, x, y)
+        total.backward()
+        seen.append(loss.item())
+        if step == 0:
+            for n, p in net.named_parameters():
+                squares[group(n)] = squares.get(group(n), 0.0) + p.grad.double().square().sum().item()
+        opt.step()
+    return seen, {n: float(f"{math.sqrt(s):.6g}") for n, s in squares.items()}
+
+
+def entry(name):
+    x, y = noise((BATCH, 3, PIXELS[name], PIXELS[name]), **IMAGES), torch.tensor(LABELS)
+    net = build(name)
+    fill(net)
+    variances = measure(net, x)
+    # statistics of auxiliary classifiers are of no effect in eval mode
+    variances |= {n: 1.0 for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d) and n not in variances}
+    names = sorted(f"{n} {p.numel()}" for n, p in net.named_parameters())
+    count = sum(p.numel() for p in net.parameters())
+    with torch.no_grad():
+        logits = net.eval()(x)
+    seen, gradients = learn(net, name, x, y)
+    print(name, PIXELS[name], f"scores {logits.abs().mean():.2f}, loss {seen[0]:.3f} to {seen[-1]:.3f}", flush=True)
+    assert (logits[0] - logits[1]).abs().max() > 0.01, f"{name}: the two images get the same scores"
+    e = {"name": name, "pixels": PIXELS[name], "parameters": count, "names_fnv": fnv("\n".join(names)), "variances": variances}
+    return e | {"logits": digits(logits), "losses": digits(torch.tensor(seen)), "gradients": gradients}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("networks", nargs="*", default=list(PIXELS))
+    parser.add_argument("--names", metavar="NETWORK")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    if args.names:
+        for name, p in build(args.names).named_parameters():
+            print(name, tuple(p.shape), formula(name, p.shape))
+        return
+    torch.set_num_threads(args.threads)
+    if not OUT.exists():
+        head = {"torch": torch.__version__, "noise": NOISE, "noise_example": example(noise_plain)}
+        write(OUT, head | {"batch": BATCH, "images": IMAGES, "labels": LABELS, "sgd": SGD, "classes": CLASSES}, "networks", [])
+    for name in args.networks:
+        renew(OUT, "networks", [entry(name)])
+    print(f"{OUT.stat().st_size} bytes: {OUT}")
+
+
+if __name__ == "__main__":
+    main()

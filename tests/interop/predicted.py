@@ -1,0 +1,60 @@
+"""What trireme says of pictures, and the same pictures as other programs get them."""
+import json
+import subprocess
+
+import numpy as np
+from PIL import Image
+
+
+def run(*words):
+    """Runs a command that must succeed, and gives its output."""
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done
+
+
+def probabilities(trireme, model, pictures, *options):
+    """`trireme predict` as an array: a row a picture, a column a class."""
+    lines = run(trireme, "predict", model, *pictures, "--json", "--top", "1000", *options).stdout.splitlines()
+    rows = []
+    for line in lines:
+        classes = sorted(json.loads(line)["classes"], key=lambda entry: entry["label"])
+        rows.append([entry["probability"] for entry in classes])
+    return np.array(rows)
+
+
+def pixels(pictures):
+    """Pictures of one size as bytes (N, H, W, C)."""
+    images = [np.asarray(Image.open(picture)) for picture in pictures]
+    return np.stack([image if image.ndim == 3 else image[:, :, None] for image in images])
+
+
+def images(pictures, about):
+    """The same as the network takes them, float32 (N, C, H, W), by what an exported file says of its transforms."""
+    values = pixels(pictures).astype("f8")
+    for op in json.loads(about["trireme.preprocess"]):
+        name, numbers = op.rstrip(")").split("(")
+        numbers = [float(number) for number in numbers.split(",")]
+        if name == "center_crop":
+            size = int(numbers[0])
+            top, left = ((side - size) // 2 for side in values.shape[1:3])
+            values = values[:, top : top + size, left : left + size]
+        else:
+            assert name == "normalize", op
+            mean, std = np.split(np.array(numbers), 2)
+            values = (values / 255 - mean) / std
+    return values.transpose(0, 3, 1, 2).astype("f4")
+
+
+def softmax(scores):
+    """Probabilities."""
+    powers = np.exp(scores.astype("f8") - scores.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def far(name, got, expected, most):
+    """Fails where two arrays are farther apart than `most`, and prints how far they are."""
+    assert got.shape == expected.shape, f"{name}: {got.shape} and {expected.shape}"
+    distance = np.abs(got - expected).max()
+    print(f"  {name:<44} {distance:.1e}", flush=True)
+    assert distance <= most, f"{name}: {distance} is more than {most}"

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Models of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
+# FOLDER keeps the packages (about 6 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+trireme=$1 folder=$2
+python=${PYTHON:-python3}
+
+# A folder of packages as one list has them; made again where the list has changed.
+packages() {
+    cmp -s "$here/$2" "$folder/$1/list" && return
+    echo "installing $2 into $folder/$1" >&2
+    rm -rf "${folder:?}/$1"
+    "$python" -m venv "$folder/$1"
+    "$folder/$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/$2"
+    cp "$here/$2" "$folder/$1/list"
+}
+
+mkdir -p "$folder"
+packages now requirements.txt
+keras2=''
+if "$python" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))'; then
+    packages keras2 requirements-keras2.txt
+    keras2=$folder/keras2/bin/python
+else
+    echo 'NOT CHECKED in Keras 2: its TensorFlow needs Python 3.9 to 3.11' >&2
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$here"
+PYTHONDONTWRITEBYTECODE=1 "$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}

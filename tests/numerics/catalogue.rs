@@ -1,0 +1,281 @@
+//! Every network of the catalogue against torchvision, timm or plain PyTorch on the same weights and images: names, scores, loss and
+//! gradients, and for one of each family ten steps of SGD (`golden/catalogue.json`, whose script says how weights are made).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::numerics::{Example, Formula, cpu, golden, magnitude};
+use serde::Deserialize;
+use trireme::backend::op::{DropPath, Dropout, Op, ParamSpec, Shape};
+use trireme::backend::{Backend, Error, Input};
+use trireme::models;
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+use trireme::optim::{Optimizer, Policy, Sgd};
+
+#[derive(Deserialize)]
+struct File {
+    noise_example: Example,
+    batch: usize,
+    images: Formula,
+    labels: Vec<u32>,
+    sgd: Rule,
+    classes: usize,
+    networks: Vec<Net>,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    lr: f64,
+    momentum: f64,
+    weight_decay: f64,
+}
+
+#[derive(Deserialize)]
+struct Net {
+    name: String,
+    pixels: usize,
+    parameters: usize,
+    names_fnv: u32,
+    /// Of what comes into each batch norm.
+    variances: BTreeMap<String, f64>,
+    logits: Vec<f64>,
+    losses: Vec<f64>,
+    gradients: BTreeMap<String, f64>,
+}
+
+/// Networks that say with one pass what is wrong with a family.
+const QUICK: &[&str] = &[
+    "airbench94",
+    "cifarnet-slim",
+    "wrn16_2",
+    "vgg11_bn",
+    "googlenet",
+    "resnetv2_50",
+    "resnext50_32x4d",
+    "seresnet50",
+    "densenet121",
+    "squeezenet1_1",
+    "mobilenetv1_100",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "efficientnet_b0",
+    "tf_efficientnet_lite0",
+    "convnext_tiny",
+];
+
+fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |h: u32, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The tensor of this name; `v` is the variance of what comes into a batch norm.
+fn formula(name: &str, shape: &[usize], v: f64) -> Formula {
+    let (_, field) = name.rsplit_once('.').expect("a layer and a field");
+    let (scale, shift) = match field {
+        "layer_scale" => (0.1, 0.2),
+        "weight" if shape.len() > 1 => ((6.0 / shape[1..].iter().product::<usize>() as f64).sqrt(), 0.0),
+        "running_mean" => (0.1 * v.sqrt(), 0.0),
+        "running_var" => (0.1 * v, v),
+        "weight" => (0.1, 1.0),
+        _ => (0.1, 0.0),
+    };
+    Formula::new(u64::from(fnv(name) % 1_000_003), scale, shift)
+}
+
+impl Net {
+    /// The network of the catalogue without randomness.
+    fn spec(&self, classes: usize) -> NetSpec {
+        let image = Shape::image(3, self.pixels, self.pixels);
+        let mut net = models::build(&self.name, image, classes).expect("a name of the catalogue");
+        for node in &mut net.nodes {
+            match &mut node.op {
+                Op::Dropout(Dropout(p)) | Op::DropPath(DropPath(p)) => *p = 0.0,
+                _ => {}
+            }
+        }
+        net
+    }
+}
+
+/// A network with the weights of the file, and the one batch.
+struct Run<'a, B: Backend> {
+    file: &'a File,
+    net: &'a Net,
+    graph: Graph<B>,
+    images: Vec<f32>,
+    ids: Vec<u64>,
+}
+
+impl<'a, B: Backend> Run<'a, B> {
+    fn new(backend: B, file: &'a File, net: &'a Net) -> Self {
+        let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+        let graph = Graph::new(backend, net.spec(file.classes), file.batch, purpose, 1)
+            .unwrap_or_else(|e| panic!("{}: {e}", net.name));
+        let images = file.images.noise_n(file.batch * graph.net().input.elems());
+        let mut run = Self { file, net, graph, images, ids: (0..file.batch as u64).collect() };
+        run.check_names();
+        run.fill();
+        run
+    }
+
+    fn check_names(&self) {
+        let count = |spec: &ParamSpec| spec.elems();
+        let each: Vec<usize> = self.graph.params().iter().map(|p| count(&p.spec)).collect();
+        let name = &self.net.name;
+        assert_eq!(each.iter().sum::<usize>(), self.net.parameters, "{name}: parameters");
+        let mut names: Vec<String> =
+            self.graph.params().iter().zip(each).map(|(p, elems)| format!("{} {elems}", p.name)).collect();
+        names.sort_unstable();
+        let same = fnv(&names.join("\n")) == self.net.names_fnv;
+        assert!(same, "{name}: other names than `python catalogue.py --names {name}` gives:\n{}", names.join("\n"));
+    }
+
+    fn fill(&mut self) {
+        for i in 0..self.graph.params().len() {
+            let param = &self.graph.params()[i];
+            let values = formula(&param.name, &param.spec.shape, 1.0).noise_n(param.spec.elems());
+            self.graph.set_param(i, &values).unwrap();
+        }
+        for place in self.graph.norms().to_vec() {
+            let layer = self.graph.net().nodes[place.node].name.clone();
+            let v = self.net.variances[&layer];
+            for (i, field) in ["running_mean", "running_var"].into_iter().enumerate() {
+                let at = place.offset + i * place.channels;
+                let values = formula(&format!("{layer}.{field}"), &[place.channels], v).noise_n(place.channels);
+                self.graph.running_mut()[at..at + place.channels].copy_from_slice(&values);
+            }
+        }
+    }
+
+    /// The largest difference of the scores in evaluation.
+    fn scores(&mut self) -> f64 {
+        let scores = self.graph.scores(&self.images, self.file.batch).unwrap();
+        let differences = scores.iter().zip(&self.net.logits).map(|(got, want)| (f64::from(*got) - want).abs());
+        differences.fold(0.0, f64::max)
+    }
+
+    /// Forward, losses, backward; gives the loss of the scores.
+    fn gradients(&mut self) -> f64 {
+        let rows = self.file.batch;
+        let batch = Batch { images: Input::Values(&self.images), labels: &self.file.labels, ids: &self.ids, epoch: 0 };
+        let loss = Loss { smoothing: 0.0, scale: 1.0 / rows as f32 };
+        let sums = self.graph.train::<Error>(batch, loss, MicroBatch::ONLY, None);
+        sums.unwrap_or_else(|e| panic!("{}: {e}", self.net.name)).loss / rows as f64
+    }
+
+    /// The largest difference of the gradients' norms, in parts of the largest norm or of themselves where that is larger.
+    fn gradient_norms(&self) -> (f64, String) {
+        let mut squares: BTreeMap<String, f64> = BTreeMap::new();
+        for (i, param) in self.graph.params().iter().enumerate() {
+            let (layer, field) = param.name.rsplit_once('.').unwrap();
+            let parts: Vec<&str> = layer.split('.').take(2).collect();
+            let sum: f64 = self.graph.gradient(i).unwrap().iter().map(|g| f64::from(*g).powi(2)).sum();
+            *squares.entry(format!("{}.{field}", parts.join("."))).or_default() += sum;
+        }
+        let groups: BTreeSet<&String> = squares.keys().collect();
+        assert_eq!(groups, self.net.gradients.keys().collect(), "{}: groups of parameters", self.net.name);
+        let largest = self.net.gradients.values().copied().fold(0.0, f64::max);
+        let off = |name: &String, want: f64| (squares[name].sqrt() - want).abs() / want.max(0.01 * largest);
+        let all = self.net.gradients.iter().map(|(name, want)| (off(name, *want), name.clone()));
+        all.fold((0.0, String::new()), |worst, one| if one.0 > worst.0 { one } else { worst })
+    }
+
+    /// The steps that are recorded; gives the largest difference of the losses, in parts of the first.
+    fn learn(&mut self, first: f64) -> f64 {
+        let Rule { lr, momentum, weight_decay } = self.file.sgd;
+        let policy = Policy {
+            decay: |_: &str, _: &[usize]| weight_decay,
+            adapt: |_: &str, _: &[usize]| false,
+            clip_norm: None,
+            clip_value: None,
+        };
+        let mut optimizer = Optimizer::new(&self.graph, Box::new(Sgd::new(momentum, false)), policy).unwrap();
+        let (mut loss, mut worst) = (first, 0f64);
+        for (step, want) in self.net.losses.iter().enumerate() {
+            if step > 0 {
+                optimizer.step(&mut self.graph, lr, None).unwrap();
+                loss = self.gradients();
+            }
+            worst = worst.max((loss - want).abs() / self.net.losses[0]);
+        }
+        worst
+    }
+
+    /// Compares all that is recorded, or, in haste, one pass each way.
+    fn check(&mut self, haste: bool) {
+        let scores = self.scores();
+        let loss = self.gradients();
+        let (gradients, where_) = self.gradient_norms();
+        let first = (loss / self.net.losses[0] - 1.0).abs();
+        let losses = if haste { first } else { self.learn(loss) };
+        println!(
+            "{:<22} scores {scores:.1e} of {:.2}, loss {first:.1e}, gradients {gradients:.1e} ({where_}), {} step(s) {losses:.1e}",
+            self.net.name,
+            magnitude(&self.net.logits),
+            if haste { 1 } else { self.net.losses.len() },
+        );
+        let name = &self.net.name;
+        assert!(scores < 1e-4, "{name}: scores differ by {scores}");
+        assert!(first < 1e-3, "{name}: the loss differs by {first} of itself");
+        assert!(gradients < 1e-2, "{name}: the norm of the gradients of {where_} differs by {gradients}");
+        assert!(losses < 2e-2, "{name}: losses of the steps differ by {losses} of the first");
+    }
+}
+
+fn file() -> File {
+    let file: File = golden("catalogue.json");
+    file.noise_example.check(Formula::noise_n);
+    file
+}
+
+/// One test for all, so that no two pools of threads fight over the cores.
+#[test]
+fn a_network_of_each_family_is_the_original() {
+    let file = file();
+    for name in QUICK {
+        let net = file.networks.iter().find(|net| net.name == *name).unwrap_or_else(|| panic!("no {name} recorded"));
+        Run::new(cpu(2), &file, net).check(true);
+    }
+}
+
+/// `NETWORKS=name,name`: these alone.
+#[test]
+#[ignore = "minutes, and gigabytes of memory: make test-networks"]
+fn every_network_is_the_original() {
+    let file = file();
+    let wanted = std::env::var("NETWORKS").unwrap_or_default();
+    let wanted: Vec<&str> = wanted.split(',').filter(|name| !name.is_empty()).collect();
+    for net in file.networks.iter().filter(|net| wanted.is_empty() || wanted.contains(&net.name.as_str())) {
+        Run::new(cpu(2), &file, net).check(false);
+    }
+}
+
+/// What was recorded first has golden files of its own.
+const OLDER: &[&str] = &["lenet", "lenet-caffe", "cifarnet", "alexnet", "resnet18", "resnet20", "resnet50"];
+
+/// A network, and those that differ from it in numbers of blocks and channels alone: the published sizes hold them.
+const STANDS_FOR: &[(&str, &[&str])] = &[
+    ("resnet20", &["resnet32", "resnet44", "resnet56", "resnet110"]),
+    ("resnet18", &["resnet34"]),
+    ("resnet50", &["resnet101", "resnet152"]),
+    ("resnetv2_50", &["resnetv2_101", "resnetv2_152"]),
+    ("resnext50_32x4d", &["resnext101_32x8d", "resnext101_64x4d"]),
+    ("wrn16_2", &["wrn28_10"]),
+    ("vgg11", &["vgg13", "vgg16", "vgg19"]),
+    ("vgg11_bn", &["vgg13_bn", "vgg16_bn", "vgg19_bn"]),
+    ("densenet121", &["densenet169", "densenet201"]),
+    ("efficientnet_b0", &["efficientnet_b1", "efficientnet_b2", "efficientnet_b3", "efficientnet_b4"]),
+    (
+        "tf_efficientnet_lite0",
+        &["tf_efficientnet_lite1", "tf_efficientnet_lite2", "tf_efficientnet_lite3", "tf_efficientnet_lite4"],
+    ),
+    ("convnext_tiny", &["convnext_small", "convnext_base"]),
+];
+
+#[test]
+fn every_network_is_recorded_or_another_stands_for_it() {
+    let recorded: Vec<String> = file().networks.into_iter().map(|net| net.name).collect();
+    let has = |name: &str| OLDER.contains(&name) || recorded.iter().any(|have| have == name);
+    for name in models::names() {
+        let other = STANDS_FOR.iter().find(|(_, others)| others.contains(&name));
+        assert!(has(name) || other.is_some_and(|(stands, _)| has(stands)), "{name} is not in catalogue.json");
+    }
+}

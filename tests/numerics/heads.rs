@@ -1,0 +1,135 @@
+//! Auxiliary classifiers: their losses join the gradients by their weights, and nothing else.
+
+use crate::support::numerics;
+use crate::support::numerics::{assert_close, cpu, magnitude, noise};
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Conv, Flatten, Linear, Pool, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Error, Input};
+use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
+
+const IMAGE: Shape = Shape::image(3, 8, 8);
+const CLASSES: usize = 5;
+const ROWS: usize = 4;
+const LABELS: [u32; ROWS] = [0, 3, 1, 4];
+
+/// A trunk that both classifiers read, named alike in all networks.
+fn trunk(net: &mut NetSpec) -> Id {
+    net.add("trunk", Conv::new(6, 3).pad(1).relu(), net.image())
+}
+
+fn classifier(net: &mut NetSpec, name: &str, x: Id) -> Id {
+    let x = net.add(&format!("{name}.conv"), Conv::new(7, 3), x);
+    let x = net.add(&format!("{name}.pool"), Pool::global(), x);
+    let x = net.add(&format!("{name}.flatten"), Flatten, x);
+    net.add(&format!("{name}.fc"), Linear::new(CLASSES), x)
+}
+
+/// The trunk with its auxiliary classifier, the main one, or both.
+fn net(auxiliary: Option<f32>, main: bool) -> NetSpec {
+    let mut net = NetSpec::new("heads", IMAGE);
+    let x = trunk(&mut net);
+    if let Some(weight) = auxiliary {
+        let scores = classifier(&mut net, "aux", x);
+        if main {
+            net.head(scores, weight);
+        }
+    }
+    if main {
+        classifier(&mut net, "main", x);
+    }
+    net
+}
+
+struct Learned {
+    loss: f64,
+    scores: Vec<f32>,
+    /// By name.
+    gradients: Vec<(String, Vec<f32>)>,
+}
+
+impl Learned {
+    fn of(&self, name: &str) -> &[f32] {
+        &self.gradients.iter().find(|(own, _)| own == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+}
+
+/// Parameters by their names, then one pass.
+fn learn<B: Backend>(backend: B, net: NetSpec) -> Learned {
+    let mut graph = Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
+    for i in 0..graph.params().len() {
+        let param = &graph.params()[i];
+        let k = param.name.bytes().fold(7, |k: u64, byte| k * 31 % 99_991 + u64::from(byte));
+        let values = noise(param.spec.elems(), k, 0.4);
+        graph.set_param(i, &values).unwrap();
+    }
+    let (images, ids) = (noise(ROWS * IMAGE.elems(), 1, 1.0), [0, 1, 2, 3]);
+    let batch = Batch { images: Input::Values(&images), labels: &LABELS, ids: &ids, epoch: 0 };
+    let loss = Loss { smoothing: 0.1, scale: 0.25 };
+    let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
+    let gradients = (0..graph.params().len()).map(|i| (graph.params()[i].name.clone(), graph.gradient(i).unwrap()));
+    let gradients = gradients.collect();
+    Learned { loss: sums.loss, scores: graph.scores(&images, ROWS).unwrap(), gradients }
+}
+
+fn check<B: Backend>(open: impl Fn() -> B, name: &str) {
+    let weight = 0.3;
+    let [both, main, auxiliary] =
+        [net(Some(weight), true), net(None, true), net(Some(weight), false)].map(|net| learn(open(), net));
+    assert!((both.loss - main.loss).abs() < 1e-5 * main.loss, "{name}: the loss is that of the scores");
+    assert_close(&format!("{name}: scores"), &both.scores, &wide(&main.scores), 1e-5);
+    for (parameter, got) in &both.gradients {
+        let of =
+            |learned: &Learned, factor: f64| wide(learned.of(parameter)).iter().map(|g| g * factor).collect::<Vec<_>>();
+        let want: Vec<f64> = match parameter.split_once('.').unwrap().0 {
+            "main" => of(&main, 1.0),
+            "aux" => of(&auxiliary, weight.into()),
+            _ => of(&main, 1.0).iter().zip(of(&auxiliary, weight.into())).map(|(a, b)| a + b).collect(),
+        };
+        assert!(magnitude(&want) > 1e-4, "{name}: {parameter} learns");
+        assert_close(&format!("{name}: {parameter}"), got, &want, 1e-5 * magnitude(&want) + 1e-7);
+    }
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|v| f64::from(*v)).collect()
+}
+
+#[test]
+fn the_losses_of_auxiliary_classifiers_join_by_their_weights() {
+    check(|| Reference, "reference");
+    check(|| cpu(2), "cpu");
+    if numerics::cuda(Precision::F32).is_some() {
+        check(|| numerics::cuda(Precision::F32).expect("it was there"), "cuda");
+    }
+}
+
+/// Where nobody learns, memory is not spent on them, and what they would give is nobody's.
+#[test]
+fn inference_leaves_auxiliary_classifiers_out() {
+    let elems = |net: NetSpec| {
+        let graph = Graph::new(Reference, net, ROWS, Purpose::Infer, 1).unwrap();
+        graph.memory().buffers.iter().sum::<usize>()
+    };
+    assert_eq!(elems(net(Some(0.3), true)), elems(net(None, true)));
+    let mut graph = Graph::new(cpu(1), net(Some(0.3), true), ROWS, Purpose::Infer, 1).unwrap();
+    let scores = graph.scores(&noise(ROWS * IMAGE.elems(), 1, 1.0), ROWS).unwrap();
+    assert!(scores.len() == ROWS * CLASSES && scores.iter().all(|score| score.is_finite()));
+}
+
+/// Scores of any width come from any layer, as from SqueezeNet's pool.
+#[test]
+fn networks_may_end_in_a_pool() {
+    let mut net = NetSpec::new("pooled", IMAGE);
+    let x = net.add("conv", Conv::new(CLASSES, 3), net.image());
+    let x = net.add("pool", Pool::global(), x);
+    net.add("flatten", Flatten, x);
+    let want = learn(Reference, net.clone());
+    let mut all = vec![("cpu", learn(cpu(2), net.clone()))];
+    all.extend(numerics::cuda(Precision::F32).map(|gpu| ("cuda", learn(gpu, net))));
+    for (name, got) in all {
+        assert!((got.loss - want.loss).abs() < 1e-5 * want.loss, "{name}: {} and {}", got.loss, want.loss);
+        assert_close(name, &got.scores, &wide(&want.scores), 1e-5);
+        assert_close(name, got.of("conv.weight"), &wide(want.of("conv.weight")), 1e-5);
+    }
+}

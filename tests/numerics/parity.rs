@@ -1,0 +1,409 @@
+//! Every backend against the reference, over many shapes, layouts and numbers of threads; draws, ties, statistics.
+
+use crate::gradients::{off_corners, wide};
+use crate::support::numerics::{
+    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, noise, on_every_backend,
+    on_reference,
+};
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{
+    Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
+    Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, PlanRequest, TensorDesc, Through};
+
+/// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
+fn assert_parity(cases: Vec<Case>) {
+    let backends = [(cpu(1), "1 thread"), (cpu(2), "2 threads")];
+    let cuda = cuda(Precision::F32);
+    for case in cases {
+        let case = off_corners(case, 1e-4);
+        let want = on_reference(&case);
+        for (backend, name) in &backends {
+            BLOCKED.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
+        }
+        if let Some(cuda) = &cuda {
+            CHANNELS_LAST.iter().for_each(|&block| assert_agrees(cuda, "cuda", block, &case, &want));
+        }
+    }
+}
+
+fn assert_agrees<B: Backend>(backend: &B, name: &str, block: usize, case: &Case, want: &Outcome) {
+    let what = format!("{:?} of {} x {} in blocks of {block} on {name}", case.op, case.n, case.shape);
+    let got = case.run(backend, block, true);
+    let close = |of: &str, got: &[f32], want: &[f32]| {
+        assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
+    };
+    close("y", &got.y, &want.y);
+    got.dx.iter().zip(&want.dx).for_each(|(g, w)| close("dx", g, w));
+    got.dparams.iter().zip(&want.dparams).for_each(|(g, w)| close("dparams", g, w));
+    assert_eq!(got.statistics.1, want.statistics.1, "{what}: count");
+    let sums: Vec<f32> = got.statistics.0.iter().map(|s| *s as f32).collect();
+    assert_close(&format!("{what}: statistics"), &sums, &want.statistics.0, 1e-5 * magnitude(&want.statistics.0));
+}
+
+const CHANNELS: &[usize] = &[1, 2, 3, 5, 8, 12, 16, 20];
+
+fn random_conv(c: &mut Chooser, k: u64) -> Case {
+    let groups = c.one(&[1, 1, 1, 2, 4]);
+    let (inputs, outputs) = (groups * c.one(CHANNELS).min(20 / groups), groups * c.one(CHANNELS).min(20 / groups));
+    let kernel = [1 + c.below(4), 1 + c.below(4)];
+    let stride = [1 + c.below(3), 1 + c.below(3)];
+    let pads = [c.below(kernel[0]), c.below(kernel[1]), c.below(kernel[0]), c.below(kernel[1])];
+    let plane = [kernel[0] + c.below(6), kernel[1] + c.below(6)];
+    let (bias, relu) = (c.below(2) == 0, c.below(2) == 0);
+    let op = Conv { kernel, stride, pads, groups, bias, relu, ..Conv::new(outputs, 1) };
+    Case::random(Op::Conv(op), 1 + c.below(3), Shape::image(inputs, plane[0], plane[1]), k)
+}
+
+#[test]
+fn convolutions_of_any_shape_agree() {
+    let mut c = Chooser(1);
+    assert_parity((0..60).map(|k| random_conv(&mut c, k)).collect());
+}
+
+/// Kernels of single rows and columns, gaps between their cells, groups of any size, one filter or more for each channel.
+fn random_special_conv(c: &mut Chooser, k: u64) -> Case {
+    let (groups, each) = c.one(&[(1, 3), (8, 1), (16, 1), (20, 1), (8, 2), (8, 4), (4, 8), (3, 16)]);
+    let kernel = c.one(&[[1, 7], [7, 1], [3, 3], [5, 5], [1, 3], [3, 2]]);
+    let dilation = [1 + c.below(3), 1 + c.below(2)];
+    let outputs = groups * each * (1 + c.below(2));
+    let stride = [1 + c.below(2), 1 + c.below(2)];
+    let conv = Conv { kernel, stride, dilation, groups, bias: c.below(2) == 0, ..Conv::new(outputs, 1) };
+    let [h, w] = conv.extent();
+    let shape = Shape::image(groups * each, h.max(3) + c.below(6), w.max(3) + c.below(6));
+    let conv = if c.below(2) == 0 { conv.same(shape) } else { conv };
+    Case::random(Op::Conv(conv), 1 + c.below(3), shape, k)
+}
+
+#[test]
+fn grouped_asymmetric_and_dilated_convolutions_agree() {
+    let mut c = Chooser(3);
+    assert_parity((0..60).map(|k| random_special_conv(&mut c, 900 + k)).collect());
+}
+
+#[test]
+fn convolutions_of_single_channels_agree() {
+    let mut cases = Vec::new();
+    for (kernel, stride, pad) in
+        [(5, 1, 2), (5, 1, 0), (3, 2, 1), (3, 3, 0), (3, 3, 1), (1, 1, 0), (1, 2, 0), (7, 2, 3), (2, 1, 1)]
+    {
+        for (n, outputs, h, w) in [(1, 20, 9, 8), (4, 8, 7, 10), (3, 5, 7, 7)] {
+            let conv = Conv::new(outputs, kernel).stride(stride).pad(pad).bias(0.0).relu();
+            cases.push(Case::random(Op::Conv(conv), n, Shape::image(1, h, w), cases.len() as u64));
+        }
+    }
+    let uneven = Conv { kernel: [4, 2], stride: [1, 3], ..Conv::new(9, 1) }.pads([3, 0, 1, 1]);
+    cases.push(Case::random(Op::Conv(uneven), 2, Shape::image(1, 6, 8), 99));
+    assert_parity(cases);
+}
+
+/// The sizes that AVX2 runs by Winograd's filtering: even and odd planes, whole and partial strips of tiles, channels that fill
+/// neither a block nor a group of columns.
+#[test]
+fn same_sized_3x3_and_5x5_convolutions_agree() {
+    let mut cases = Vec::new();
+    for (inputs, outputs) in [(8, 8), (16, 24), (20, 50), (3, 16)] {
+        for (h, w) in [(4, 4), (5, 7), (8, 9)] {
+            for (kernel, n) in [(3, 3), (5, 1)] {
+                let conv = Conv::new(outputs, kernel).pad(kernel / 2);
+                let conv = if cases.len() % 2 == 0 { conv } else { conv.bias(0.0).relu() };
+                cases.push(Case::random(Op::Conv(conv), n, Shape::image(inputs, h, w), 700 + cases.len() as u64));
+            }
+        }
+    }
+    // several strips in an image
+    cases.push(Case::random(Op::Conv(Conv::new(8, 3).pad(1)), 2, Shape::image(8, 13, 16), 790));
+    assert_parity(cases);
+}
+
+#[test]
+fn single_positions_and_single_rows_agree() {
+    let mut cases = Vec::new();
+    for n in [1, 2, 5] {
+        for channels in [1, 3, 8, 20, 32] {
+            let point = Shape::image(channels, 1, 1);
+            let ops = [
+                Op::Conv(Conv::new(12, 1).bias(0.0)),
+                Op::Conv(Conv::new(8, 3).pad(1).relu()),
+                Op::Linear(Linear::new(10)),
+                Op::Norm(Norm::new().relu()),
+                Op::Norm(Norm::new().residual()),
+                Op::Pool(Pool::global()),
+                Op::Pool(Pool::new(PoolKind::Max, 3, 2).pads([1; 4])),
+                Op::Lrn(Lrn { radius: 4, k: 1.0, alpha: 0.1, beta: 0.75 }),
+                Op::Shortcut(Shortcut { out_channels: 2 * channels, stride: 2 }),
+                Op::Activation(Activation::Relu),
+                Op::Activation(Activation::Sigmoid),
+                Op::from(Multiply),
+                Op::from(Add),
+            ];
+            cases.extend(ops.into_iter().zip(200..).map(|(op, k)| Case::random(op, n, point, k)));
+        }
+    }
+    // of one value per channel, normalisation leaves nothing but rounding: there is no gradient to agree on
+    cases.retain(|c| c.n > 2 || !matches!(c.op, Op::Norm(_)));
+    assert_parity(cases);
+}
+
+#[test]
+fn layers_of_any_shape_agree() {
+    let mut c = Chooser(2);
+    let elementwise = [Op::from(Add), Op::from(Dropout(0.5))];
+    let mut cases = Vec::new();
+    for k in 300..340 {
+        let shape = Shape::image(c.one(CHANNELS), 2 + c.below(7), 2 + c.below(7));
+        let n = 1 + c.below(5);
+        let kind = c.one(&[PoolKind::Max, PoolKind::Avg, PoolKind::AvgCountPad]);
+        let window = 1 + c.below(shape.h.min(shape.w).min(4));
+        let pads = [c.below(window), c.below(window), c.below(window), c.below(window)];
+        let pool = Pool { ceil: c.below(2) == 0, ..Pool::new(kind, window, 1 + c.below(3)).pads(pads) };
+        let norm = Norm { residual: c.below(2) == 0, relu: c.below(2) == 0, ..Norm::new() };
+        let (radius, beta) = (c.below(6), c.one(&[0.75, 0.5, 1.0]));
+        let shortcut = Shortcut { out_channels: shape.c + c.below(30), stride: 1 + c.below(3) };
+        let linear = Linear { bias: c.below(2) == 0, relu: c.below(2) == 0, ..Linear::new(1 + c.below(40)) };
+        let ops = [
+            Op::Pool(pool),
+            Op::Norm(norm),
+            Op::Lrn(Lrn { radius, k: 1.0, alpha: 0.3, beta }),
+            Op::Shortcut(shortcut),
+            Op::Linear(linear),
+            elementwise[c.below(elementwise.len())].clone(),
+        ];
+        cases.extend(ops.into_iter().map(|op| Case::random(op, n, shape, k)));
+    }
+    assert_parity(cases);
+}
+
+#[test]
+fn functions_of_one_element_agree() {
+    let shapes = [Shape::image(20, 9, 8), Shape::image(5, 16, 16), Shape::vector(37), Shape::image(16, 3, 3)];
+    let cases = Activation::ALL.iter().flat_map(|f| shapes.map(|shape| (*f, shape)));
+    let case = |((f, shape), k)| wide(Case::random(Op::Activation(f), 3, shape, k));
+    assert_parity(cases.zip(1000..).map(case).collect());
+}
+
+/// Blocks that line up and others, a single input, many of them, vectors.
+#[test]
+fn concatenations_of_any_shape_agree() {
+    let channels: [&[usize]; 8] =
+        [&[16, 16], &[8, 24, 16], &[3, 5], &[20, 12], &[7], &[16, 3, 16], &[32, 16, 5], &[4, 4, 4, 4, 1]];
+    let mut cases = Vec::new();
+    for (channels, k) in channels.iter().zip(1100..) {
+        for (n, plane) in [(1, [1, 1]), (3, [3, 4])] {
+            let shapes: Vec<Shape> = channels.iter().map(|&c| Shape::image(c, plane[0], plane[1])).collect();
+            cases.push(Case::joined(Op::from(Concat), n, &shapes, k));
+        }
+    }
+    assert_parity(cases);
+}
+
+#[test]
+fn normalisations_of_samples_agree() {
+    let mut c = Chooser(4);
+    let mut cases = Vec::new();
+    for k in 1300..1330 {
+        let (groups, each) = (c.one(&[1, 2, 3, 8]), 1 + c.below(12));
+        let shape = Shape::image(groups * each, 1 + c.below(13), 2 + c.below(12));
+        let n = 1 + c.below(4);
+        let ops = [
+            Op::from(GroupNorm::new(groups)),
+            Op::from(LayerNorm { eps: 1e-2 }),
+            Op::from(LayerScale(0.1)),
+            Op::from(DropPath(0.5)),
+        ];
+        cases.extend(ops.into_iter().map(|op| Case::random(op, n, shape, k)));
+    }
+    // as wide as ConvNeXt's, with a mean far above the spread; sets that a block of threads shares
+    let mut far = Case::random(Op::from(LayerNorm::new()), 2, Shape::image(384, 5, 5), 1330);
+    far.x[0].iter_mut().for_each(|x| *x += 8.0);
+    let large = Case::random(Op::from(GroupNorm::new(2)), 2, Shape::image(64, 13, 13), 1331);
+    assert_parity([cases, vec![far, large]].concat());
+}
+
+#[test]
+fn blurs_agree() {
+    let mut c = Chooser(5);
+    let mut blur = |k| {
+        let op = BlurPool { size: 2 + c.below(4), stride: 1 + c.below(3) };
+        Case::random(Op::from(op), 2, Shape::image(c.one(CHANNELS), 5 + c.below(7), 5 + c.below(7)), k)
+    };
+    assert_parity((1400..1420).map(&mut blur).collect());
+}
+
+#[test]
+fn products_with_factors_of_channels_agree() {
+    let shapes = [(1, 1, 1), (16, 5, 5), (20, 7, 3), (37, 4, 9), (96, 11, 11), (8, 1, 1)];
+    let case = |((c, h, w), k)| Case::random(Op::from(Multiply), 3, Shape::image(c, h, w), k);
+    assert_parity(shapes.into_iter().zip(1200..).map(case).collect());
+}
+
+fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let case = Case {
+        x: vec![vec![1.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0]],
+        dy: Some(vec![3.0, 5.0]),
+        ..Case::random(Op::Pool(Pool::new(PoolKind::Max, 2, 2)), 2, Shape::image(1, 2, 2), 1)
+    };
+    for &block in blocks {
+        let out = case.run(backend, block, false);
+        assert_eq!(out.y, [2.0, 0.0], "{name}");
+        assert_eq!(out.dx[0], [0.0, 3.0, 0.0, 0.0, 5.0, 0.0, 0.0, 0.0], "{name} in blocks of {block}");
+    }
+}
+
+#[test]
+fn the_first_of_equal_maxima_takes_the_gradient() {
+    on_every_backend!(check_ties());
+}
+
+fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 = 0
+    let case = Case {
+        x: vec![vec![1.0, 10.0, 3.0, 10.0]],
+        running: vec![0.5, 10.0, 1.0, 1.0],
+        ..Case::random(Op::Norm(Norm::new()), 2, Shape::image(2, 1, 1), 1)
+    };
+    for &block in blocks {
+        let (sums, count) = case.run(backend, block, false).statistics;
+        assert_eq!(count, 2, "{name}");
+        assert_eq!(sums, [3.0, 0.0, 2.0 + 2.0 * 2.25, 0.0], "{name} in blocks of {block}");
+    }
+}
+
+#[test]
+fn pooled_statistics_are_those_of_the_formula() {
+    on_every_backend!(check_statistics());
+}
+
+/// Which elements dropout keeps, given that each is 1.
+fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
+    let (n, shape) = (4, Shape::image(20, 16, 16));
+    let ones = vec![1.0; n * shape.elems()];
+    let case =
+        Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
+    let out = case.run(backend, block, false);
+    assert_eq!(out.y, out.dx[0], "the same elements pass both ways");
+    out.y
+}
+
+/// The factor of each of eight samples.
+fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
+    let (n, shape) = (8, Shape::image(5, 3, 2));
+    let ones = vec![1.0; n * shape.elems()];
+    let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);
+    let out = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..drop }.run(backend, block, false);
+    assert_eq!(out.y, out.dx[0], "the same samples pass both ways");
+    let samples = out.y.chunks(shape.elems());
+    assert!(
+        samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])),
+        "a sample passes whole or not at all"
+    );
+    samples.map(|sample| sample[0]).collect()
+}
+
+fn check_drop_path<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let want = kept(&Reference, 1, (9, 2, 1_000, 5));
+    assert!(want.contains(&0.0) && want.contains(&2.0), "{want:?}");
+    for &block in blocks {
+        assert_eq!(kept(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
+    }
+    // the draw is the sample's, wherever it stands in its batch
+    assert_eq!(kept(backend, blocks[0], (9, 2, 1_003, 5))[..5], want[3..], "{name}");
+    for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
+        assert_ne!(kept(backend, blocks[0], other), want, "{name} with {other:?}");
+    }
+    let case = Case { training: false, dy: None, ..Case::random(Op::from(DropPath(0.5)), 2, Shape::vector(12), 1) };
+    assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation drops nothing");
+}
+
+#[test]
+fn paths_are_dropped_by_sample_alone_and_everywhere_alike() {
+    on_every_backend!(check_drop_path());
+}
+
+fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
+    let want = mask(&Reference, 1, (9, 2, 1_000, 5));
+    for &block in blocks {
+        assert_eq!(mask(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
+    }
+    // a mask belongs to seed, epoch, sample and operation, wherever the sample stands in its batch
+    for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
+        assert_ne!(mask(backend, blocks[0], other), want, "{name} with {other:?}");
+    }
+    let shifted = mask(backend, blocks[0], (9, 2, 1_001, 5));
+    let sample = want.len() / 4;
+    assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
+    let x = vec![noise(2 * 12, 3, 1.0)];
+    let evaluation =
+        Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
+    assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation drops nothing");
+}
+
+#[test]
+fn dropout_is_the_same_everywhere_and_drops_its_share() {
+    on_every_backend!(check_dropout());
+    let mask = mask(&Reference, 1, (9, 2, 1_000, 5));
+    let kept = mask.iter().filter(|v| **v > 0.0).count() as f64 / mask.len() as f64;
+    let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
+    assert!((kept - 0.7).abs() < 4.0 * deviation, "kept {kept} of all, 0.7 expected");
+    assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
+}
+
+/// Layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns, Inception, and one with gaps: input channels, output
+/// channels, groups, kernel, stride, dilation. oneDNN's plain loops take up to a hundred times as long.
+#[test]
+fn convolutions_of_known_networks_take_no_plain_loops() {
+    let layers = [
+        ([96, 96, 96], [3, 3], 2, 1),
+        ([240, 240, 240], [5, 5], 1, 1),
+        ([72, 72, 72], [5, 5], 2, 1),
+        ([96, 96, 96], [7, 7], 1, 1),
+        ([128, 128, 32], [3, 3], 1, 1),
+        ([256, 256, 32], [3, 3], 2, 1),
+        ([96, 256, 2], [5, 5], 1, 1),
+        ([128, 128, 1], [1, 7], 1, 1),
+        ([128, 192, 1], [7, 1], 1, 1),
+        ([64, 64, 1], [3, 3], 1, 2),
+    ];
+    for ([inputs, outputs, groups], kernel, stride, dilation) in layers {
+        let x = TensorDesc { n: 2, shape: Shape::image(inputs, 14, 14), block: cpu_block() };
+        let conv = Conv::new(outputs, 1).kernel(kernel).stride(stride).groups(groups).dilation(dilation).same(x.shape);
+        let op = Op::Conv(conv);
+        let (shapes, x) = ([x.shape], [x]);
+        let request = PlanRequest {
+            name: "conv",
+            op: &op,
+            shapes: &shapes,
+            x: &x,
+            through: Through::default(),
+            train: true,
+            wants_dx: true,
+            formats: None,
+            index: 0,
+        };
+        let plan = cpu(1).plan(&request).unwrap_or_else(|e| panic!("{op:?}: {e}")).implementation();
+        assert!(!plan.contains("ref"), "{op:?}: {plan}");
+        // zeros cost multiplications: a channel alone needs none
+        assert!(groups < inputs || !plan.contains("spread"), "{op:?}: {plan}");
+    }
+}
+
+/// Channels of a block on this processor: those of a convolution's output.
+fn cpu_block() -> usize {
+    let (op, shape) = (Op::Conv(Conv::new(16, 1)), [Shape::image(16, 2, 2)]);
+    let x = [TensorDesc::plain(1, shape[0])];
+    let (formats, wants_dx) = (None, false);
+    let request = PlanRequest {
+        name: "x",
+        op: &op,
+        shapes: &shape,
+        x: &x,
+        through: Through::default(),
+        train: false,
+        wants_dx,
+        formats,
+        index: 0,
+    };
+    cpu(1).plan(&request).expect("a convolution").output().block
+}

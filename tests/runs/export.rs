@@ -1,0 +1,121 @@
+//! Models for other programs, through the real binary: which files are written, and what is refused. What those programs make of them is
+//! proven by `make test-interop`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::program::{Folder, files, run};
+use crate::support::small_run::SmallRun;
+
+/// A model of one step, and a folder for exports.
+fn model(more: &[&str]) -> (SmallRun, Folder) {
+    let (setting, _) = SmallRun::new();
+    setting.train(0, &[&["--max-steps", "1"], more].concat()).succeeded();
+    (setting, Folder::new())
+}
+
+#[test]
+fn every_format_is_written_and_equal_models_are_equal_bytes() {
+    let (setting, folder) = model(&[]);
+    let cases = [
+        ("onnx", "a.onnx", None),
+        ("safetensors", "a.safetensors", Some("a.py")),
+        ("keras", "a.keras", None),
+        ("keras", "a.h5", None),
+    ];
+    for (to, name, beside) in cases {
+        for half in [&[][..], &["--half"]] {
+            let out = folder.at(name);
+            let args = [&["export", &setting.out, "--to", to, "-o", &out, "--force"], half].concat();
+            let printed = run(0, &args).succeeded();
+            let expected =
+                [Some(name), beside].into_iter().flatten().map(|name| folder.at(name) + "\n").collect::<String>();
+            assert_eq!(printed.stdout, expected);
+            assert!(printed.stderr.contains(&format!("model: {}/model.h5", setting.out)), "{}", printed.stderr);
+            let first = fs::read(&out).unwrap();
+            // times in archives count in two seconds
+            std::thread::sleep(std::time::Duration::from_millis(if to == "keras" { 2_100 } else { 0 }));
+            run(0, &args).succeeded();
+            assert!(first == fs::read(&out).unwrap(), "{name}");
+        }
+    }
+    assert_eq!(files(&folder.at("")), ["a.h5", "a.keras", "a.onnx", "a.py", "a.safetensors"]);
+}
+
+#[test]
+fn weights_of_safetensors_are_those_of_the_model() {
+    let (setting, folder) = model(&[]);
+    let out = folder.at("net.safetensors");
+    run(0, &["export", &setting.out, "--to", "safetensors", "-o", &out]).succeeded();
+    let bytes = fs::read(&out).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    assert_eq!(length % 8, 0);
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let model = trireme::checkpoint::ModelFile::read(&Path::new(&setting.out).join("model.h5")).unwrap();
+    let mut end = 0;
+    for layer in &model.layers {
+        for (field, shape, values) in &layer.tensors {
+            let entry = &header[format!("{}.{field}", layer.name)];
+            assert_eq!((&entry["dtype"], &entry["shape"]), (&"F32".into(), &serde_json::json!(shape)));
+            let stored: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            assert_eq!(entry["data_offsets"], serde_json::json!([end, end + stored.len()]));
+            assert!(bytes[8 + length + end..][..stored.len()] == stored, "{}.{field}", layer.name);
+            end += stored.len();
+        }
+    }
+    assert_eq!(bytes.len(), 8 + length + end);
+    assert_eq!(header["__metadata__"]["trireme.network"], "lenet-caffe");
+    let code = fs::read_to_string(folder.at("net.py")).unwrap();
+    for line in [
+        "        self.conv1 = nn.Conv2d(1, 20, 5)",
+        "        self.fc1 = nn.Linear(800, 500)",
+        "        x = F.max_pool2d(x, 2, 2)",
+        "        x = torch.flatten(x, 1)",
+        "        x = F.relu(self.fc1(x))",
+        "def load(path=Path(__file__).with_name(\"net.safetensors\")):",
+    ] {
+        assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_stays() {
+    let (setting, folder) = model(&[]);
+    let (onnx, code) = (folder.write("a.onnx", "precious"), folder.write("a.py", "precious"));
+    for (to, out, taken) in [("onnx", &onnx, &onnx), ("safetensors", &folder.at("a.safetensors"), &code)] {
+        run(0, &["export", &setting.out, "--to", to, "-o", out]).failed(1, &[taken, "is there already", "--force"]);
+        assert_eq!(fs::read(taken).unwrap(), b"precious");
+    }
+    assert_eq!(files(&folder.at("")), ["a.onnx", "a.py"]);
+    run(0, &["export", &setting.out, "--to", "onnx", "-o", &onnx, "--force"]).succeeded();
+    assert_ne!(fs::read(&onnx).unwrap(), b"precious");
+}
+
+#[test]
+fn requests_without_sense_are_refused() {
+    let (setting, folder) = model(&[]);
+    let out = folder.at("a");
+    let export = |to: &str, name: &str, more: &[&str]| {
+        run(0, &[&["export", &setting.out, "--to", to, "-o", &(out.clone() + name)], more].concat())
+    };
+    export("tflite", ".tflite", &[]).failed(2, &["tflite", "onnx, safetensors, keras"]);
+    export("keras", ".bin", &[]).failed(1, &["a.bin", "FILE.keras or FILE.h5"]);
+    export("keras", ".weights.h5", &[]).failed(1, &["a.weights.h5", "weights alone"]);
+    export("safetensors", ".py", &[]).failed(1, &["a.py", "FILE.safetensors"]);
+    export("keras", ".keras", &["--preprocess"]).failed(2, &["--preprocess", "--to onnx"]);
+    export("onnx", ".onnx", &["--ema"]).failed(2, &["--ema", "holds no averages"]);
+    export("onnx", "/b/c.onnx", &[]).failed(1, &["cannot write", "c.onnx", "No such file"]);
+    assert_eq!(files(&folder.at("")).len(), 0);
+}
+
+#[test]
+fn what_keras_lacks_is_refused_by_layer() {
+    let (setting, folder) = model(&["--set", "model=cifarnet"]);
+    for name in ["a.keras", "a.h5"] {
+        let out = folder.at(name);
+        run(0, &["export", &setting.out, "--to", "keras", "-o", &out])
+            .failed(1, &["layer norm1 (lrn) cannot be exported to Keras", "local response normalisation", "--to onnx"]);
+    }
+    assert_eq!(files(&folder.at("")).len(), 0);
+    run(0, &["export", &setting.out, "--to", "onnx", "-o", &folder.at("a.onnx")]).succeeded();
+}

@@ -1,0 +1,45 @@
+//! Recipes of large networks, twenty steps each on images made for them: the loss falls or at least stays a number, and the model is
+//! written and can be scored.
+
+use std::path::Path;
+
+use crate::support::images::Images;
+use crate::support::program::{Folder, events, run};
+use loaders::ImageSpec;
+
+/// Recipe, side of the images, images of a step.
+const RECIPES: &[(&str, u32, &str)] = &[
+    ("cifar10-wrn28-10", 32, "4"),
+    ("imagenet-mobilenet-v2", 256, "8"),
+    ("imagenet-googlenet", 256, "8"),
+    ("imagenet-inception-v3", 342, "4"),
+    ("imagenet-vgg16", 256, "4"),
+];
+
+fn check(recipe: &str, side: u32, batch: &str) {
+    let folder = Folder::new();
+    let images = Images::new(&folder.path().join("data"), ImageSpec::new(side, side, 3), 96, 8);
+    let (data, out) = (images.arg(), folder.at("out"));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recipes/{recipe}.toml")).display().to_string();
+    let set = format!("batch={batch}");
+    let args =
+        ["train", &file, "--data", &data, "--out", &out, "--set", &set, "--set", "workers=1", "--max-steps", "20"];
+    run(0, &args).succeeded();
+    let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().expect("a loss")).collect();
+    println!("{recipe}: {losses:.3?}");
+    assert!(losses.len() == 20 && losses.iter().all(|loss| loss.is_finite()), "{recipe}: {losses:?}");
+    let scored = run(0, &["eval", &format!("{out}/model.h5"), "--data", &data]).succeeded();
+    assert!(scored.stdout.contains('8'), "{recipe}: {}", scored.stdout);
+}
+
+/// `RECIPES=name,name`: these alone.
+#[test]
+#[ignore = "minutes: make test-networks"]
+fn large_networks_train_by_their_recipes() {
+    let wanted = std::env::var("RECIPES").unwrap_or_default();
+    for (recipe, side, batch) in
+        RECIPES.iter().filter(|each| wanted.is_empty() || wanted.split(',').any(|name| name == each.0))
+    {
+        check(recipe, *side, batch);
+    }
+}
