@@ -15,6 +15,7 @@ use hdf5::file::LibraryVersion;
 use hdf5::types::VarLenUnicode;
 
 use super::error::Error;
+use loaders::safe_create::NewFile;
 
 /// Version of the library.
 pub fn library() -> String {
@@ -56,12 +57,29 @@ impl H5File {
         Ok(Group { group, path: Arc::clone(&self.path) })
     }
 
+    /// Brings what HDF5 still holds to the system.
+    fn flush(&self) -> Result<(), Error> {
+        self.file.flush().map_err(|e| refusal(&self.path, "write".into(), &e))
+    }
+
     /// Closes the file, which flushes it to the system. All groups must be dropped.
     pub(super) fn close(self) -> Result<(), Error> {
         // Flushed by itself: a failure to write is an error here, in a close it leaves the file open inside HDF5.
-        self.file.flush().map_err(|e| refusal(&self.path, "write".into(), &e))?;
+        self.flush()?;
         self.file.close().map_err(|e| refusal(&self.path, "close".into(), &e))
     }
+}
+
+/// Makes an HDF5 file of a new file: `fill` gets its outermost group.
+pub(super) fn write(new: &mut NewFile, fill: impl FnOnce(&Group) -> Result<(), Error>) -> Result<(), Error> {
+    let file = H5File::create(&new.name())?;
+    let written = file.root().and_then(|root| fill(&root)).and_then(|()| file.flush());
+    if written.is_err() {
+        // HDF5 keeps a file and its memory for ever if what it holds finds no room when it closes it. The file is given up, and what was
+        // written of it makes that room.
+        let _ = new.file().and_then(|file| file.set_len(0));
+    }
+    written.and(file.close())
 }
 
 impl Group {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::atomic;
 use super::error::Error;
-use super::h5::{Group, H5File};
+use super::h5::{self, Group};
 use super::keras::Tensor;
 use loaders::safe_create::NewFile;
 
@@ -41,11 +41,7 @@ impl KerasFile {
     /// # Errors
     /// What the disk or HDF5 refused; an old file of that name is then untouched.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        atomic::replace(path, self.bytes(), |new| {
-            let file = H5File::create(&new.name())?;
-            let written = self.fill(&file.root()?);
-            written.and(file.close())
-        })
+        atomic::replace(path, self.bytes(), |new| h5::write(new, |root| self.fill(root)))
     }
 
     /// The weights alone as Keras 3 has them in an archive: those of a layer in its place of `places`, as `layers/PLACE/vars/0` and so
@@ -56,9 +52,7 @@ impl KerasFile {
     pub fn weights_alone(&self, path: &Path, places: &BTreeMap<String, String>) -> Result<Vec<u8>, Error> {
         let refuse = |source| Error::Io { action: "write", path: path.to_path_buf(), source };
         let mut new = NewFile::beside(path).map_err(refuse)?;
-        let file = H5File::create(&new.name())?;
-        let written = self.fill_weights(&file.root()?, places);
-        written.and(file.close())?;
+        h5::write(&mut new, |root| self.fill_weights(root, places))?;
         let mut bytes = Vec::new();
         new.file().and_then(|file| file.read_to_end(&mut bytes)).map_err(refuse)?;
         Ok(bytes)

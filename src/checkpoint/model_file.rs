@@ -13,7 +13,7 @@ use std::path::Path;
 use super::checksum::Checked;
 use super::described::Described;
 use super::error::Error;
-use super::h5::{Group, H5File};
+use super::h5::{self, Group};
 use super::head::{read_head, three};
 use super::keras::{self, Tensor};
 use super::keras_file::{put_layer, put_versions};
@@ -49,9 +49,7 @@ impl ModelFile {
         let weights = [to_keras(&self.layers)?, to_keras(&self.ema)?];
         let bytes = weights.iter().flatten().flatten().map(|(_, _, values)| 4 * values.len() as u64).sum();
         atomic::replace(path, bytes, |new| {
-            let file = H5File::create(&new.name())?;
-            let written = self.fill(&file.root()?, &weights, described);
-            written.and(file.close())?;
+            h5::write(new, |root| self.fill(root, &weights, described))?;
             checksum::append(&new.name())
         })
     }
@@ -212,6 +210,7 @@ fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::h5::H5File;
     use super::super::head::VERSION;
     use super::*;
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::h5::{self, H5File};
+use super::h5;
 use super::head::read_head;
 use super::keras::Tensor;
 use super::layer_kind::LayerKind;
@@ -130,9 +130,7 @@ impl StateFile {
             return Err(Error::NoSpace { path: path.to_path_buf(), bytes });
         }
         atomic::replace(path, bytes, |new| {
-            let file = H5File::create(&new.name())?;
-            let written = self.fill(&file.root()?);
-            written.and(file.close())?;
+            h5::write(new, |root| self.fill(root))?;
             checksum::append(&new.name())
         })?;
         let size = std::fs::metadata(path).map(|m| m.len());
