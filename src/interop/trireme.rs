@@ -19,7 +19,7 @@ pub(super) const FORMAT: Format = Format {
 
 fn read(path: &Path) -> Result<Weights, Error> {
     let file = match ModelFile::read(path) {
-        Err(checkpoint::Error::Foreign { .. } | checkpoint::Error::Unchecked { .. }) => {
+        Err(checkpoint::Error::Foreign { .. } | checkpoint::Error::Rewritten { .. }) => {
             return Err(Error::Unsupported { path: path.to_path_buf(), text: FOREIGN.into() });
         }
         other => other?,
@@ -33,5 +33,5 @@ fn read(path: &Path) -> Result<Weights, Error> {
 }
 
 /// HDF5 of other programs.
-const FOREIGN: &str = "an HDF5 file that trireme did not write, or that was cut short: Keras's .h5 files are not read. Save the weights as \
+const FOREIGN: &str = "an HDF5 file that trireme did not write: Keras's .h5 files are not read. Save the weights as \
                        safetensors with PyTorch's names (safetensors.numpy.save_file) and name that file";
