@@ -7,8 +7,8 @@ use crate::support::numerics;
 use crate::support::numerics::{assert_close, cpu, magnitude, noise};
 use trireme::backend::cuda::Precision;
 use trireme::backend::op::{
-    Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, Norm, Op, Pool, PoolKind, Shape,
-    Shortcut, Tanh,
+    Activation, Concat, Conv, Flatten, GroupNorm, LayerNorm, LayerScale, Linear, Multiply, Norm, Op, Pool, PoolKind,
+    Shape, Shortcut,
 };
 use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, Error, Input, LossSums};
@@ -26,7 +26,7 @@ fn net(smooth: bool) -> NetSpec {
     let conv = |c| Op::Conv(Conv::new(c, 3).pad(1).bias(0.1));
     let x = net.add("c1", conv(16), net.image());
     let x = net.add("n1", Op::Norm(norm.clone()), x);
-    let x = net.add("t1", Tanh, x);
+    let x = net.add("t1", Activation::Tanh, x);
     let y = net.add("c2", conv(16), x);
     let x = net.join("n2", Op::Norm(norm.residual()), &[y, x]);
     let y = net.add("c3", Op::Conv(Conv::new(32, 3).pad(1).stride(2)), x);
