@@ -297,7 +297,8 @@ fn moved<B: Backend>(backend: B, spec: &str) -> Vec<(String, Vec<f32>)> {
     after.map(|((name, a), (_, b))| (name, a.iter().zip(&b).map(|(a, b)| a - b).collect())).collect()
 }
 
-const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n[[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
+const GROUPS: &str = "[[groups]]\nmatch = [\"fc2.*\"]\nlr = 4\n\
+                      [[groups]]\nmatch = [\"fc?.*\", \"c1.weight\"]\nlr = 0.5\nweight_decay = 0.0\n";
 
 fn check_groups<B: Backend>(backend: impl Fn() -> B, name: &str) {
     // clipping and LARS take the factors through the norms
