@@ -127,7 +127,10 @@ pub fn library_lines() -> Vec<String> {
 /// The CUDA libraries that were found, one a line, for `trireme doctor`; one line where there is no driver, unless all is wanted.
 pub fn cuda_lines(verbose: bool) -> Vec<String> {
     if !verbose && !cuda::library::has_driver() {
-        return vec!["no GPU: NVIDIA's driver (libcuda) is not there; --device cuda is refused (-v: where it was looked for)".into()];
+        return vec![
+            "no GPU: NVIDIA's driver (libcuda) is not there; --device cuda is refused (-v: where it was looked for)"
+                .into(),
+        ];
     }
     let mut lines: Vec<String> =
         cuda::library::report().into_iter().map(|(name, found)| format!("{name}: {found}")).collect();

@@ -13,6 +13,11 @@
 use super::layer_kind::LayerKind;
 use crate::backend::op::{KerasOrder, StoredTensor};
 
+/// A layer's name for Keras: that of PyTorch's module path without dots, which Keras 3 cannot have on PyTorch.
+pub fn layer_name(path: &str) -> String {
+    path.replace('.', "_")
+}
+
 /// A tensor: name, shape, and values in C order.
 pub type Tensor = (String, Vec<usize>, Vec<f32>);
 

@@ -2,7 +2,8 @@
 //!
 //! Weights stand in Keras's legacy layout: group `model_weights` with the attribute `layer_names`; a group per layer with
 //! `weight_names`; arrays `<layer>/kernel:0` and so on inside it. Beside Keras's, a layer's group has the attributes
-//! `trireme_kind` (`conv`, `linear`, `norm`) and, behind a flatten, `trireme_flatten` (C, H, W). Group `trireme` has
+//! `trireme_kind` (`conv`, `linear`, `norm`), `trireme_name` where the network's name of the layer has dots, which Keras's has not and,
+//! behind a flatten, `trireme_flatten` (C, H, W). Group `trireme` has
 //! attributes for the rest, and the groups `scores` with an attribute a score, `seal` with one a part and, if the run kept averages,
 //! `ema`: their layers, laid out as `model_weights`. Where Keras can express the network, the root has Keras's `model_config`.
 //! The file holds no time, host, rank count or speed, and equal models make equal bytes.
@@ -147,21 +148,38 @@ fn write_layers(
     let mut ordered: Vec<(&LayerWeights, &Vec<Tensor>)> = layers.iter().zip(weights).collect();
     // a stable sort: without an order, the layers stay where they are
     ordered.sort_by_key(|(layer, _)| place.get(layer.name.as_str()).copied().unwrap_or(usize::MAX));
-    let names: Vec<String> = ordered.iter().map(|(layer, _)| layer.name.clone()).collect();
+    let names = keras_names(ordered.iter().map(|(layer, _)| layer.name.as_str()));
     group.put_texts("layer_names", &names)?;
-    ordered.into_iter().try_for_each(|(layer, tensors)| write_layer(group, layer, tensors, described))
+    let mut each = ordered.into_iter().zip(&names);
+    each.try_for_each(|((layer, tensors), name)| write_layer(group, name, layer, tensors, described))
 }
 
-fn write_layer(group: &Group, layer: &LayerWeights, tensors: &[Tensor], described: &Described) -> Result<(), Error> {
-    let group = group.create(&layer.name)?;
+/// Names for Keras, or the layers' own where two would be the same.
+fn keras_names<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let names: Vec<String> = paths.clone().map(keras::layer_name).collect();
+    let different: BTreeSet<&String> = names.iter().collect();
+    if different.len() == names.len() { names } else { paths.map(String::from).collect() }
+}
+
+fn write_layer(
+    group: &Group,
+    name: &str,
+    layer: &LayerWeights,
+    tensors: &[Tensor],
+    described: &Described,
+) -> Result<(), Error> {
+    let group = group.create(name)?;
     group.put_text("trireme_kind", layer.kind.stored.kind)?;
+    if name != layer.name {
+        group.put_text("trireme_name", &layer.name)?;
+    }
     if let Some(chw) = layer.kind.flatten {
         group.put_numbers("trireme_flatten", &chw.map(|n| n as u64))?;
     }
     if let Some(epsilon) = described.epsilon.get(&layer.name) {
         group.put_number("trireme_epsilon", *epsilon)?;
     }
-    put_layer(&group, &layer.name, tensors, false)
+    put_layer(&group, name, tensors, false)
 }
 
 /// What another program did, for people.
@@ -192,6 +210,8 @@ fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Resu
             tensors.push((tail.trim_end_matches(":0").to_string(), shape, values));
         }
         let tensors = keras::from_keras(kind, &tensors).map_err(|text| content(format!("layer {name}: {text}")))?;
+        let has_name = layer.attribute_names().any(|name| name == "trireme_name");
+        let name = if has_name { layer.text("trireme_name")? } else { name };
         layers.push(LayerWeights { name, kind, tensors });
     }
     Ok(layers)
@@ -238,7 +258,7 @@ mod tests {
             root.create("model_weights")?;
             root.create("trireme")?.put_number("version", VERSION + 1)
         });
-        assert!(error.to_string().contains("model format 2, this trireme reads up to 1"), "{error}");
+        assert!(error.to_string().contains("model format 3, this trireme reads up to 2"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
 //! Version of the format of model files.
 
 /// Raised when older programs can no longer read what is written.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;

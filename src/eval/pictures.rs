@@ -95,7 +95,10 @@ fn is_picture(path: &Path) -> bool {
 }
 
 fn fitting(pattern: &str) -> Result<Vec<PathBuf>, Error> {
-    let all = glob::glob(pattern).map_err(|error| Error::Usage(format!("{pattern}: not a pattern: {error}")))?;
+    // as a shell: hidden files only where the pattern names the dot
+    let as_a_shell = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let all = glob::glob_with(pattern, as_a_shell)
+        .map_err(|error| Error::Usage(format!("{pattern}: not a pattern: {error}")))?;
     let mut found = Vec::new();
     for path in all {
         let path =

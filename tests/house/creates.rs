@@ -37,13 +37,11 @@ const ALLOWED: &[(&str, &str)] = &[
     ("loaders/src/file/safe_create.rs", ". create_new ( true"),
     ("loaders/src/file/safe_create.rs", ". write ( true"),
     ("loaders/src/file/safe_create.rs", ". append ( true"),
-    // the option of HDF5 itself, to which the two below give the name of a new file
+    // the option of HDF5 itself, and the name of a new file for it
     ("src/checkpoint/h5.rs", ". with_fcpl"),
-    ("src/checkpoint/model_file.rs", "H5File :: create ( & new . name ( ) )"),
+    ("src/checkpoint/h5.rs", "H5File :: create ( & new . name ( ) )"),
     // standard output, which the parent process has made a file of its own
     ("src/checkpoint/foreign.rs", "H5File :: create ( to )"),
-    ("src/checkpoint/keras_file.rs", "H5File :: create ( & new . name ( ) )"),
-    ("src/checkpoint/state_file.rs", "H5File :: create ( & new . name ( ) )"),
     // behind the HDF5 data of the same new file
     ("src/checkpoint/checksum.rs", ". append ( true"),
     // for tests alone, which change a file of their own
@@ -112,11 +110,8 @@ fn each_way_is_found() {
     ] {
         assert_eq!(found("src/train/step.rs", text).len(), 1, "{text}: {:?}", found("src/train/step.rs", text));
     }
-    assert_eq!(found("src/checkpoint/model_file.rs", "fn f() { H5File::create(&new.name()) }"), [""; 0]);
-    assert_eq!(
-        found("src/checkpoint/model_file.rs", "fn f() { H5File::create(&new.name()); H5File::create(path) }").len(),
-        1
-    );
+    assert_eq!(found("src/checkpoint/h5.rs", "fn f() { H5File::create(&new.name()) }"), [""; 0]);
+    assert_eq!(found("src/checkpoint/h5.rs", "fn f() { H5File::create(&new.name()); H5File::create(path) }").len(), 1);
     for text in ["fn f() { safe_create::create_new(path) }", "#[cfg(test)] mod tests { fn f() { fs::write(a, b) } }"] {
         assert_eq!(found("src/train/step.rs", text), [""; 0], "{text}");
     }

@@ -50,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("bench", ABOVE_TRAIN),
     ("doctor", &["backend", "bench", "comm", "cores", "device", "error", "launch", "train"]),
     ("libraries", &["checkpoint", "comm", "launch"]),
-    ("launch", &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "recipe", "train"]),
+    ("launch", &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "nn", "recipe", "train"]),
     (
         "cli",
         &[

@@ -24,9 +24,8 @@ def probabilities(trireme, model, pictures, *options):
 
 
 def pixels(pictures):
-    """Pictures of one size as bytes (N, H, W, C)."""
-    images = [np.asarray(Image.open(picture)) for picture in pictures]
-    return np.stack([image if image.ndim == 3 else image[:, :, None] for image in images])
+    """Pictures of one size as bytes (N, H, W, 3); a data set of image files has three channels of grey ones, too."""
+    return np.stack([np.asarray(Image.open(picture).convert("RGB")) for picture in pictures])
 
 
 def images(pictures, about):

@@ -98,7 +98,7 @@ fn requests_without_sense_are_refused() {
     let export = |to: &str, name: &str, more: &[&str]| {
         run(0, &[&["export", &setting.out, "--to", to, "-o", &(out.clone() + name)], more].concat())
     };
-    export("tflite", ".tflite", &[]).failed(2, &["tflite", "onnx, safetensors, keras"]);
+    export("tflite", ".tflite", &[]).failed(2, &["onnx, safetensors, keras"]);
     export("keras", ".bin", &[]).failed(1, &["a.bin", "FILE.keras or FILE.h5"]);
     export("keras", ".weights.h5", &[]).failed(1, &["a.weights.h5", "weights alone"]);
     export("safetensors", ".py", &[]).failed(1, &["a.py", "FILE.safetensors"]);

@@ -95,7 +95,11 @@ impl Extracted {
 impl fmt::Display for Extracted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, class) = (self.path.display(), loaders::printable(&self.class));
-        write!(f, "{path}: image {} of {}, {class}, {} x {} pixels", self.sample, self.split, self.spec.width, self.spec.height)?;
+        write!(
+            f,
+            "{path}: image {} of {}, {class}, {} x {} pixels",
+            self.sample, self.split, self.spec.width, self.spec.height
+        )?;
         if self.as_stored { write!(f, ", as stored") } else { Ok(()) }
     }
 }

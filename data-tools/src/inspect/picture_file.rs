@@ -15,7 +15,9 @@ use crate::error::Error;
 pub(super) fn format_of(path: &Path) -> Result<ImageFormat, Error> {
     match ImageFormat::from_path(path) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => Ok(format),
-        _ => Err(Error::Usage(format!("{}: pictures are written as PNG or JPEG; name it .png or .jpg", path.display()))),
+        _ => {
+            Err(Error::Usage(format!("{}: pictures are written as PNG or JPEG; name it .png or .jpg", path.display())))
+        }
     }
 }
 

@@ -83,7 +83,9 @@ fn sizes_may_vary_and_grey_may_stand_among_colours() {
 fn a_sheet_is_what_its_name_says() {
     let temp = Temp::new();
     dataset(&temp.path("d"), &[raw(0, [5, 9, 3])]);
-    for (name, begins) in [("sheet.png", &b"\x89PNG"[..]), ("sheet.jpg", b"\xff\xd8\xff"), ("sheet.JPEG", b"\xff\xd8\xff")] {
+    for (name, begins) in
+        [("sheet.png", &b"\x89PNG"[..]), ("sheet.jpg", b"\xff\xd8\xff"), ("sheet.JPEG", b"\xff\xd8\xff")]
+    {
         let out = temp.path(name);
         show(&temp.path("d"), &out, &options(1, &[], 1)).unwrap();
         assert!(fs::read(&out).unwrap().starts_with(begins), "{name}");

@@ -109,12 +109,12 @@ fn ramp(x: f32) -> f32 {
 /// 2 sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2 is the logistic function of 2 u.
 #[inline(always)]
 fn bend(x: f32) -> f32 {
-    1.595_769_1 * x * (0.044715 * x).mul_add(x, 1.0)
+    1.595_769 * x * (0.044715 * x).mul_add(x, 1.0)
 }
 
 #[inline(always)]
 fn slope_of_bend(x: f32) -> f32 {
-    1.595_769_1 * (0.134_145 * x).mul_add(x, 1.0)
+    1.595_769 * (0.134_145 * x).mul_add(x, 1.0)
 }
 
 /// The normal distribution function within 1e-7, by formula 7.1.26 of Abramowitz and Stegun (1964), and its density.

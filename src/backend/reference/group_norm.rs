@@ -94,9 +94,9 @@ impl Planned<Reference> for Plan {
         self.mean = self.means(|i, _, _| x[i].into());
         let variance = self.means(|i, set, _| (f64::from(x[i]) - self.mean[set]).powi(2));
         self.inverse_std = variance.iter().map(|v| 1.0 / (v + self.eps).sqrt()).collect();
-        for i in 0..self.x.elems() {
+        for (i, value) in x.iter().enumerate().take(self.x.elems()) {
             let (set, channel) = self.of(i);
-            let hat = (f64::from(x[i]) - self.mean[set]) * self.inverse_std[set];
+            let hat = (f64::from(*value) - self.mean[set]) * self.inverse_std[set];
             y.0[i] = (hat * f64::from(weight[channel]) + f64::from(bias[channel])) as f32;
         }
         Ok(())

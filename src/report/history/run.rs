@@ -142,7 +142,7 @@ mod tests {
         fs::write(run.join("metrics.jsonl"), "{\"event\":\"start\",\"step\":0,\"last_step\":9}\n").unwrap();
         fs::write(run.join("recipe.toml"), "epochs = 3\n[optimizer]\nkind = \"sgd\"\n").unwrap();
         let found = find(&root).unwrap();
-        assert_eq!(found, [run.clone()]);
+        assert_eq!(found, std::slice::from_ref(&run));
         let read = Run::open(&run).unwrap();
         assert_eq!((read.name().as_str(), read.state(), read.last_step()), ("lr=0.1", State::Running, 9));
         assert_eq!((read.recipe["epochs"].as_str(), read.recipe["optimizer.kind"].as_str()), ("3", "\"sgd\""));

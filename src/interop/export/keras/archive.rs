@@ -62,7 +62,10 @@ fn places(layers: &Layers) -> BTreeMap<String, String> {
         if *count == 1 { name } else { format!("{name}_{}", *count - 1) }
     };
     let all: Vec<_> = layers.in_order().map(|layer| (layer, place(layer.class))).collect();
-    all.into_iter().filter(|(layer, _)| layer.weighted).map(|(layer, place)| (layer.name.clone(), place)).collect()
+    all.into_iter()
+        .filter(|(layer, _)| layer.weights.is_some())
+        .map(|(layer, place)| (layer.name.clone(), place))
+        .collect()
 }
 
 /// As Keras makes names of classes: `Conv2D` is `conv2d`, `BatchNormalization` is `batch_normalization`.

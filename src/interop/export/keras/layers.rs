@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use crate::checkpoint::keras::layer_name;
 use crate::nn::spec::Shape;
 
 /// A layer.
 pub(super) struct Layer {
-    /// Its name; of a layer with weights that of the network's.
+    /// Its name.
     pub name: String,
     /// Name of its class.
     pub class: &'static str,
@@ -16,8 +17,8 @@ pub(super) struct Layer {
     settings: Map<String, Value>,
     /// The layers that it reads.
     inputs: Vec<usize>,
-    /// Whether it has weights.
-    pub weighted: bool,
+    /// Of a layer with weights, the layer of the network that they are of.
+    pub weights: Option<String>,
 }
 
 /// A model under construction.
@@ -42,12 +43,12 @@ impl Layers {
 
     /// Adds a layer without weights under this name, or one like it that is free.
     pub fn add(&mut self, name: &str, class: &'static str, settings: Value, inputs: &[usize]) -> usize {
-        let mut free = name.to_string();
+        let mut free = layer_name(name);
         while !self.names.insert(free.clone()) {
             free.push('_');
         }
         let settings = settings.as_object().cloned().unwrap_or_default();
-        self.list.push(Layer { name: free, class, settings, inputs: inputs.to_vec(), weighted: false });
+        self.list.push(Layer { name: free, class, settings, inputs: inputs.to_vec(), weights: None });
         self.list.len() - 1
     }
 
@@ -62,11 +63,11 @@ impl Layers {
         settings: Value,
         inputs: &[usize],
     ) -> Result<usize, String> {
-        if self.names.contains(name) || name.contains('/') {
+        if self.names.contains(&layer_name(name)) || name.contains('/') {
             return Err("its name is also that of another layer, or has a slash; rename it".into());
         }
         let index = self.add(name, class, settings, inputs);
-        self.list[index].weighted = true;
+        self.list[index].weights = Some(name.into());
         Ok(index)
     }
 
@@ -99,9 +100,9 @@ impl Layers {
         json!({"class_name": layer.class, "name": layer.name, "config": config, "inbound_nodes": inputs})
     }
 
-    /// Names of the layers with weights, in Keras's order.
+    /// The network's names of the layers with weights, in Keras's order.
     pub fn weighted(&self) -> Vec<String> {
-        self.in_order().filter(|layer| layer.weighted).map(|layer| layer.name.clone()).collect()
+        self.in_order().filter_map(|layer| layer.weights.clone()).collect()
     }
 
     /// All layers in the order of `model.layers` of the loaded model: by the longest way to the output, the longest first; of equals, in

@@ -48,7 +48,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
         };
         let layer = layer.ok_or_else(|| refuse("its weights are missing".into()))?;
         let tensors = keras::to_keras(layer.kind, &layer.tensors).map_err(refuse)?;
-        Ok(KerasLayer { name, tensors })
+        Ok(KerasLayer { name: keras::layer_name(&name), tensors })
     };
     let weights = layers.weighted().into_iter().map(convert).collect::<Result<Vec<_>, Error>>()?;
     let config = layers.config(&trained.model.network);

@@ -129,7 +129,7 @@ fn docstring(trained: &Trained, weights: &Path) -> String {
     let plain = |text: &str| text.replace('\\', "/").replace('"', "'");
     format!(
         "\"\"\"{}, trained by trireme, as a module of PyTorch.\n\n    from {} import load\n    net, about = load()\n    \
-         logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nAbout[\"trireme.classes\"] has the names of the \
+         logits = net(images)        # float32 (N, {c}, {h}, {w}) to (N, {classes})\n\nabout[\"trireme.classes\"] has the names of the \
          classes, as JSON. Transforms of an image, pixels from 0 to 255, in this order:\n{}\nnormalize(mean, std) is (pixel / 255 - mean) \
          / std for each channel, first all means, then all deviations.\n\"\"\"\n",
         plain(&model.network),
