@@ -1,9 +1,11 @@
-//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs.
+//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs, and taking it from
+//! them.
 
 mod classes;
 pub mod export;
 pub mod follow;
 pub mod foreign;
+pub mod import;
 mod model;
 pub mod npy;
 pub mod pictures;

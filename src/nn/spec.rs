@@ -102,6 +102,22 @@ impl NetSpec {
         std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))
     }
 
+    /// The layers that make scores: for the network's, then for those of auxiliary classifiers, the last one with weights before them.
+    pub fn classifiers(&self) -> Vec<&str> {
+        let of = |scores: usize| {
+            let mut tensor = scores;
+            while let Some(node) = tensor.checked_sub(1).and_then(|at| self.nodes.get(at)) {
+                if node.op.stored().is_some() {
+                    return Some(node.name.as_str());
+                }
+                // inputs come earlier, so this ends
+                tensor = node.inputs.first().filter(|id| id.0 < tensor)?.0;
+            }
+            None
+        };
+        self.scores().filter_map(of).collect()
+    }
+
     /// For each node, whether the network's scores depend on it: false for those of auxiliary classifiers alone.
     pub fn serving(&self) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len() + 1];

@@ -27,7 +27,7 @@ section! {
         /// not fit is listed, and starts at random.
         optional strict: bool = true;
         /// Names in the file and what they are here: regular expressions for whole names, each with its replacement, such as
-        /// ["backbone.(.*)", "$1"]; the first that fits counts.
+        /// ["backbone.(.*)", "$1"]; applied one after another.
         absent r#match: Vec<[String; 2]> = "[]";
     }
 }

@@ -1,7 +1,6 @@
 //! Runs that start from weights: of trireme and of others, what they take and what they refuse; and runs of which a part is not trained,
 //! on any number of ranks, also across the change of `freeze.epochs`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -9,8 +8,7 @@ use crate::support::images::{DIGITS, Images, THINGS};
 use crate::support::program::events;
 use crate::support::setting::Setting;
 use crate::support::small_run::SmallRun;
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
+use crate::support::weights::{safetensors, tensors};
 use trireme::checkpoint::ModelFile;
 
 const RECIPE: &str = r#"
@@ -38,36 +36,6 @@ codec = "exact"
 
 /// So small a rate changes no bit of a weight.
 const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
-
-fn tensors(out: &str) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
-    let model = ModelFile::read(&Path::new(out).join("model.h5")).unwrap();
-    let named = |layer: trireme::checkpoint::LayerWeights| {
-        layer
-            .tensors
-            .into_iter()
-            .map(move |(field, shape, values)| (format!("{}.{field}", layer.name), (shape, values)))
-    };
-    model.layers.into_iter().flat_map(named).collect()
-}
-
-/// Writes tensors as a .safetensors file, under names and with values that `change` makes.
-fn safetensors(
-    path: &Path,
-    tensors: &BTreeMap<String, (Vec<usize>, Vec<f32>)>,
-    change: impl Fn(&str, &mut Vec<f32>) -> Option<String>,
-) {
-    let changed = tensors.iter().filter_map(|(name, (shape, values))| {
-        let mut values = values.clone();
-        let name = change(name, &mut values)?;
-        Some((name, shape.clone(), values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()))
-    });
-    let changed: Vec<_> = changed.collect();
-    fs::write(path, safetensors::serialize(changed.iter().map(view), None).unwrap()).unwrap();
-}
-
-fn view((name, shape, bytes): &(String, Vec<usize>, Vec<u8>)) -> (&str, TensorView<'_>) {
-    (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
-}
 
 fn set(key: &str, value: &str) -> [String; 2] {
     ["--set".into(), format!("{key}={value}")]

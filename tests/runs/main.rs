@@ -7,6 +7,7 @@ mod checkpoint;
 mod classes;
 mod export;
 mod folder;
+mod import;
 mod init;
 mod laws;
 mod loading;

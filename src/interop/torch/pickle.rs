@@ -243,6 +243,7 @@ impl<'a> Machine<'a> {
     /// What a class makes of its arguments.
     fn reduce(&mut self) -> Result<(), Fault> {
         let call = self.last(2)?;
+        self.values.charge(self.values.list(call[1])?.len())?;
         let arguments = self.values.list(call[1])?.to_vec();
         let made = match (call[0], arguments.first()) {
             (Value::Class(Class::Dictionary), _) => self.values.dictionary(&arguments)?,
@@ -330,6 +331,20 @@ mod tests {
         assert_eq!(number(b"M\xfe\xff"), Value::Int(65_534));
         assert_eq!(number(b"\x8a\x01\xff"), Value::Int(-1));
         assert_eq!(number(b"\x8a\0"), Value::Int(0));
+    }
+
+    /// A short operation on a long list or text, again and again: refused before it takes the memory or the time of it.
+    #[test]
+    fn copies_are_bounded() {
+        let again = |setup: &[u8], operation: &[u8]| [setup, &operation.repeat(100_000)].concat();
+        let class = b"ccollections\nOrderedDict\nq\0]q\x01(".as_slice();
+        let pairs = [class, &b"NN\x86".repeat(1000), b"eh\x01\x85q\x02"].concat();
+        let class = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x00\x10\0\0".as_slice();
+        let text = [class, &[b'k'; 4096], b"NK\x01tq\0"].concat();
+        for (setup, operation) in [(pairs, b"(h\0h\x02Rt".as_slice()), (text, b"(h\0Qt")] {
+            let program = again(&setup, operation);
+            assert!(refused(&program).contains("copies more than"), "{}", refused(&program));
+        }
     }
 
     /// A list in a list, a million deep, and one that contains itself: dropped without recursion.

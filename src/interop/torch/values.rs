@@ -42,9 +42,14 @@ pub struct View {
     pub stride: Vec<u64>,
 }
 
+/// Copies of items that a pickle may ask for: an operation is short, and could copy a long list again and again.
+const MOST_COPIES: usize = 16 << 20;
+
 /// Everything that a pickle has made.
 #[derive(Debug, Default)]
 pub struct Values {
+    /// Items that were copied out of lists and texts.
+    pub copied: usize,
     pub texts: Vec<String>,
     pub lists: Vec<Vec<Value>>,
     pub dictionaries: Vec<Vec<(Value, Value)>>,
@@ -59,6 +64,15 @@ pub fn keep<T>(items: &mut Vec<T>, item: T) -> usize {
 }
 
 impl Values {
+    /// Refuses a pickle that copies too much.
+    pub fn charge(&mut self, items: usize) -> Result<(), Fault> {
+        self.copied = self.copied.saturating_add(items);
+        if self.copied <= MOST_COPIES {
+            return Ok(());
+        }
+        damaged(format!("its pickle copies more than {MOST_COPIES} items"))
+    }
+
     /// The text of a value.
     pub fn text(&self, value: Value) -> Result<&str, Fault> {
         match value {
@@ -84,6 +98,7 @@ impl Values {
     pub fn dictionary(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
         let mut pairs = Vec::new();
         if let [list] = arguments {
+            self.charge(self.list(*list)?.len())?;
             for pair in self.list(*list)? {
                 match self.list(*pair)? {
                     [key, value] => pairs.push((*key, *value)),
@@ -116,6 +131,7 @@ impl Values {
                 "a storage that is a part of another one; save the state_dict again with a newer PyTorch".into(),
             ));
         }
+        self.charge(self.text(key)?.len())?;
         let storage = Storage { number, key: self.text(key)?.to_string(), len: count(len)? };
         Ok(Value::Storage(keep(&mut self.storages, storage)))
     }
@@ -125,6 +141,7 @@ impl Values {
         let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
             return damaged("a tensor of its pickle without storage, offset, sizes and strides");
         };
+        self.charge(self.list(size)?.len().saturating_add(self.list(stride)?.len()))?;
         let view = View { storage, offset: count(offset)?, size: self.counts(size)?, stride: self.counts(stride)? };
         Ok(Value::Tensor(keep(&mut self.views, view)))
     }

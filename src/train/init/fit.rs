@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::backend::op::Reads;
 use crate::checkpoint::Tensor;
 use crate::error::Error;
 use crate::interop::Weights;
@@ -22,7 +21,7 @@ pub enum Fate {
     Taken,
     /// The network's starts at random, as `exclude` says.
     Excluded,
-    /// Of the last layer, whose number of classes differs: it starts at random.
+    /// Of a classifier whose number of classes differs: it starts at random.
     Replaced,
     /// The network's has another shape in the file.
     Shape,
@@ -50,8 +49,8 @@ pub struct Row {
 pub struct Fit {
     /// One a tensor.
     pub rows: Vec<Row>,
-    /// Name of the layer that gives the scores.
-    pub last: String,
+    /// Names of the layers that make scores: the last one, then those of auxiliary classifiers.
+    pub classifiers: Vec<String>,
 }
 
 /// Fits a file to the network.
@@ -66,15 +65,16 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     let exclude = init.exclude.as_deref().unwrap_or_default();
     let all: Vec<&str> = names.iter().copied().chain(found.keys().map(String::as_str)).collect();
     patterns::check("init.exclude", exclude, &all, &format!("network {} and the file", net.name))?;
-    let last = last_layer(net);
+    let classifiers: Vec<String> = net.classifiers().into_iter().map(String::from).collect();
     let excluded = |name: &str| exclude.iter().any(|pattern| matches(pattern, name));
-    let replaced = replaces(&wanted, &found, weights, &last);
+    let replaced: Vec<&String> = classifiers.iter().filter(|layer| replaces(&wanted, &found, weights, layer)).collect();
+    let of_replaced = |name: &str| name.rsplit_once('.').is_some_and(|(layer, _)| replaced.iter().any(|r| *r == layer));
     let mut rows = Vec::new();
     for (name, shape) in &wanted {
         let index = found.get(name).copied();
         let fate = match index {
             _ if excluded(name) => Fate::Excluded,
-            Some(_) if replaced && name.rsplit_once('.').is_some_and(|(layer, _)| layer == last) => Fate::Replaced,
+            Some(_) if of_replaced(name) => Fate::Replaced,
             Some(index) if weights.tensors[index].1 == *shape => Fate::Taken,
             Some(_) => Fate::Shape,
             None => Fate::Missing,
@@ -92,7 +92,7 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     if !rows.iter().any(|row| row.fate == Fate::Taken) {
         return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys())));
     }
-    Ok(Fit { rows, last })
+    Ok(Fit { rows, classifiers })
 }
 
 /// The tensors of the file by their names after the rules of `match`.
@@ -100,14 +100,12 @@ fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Er
     let rules = init.rules().map_err(|why| Error::Usage(format!("init.match: {why}")))?;
     let (mut found, mut used) = (BTreeMap::new(), vec![false; rules.len()]);
     for (index, (name, ..)) in weights.tensors.iter().enumerate() {
-        let rule = rules.iter().enumerate().find_map(|(i, rule)| Some((i, rule.apply(name)?)));
-        let new = rule.map_or_else(
-            || name.clone(),
-            |(i, new)| {
-                used[i] = true;
-                new
-            },
-        );
+        let mut new = name.clone();
+        for (rule, used) in rules.iter().zip(&mut used) {
+            if let Some(renamed) = rule.apply(&new) {
+                (new, *used) = (renamed, true);
+            }
+        }
         if let Some(other) = found.insert(new.clone(), index) {
             let other = &weights.tensors[other].0;
             return Err(Error::Usage(format!(
@@ -124,22 +122,16 @@ fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Er
         let (text, near) = (&rules[idle].text, patterns::near(&rules[idle].text, &names));
         let path = weights.path.display();
         return Err(Error::Usage(format!(
-            "init.match: \"{text}\" fits no name in {path} that an earlier rule leaves; {}",
+            "init.match: \"{text}\" fits no name in {path} as the rules before it leave them; {}",
             printable(&near)
         )));
     }
     Ok(found)
 }
 
-/// The last layer with features for inputs.
-fn last_layer(net: &NetSpec) -> String {
-    let last = net.nodes.iter().rfind(|node| node.op.reads() == Reads::Features && node.op.stored().is_some());
-    last.map_or_else(String::new, |node| node.name.clone())
-}
-
-/// Whether the file's last layer differs in the number of classes alone.
-fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, last: &str) -> bool {
-    let name = format!("{last}.weight");
+/// Whether a classifier of the file differs in the number of classes alone.
+fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
+    let name = format!("{layer}.weight");
     let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
     let other = found.get(&name).map(|index| &weights.tensors[*index].1);
     own.zip(other).is_some_and(|(own, other)| own != other && own.get(1..) == other.get(1..))
@@ -243,15 +235,39 @@ mod tests {
         let rule = [[r"module\.(.*)", "$1"]];
         let all = file.tensors.len();
         let fitted = fit(&net(), &file, &init(&[], &rule)).unwrap();
-        assert_eq!(
-            (fitted.last.as_str(), count(&fitted, Fate::Taken), count(&fitted, Fate::Replaced)),
-            ("fc", all - 2, 2)
-        );
+        assert_eq!(fitted.classifiers, ["fc"]);
+        assert_eq!((count(&fitted, Fate::Taken), count(&fitted, Fate::Replaced)), (all - 2, 2));
         let fitted = fit(&net(), &file, &init(&["fc.*", "layer3.*"], &rule)).unwrap();
         assert_eq!((count(&fitted, Fate::Replaced), count(&fitted, Fate::Shape)), (0, 0));
         assert!(count(&fitted, Fate::Excluded) > 20);
         let refused = fit(&net(), &file, &init(&[], &[])).unwrap_err().to_string();
         assert!(refused.contains(r#"init.match = [["module\\.(.*)", "$1"]] would fit"#), "{refused}");
+    }
+
+    /// Those of auxiliary heads, too, and convolutions that make scores.
+    #[test]
+    fn every_classifier_with_other_classes_is_replaced() {
+        let cases: [(&str, &[&str]); 4] = [
+            ("googlenet", &["fc", "aux1.fc2", "aux2.fc2"]),
+            ("inception_v3", &["fc", "AuxLogits.fc"]),
+            ("squeezenet1_1", &["classifier.1"]),
+            ("airbench94", &["head"]),
+        ];
+        for (name, layers) in cases {
+            let input = models::input(name).unwrap();
+            let spec = models::build(name, input, 12).unwrap().tensors().unwrap();
+            let tensors =
+                spec.parameters.into_iter().chain(spec.running).map(|(name, shape)| (name, shape, Vec::new()));
+            let file = Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None };
+            let fitted = fit(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
+            assert_eq!(fitted.classifiers, layers);
+            for row in &fitted.rows {
+                let scores = layers
+                    .iter()
+                    .any(|layer| row.name.strip_suffix(".weight").or(row.name.strip_suffix(".bias")) == Some(layer));
+                assert_eq!(row.fate, if scores { Fate::Replaced } else { Fate::Taken }, "{name}: {}", row.name);
+            }
+        }
     }
 
     #[test]

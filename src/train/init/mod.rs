@@ -8,6 +8,6 @@
 //! nothing from the file.
 
 pub mod begin;
-mod fit;
-mod origin;
-mod table;
+pub mod fit;
+pub mod origin;
+pub mod table;

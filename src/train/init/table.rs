@@ -24,7 +24,8 @@ pub fn short(fit: &Fit, weights: &Weights) -> Vec<String> {
     std::iter::once(head).chain(rows(fit, weights).map(|row| format!("           {row}"))).collect()
 }
 
-fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
+/// The same without the file.
+pub fn rows(fit: &Fit, weights: &Weights) -> impl Iterator<Item = String> {
     WORDS.iter().filter_map(|(fate, word)| {
         let rows: Vec<&Row> = fit.of(*fate).collect();
         let names = if *fate == Fate::Taken { String::new() } else { format!(": {}", listed(&rows, weights)) };

@@ -7,6 +7,7 @@ pub mod folder;
 pub mod found;
 mod hand_over;
 mod holder;
+pub mod kind;
 pub mod lock;
 mod marker;
 pub mod model;
