@@ -140,8 +140,8 @@ test-digests: build ## OLD=PATH of an earlier build: both train the same short r
 	@tests/house/digests.sh '$(OLD)' '$(BIN)'
 
 # Packages of Python in a folder of their own; what is there is not installed again.
-test-interop: build ## exported models in PyTorch, ONNX Runtime, Keras 2 and 3, from PyPI (6 GB once, then minutes); NETWORKS=: some
-	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' \
+test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, from PyPI (6 GB once, then minutes); NETWORKS=: some; PHOTOS=: fine-tune on them
+	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' PHOTOS='$(if $(PHOTOS),$(abspath $(PHOTOS)))' \
 		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
