@@ -146,7 +146,7 @@ def check_lite0(trireme, folder, photos):
 def check_tuning(trireme, folder, photos, file):
     """One epoch of the last layer is more than five of everything from nothing."""
     data = folder / "photos"
-    run(trireme, "data", "convert", "folder", photos, data, "--resize", "256", "--force")
+    run(trireme, "data", "convert", "folder", photos, data, "--resize", "256")
 
     def score(name, *sets):
         out, sets = folder / name, [word for one in sets for word in ("--set", one)]
