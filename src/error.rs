@@ -198,6 +198,9 @@ pub enum Error {
     /// A model file.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
+    /// A file of weights.
+    #[error(transparent)]
+    Weights(#[from] interop::Error),
     /// A network for other programs.
     #[error(transparent)]
     Export(#[from] interop::export::Error),

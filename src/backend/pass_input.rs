@@ -52,6 +52,6 @@ pub struct PassInput<'a> {
     pub loss: Option<CrossEntropy<'a>>,
     /// Running means and variances of all batch normalisations, see [`Pass::running_at`](super::Pass::running_at).
     pub running: &'a [f32],
-    /// As in [`Pass`](super::Pass).
+    /// Whether every batch normalisation takes the statistics of this batch, so that `running` is not read.
     pub training: bool,
 }

@@ -21,10 +21,20 @@ pub struct Pass<'a, B: DeviceMemory> {
     pub running_at: usize,
     /// Batch statistics and dropout (true), or running statistics and none (false).
     pub training: bool,
+    /// Whether none of this op's parameters is trained: backward leaves their gradients alone, and batch normalisation keeps to running
+    /// statistics.
+    pub frozen: bool,
     /// Keys of the random draws.
     pub key: DrawKey<'a>,
     /// The other ranks that hold a part of the batch, where batch normalisation spans them.
     pub across: Option<&'a dyn Across>,
+}
+
+impl<B: DeviceMemory> Pass<'_, B> {
+    /// Whether batch normalisation takes the statistics of this batch.
+    pub fn takes_statistics(&self) -> bool {
+        self.training && !self.frozen
+    }
 }
 
 /// The tensors of a backward pass.

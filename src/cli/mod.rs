@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod eval;
 pub mod exit;
 pub mod export;
+pub mod import;
 pub mod models;
 pub mod output;
 pub mod predict;
@@ -72,6 +73,8 @@ pub enum Command {
     Models(models::Args),
     /// Write a model as a file of another program: ONNX, PyTorch, Keras
     Export(export::Args),
+    /// Make a model of the weights of another program
+    Import(import::Args),
     /// Read a model file that another program made, for the other commands
     #[command(hide = true)]
     RewriteModel(rewrite::Args),
@@ -95,6 +98,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::RewriteModel(args) => rewrite::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
@@ -172,6 +176,8 @@ mod tests {
             "trireme export model.h5",
             "trireme export model.h5 --to tflite -o x",
             "trireme export model.h5 --to onnx",
+            "trireme import a.pth",
+            "trireme import a.pth --match a -o b.h5",
             "trireme data convert imagenette a b",
             "trireme data convert mnist a b --shards 0",
             "trireme bench allreduce --sizes 4X",

@@ -1,4 +1,5 @@
-//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs.
+//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs, and taking it from
+//! them.
 
 mod classes;
 pub mod errors_sheet;
@@ -6,6 +7,7 @@ pub mod export;
 pub mod findings;
 pub mod follow;
 pub mod foreign;
+pub mod import;
 mod model;
 pub mod npy;
 pub mod pictures;

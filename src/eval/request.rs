@@ -1,4 +1,4 @@
-//! What `trireme eval`, and what asks for a model, is given on the command line.
+//! What `trireme eval`, `trireme import`, and what asks for a model, is given on the command line.
 
 use std::path::PathBuf;
 
@@ -54,4 +54,27 @@ impl EvalRequest {
     pub fn model(&self) -> ModelRequest {
         ModelRequest { file: self.file.clone(), ema: self.ema, sealed: self.sealed }
     }
+}
+
+/// What `trireme import` is given.
+#[derive(Clone, Debug)]
+pub struct ImportRequest {
+    /// The file of weights.
+    pub file: PathBuf,
+    /// A recipe whose `model`, `augment.eval`, `init.match` and `init.exclude` hold where nothing else is given.
+    pub recipe: Option<PathBuf>,
+    /// The network.
+    pub model: Option<String>,
+    /// File with the names of the classes, one a line.
+    pub classes: Option<PathBuf>,
+    /// Transforms from a picture to the input.
+    pub transforms: Vec<String>,
+    /// Regular expressions for names in the file, each with its replacement.
+    pub rules: Vec<[String; 2]>,
+    /// Patterns of tensors of the file that are left out.
+    pub exclude: Vec<String>,
+    /// The model file.
+    pub out: PathBuf,
+    /// Whether a file that is there is replaced.
+    pub force: bool,
 }

@@ -80,15 +80,22 @@ impl<B: Backend> Accumulator<B> {
         self.spare.pop().map_or_else(|| Arena::new(backend, chunks), Ok)
     }
 
-    /// Adds a worker's gradients, merging branches that are complete.
-    pub fn push(&mut self, backend: &B, worker: usize, mut sum: Arena<B>) -> Result<(), Error> {
+    /// Adds a worker's gradients, merging branches that are complete; of chunks that are not trained there are none.
+    pub fn push(
+        &mut self,
+        backend: &B,
+        worker: usize,
+        mut sum: Arena<B>,
+        trains: impl Fn(usize) -> bool,
+    ) -> Result<(), Error> {
         let (mut first, mut level) = (worker, 0);
         if self.gather == Gather::PerWorker {
             self.branches.push(Branch { first, level, sum });
             return Ok(());
         }
         while let Some(left) = self.branches.pop_if(|b| b.level == level && joins(b.first, level)) {
-            for (to, from) in sum.chunks.iter_mut().zip(&left.sum.chunks) {
+            let pairs = sum.chunks.iter_mut().zip(&left.sum.chunks).enumerate();
+            for (_, (to, from)) in pairs.filter(|(chunk, _)| trains(*chunk)) {
                 backend.add(to, from)?;
             }
             self.spare.push(left.sum);
@@ -163,7 +170,7 @@ mod tests {
         let mut tree = Accumulator::<Reference>::new();
         let arena = |w: usize| Arena { chunks: vec![HostBuf(vec![value(w)])] };
         for w in workers.start..workers.end - 1 {
-            tree.push(&Reference, w, arena(w)).unwrap();
+            tree.push(&Reference, w, arena(w), |_| true).unwrap();
         }
         let mut last = HostBuf(vec![value(workers.end - 1)]);
         tree.add_to(&Reference, 0, &mut last).unwrap();
@@ -181,7 +188,7 @@ mod tests {
                 let mut arena = apart.take(&Reference, &[1, 2]).unwrap();
                 assert_eq!(arena.chunks.iter().map(Buffer::len).collect::<Vec<_>>(), [1, 2]);
                 arena.chunks[1].0.fill((10 * step + worker) as f32);
-                apart.push(&Reference, worker, arena).unwrap();
+                apart.push(&Reference, worker, arena, |_| true).unwrap();
             }
             let mut last = HostBuf(vec![(10 * step + 6) as f32; 2]);
             apart.add_to(&Reference, 1, &mut last).unwrap();

@@ -18,6 +18,8 @@ pub struct Layer {
     pub output: Shape,
     /// Its parameters, elements.
     pub parameters: usize,
+    /// Whether it has parameters and all of them are frozen.
+    pub frozen: bool,
     /// Multiply-adds of one sample's forward pass.
     pub macs: u64,
 }
@@ -25,12 +27,19 @@ pub struct Layer {
 /// All layers, in the order in which they run.
 pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     let shapes = net.shapes()?;
-    let layer = |(node, output): (&Node, &Shape)| {
+    let layer = |(index, node): (usize, &Node)| {
         let x = shapes[node.inputs[0].0];
-        let parameters = node.op.params(x).iter().map(|p| p.elems()).sum();
-        Layer { name: node.name.clone(), kind: node.op.kind(), output: *output, parameters, macs: node.op.macs(x) }
+        let own = node.op.params(x);
+        Layer {
+            name: node.name.clone(),
+            kind: node.op.kind(),
+            output: shapes[index + 1],
+            parameters: own.iter().map(|p| p.elems()).sum(),
+            frozen: !own.is_empty() && own.iter().all(|p| net.frozen.contains(&net.parameter(index, p))),
+            macs: node.op.macs(x),
+        }
     };
-    Ok(net.nodes.iter().zip(&shapes[1..]).map(layer).collect())
+    Ok(net.nodes.iter().enumerate().map(layer).collect())
 }
 
 /// Bytes of parameters and activations with their gradients, for so many rows; the optimizer's slots come on top.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use super::accumulate::{Accumulator, Gather};
+use super::freeze::Freeze;
 use super::init;
 use super::memory::{Memory, Need, NodeFacts};
 use super::norm_place::NormPlace;
@@ -73,6 +74,8 @@ pub struct Graph<B: Backend> {
     pub(super) plans: BTreeMap<usize, Plan<B>>,
     descs: Vec<TensorDesc>,
     pub(super) memory: Memory,
+    /// What is left out while some parameters are not trained.
+    pub(super) freeze: Freeze,
     pub(super) buffers: Vec<B::Buf>,
     pub(super) current: usize,
     /// Rows of the passes whose sums were not read.
@@ -115,6 +118,7 @@ impl<B: Backend> Graph<B> {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
             Purpose::Infer => (Memory::infer(&net, input, &facts), usize::MAX),
         };
+        let freeze = Freeze::new(&net, &specs, &memory);
         let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
@@ -146,6 +150,7 @@ impl<B: Backend> Graph<B> {
             plans: BTreeMap::from([(batch, plan)]),
             descs,
             memory,
+            freeze,
             buffers,
             current: batch,
             open: VecDeque::new(),

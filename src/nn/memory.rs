@@ -21,6 +21,8 @@ pub struct NodeFacts {
 pub enum Move {
     /// Gradient buffer `to` += `from`.
     Add {
+        /// The tensor whose gradient it is.
+        tensor: usize,
         /// Buffer that keeps the sum.
         to: usize,
         /// Buffer that is added.
@@ -134,7 +136,7 @@ impl Backward<'_> {
         let Summands { whole, through } = &mut self.pending[tensor];
         while whole.len() > 1 + usize::from(adds && through.is_none()) {
             let from = whole.swap_remove(0);
-            self.moves.push(Move::Add { to: whole[0], from });
+            self.moves.push(Move::Add { tensor, to: whole[0], from });
             self.pool.give(from);
         }
     }

@@ -2,6 +2,7 @@
 
 mod accumulate;
 pub mod estimate;
+mod freeze;
 pub mod graph;
 pub mod init;
 pub mod memory;

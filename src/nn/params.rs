@@ -30,32 +30,53 @@ pub struct Layout<B: Backend> {
     pub chunks: Vec<usize>,
     /// Node whose backward pass finishes each chunk.
     pub finished_by: Vec<usize>,
+    /// Whether the parameters of each chunk are the frozen ones; no chunk holds both kinds.
+    pub frozen: Vec<bool>,
 }
 
 impl<B: Backend> Layout<B> {
     /// Packs parameters from the last node to the first; a chunk closes once it holds `chunk_bytes`.
     /// `formats[node]` are the formats of each node's parameters.
     pub fn new(net: &NetSpec, specs: &[Vec<ParamSpec>], formats: &[Vec<B::Format>], chunk_bytes: usize) -> Self {
-        let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new() };
-        let mut open = false;
-        for node in (0..net.nodes.len()).rev().filter(|&n| !specs[n].is_empty()) {
-            if !open {
-                layout.chunks.push(0);
-                layout.finished_by.push(node);
-            }
-            let chunk = layout.chunks.len() - 1;
+        let mut layout = Self { params: Vec::new(), chunks: Vec::new(), finished_by: Vec::new(), frozen: Vec::new() };
+        // the chunks that take parameters now, the trained and the frozen ones
+        let mut open = [None; 2];
+        for node in (0..net.nodes.len()).rev() {
             for (spec, format) in specs[node].iter().zip(&formats[node]).rev() {
+                let name = net.parameter(node, spec);
+                let frozen = net.frozen.contains(&name);
+                let chunk = *open[usize::from(frozen)].get_or_insert_with(|| layout.begin_chunk(frozen));
                 let (offset, len) = (layout.chunks[chunk], format.elems());
-                let name = format!("{}.{}", net.nodes[node].name, spec.field);
                 let slot = Slot { chunk, offset, len };
                 layout.params.push(Param { name, spec: spec.clone(), node, format: format.clone(), slot });
                 layout.chunks[chunk] = (offset + len).next_multiple_of(ALIGN);
+                layout.finished_by[chunk] = node;
             }
-            layout.finished_by[chunk] = node;
-            open = layout.chunks[chunk] * 4 < chunk_bytes;
+            open = open.map(|chunk| chunk.filter(|chunk| layout.chunks[*chunk] * 4 < chunk_bytes));
         }
         layout.params.reverse();
+        layout.sort_chunks();
         layout
+    }
+
+    fn begin_chunk(&mut self, frozen: bool) -> usize {
+        self.chunks.push(0);
+        self.finished_by.push(0);
+        self.frozen.push(frozen);
+        self.chunks.len() - 1
+    }
+
+    /// Numbers the chunks in the order in which backward finishes them: two that are filled side by side may end in another order than
+    /// they begin.
+    fn sort_chunks(&mut self) {
+        let mut order: Vec<usize> = (0..self.chunks.len()).collect();
+        order.sort_by_key(|&chunk| std::cmp::Reverse(self.finished_by[chunk]));
+        let mut number = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(new, &old)| number[old] = new);
+        self.params.iter_mut().for_each(|p| p.slot.chunk = number[p.slot.chunk]);
+        self.chunks = order.iter().map(|&chunk| self.chunks[chunk]).collect();
+        self.finished_by = order.iter().map(|&chunk| self.finished_by[chunk]).collect();
+        self.frozen = order.iter().map(|&chunk| self.frozen[chunk]).collect();
     }
 
     /// The parameters of a chunk in the order of memory.

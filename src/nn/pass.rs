@@ -64,7 +64,8 @@ impl<B: Backend> Graph<B> {
         let result = self.gradients::<E>(&batch, loss, Leaves::Own, None);
         let own = std::mem::replace(&mut self.grads, whole);
         result?;
-        self.earlier.push(&self.backend, micro_batch.worker, own)?;
+        let (on, frozen) = (self.freeze.on, &self.layout.frozen);
+        self.earlier.push(&self.backend, micro_batch.worker, own, |chunk| !(on && frozen[chunk]))?;
         Ok(())
     }
 
@@ -136,7 +137,7 @@ impl<B: Backend> Graph<B> {
         ready: &mut Option<Ready<'_, B, E>>,
     ) -> Result<(), E> {
         let mut next = 0;
-        let moves = std::mem::take(&mut self.memory.moves);
+        let moves = std::mem::take(self.moves_mut());
         let result = moves.iter().try_for_each(|step| {
             self.backward_move(step, batch)?;
             if let Move::Node { node, .. } = step {
@@ -144,8 +145,12 @@ impl<B: Backend> Graph<B> {
             }
             Ok(())
         });
-        self.memory.moves = moves;
+        *self.moves_mut() = moves;
         result
+    }
+
+    fn moves_mut(&mut self) -> &mut Vec<Move> {
+        if self.freeze.on { &mut self.freeze.moves } else { &mut self.memory.moves }
     }
 
     /// A worker without samples: zero gradients; where batch normalisation spans the ranks, it joins their sums in their order.
@@ -155,8 +160,9 @@ impl<B: Backend> Graph<B> {
         self.open.push_back(self.current);
         let mut next = 0;
         if let Some(across) = self.across.take() {
-            self.norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
-            for norm in self.norms.clone().iter().rev() {
+            let norms: Vec<NormPlace> = self.norms.iter().filter(|n| !self.freeze.holds(n.node)).copied().collect();
+            norms.iter().try_for_each(|norm| across.no_statistics(norm.channels))?;
+            for norm in norms.iter().rev() {
                 // as on other ranks, finished chunks of the layers above the norm leave before its own sum
                 next = self.finish_chunks(next, norm.node + 1, leaves, &mut ready)?;
                 across.no_gradients(norm.channels)?;
@@ -179,6 +185,9 @@ impl<B: Backend> Graph<B> {
         let finished = |c: &usize| self.layout.finished_by[*c] >= node;
         let end = (next..self.layout.chunks.len()).take_while(finished).count() + next;
         for chunk in next..end {
+            if !self.trains(chunk) {
+                continue;
+            }
             let own = &mut self.grads.chunks[chunk];
             // where earlier workers' are added, the update is not the only one to read them
             if leaves != Leaves::ForUpdate || self.earlier.alive().next().is_some() {
@@ -198,7 +207,8 @@ impl<B: Backend> Graph<B> {
     }
 
     pub(super) fn hand_over_all<E: From<Error>>(&mut self, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
-        (0..self.layout.chunks.len()).try_for_each(|chunk| self.hand_over(chunk, ready))
+        (0..self.layout.chunks.len())
+            .try_for_each(|chunk| if self.trains(chunk) { self.hand_over(chunk, ready) } else { Ok(()) })
     }
 
     fn hand_over<E: From<Error>>(&mut self, chunk: usize, ready: &mut Option<Ready<'_, B, E>>) -> Result<(), E> {
@@ -240,7 +250,7 @@ impl<B: Backend> Graph<B> {
             key: self.key(batch),
             loss: loss.map(|loss| ask(batch, loss)),
             running: &self.running,
-            training,
+            training: training && !self.norms.iter().any(|norm| self.freeze.holds(norm.node)),
         };
         let desc = TensorDesc { n: rows, ..self.memory_desc(0) };
         self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
@@ -300,7 +310,7 @@ impl<B: Backend> Graph<B> {
 
     fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
         let (node, dy, second, dx) = match step {
-            &Move::Add { to, from } => {
+            &Move::Add { to, from, .. } => {
                 let mut sum = std::mem::take(&mut self.buffers[to]);
                 let result = self.backend.add_tensors(&mut sum, &self.buffers[from]);
                 self.buffers[to] = sum;
@@ -356,7 +366,8 @@ impl<B: Backend> Graph<B> {
             running_at: place.offset,
             training,
             key: self.key(batch),
-            across: self.across.as_deref(),
+            across: self.across.as_deref().filter(|_| !self.freeze.holds(node)),
+            frozen: self.freeze.holds(node),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A network as a list of nodes. Models are functions that return one.
 
+use std::collections::BTreeSet;
+
 pub use crate::backend::op::*;
 
 /// A tensor of the network: 0 is the input, i + 1 the output of node i.
@@ -35,6 +37,8 @@ pub struct NetSpec {
     pub input: Shape,
     /// In the order in which they run.
     pub nodes: Vec<Node>,
+    /// Names of the parameters that are not trained, as long as the graph says so.
+    pub frozen: BTreeSet<String>,
     /// Auxiliary classifiers (Szegedy et al. 2014, arXiv 1409.4842, section 5).
     pub heads: Vec<Head>,
 }
@@ -63,7 +67,7 @@ pub struct SpecError {
 impl NetSpec {
     /// An empty network over images of this shape.
     pub fn new(name: &str, input: Shape) -> Self {
-        Self { name: name.into(), input, nodes: Vec::new(), heads: Vec::new() }
+        Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), heads: Vec::new() }
     }
 
     /// Starts the scale of the last norm of every residual branch at zero, so that each block starts as the identity (Goyal et
@@ -96,6 +100,22 @@ impl NetSpec {
     /// The tensors that have losses: the network's scores, then those of its auxiliary classifiers.
     pub fn scores(&self) -> impl Iterator<Item = usize> {
         std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))
+    }
+
+    /// The layers that make scores: for the network's, then for those of auxiliary classifiers, the last one with weights before them.
+    pub fn classifiers(&self) -> Vec<&str> {
+        let of = |scores: usize| {
+            let mut tensor = scores;
+            while let Some(node) = tensor.checked_sub(1).and_then(|at| self.nodes.get(at)) {
+                if node.op.stored().is_some() {
+                    return Some(node.name.as_str());
+                }
+                // inputs come earlier, so this ends
+                tensor = node.inputs.first().filter(|id| id.0 < tensor)?.0;
+            }
+            None
+        };
+        self.scores().filter_map(of).collect()
     }
 
     /// For each node, whether the network's scores depend on it: false for those of auxiliary classifiers alone.
@@ -138,6 +158,11 @@ impl NetSpec {
             }
         }
         Ok(Tensors { parameters, running })
+    }
+
+    /// The name of a parameter of a node.
+    pub fn parameter(&self, node: usize, spec: &ParamSpec) -> String {
+        format!("{}.{}", self.nodes[node].name, spec.field)
     }
 
     /// Parameters of the whole network, elements.

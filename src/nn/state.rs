@@ -34,6 +34,21 @@ impl<B: Backend> Graph<B> {
         &self.layout.params
     }
 
+    /// Whether the network's frozen parameters are not trained now.
+    pub fn is_frozen(&self) -> bool {
+        self.freeze.on
+    }
+
+    /// Trains the network's frozen parameters from the next pass on, or no longer.
+    pub fn set_frozen(&mut self, frozen: bool) {
+        self.freeze.on = frozen && !self.net.frozen.is_empty();
+    }
+
+    /// Whether the parameters of a chunk are trained now.
+    pub fn trains(&self, chunk: usize) -> bool {
+        !(self.freeze.on && self.layout.frozen[chunk])
+    }
+
     /// Their places in the arenas.
     pub fn layout(&self) -> &Layout<B> {
         &self.layout
@@ -154,7 +169,7 @@ impl<B: Backend> Graph<B> {
     /// `M2 + n d^2`) and its number of values per channel to `counts`, one for each batch normalisation.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
         let Some(plan) = self.plans.get(&self.read) else { return };
-        for (place, count) in self.norms.iter().zip(counts) {
+        for (place, count) in self.norms.iter().zip(counts).filter(|(place, _)| !self.freeze.holds(place.node)) {
             if let Some(op) = &plan[place.node] {
                 let sums = &mut sums[place.offset..place.offset + 2 * place.channels];
                 *count += op.pool_statistics(self.running_of(*place), sums) as f64;

@@ -13,9 +13,10 @@ pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
     let width = layers.iter().map(|layer| layer.name.len()).max().unwrap_or(0).max(24);
     let head = ["layer", "kind", "output", "parameters", "MMAC"];
     let mut text = format!("{:<width$} {:<16} {:>12} {:>11} {:>9}\n", head[0], head[1], head[2], head[3], head[4]);
-    for Layer { name, kind, output, parameters, macs } in &layers {
+    for Layer { name, kind, output, parameters, frozen, macs } in &layers {
         let (shape, macs) = (output.to_string(), *macs as f64 / 1e6);
-        let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}");
+        let frozen = if *frozen { "  frozen" } else { "" };
+        let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{frozen}");
     }
     let params: usize = layers.iter().map(|layer| layer.parameters).sum();
     let macs: u64 = layers.iter().map(|layer| layer.macs).sum();

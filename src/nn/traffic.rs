@@ -29,7 +29,8 @@ impl<B: Backend> Graph<B> {
     pub fn traffic(&self) -> Vec<Share> {
         let Some(plan) = self.plans.values().next_back() else { return Vec::new() };
         let mut shares = Vec::new();
-        for step in self.memory.moves.iter().rev() {
+        let moves = if self.freeze.on { &self.freeze.moves } else { &self.memory.moves };
+        for step in moves.iter().rev() {
             match *step {
                 Move::Node { node, second, .. } => {
                     let counted = plan[node].as_ref().and_then(|op| op.traffic(second.is_some()));

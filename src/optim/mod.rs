@@ -4,6 +4,7 @@
 //! in [`crate::backend::update`], beside the list of all. [`Optimizer`] runs any of them over a graph.
 
 mod ema;
+mod group;
 mod method;
 mod optimizer;
 pub mod schedule;
@@ -18,6 +19,7 @@ macro_rules! modules {
 crate::backend::update::for_each_optimizer!(modules);
 
 pub use ema::Ema;
+pub use group::Group;
 pub use method::{Method, OptimizerError, SlotSpec};
 pub use optimizer::{Optimizer, Policy, Stepped};
 pub use schedule::{Schedule, ScheduleSpec};

@@ -34,25 +34,62 @@ pub struct Stepped {
 /// What a step does to each parameter, and the weight of the new ones in the averages.
 struct Next {
     update: Update,
+    /// The same for parameters that were frozen at first: their steps are counted from the first of their own.
+    late: Update,
     average: f32,
+}
+
+/// What a step knows of the parameters that it changes.
+struct StepPlan<B: Backend> {
+    norms: Norms,
+    /// Of each chunk.
+    groups: Vec<Vec<ParamGroup>>,
+    /// See [`rates`].
+    rates: B::Buf,
+}
+
+impl<B: Backend> StepPlan<B> {
+    /// For these tensors of each chunk.
+    fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
+        let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
+        let mut rates = backend.alloc(plain.len())?;
+        rates.write(0, &plain)?;
+        let groups = groups(&tensors);
+        Ok(Self { norms: Norms { tensors, limit }, groups, rates })
+    }
 }
 
 /// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
-    norms: Norms,
-    /// Of each chunk.
-    groups: Vec<Vec<ParamGroup>>,
-    /// See [`rates`].
-    rates: B::Buf,
+    /// Of all parameters, and of those that are trained while others are frozen.
+    plans: [StepPlan<B>; 2],
+    /// Whether the parameters of each chunk are frozen at first.
+    frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
     steps: u64,
+    /// Steps before the first of the parameters that are frozen at first.
+    late: u64,
 }
 
 impl<B: Backend> Optimizer<B> {
-    /// For the parameters of `graph`.
+    /// For the parameters of `graph`, all at the same rate.
     pub fn new<D, A>(graph: &Graph<B>, method: Box<dyn Method>, policy: Policy<D, A>) -> Result<Self, Error>
+    where
+        D: Fn(&str, &[usize]) -> f64,
+        A: Fn(&str, &[usize]) -> bool,
+    {
+        Self::with_factors(graph, method, policy, |_| 1.0)
+    }
+
+    /// The same with a factor on the rate of each parameter, by its name.
+    pub fn with_factors<D, A>(
+        graph: &Graph<B>,
+        method: Box<dyn Method>,
+        policy: Policy<D, A>,
+        factor: impl Fn(&str) -> f64,
+    ) -> Result<Self, Error>
     where
         D: Fn(&str, &[usize]) -> f64,
         A: Fn(&str, &[usize]) -> bool,
@@ -63,12 +100,14 @@ impl<B: Backend> Optimizer<B> {
             range: p.slot.range(),
             weight_decay: (policy.decay)(&p.name, &p.spec.shape),
             adapts: adapts && (policy.adapt)(&p.name, &p.spec.shape),
+            factor: factor(&p.name) as f32,
         };
         let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(tensor).collect();
         let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
-        let plain = rates::plain(tensors.iter().map(Vec::len).sum());
-        let mut rates = graph.backend().alloc(plain.len())?;
-        rates.write(0, &plain)?;
+        let trained = |(of_chunk, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_chunk.clone() };
+        let trained = tensors.iter().zip(&layout.frozen).map(trained).collect();
+        let [all, trained] =
+            [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
         for SlotSpec { start, .. } in method.slots() {
             let mut arena = Arena::new(graph.backend(), &layout.chunks)?;
@@ -77,10 +116,18 @@ impl<B: Backend> Optimizer<B> {
             }
             slots.push(arena);
         }
-        let Policy { clip_norm, clip_value, .. } = policy;
-        let groups = groups(&tensors);
-        let norms = Norms { tensors, limit: clip_norm };
-        Ok(Self { method, clip_value, norms, groups, rates, slots, steps: 0 })
+        let (plans, frozen, clip_value) = ([all?, trained?], layout.frozen.clone(), policy.clip_value);
+        Ok(Self { method, clip_value, plans, frozen, slots, steps: 0, late: 0 })
+    }
+
+    /// Counts the steps of parameters that are frozen at first from this step on, as if they had only then been given to the optimizer.
+    pub fn begin_frozen_at(&mut self, step: u64) {
+        self.late = step;
+    }
+
+    /// Whether the rule of a step depends on how many came before it.
+    pub fn counts_steps(&self) -> bool {
+        self.method.rule(1) != self.method.rule(2)
     }
 
     /// One step from the gradients in the graph, which are sums over all ranks and which clipping changes in place; then the averages
@@ -88,11 +135,12 @@ impl<B: Backend> Optimizer<B> {
     pub fn step(&mut self, graph: &mut Graph<B>, lr: f64, ema: Option<&mut Ema<B>>) -> Result<Stepped, Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.map(|ema| &mut ema.weights);
+        let held = graph.is_frozen();
         let (backend, weights, grads) = graph.to_update();
-        let key = self.key([&*weights, &*grads].into_iter().chain(averages.as_deref()));
+        let key = self.key(held, [&*weights, &*grads].into_iter().chain(averages.as_deref()));
         let mut finite = true;
         let mut work = || {
-            finite = self.enqueue(backend, &next, weights, grads, averages.as_deref_mut())?;
+            finite = self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut())?;
             Ok(())
         };
         match backend.queue() {
@@ -102,7 +150,7 @@ impl<B: Backend> Optimizer<B> {
             }
             None => work()?,
         }
-        let grad_norm = self.norms.limit.map(|_| self.norm()).transpose()?;
+        let grad_norm = if self.limits_norm() { Some(self.norm(held)?) } else { None };
         Ok(Stepped { finite, grad_norm })
     }
 
@@ -119,13 +167,14 @@ impl<B: Backend> Optimizer<B> {
     ) -> Result<(), Error> {
         let next = self.advance(lr, ema.as_deref());
         let mut averages = ema.map(|ema| &mut ema.weights);
-        let key = self.key(averages.as_deref().into_iter());
+        let held = graph.is_frozen();
+        let key = self.key(held, averages.as_deref().into_iter());
         if let Some(queue) = graph.backend().queue() {
             queue.announce_update(&next.update, next.average)?;
         }
         let only_updates = self.only_updates(graph.backend(), &next.update);
         let mut work = |backend: &B, weights: &mut Arena<B>, grads: &mut Arena<B>| {
-            self.enqueue(backend, &next, weights, grads, averages.as_deref_mut()).map(|_| ())
+            self.enqueue(backend, &next, held, (weights, grads), averages.as_deref_mut()).map(|_| ())
         };
         graph.start_then(batch, loss, Then { key, only_updates, work: &mut work })
     }
@@ -137,14 +186,16 @@ impl<B: Backend> Optimizer<B> {
 
     /// Whether a step depends on the norms of the gradients.
     fn reads_norms(&self, update: &Update) -> bool {
-        self.norms.limit.is_some() || update.rule.adapts()
+        self.limits_norm() || update.rule.adapts()
     }
 
     /// The numbers of the next step.
     fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> Next {
         self.steps += 1;
         let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
-        Next { update: Update { rule: self.method.rule(self.steps), lr }, average }
+        let update = |step| Update { rule: self.method.rule(step), lr };
+        let late = self.steps.saturating_sub(self.late).max(1);
+        Next { update: update(self.steps), late: update(late), average }
     }
 
     /// All passes of a step; false if a parameter is known not to be finite.
@@ -152,11 +203,11 @@ impl<B: Backend> Optimizer<B> {
         &mut self,
         backend: &B,
         next: &Next,
-        weights: &mut Arena<B>,
-        grads: &mut Arena<B>,
+        held: bool,
+        (weights, grads): (&mut Arena<B>, &mut Arena<B>),
         averages: Option<&mut Arena<B>>,
     ) -> Result<bool, Error> {
-        let finite = self.change(backend, &next.update, weights, grads)?;
+        let finite = self.change(backend, next, held, weights, grads)?;
         let mut pairs = averages.into_iter().flat_map(|averages| averages.chunks.iter_mut().zip(&weights.chunks));
         pairs.try_for_each(|(to, from)| backend.lerp(to, from, next.average))?;
         Ok(finite)
@@ -164,17 +215,24 @@ impl<B: Backend> Optimizer<B> {
 
     /// Whether steps limit the norm of their gradients.
     pub fn limits_norm(&self) -> bool {
-        self.norms.limit.is_some()
+        self.plans[0].norms.limit.is_some()
+    }
+
+    /// The chunks that a step changes; `held`: without those that are frozen at first.
+    fn plan(&mut self, held: bool) -> &mut StepPlan<B> {
+        &mut self.plans[usize::from(held)]
     }
 
     /// Clipping, norms, and the update of each chunk; false if a parameter is known not to be finite.
     fn change(
         &mut self,
         backend: &B,
-        update: &Update,
+        next: &Next,
+        held: bool,
         weights: &mut Arena<B>,
         grads: &mut Arena<B>,
     ) -> Result<bool, Error> {
+        let update = &next.update;
         // first, as it undoes the scaling of the loss, and clipping would hide values that are not finite
         if let Some(scaling) = backend.loss_scaling() {
             scaling.inspect(&grads.chunks)?;
@@ -183,29 +241,35 @@ impl<B: Backend> Optimizer<B> {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }
         if self.reads_norms(update) {
-            backend.rates(&self.norms, update, weights, grads, &mut self.rates)?;
+            let plan = self.plan(held);
+            backend.rates(&plan.norms, update, weights, grads, &mut plan.rates)?;
         }
-        let mut finite = true;
+        let (plan, mut finite) = (&self.plans[usize::from(held)], true);
         for (chunk, (w, g)) in weights.chunks.iter_mut().zip(&grads.chunks).enumerate() {
+            let late = self.frozen[chunk];
+            if held && late {
+                continue;
+            }
             let mut slots: Vec<&mut B::Buf> = self.slots.iter_mut().map(|slot| &mut slot.chunks[chunk]).collect();
-            finite &= backend.update(update, &self.groups[chunk], &self.rates, w, g, &mut slots)?;
+            let update = if late { &next.late } else { update };
+            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, g, &mut slots)?;
         }
         Ok(finite)
     }
 
     /// A hash of the addresses that a step works on, the slots' and the rates' included.
-    fn key<'a>(&'a self, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
+    fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
-        ("an optimizer step", self.rates.place()).hash(&mut hasher);
+        ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
         let chunks = self.slots.iter().chain(others).flat_map(|arena| &arena.chunks);
         chunks.for_each(|chunk| chunk.place().hash(&mut hasher));
         hasher.finish()
     }
 
     /// Norm of all gradients of the last step, before clipping.
-    fn norm(&self) -> Result<f64, Error> {
+    fn norm(&self, held: bool) -> Result<f64, Error> {
         let mut norm = [0.0];
-        self.rates.read(rates::NORM, &mut norm)?;
+        self.plans[usize::from(held)].rates.read(rates::NORM, &mut norm)?;
         Ok(f64::from(norm[0]))
     }
 
@@ -236,7 +300,8 @@ fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
     let mut of_chunk = |tensors: &Vec<Normed>| {
         let mut groups: Vec<ParamGroup> = Vec::new();
         for (tensor, number) in tensors.iter().zip(&mut number) {
-            let rate = if tensor.adapts { rates::FIRST + number } else { rates::PLAIN };
+            let own = tensor.adapts || tensor.factor != 1.0;
+            let rate = if own { rates::FIRST + number } else { rates::PLAIN };
             let (range, weight_decay) = (tensor.range.clone(), tensor.weight_decay as f32);
             match groups.last_mut() {
                 Some(last) if (last.weight_decay, last.rate) == (weight_decay, rate) => last.range.end = range.end,

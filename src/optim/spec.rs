@@ -1,5 +1,6 @@
 //! The `[optimizer]` section of a recipe.
 
+use super::group::Group;
 use super::method::{Method, OptimizerError};
 use super::sgd::Sgd;
 use crate::backend::update::for_each_optimizer;
@@ -36,6 +37,9 @@ section! {
         absent clip_norm: f64 = "no limit", in Range::PositiveF32;
         /// Largest magnitude of an element of a gradient; not together with clip_norm.
         absent clip_value: f64 = "no limit", in Range::PositiveF32;
+        /// Parameters with numbers of their own: tables with `match` (patterns), `lr` (factor on the learning rate) and `weight_decay`;
+        /// the first one that names a parameter counts.
+        absent groups: Vec<Group> = "[]";
     }
 }
 
@@ -70,8 +74,21 @@ impl OptimizerSpec {
         self.kind.boxed()
     }
 
-    /// Weight decay of the parameter of this name and shape: `weight_decay`, or 0 where `no_decay` names it.
+    /// The group of the parameter of this name, if it has one.
+    fn group_of(&self, parameter: &str) -> Option<&Group> {
+        self.groups.iter().flatten().find(|group| group.names(parameter))
+    }
+
+    /// Factor on the learning rate of the parameter of this name.
+    pub fn rate_of(&self, parameter: &str) -> f64 {
+        self.group_of(parameter).map_or(1.0, |group| group.lr)
+    }
+
+    /// Weight decay of the parameter of this name and shape: its group's, else `weight_decay`, or 0 where `no_decay` names it.
     pub fn decay_of(&self, parameter: &str, shape: &[usize]) -> f64 {
+        if let Some(decay) = self.group_of(parameter).and_then(|group| group.weight_decay) {
+            return decay;
+        }
         let decays = match &self.no_decay {
             Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
             None => self.kind.settings().decays(shape),

@@ -32,6 +32,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
+    check_start(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
         let why = "\"device\" needs every image, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";
         return refuse("loader.cache", why.into());
@@ -50,6 +51,33 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
     }
     recipe.schedule.check(recipe.epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
+}
+
+/// `[init]` and `[freeze]`: keys that have no meaning without another, and rules that cannot work.
+fn check_start(recipe: &Recipe) -> Result<(), (&'static str, String)> {
+    let (init, freeze) = (&recipe.init, &recipe.freeze);
+    if init.from.is_none() {
+        let others = [
+            ("init.exclude", init.exclude.is_some()),
+            ("init.strict", init.strict.is_some()),
+            ("init.match", init.r#match.is_some()),
+        ];
+        if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
+            return Err((key, "has no meaning without init.from, the file of weights".into()));
+        }
+    }
+    init.rules().map_err(|why| ("init.match", why))?;
+    if freeze.patterns.is_none() && freeze.epochs.is_some() {
+        return Err((
+            "freeze.epochs",
+            "has no meaning without freeze.patterns, the parameters that are not trained".into(),
+        ));
+    }
+    if freeze.patterns.is_some() && recipe.sync != Sync::Allreduce {
+        let why = format!("sync = \"{}\" averages all parameters; use sync = \"allreduce\"", recipe.sync);
+        return Err(("freeze.patterns", why));
+    }
+    Ok(())
 }
 
 /// Keys of `[reduce]` must have a meaning for the codec, and the codec for the workers.

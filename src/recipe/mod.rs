@@ -17,6 +17,7 @@ mod options;
 mod ranks;
 #[allow(clippy::module_inception)]
 mod recipe;
+mod rename;
 mod sections;
 mod split;
 mod sync;
@@ -38,6 +39,7 @@ pub use load::Loaded;
 pub use loaders::nearest::{did_you_mean, nearest};
 pub use options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
 pub use recipe::Recipe;
-pub use sections::{Augment, Checkpoint, Ema, Loader, Log, Reduce};
+pub use rename::Rename;
+pub use sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 pub use split::eval_split;
 pub use sync::Sync;

@@ -3,7 +3,7 @@
 use loaders::Shuffle;
 
 use super::error::Error;
-use super::sections::{Augment, Checkpoint, Ema, Loader, Log, Reduce};
+use super::sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 use super::sync::Sync;
 use crate::backend::Precision;
 use crate::optim::{OptimizerSpec, ScheduleSpec};
@@ -43,6 +43,10 @@ section! {
         default zero_init_residual: bool = false;
         /// Split scored after each epoch.
         absent eval_split: String = "test, else validation";
+        /// First weights.
+        section init: Init;
+        /// Parameters that are not trained.
+        section freeze: Freeze;
         /// Update rule.
         section optimizer: OptimizerSpec;
         /// Learning rate.

@@ -5,6 +5,7 @@ use loaders::Io;
 use super::codec::Codec;
 use super::every::Every;
 use super::options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
+use super::rename::Rename;
 use crate::schema::{KeyType, KeyValue, Parsed, Range, TextForm, section};
 
 section! {
@@ -12,6 +13,32 @@ section! {
     pub struct Ema {
         /// Largest decay of the averages: min(this, (1 + t) / (10 + t)) at step t.
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
+    }
+}
+
+section! {
+    /// Weights that a run starts from in place of random ones. [formats.md](formats.md#weights-of-other-programs) says what is read.
+    pub struct Init {
+        /// File of weights: a run's folder, model.h5, a checkpoint, a .safetensors file, or a .pth of PyTorch.
+        absent from: String = "random weights";
+        /// Tensors of the network that start at random all the same, as patterns, such as "fc.*".
+        absent exclude: Vec<String> = "[]";
+        /// Every tensor of the network must be in the file with its shape, and every tensor of the file in the network; false: what does
+        /// not fit is listed, and starts at random.
+        optional strict: bool = true;
+        /// Names in the file and what they are here: regular expressions for whole names, each with its replacement, such as
+        /// ["backbone.(.*)", "$1"]; applied one after another.
+        absent r#match: Vec<[String; 2]> = "[]";
+    }
+}
+
+section! {
+    /// Parameters that are not trained: no gradients are computed for them and none are exchanged.
+    pub struct Freeze {
+        /// Parameters, as patterns, such as "layer1.*". A batch normalisation without trained parameters uses its running statistics.
+        absent patterns: Vec<String> = "[]";
+        /// Epochs after which they are trained, too.
+        absent epochs: u32 = "never", in Range::AtLeast(1.0);
     }
 }
 
@@ -88,6 +115,16 @@ section! {
         default every: Parsed<Every> = Parsed::new("10m", Every::Time(std::time::Duration::from_secs(600))) => changeable;
         /// Files kept, the newest; the best is kept beside them.
         default keep: usize = 3, in Range::AtLeast(1.0) => changeable;
+    }
+}
+
+impl Init {
+    /// The rules of `match`.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn rules(&self) -> Result<Vec<Rename>, String> {
+        self.r#match.iter().flatten().map(Rename::new).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use loaders::nearest::did_you_mean;
 use toml::{Table, Value};
 
 use super::field::{Field, KeyType, Kind, KindField, Schema};
-use super::key_type::quoted;
+use super::key_type::{names, quoted};
 
 /// A key that cannot be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,10 +88,22 @@ fn check_value(field: &Field, value: &Value) -> Result<(), String> {
             did_you_mean(word, words)
         )),
         (KeyType::Parsed { parse, .. }, Value::String(text)) => parse(text),
+        (KeyType::Tables(schema), Value::Array(tables)) => (1..)
+            .zip(tables.iter().filter_map(Value::as_table))
+            .try_for_each(|(number, table)| check_table(schema, table).map_err(|why| format!("table {number}: {why}"))),
         (_, Value::Integer(number)) => field.range.check(*number as f64),
         (_, Value::Float(number)) => field.range.check(*number),
         _ => Ok(()),
     }
+}
+
+/// Checks one of a list of tables: no key but those of the schema, and each as it must be.
+fn check_table(schema: &Schema, table: &Table) -> Result<(), String> {
+    let known = names(schema);
+    if let Some(odd) = table.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(format!("unknown key {odd}, the keys are {}{}", quoted(&known), did_you_mean(odd, &known)));
+    }
+    check_section(schema, table).map_err(|fault| format!("{}: {}", fault.key, fault.problem))
 }
 
 /// A value as it stands in a message: cut short, with its type where the text alone could mislead.

@@ -30,6 +30,10 @@ pub enum KeyType {
     Texts,
     /// A list of numbers.
     Numbers,
+    /// A list of pairs of strings.
+    Pairs,
+    /// A list of tables, each with these keys.
+    Tables(&'static Schema),
     /// A section with keys of its own.
     Section(&'static Schema),
 }

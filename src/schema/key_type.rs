@@ -1,6 +1,6 @@
 //! What a key takes, in words and as a check.
 
-use super::field::KeyType;
+use super::field::{KeyType, Schema};
 
 impl KeyType {
     /// What the key takes, in words, for an error message.
@@ -16,6 +16,8 @@ impl KeyType {
             KeyType::WordOrNumber(word) => format!("a finite number or \"{word}\""),
             KeyType::Texts => "a list of strings, as [\"a\", \"b\"]".into(),
             KeyType::Numbers => "a list of numbers, as [82, 123]".into(),
+            KeyType::Pairs => "a list of pairs of strings, as [[\"a\", \"b\"]]".into(),
+            KeyType::Tables(schema) => format!("a list of tables with the keys {}", quoted(&names(schema))),
             KeyType::Section(_) => "a section".into(),
         }
     }
@@ -42,6 +44,8 @@ impl KeyType {
             KeyType::WordOrNumber(word) => format!("`\"{word}\"` or a number"),
             KeyType::Texts => "list of strings".into(),
             KeyType::Numbers => "list of numbers".into(),
+            KeyType::Pairs => "list of pairs of strings".into(),
+            KeyType::Tables(_) => "list of tables".into(),
             KeyType::Section(_) => "section".into(),
         }
     }
@@ -59,9 +63,21 @@ impl KeyType {
             KeyType::WordOrNumber(word) => number(value) || value.as_str() == Some(word),
             KeyType::Texts => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_str())),
             KeyType::Numbers => value.as_array().is_some_and(|list| list.iter().all(number)),
+            KeyType::Pairs => value.as_array().is_some_and(|list| list.iter().all(is_pair)),
+            KeyType::Tables(_) => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_table())),
             KeyType::Section(_) => value.is_table(),
         }
     }
+}
+
+/// Whether a value is a list of two strings.
+fn is_pair(value: &toml::Value) -> bool {
+    value.as_array().is_some_and(|pair| pair.len() == 2 && pair.iter().all(|v| v.is_str()))
+}
+
+/// Names of all keys of a section.
+pub fn names(schema: &Schema) -> Vec<&'static str> {
+    schema.fields.iter().map(|field| field.name).collect()
 }
 
 /// `"a", "b"`.

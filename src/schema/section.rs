@@ -14,6 +14,14 @@ pub trait Section {
     fn write_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
 
+/// The name of a key whose field is a word of Rust, written as `r#match`.
+pub const fn bare(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        [b'r', b'#', ..] => field.split_at(2).1,
+        _ => field,
+    }
+}
+
 /// Defines a section of a recipe: the struct, serde, `Default`, and its [`Section`]. Each key is one of
 ///
 /// - `required name: T;`: a recipe without it is refused;
@@ -85,7 +93,7 @@ macro_rules! section {
                     doc: concat!($($about),+),
                     kind,
                     fields: &[$($crate::schema::Field {
-                        name: stringify!($field),
+                        name: $crate::schema::bare(stringify!($field)),
                         value_type: <$type as $crate::schema::KeyValue>::TYPE,
                         default: $crate::schema::default_text!($mode $type $(= $default)?),
                         range: $crate::schema::range_of!($($range)?),
@@ -105,7 +113,7 @@ macro_rules! section {
                 )?
                 $(
                     if !$crate::schema::KeyValue::is_absent(&self.$field) {
-                        map.serialize_entry(stringify!($field), &$crate::schema::Written(&self.$field))?;
+                        map.serialize_entry($crate::schema::bare(stringify!($field)), &$crate::schema::Written(&self.$field))?;
                     }
                 )*
                 $(

@@ -75,6 +75,10 @@ impl KeyValue for Vec<f64> {
     }
 }
 
+impl KeyValue for Vec<[String; 2]> {
+    const TYPE: KeyType = KeyType::Pairs;
+}
+
 impl<T: KeyValue> KeyValue for Option<T> {
     const TYPE: KeyType = T::TYPE;
 

@@ -12,8 +12,8 @@ use crate::train::plan::resources::Resources;
 use crate::train::plan::run::{Footprints, Run};
 use loaders::Shuffle;
 
-/// Recipe, layers and memory, as `--dry-run` prints them.
-pub fn dry_run<B: Backend>(run: &Run<B>) -> Result<String, Error> {
+/// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
+pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let Footprints { training, scoring } = run.footprints()?;
     let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
     let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
@@ -25,13 +25,31 @@ pub fn dry_run<B: Backend>(run: &Run<B>) -> Result<String, Error> {
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
-        "{}\n{}\n{}\n{}{}",
+        "{}\n{}\n{init}{}\n{}\n{}{}",
         run.recipe.to_toml()?.trim_end(),
+        frozen(run).map_or_else(String::new, |text| format!("frozen: {text}\n")),
         table::layers(run.graph.net()).map_err(BuildError::from)?,
         table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
         table::traffic(&run.graph),
         run.schedule.describe()
     ))
+}
+
+/// Which parameters are not trained, and until when.
+fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
+    let net = run.graph.net();
+    let count = |frozen: bool| {
+        let wanted = run.graph.params().iter().filter(|p| !frozen || net.frozen.contains(&p.name));
+        wanted.map(|p| p.spec.elems()).sum::<usize>()
+    };
+    let until = run
+        .recipe
+        .freeze
+        .epochs
+        .map_or("for the whole run".into(), |epochs| format!("for the first {epochs} epoch(s)"));
+    let (tensors, all) = (net.frozen.len(), run.graph.params().len());
+    (tensors > 0)
+        .then(|| format!("{tensors} of {all} tensors, {} of {} parameters, {until}", count(true), count(false)))
 }
 
 /// How samples are mixed, and over how many of them.
@@ -112,6 +130,10 @@ pub fn start_event<B: Backend>(
         batch: run.division.batch,
         workers: run.division.workers,
         ranks: world.size,
-        facts: facts.into_iter().map(|(name, fact)| (name.to_string(), fact)).collect(),
+        facts: facts
+            .into_iter()
+            .chain(frozen(run).map(|text| ("frozen", text)))
+            .map(|(name, fact)| (name.to_string(), fact))
+            .collect(),
     })
 }

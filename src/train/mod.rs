@@ -3,13 +3,15 @@
 //! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
 //! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
 //!   synchronise;
-//! - [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`] watches and reports.
+//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`]
+//!   watches and reports.
 
 pub mod agree;
 mod ahead;
 mod describe;
 pub mod device_input;
 pub mod evaluate;
+pub mod init;
 mod layers;
 mod micro_batches;
 pub mod observe;

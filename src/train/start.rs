@@ -14,6 +14,7 @@ use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::describe;
+use crate::train::init::begin::{self, Begin};
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Watch;
 use crate::train::page;
@@ -207,14 +208,18 @@ fn start<B: Backend>(
     let length = Length { images: run.division.images, max_steps: request.max_steps };
     let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
     let warnings: Vec<String> = run.source.notes.iter().cloned().chain(warnings).collect();
+    // a run that goes on has its weights
+    let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {
         warnings.iter().filter(|_| session.is_root()).for_each(|warning| eprintln!("{warning}"));
-        return session.is_root().then(|| describe::dry_run(&run)).transpose();
+        let table = begin.map_or_else(String::new, |begin| begin.table());
+        return session.is_root().then(|| describe::dry_run(&run, &table)).transpose();
     }
     session.notes.extend(warnings);
     if let Some(text) = complete(session, &run, request, resume.as_ref())? {
         return Ok(session.is_root().then_some(text));
     }
+    session.notes.extend(begin.iter().flat_map(Begin::notes));
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
@@ -222,7 +227,10 @@ fn start<B: Backend>(
     let Output { lock, mut report } = opened;
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
-        None => Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() },
+        None => {
+            begin.map_or(Ok(()), |begin| begin.apply(session, &mut run))?;
+            Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() }
+        }
     };
     let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
     let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;

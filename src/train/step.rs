@@ -114,6 +114,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     ) -> Result<Vec<StepRecord>, Error> {
         let start = Instant::now();
         self.agreed = Requests::default();
+        run.begin_step(at.epoch);
         if self.unread.is_some() {
             return self.step_ahead(run, loader, at, requests);
         }

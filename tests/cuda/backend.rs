@@ -133,7 +133,7 @@ fn a_parameter_that_is_not_finite_shows_in_the_next_sums() {
                 let mut slots: Vec<CudaBuf> = (0..rule.slots()).map(|_| upload(&cuda, &[0.0, 0.0])).collect();
                 let mut slots: Vec<&mut CudaBuf> = slots.iter_mut().collect();
                 let (update, mut w) = (Update { rule, lr: 1.0 }, upload(&cuda, &[1.0, 1.0]));
-                let plain = upload(&cuda, &rates::plain(0));
+                let plain = upload(&cuda, &rates::plain([].into_iter()));
                 cuda.begin_update(&update, 0.0).unwrap();
                 cuda.update(&update, &group, &plain, &mut w, &upload(&cuda, &[0.0, gradient]), &mut slots).unwrap();
                 loss(&cuda)
@@ -234,7 +234,7 @@ fn loss_scaling_leaves_bad_steps_out_and_counts_them() {
     let desc = TensorDesc::plain(1, Shape::vector(2));
     let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 1.0 };
     let group = [ParamGroup { range: 0..1, weight_decay: 0.0, rate: rates::PLAIN }];
-    let plain = upload(&cuda, &rates::plain(0));
+    let plain = upload(&cuda, &rates::plain([].into_iter()));
     cuda.begin_update(&update, 0.0).unwrap();
     let (mut w, mut slot) = (upload(&cuda, &[1.0]), upload(&cuda, &[0.0]));
     let mut scores = cuda.alloc(1).unwrap();

@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // the loop, and what it rests on
     ("train", TRAIN),
     ("train::save", SAVE),
+    ("train::init", INIT),
     ("train::plan", PLAN),
     ("train::strategy", STRATEGY),
     ("train::evaluate", EVALUATE),
@@ -104,10 +105,12 @@ const REDUCE: &[&str] = below_train!("train::agree", "train::observe");
 const STRATEGY: &[&str] = below_train!("train::reduce");
 const EVALUATE: &[&str] = below_train!("train::agree", "train::device_input", "train::observe");
 const SAVE: &[&str] = below_train!("sync", "train::agree", "train::observe", "train::plan", "train::reduce");
+const INIT: &[&str] = below_train!("interop", "train::agree", "train::plan", "train::save");
 const TRAIN: &[&str] = below_train!(
     "train::agree",
     "train::device_input",
     "train::evaluate",
+    "train::init",
     "train::observe",
     "train::plan",
     "train::reduce",

@@ -56,7 +56,8 @@ fn every_recipe_is_valid_and_survives_writing() {
 fn the_promised_recipes_are_there() {
     let names: Vec<String> = texts().into_keys().collect();
     let small = ["cifar10-cifarnet", "cifar10-resnet20", "fashion-mnist-lenet", "mnist-lenet"];
-    let large = ["imagenet-alexnet", "imagenet-resnet18", "imagenet-resnet50", "folder-resnet18"];
+    let large =
+        ["imagenet-alexnet", "imagenet-resnet18", "imagenet-resnet50", "folder-resnet18", "photos-efficientnet-lite0"];
     let deep =
         ["imagenet-vgg16", "imagenet-googlenet", "imagenet-inception-v3", "imagenet-mobilenet-v2", "cifar10-wrn28-10"];
     for name in small.into_iter().chain(large).chain(deep) {
@@ -126,7 +127,7 @@ fn the_transforms_end_in_the_shape_of_the_network() {
     for (name, recipe) in recipes() {
         let input = match recipe.data.as_str() {
             "data/cifar10" => ImageSpec::new(32, 32, 3),
-            "data/imagenet" | "data/photos" => ImageSpec::new(375, 500, 3),
+            "data/imagenet" | "data/photos" | "data/photos-256" => ImageSpec::new(375, 500, 3),
             _ => ImageSpec::new(28, 28, 1),
         };
         let channels = input.channels as usize;

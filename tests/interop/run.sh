@@ -1,6 +1,7 @@
 #!/bin/bash
 # Models and event files of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
-# FOLDER keeps the packages (about 6 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11.
+# FOLDER keeps the packages (about 6 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11, PHOTOS= a folder with
+# train/CLASS/*.jpg and val/CLASS/*.jpg to fine-tune on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trireme=$1 folder=$2
@@ -29,5 +30,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$here"
-PYTHONDONTWRITEBYTECODE=1 "$folder/tensorboard/bin/python" tensorboard_check.py "$trireme" "$work"
-PYTHONDONTWRITEBYTECODE=1 "$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}
+export PYTHONDONTWRITEBYTECODE=1
+"$folder/tensorboard/bin/python" tensorboard_check.py "$trireme" "$work"
+"$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}
+"$folder/now/bin/python" weights_in.py "$trireme" "$work" ${PHOTOS:+"$PHOTOS"}

@@ -240,7 +240,7 @@ fn what_is_not_finite_is_found_by_every_rule() {
 
 /// The rates of a step over two chunks of tensors of many lengths, an empty one among them.
 fn rates_of<B: Backend>(backend: &B, limit: Option<f64>) -> Vec<f32> {
-    let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts };
+    let normed = |range, adapts| Normed { range, weight_decay: 0.01, adapts, factor: 1.0 };
     let long = vec![normed(0..16, true), normed(16..16, true), normed(32..12_345, false), normed(12_352..LONG, true)];
     let norms = Norms { tensors: vec![long, vec![normed(0..100, true)]], limit };
     let arena =

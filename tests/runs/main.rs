@@ -9,6 +9,8 @@ mod complete;
 mod evaluation;
 mod export;
 mod folder;
+mod import;
+mod init;
 mod laws;
 mod loading;
 mod log;

@@ -13,3 +13,4 @@ pub mod remote;
 pub mod rounding;
 pub mod setting;
 pub mod small_run;
+pub mod weights;

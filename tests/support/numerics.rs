@@ -267,7 +267,17 @@ impl Case {
             .begin(&start, &descs[0], &mut rubbish(backend, self.x[0].len()))
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         backend.weights_changed(&arena).unwrap_or_else(|e| panic!("{what}: {e}"));
-        let pass = Pass { backend, params: &arena, slots: &slots, running, running_at: 0, training, key, across: None };
+        let pass = Pass {
+            backend,
+            params: &arena,
+            slots: &slots,
+            running,
+            running_at: 0,
+            training,
+            frozen: false,
+            key,
+            across: None,
+        };
         let inputs: Vec<B::Buf> = self.x.iter().zip(&descs).map(|(x, desc)| place(backend, desc, x)).collect();
         let inputs: Vec<&B::Buf> = inputs.iter().collect();
         let y_desc = plan.output();

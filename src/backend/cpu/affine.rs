@@ -336,7 +336,9 @@ impl Planned<Cpu> for Plan {
             None => (x, dy, w),
         };
         let Some(weights) = &mut self.backward_weights else { return Err(not_planned(&self.name)) };
-        weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
+        if !pass.frozen {
+            weights.run(&self.engine, (x, dy), pass.slots, g.dparams)?;
+        }
         let (Some(dx), Some(backward)) = (wanted, &mut self.backward_data) else { return Ok(()) };
         let target = self.plain.as_mut().map_or(dx.as_mut_slice().as_mut_ptr(), |p| p.dx.as_mut_slice().as_mut_ptr());
         let data = vec![(arg::DIFF_DST, pointer(dy)), (arg::DIFF_SRC, target)];

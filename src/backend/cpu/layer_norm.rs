@@ -268,7 +268,7 @@ impl Planned<Cpu> for Plan {
             samples.flat_map(|n| self.tiles(n)).for_each(|place| self.tile_back(x, &dy, weight, place, totals));
         });
         self.sums = totals;
-        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate() {
+        for (k, sums) in [&sums[..c], &sums[c..]].into_iter().enumerate().filter(|_| !pass.frozen) {
             let to = g.dparams.get_mut(pass.slots[k]);
             to.iter_mut().zip(sums).for_each(|(d, sum)| *d = *sum as f32);
         }

@@ -68,8 +68,10 @@ impl Planned<Cpu> for Plan {
                 add_lanes(&own, block, &mut sums[first..first + block]);
             }
         });
-        let gradient = g.dparams.get_mut(pass.slots[0]);
-        gradient.iter_mut().zip(&sums).for_each(|(d, sum)| *d = *sum as f32);
+        if !pass.frozen {
+            let gradient = g.dparams.get_mut(pass.slots[0]);
+            gradient.iter_mut().zip(&sums).for_each(|(d, sum)| *d = *sum as f32);
+        }
         Ok(())
     }
 }

@@ -136,6 +136,9 @@ impl Planned<Cpu> for Plan {
         let Gradients { x, y, dy, dy2, dx, dparams } = g;
         let larger = Gradients { x, y, dy, dy2, dx, dparams: &mut self.gradients };
         self.inner.backward(&own(pass, &self.weights, &self.slots), larger)?;
+        if pass.frozen {
+            return Ok(());
+        }
         let from = self.gradients.get(self.slots[0]);
         let to = dparams.get_mut(pass.slots[0]);
         to.iter_mut().zip(&self.places).for_each(|(d, place)| *d = from[*place as usize]);

@@ -45,6 +45,8 @@ pub struct NormLists {
 
 /// The tensors of one chunk.
 pub struct NormChunk {
+    /// Which.
+    pub number: usize,
     pub pieces: CudaBuf,
     pub count: usize,
     /// First piece of each tensor, and where the last ends.

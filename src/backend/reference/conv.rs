@@ -87,10 +87,12 @@ impl Planned<Reference> for Plan {
             super::activation::mask(&mut g.dy.0[..self.y.elems()], &g.y.0);
         }
         let (dy, x) = (&g.dy.0, &g.x[0].0);
-        let mut dw = vec![0f64; pass.slots[0].len];
-        self.each(|xi, wi, yi| dw[wi] += x[xi] as f64 * dy[yi] as f64);
-        store(g.dparams.get_mut(pass.slots[0]), &dw);
-        if self.op.bias {
+        if !pass.frozen {
+            let mut dw = vec![0f64; pass.slots[0].len];
+            self.each(|xi, wi, yi| dw[wi] += x[xi] as f64 * dy[yi] as f64);
+            store(g.dparams.get_mut(pass.slots[0]), &dw);
+        }
+        if self.op.bias && !pass.frozen {
             let mut db = vec![0f64; self.y.shape.c];
             for (i, d) in dy[..self.y.elems()].iter().enumerate() {
                 db[i / self.y.shape.plane() % self.y.shape.c] += *d as f64;

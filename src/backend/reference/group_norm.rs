@@ -112,7 +112,7 @@ impl Planned<Reference> for Plan {
             sums[0][channel] += d * hat(i, set);
             sums[1][channel] += d;
         }
-        (0..2).for_each(|k| store(g.dparams.get_mut(pass.slots[k]), &sums[k]));
+        (0..2).filter(|_| !pass.frozen).for_each(|k| store(g.dparams.get_mut(pass.slots[k]), &sums[k]));
         let weighted = |i: usize, channel: usize| dy[i] * f64::from(weight[channel]);
         let first = self.means(|i, _, channel| weighted(i, channel));
         let second = self.means(|i, set, channel| weighted(i, channel) * hat(i, set));

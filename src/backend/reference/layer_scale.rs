@@ -58,7 +58,9 @@ impl Planned<Reference> for Plan {
             sums[self.channel(i)] += f64::from(g.dy.0[i]) * f64::from(g.x[0].0[i]);
             g.dy.0[i] *= factors[self.channel(i)];
         }
-        store(g.dparams.get_mut(pass.slots[0]), &sums);
+        if !pass.frozen {
+            store(g.dparams.get_mut(pass.slots[0]), &sums);
+        }
         Ok(())
     }
 }

@@ -72,8 +72,10 @@ impl Planned<Reference> for Plan {
                 }
             }
         }
-        store(g.dparams.get_mut(pass.slots[0]), &dw);
-        if self.op.bias {
+        if !pass.frozen {
+            store(g.dparams.get_mut(pass.slots[0]), &dw);
+        }
+        if self.op.bias && !pass.frozen {
             store(g.dparams.get_mut(pass.slots[1]), &db);
         }
         if let Some(to) = g.take_dx(0) {

@@ -44,6 +44,17 @@ impl Plan {
         Ok(())
     }
 
+    /// With running statistics, which do not depend on x: dx = gamma / sqrt(var + eps) dy.
+    fn backward_frozen(&self, pass: &Pass<'_, Reference>, dy: &[f32], to: Option<&mut HostBuf>) {
+        let Some(dx) = to else { return };
+        let (gamma, _) = self.op.gamma_beta(pass.slots);
+        for c in 0..self.x.shape.c {
+            let gamma = gamma.map_or(1.0, |slot| pass.params.get(slot)[c] as f64);
+            let scale = gamma / (pass.running[self.x.shape.c + c] as f64 + self.op.eps as f64).sqrt();
+            self.channel(c).for_each(|i| dx.0[i] = (scale * dy[i] as f64) as f32);
+        }
+    }
+
     /// Indices of one channel.
     fn channel(&self, c: usize) -> impl Iterator<Item = usize> + use<> {
         let (channels, plane) = (self.x.shape.c, self.x.shape.plane());
@@ -81,11 +92,11 @@ impl Planned<Reference> for Plan {
         let channels = self.x.shape.c;
         let (gamma, beta) = self.op.gamma_beta(pass.slots);
         let (gamma, beta) = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
-        if pass.training {
+        if pass.takes_statistics() {
             self.statistics(pass, x[0])?;
         }
         for c in 0..channels {
-            let (mean, inverse) = if pass.training {
+            let (mean, inverse) = if pass.takes_statistics() {
                 (self.mean[c], self.inverse_std(c))
             } else {
                 let var = pass.running[channels + c] as f64;
@@ -108,6 +119,10 @@ impl Planned<Reference> for Plan {
             super::activation::mask(&mut g.dy.0[..self.x.elems()], &g.y.0);
         }
         let mut to = g.take_dx(0);
+        if pass.frozen {
+            self.backward_frozen(pass, &g.dy.0, to);
+            return Ok(());
+        }
         let (dy, x, channels) = (&g.dy.0, &g.x[0].0, self.x.shape.c);
         let hat = |i: usize, c: usize| (x[i] as f64 - self.mean[c]) * self.inverse_std(c);
         let sum = |c: usize, f: &dyn Fn(usize) -> f64| self.channel(c).map(f).sum::<f64>();

@@ -14,6 +14,8 @@ pub struct Normed {
     pub weight_decay: f64,
     /// Whether the rule may give it a learning rate of its own.
     pub adapts: bool,
+    /// Factor on its learning rate.
+    pub factor: f32,
 }
 
 /// The tensors whose norms a step needs, and the limit of all together.
@@ -35,11 +37,11 @@ impl Norms {
         // a norm that is NaN must reach the parameters, where it is found
         let part = self.limit.map(|limit| limit / (norm + Self::EPS)).filter(|part| *part < 1.0 || part.is_nan());
         let part = part.unwrap_or(1.0);
-        let mut values = rates::plain(gradients.len());
+        let mut values = rates::plain(self.tensors.iter().flatten().map(|tensor| tensor.factor));
         (values[rates::GRADIENT], values[rates::NORM]) = (part as f32, norm as f32);
         let squares = self.tensors.iter().flatten().zip(gradients.iter().zip(weights));
         for (rate, (tensor, (g, w))) in values[rates::FIRST..].iter_mut().zip(squares).filter(|(_, (t, _))| t.adapts) {
-            *rate = update.rule.trust(w.sqrt(), part * g.sqrt(), tensor.weight_decay, update.lr) as f32;
+            *rate *= update.rule.trust(w.sqrt(), part * g.sqrt(), tensor.weight_decay, update.lr) as f32;
         }
         values
     }

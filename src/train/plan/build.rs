@@ -1,6 +1,7 @@
 //! Plans a run: network, memory, reduction, optimizer and loaders, so that no step can fail for want of memory or for shapes.
 
 use super::division::Division;
+use super::patterns;
 use super::source::Source;
 use crate::backend::Backend;
 use crate::error::Error;
@@ -52,7 +53,11 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     for size in evaluation.iter().flat_map(Evaluation::sizes) {
         graph.prepare(size)?;
     }
-    let optimizer = optimizer(&recipe, &graph)?;
+    let mut optimizer = optimizer(&recipe, &graph)?;
+    if let Some(epochs) = recipe.freeze.epochs {
+        thaws(&graph, &optimizer)?;
+        optimizer.begin_frozen_at(u64::from(epochs) * division.steps_per_epoch);
+    }
     let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, strategy, options })
@@ -86,13 +91,29 @@ fn evaluation(source: &Source, division: &Division, options: Options) -> Option<
 
 fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {
     let o = &recipe.optimizer;
+    let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
+    for group in o.groups.iter().flatten() {
+        patterns::check("optimizer.groups.match", &group.r#match, &names, &format!("network {}", graph.net().name))?;
+    }
     let policy = Policy {
         decay: |name: &str, shape: &[usize]| o.decay_of(name, shape),
         adapt: |name: &str, shape: &[usize]| o.adapts(name, shape),
         clip_norm: o.clip_norm,
         clip_value: o.clip_value,
     };
-    Ok(Optimizer::new(graph, o.method(), policy)?)
+    Ok(Optimizer::with_factors(graph, o.method(), policy, |name| o.rate_of(name))?)
+}
+
+/// Refuses parameters that are trained later, where they would need numbers of their own: a device with a queue reads one set for all.
+fn thaws<B: Backend>(graph: &Graph<B>, optimizer: &Optimizer<B>) -> Result<(), Error> {
+    if graph.backend().queue().is_none() || !optimizer.counts_steps() {
+        return Ok(());
+    }
+    Err(Error::Usage(
+        "freeze.epochs: this optimizer corrects its means by the number of steps, which would differ between the parameters, and this \
+         device takes one number for all; freeze for the whole run, use sgd, rmsprop or lars, or --device cpu"
+            .into(),
+    ))
 }
 
 /// The recipe's; one rank alone has nothing to synchronise.

@@ -72,6 +72,11 @@ impl<B: Backend> Run<B> {
         d.mine.clone().map(|v| worker_positions(images, v, d.workers).len()).sum()
     }
 
+    /// Trains the frozen parameters from the epoch on that the recipe says.
+    pub fn begin_step(&mut self, epoch: u32) {
+        self.graph.set_frozen(self.recipe.freeze.epochs.is_none_or(|epochs| epoch < epochs));
+    }
+
     /// The training order of this rank from a step of an epoch on.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;

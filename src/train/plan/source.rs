@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::patterns;
 use super::request::TrainRequest;
 use crate::backend::op::Shape;
 use crate::error::Error;
@@ -92,6 +93,9 @@ impl Source {
         let mut net = network(&self.recipe.model, self.augment.output(), self.train.classes())?;
         if self.recipe.zero_init_residual {
             net.zero_init_residual();
+        }
+        if let Some(patterns) = &self.recipe.freeze.patterns {
+            net.frozen = patterns::frozen(&net, patterns)?;
         }
         Ok(net)
     }

@@ -1,11 +1,11 @@
 //! From flat memory to plain tensors: names, shapes and layouts of a network, without its graph, so that another thread can do
 //! the work while training goes on.
 
-use crate::backend::op::{Reads, Shape};
 use crate::backend::{Arena, Backend, ParamFormat};
 use crate::checkpoint::{LayerKind, LayerWeights, Tensor};
 use crate::error::Error;
 use crate::nn::{Graph, NormPlace, Param};
+use crate::train::save::kind;
 
 /// One layer with weights.
 struct Layer<B: Backend> {
@@ -26,10 +26,7 @@ impl<B: Backend> Exporter<B> {
         let layer = |(node, spec): (usize, &crate::nn::spec::Node)| {
             let params: Vec<_> = graph.params().iter().filter(|p| p.node == node).map(copy).collect();
             let norm = graph.norms().iter().find(|n| n.node == node).copied();
-            let mut kind = LayerKind::new(spec.op.stored()?);
-            if kind.stored.depends_on_flatten() {
-                kind.flatten = flattened(graph, node);
-            }
+            let kind = kind::of(graph.net(), graph.shapes(), node)?;
             Some(Layer { name: spec.name.clone(), kind, params, norm })
         };
         Self { layers: graph.net().nodes.iter().enumerate().filter_map(layer).collect() }
@@ -83,22 +80,4 @@ fn unpack<B: Backend>(p: &Param<B>, arena: &Arena<B>) -> Result<Vec<f32>, Error>
     let mut plain = vec![0.0; p.spec.elems()];
     arena.unpack(&p.format, p.slot, &mut plain)?;
     Ok(plain)
-}
-
-/// Shape of the image that a linear layer's input was, looking through layers that keep the order of its elements.
-fn flattened<B: Backend>(graph: &Graph<B>, node: usize) -> Option<[usize; 3]> {
-    let nodes = &graph.net().nodes;
-    let mut tensor = nodes[node].inputs[0].0;
-    while tensor > 0 {
-        let Shape { c, h, w } = graph.shapes()[tensor];
-        if h * w > 1 {
-            return Some([c, h, w]);
-        }
-        match nodes[tensor - 1].inputs[..] {
-            [input] if nodes[tensor - 1].op.reads() == Reads::Elements => tensor = input.0,
-            _ => return None,
-        }
-    }
-    let Shape { c, h, w } = graph.shapes()[0];
-    (h * w > 1).then_some([c, h, w])
 }

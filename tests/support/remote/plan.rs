@@ -33,6 +33,7 @@ struct Site {
     slots: Vec<Slot>,
     running: std::ops::Range<usize>,
     training: bool,
+    frozen: bool,
 }
 
 fn memories(buffers: &[&RemoteBuf]) -> Result<Vec<Arc<Memory>>, Error> {
@@ -52,7 +53,14 @@ impl Site {
         }
         let params = memories(&pass.params.chunks.iter().filter(|chunk| !chunk.is_empty()).collect::<Vec<_>>())?;
         let running = pass.running_at..pass.running_at + pass.running.len();
-        Ok(Self { number: plan.number, params, slots: pass.slots.to_vec(), running, training: pass.training })
+        Ok(Self {
+            number: plan.number,
+            params,
+            slots: pass.slots.to_vec(),
+            running,
+            training: pass.training,
+            frozen: pass.frozen,
+        })
     }
 
     /// Runs `f` with the plan and a pass of the reference.
@@ -70,6 +78,7 @@ impl Site {
             running: &now.running[self.running.clone()],
             running_at: self.running.start,
             training: self.training,
+            frozen: self.frozen,
             key: DrawKey { seed: now.seed, epoch: now.epoch, ids: &now.ids },
             across: None,
         };
@@ -130,7 +139,7 @@ impl Planned<Remote> for RemotePlan {
             let inputs = take(&x);
             site.with(device, |plan, pass| {
                 plan.forward(pass, &inputs.iter().collect::<Vec<_>>(), &mut y.lock())?;
-                if channels > 0 && pass.training {
+                if channels > 0 && pass.takes_statistics() {
                     let mut sums = vec![0.0; 2 * channels];
                     let count = plan.pool_statistics(pass.running, &mut sums);
                     *statistics.lock().unwrap() = (sums, count);

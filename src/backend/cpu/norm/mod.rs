@@ -241,7 +241,7 @@ impl Planned<Cpu> for Plan {
         let (gamma, beta) = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let residual = x.get(1).map_or(&[][..], |r| r.as_slice());
         let x = x[0].as_slice();
-        if pass.training {
+        if pass.takes_statistics() {
             self.statistics(x);
             if let Some(ranks) = pass.across {
                 self.n = across::statistics(ranks, self.n, pass.running, &mut self.mean, &mut self.m2)?;
@@ -284,8 +284,13 @@ impl Planned<Cpu> for Plan {
             rows::reduce(mode, &view.row(n, block), dy, s, sx);
         });
         let c = self.x.shape.c;
+        if pass.frozen {
+            // running statistics do not depend on x: dx = scale g
+            s.fill(0.0);
+            sx.fill(0.0);
+        }
         let (gamma, beta) = self.op.gamma_beta(pass.slots);
-        for i in 0..c {
+        for i in (0..c).filter(|_| !pass.frozen) {
             if let Some(gamma) = gamma {
                 dparams.get_mut(gamma)[i] = (sx[i] * self.inverse_std(i)) as f32;
             }

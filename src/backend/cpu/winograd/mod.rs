@@ -291,9 +291,11 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
         let mut scratch = scratch.borrow();
         let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
         let work = &mut work[..self.work() * threads.0];
-        self.correlate(Side { desc: self.x, data: x }, dy, grids, work);
-        Filters::forward::<A>(ci, co).gradient::<S, A>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
-        if self.has_bias() {
+        if !pass.frozen {
+            self.correlate(Side { desc: self.x, data: x }, dy, grids, work);
+            Filters::forward::<A>(ci, co).gradient::<S, A>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
+        }
+        if self.has_bias() && !pass.frozen {
             let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }

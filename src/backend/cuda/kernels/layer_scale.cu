@@ -5,7 +5,7 @@ extern "C" __global__ void layer_scale_forward(const T* x, const float* factors,
     for (u64 i = thread_index(); i < count; i += thread_count()) y[i] = rounded(value(x[i]) * factors[i % channels]);
 }
 
-// dy becomes dx; the factors' gradients are sums of dy x over the rows.
+// dy becomes dx; the factors' gradients are sums of dy x over the rows; they may be null.
 extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const T* __restrict__ x, T* __restrict__ dy, const float* __restrict__ factors, double* partial, u32* arrivals, u32 rows, u32 channels, u32 width, float* gradient) {
     __shared__ Room<1> shared;
     Room<1>& room = shared;
@@ -31,5 +31,6 @@ extern "C" __global__ void __launch_bounds__(256, 3) layer_scale_backward(const 
             }
         });
     });
+    if (!gradient) return;
     tile_sums<1>(channels, width, partial, arrivals, room, [&](u32 c, double (&sums)[1]) { gradient[c] = (float)sums[0]; });
 }

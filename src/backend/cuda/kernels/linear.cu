@@ -23,7 +23,7 @@ __device__ inline double product_sum(u32 first, u32 end, u32 step, F factors) {
     return sum;
 }
 
-// x (rows, inputs), w (outputs, inputs), y and dy (rows, outputs). With ReLU, dy counts where y is above zero. dx and dbias may be null.
+// x (rows, inputs), w (outputs, inputs), y and dy (rows, outputs). With ReLU, dy counts where y is above zero. dx and dbias may be null, and dw with dbias.
 extern "C" __global__ void __launch_bounds__(256) linear_gradients(const T* x, const T* w, const T* y, const T* dy, T* dx, float* dw, float* dbias, u32 rows, u32 inputs, u32 outputs, int with_relu) {
     __shared__ double room[SUMMERS];
     u32 lane = threadIdx.x % LANES, share = threadIdx.x / LANES;
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_gradients(const T* x, c
         return with_relu && value(y[at]) <= 0.0f ? 0.0f : value(dy[at]);
     };
     // the bias is the weight of one more input, which is always 1
-    u32 columns = inputs + (dbias ? 1 : 0), tiles = (columns + LANES - 1) / LANES;
+    u32 columns = dw ? inputs + (dbias ? 1 : 0) : 0, tiles = (columns + LANES - 1) / LANES;
     for (u32 item = blockIdx.x; item < outputs * tiles; item += gridDim.x) {
         u32 output = item / tiles, input = item % tiles * LANES + lane;
         auto factors = [&](u32 row, float& a, float& b) {

@@ -221,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) norm_gradients(const T* __r
         // about the exact mean
         double s = total[0], sx = fma(-(mean - (double)affine[c]), s, total[1]);
         if (dgamma) dgamma[c] = (float)(sx / sqrt(variance));
-        dbeta[c] = (float)s;
+        if (dbeta) dbeta[c] = (float)s;
         sums[c] = s;
         sums[channels + c] = sx;
         set_slopes(slopes, affine, channels, c, s, sx, mean, variance, n);

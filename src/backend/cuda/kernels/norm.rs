@@ -67,7 +67,7 @@ kernels! {
         n: f64,
         eps: f32,
         dgamma: (null or [f32; channels]),
-        dbeta: [f32; channels],
+        dbeta: (null or [f32; channels]),
         sums: [f64; 2 * channels],
         slopes: [f32; 2 * channels],
     }

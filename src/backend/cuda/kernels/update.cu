@@ -10,7 +10,7 @@ constexpr u32 LR = 0, ETA = 3, LARC = 4;
 struct Normed {
     double decay;
     u32 adapts;
-    u32 unused;
+    float factor;
 };
 
 // The rates of a step from the sums of squares of all tensors: clipping of the norm of all gradients, and the trust ratios of LARS;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
                 if (numbers[LARC] != 0.0 && lr > 0.0) ratio = ratio > lr ? 1.0 : ratio / lr;
             }
         }
-        rates[FIRST + i] = (float)ratio;
+        rates[FIRST + i] = tensors[i].factor * (float)ratio;
     }
 }
 

@@ -5,13 +5,13 @@ use super::kernel::{Geometry, Grid, Kernel, kernels};
 use crate::backend::Error;
 use crate::backend::cuda::driver::slice::{Activation, plain};
 
-/// A tensor, as far as its norms go: its weight decay, and whether its learning rate adapts.
+/// A tensor, as far as its norms go: its weight decay, whether its learning rate adapts, and the factor on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Normed {
     pub decay: f64,
     pub adapts: u32,
-    pub unused: u32,
+    pub factor: f32,
 }
 
 plain! { Normed = "Normed" }

@@ -149,12 +149,12 @@ impl Planned<Cuda> for Plan {
         let (shared, relu) = (&self.shared, self.op.relu);
         let [x_elems, _, y_elems] = self.sizes.elems();
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
-        if let Some(parts) = &self.parts {
+        if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
             bias::backward(shared, &self.output(y), dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
             activation::mask(shared, y, dy, y_elems)?;
         }
-        if let Some(filter) = &self.filter {
+        if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
             let mut halves = shared.halves.borrow_mut();
             let dw = gradient(shared, &mut halves, g.dparams, pass.slots[0])?;
             self.run(filter, &[(Tensor::X, x.bytes()), (Tensor::W, dw), (Tensor::Y, dy.bytes())])?;

@@ -138,21 +138,23 @@ impl Planned<Cuda> for Plan {
         let (shared, elems, [plane, channels, groups]) = (&self.shared, self.x.elems(), self.sizes());
         let (x, dy) = (shared.holds(g.x[0], elems)?, shared.holds(g.dy, elems)?);
         let (statistics, sets) = (self.statistics.slice(), self.sets());
-        shared.launch(&GroupNormWeights {
-            x,
-            dy,
-            statistics,
-            sets,
-            plane,
-            groups,
-            partial: self.parts.sums(),
-            arrivals: self.parts.arrivals(),
-            rows: self.parts.rows,
-            channels,
-            width: self.parts.width(),
-            dweight: g.dparams.at(pass.slots[0])?,
-            dbias: g.dparams.at(pass.slots[1])?,
-        })?;
+        if !pass.frozen {
+            shared.launch(&GroupNormWeights {
+                x,
+                dy,
+                statistics,
+                sets,
+                plane,
+                groups,
+                partial: self.parts.sums(),
+                arrivals: self.parts.arrivals(),
+                rows: self.parts.rows,
+                channels,
+                width: self.parts.width(),
+                dweight: g.dparams.at(pass.slots[0])?,
+                dbias: g.dparams.at(pass.slots[1])?,
+            })?;
+        }
         let weight = pass.params.at(pass.slots[0])?;
         shared.launch(&GroupNormBackward { x, dy, weight, statistics, sets, plane, channels, groups })
     }

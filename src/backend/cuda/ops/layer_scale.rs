@@ -32,7 +32,7 @@ kernels! {
         rows: u32,
         channels: u32,
         width: u32,
-        gradient: [f32; channels],
+        gradient: (null or [f32; channels]),
     }
 }
 
@@ -94,7 +94,7 @@ impl Planned<Cuda> for Plan {
             rows: self.parts.rows,
             channels: self.x.shape.c as u32,
             width: self.parts.width(),
-            gradient: g.dparams.at(pass.slots[0])?,
+            gradient: (!pass.frozen).then(|| g.dparams.at(pass.slots[0])).transpose()?,
         })
     }
 }

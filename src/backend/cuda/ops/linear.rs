@@ -28,7 +28,7 @@ kernels! {
         y: [Activation; rows * outputs],
         dy: [Activation; rows * outputs],
         dx: (null or [Activation; rows * inputs]),
-        dw: [f32; outputs * inputs],
+        dw: (null or [f32; outputs * inputs]),
         dbias: (null or [f32; outputs]),
         rows: u32,
         inputs: u32,
@@ -103,8 +103,8 @@ impl Plan {
             y: shared.holds(g.y, y)?,
             dy: shared.holds(g.dy, y)?,
             dx: dx.map(|dx| shared.holds(dx, x)).transpose()?,
-            dw: g.dparams.at(pass.slots[0])?,
-            dbias: self.op.bias.then(|| g.dparams.at(pass.slots[1])).transpose()?,
+            dw: (!pass.frozen).then(|| g.dparams.at(pass.slots[0])).transpose()?,
+            dbias: (self.op.bias && !pass.frozen).then(|| g.dparams.at(pass.slots[1])).transpose()?,
             rows: rows_of(self.x.n, "a batch")?,
             inputs: self.x.shape.elems() as u32,
             outputs: self.op.out_features as u32,
@@ -169,14 +169,14 @@ impl Planned<Cuda> for Plan {
         let (shared, relu) = (&self.shared, self.op.relu);
         let (x_elems, y_elems) = (self.x.elems(), self.y.elems());
         let (x, y, dy) = (shared.holds(g.x[0], x_elems)?, shared.holds(g.y, y_elems)?, shared.holds(g.dy, y_elems)?);
-        if let Some(parts) = &self.parts {
+        if let Some(parts) = self.parts.as_ref().filter(|_| !pass.frozen) {
             let output = bias::Output { y, rows: self.y.n, channels: self.op.out_features, relu };
             bias::backward(shared, &output, dy, parts, g.dparams.at(pass.slots[1])?)?;
         } else if relu {
             activation::mask(shared, y, dy, y_elems)?;
         }
         let dw = g.dparams.at(pass.slots[0])?;
-        if let Some(filter) = &self.filter {
+        if let Some(filter) = self.filter.as_ref().filter(|_| !pass.frozen) {
             self.run(filter, [dy.bytes(), x.bytes(), dw.bytes()], None)?;
         }
         if let (Some(data), Some(dx)) = (&self.data, wanted) {

@@ -16,7 +16,7 @@ use crate::backend::cuda::kernels::norm::{
 use crate::backend::cuda::outbox::PLACES;
 use crate::backend::cuda::shared::Shared;
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, TensorDesc, Traffic, across};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, ShortcutOf, Slot, TensorDesc, Traffic, across};
 
 /// Bits of the kernels' `mode`.
 const RELU: i32 = 1;
@@ -186,7 +186,7 @@ impl Plan {
         pass: &Pass<'_, Cuda>,
         tensors: &Tensors<'_>,
         dgamma: Option<Slice<'_, f32>>,
-        dbeta: Slice<'_, f32>,
+        dbeta: Option<Slice<'_, f32>>,
     ) -> Result<(), Error> {
         let (shared, c) = (self.shared.clone(), self.x.shape.c);
         let (rows, channels, eps, n) = (self.parts.rows, c as u32, self.op.eps, self.n);
@@ -280,7 +280,7 @@ impl Planned<Cuda> for Plan {
         let residual_elems = self.residual_elems();
         let residual = x.get(1).map(|r| shared.holds(r, residual_elems)).transpose()?;
         let (x, y) = (shared.holds(x[0], elems)?, shared.holds(y, elems)?);
-        if pass.training {
+        if pass.takes_statistics() {
             self.measure(pass, x)?;
         } else {
             self.use_running(pass)?;
@@ -313,8 +313,13 @@ impl Planned<Cuda> for Plan {
         let through = i32::from(second.is_some() && self.second.is_some());
         let mode = self.mode() + SECOND * i32::from(second.is_some()) + THROUGH * through;
         let (dgamma, dbeta) = self.op.gamma_beta(pass.slots);
-        let (dgamma, dbeta) = (dgamma.map(|slot| g.dparams.at(slot)).transpose()?, g.dparams.at(dbeta)?);
+        let gradient = |slot: Option<Slot>| slot.filter(|_| !pass.frozen).map(|slot| g.dparams.at(slot)).transpose();
+        let (dgamma, dbeta) = (gradient(dgamma)?, gradient(Some(dbeta))?);
         self.sum_gradients(pass, &Tensors { x, dy, second, mode }, dgamma, dbeta)?;
+        if pass.frozen {
+            // running statistics do not depend on x: dx = scale g
+            self.slopes.clear()?;
+        }
         // with a residual, dy keeps its own gradient and dx is the other's
         let dx = match (self.op.residual, wanted) {
             (true, None) => return Ok(()),

@@ -15,14 +15,20 @@ const NAME: &str = "norms of tensors";
 impl NormLists {
     fn new(shared: &Shared, norms: &Norms) -> Result<Self, Error> {
         let (mut chunks, mut all) = (Vec::new(), Vec::new());
-        for tensors in &norms.tensors {
+        // a chunk of frozen parameters has none
+        for (number, tensors) in norms.tensors.iter().enumerate().filter(|(_, tensors)| !tensors.is_empty()) {
             let (mut list, mut first) = (Vec::<Piece>::new(), vec![0u32]);
             for tensor in tensors {
                 list.extend(cut(&tensor.range, 0.0, 0));
                 first.push(list.len() as u32);
-                all.push(Normed { decay: tensor.weight_decay, adapts: u32::from(tensor.adapts), unused: 0 });
+                all.push(Normed {
+                    decay: tensor.weight_decay,
+                    adapts: u32::from(tensor.adapts),
+                    factor: tensor.factor,
+                });
             }
             chunks.push(NormChunk {
+                number,
                 pieces: shared.constant(&list, NAME)?,
                 count: list.len(),
                 first: shared.constant(&first, NAME)?,
@@ -38,7 +44,8 @@ impl NormLists {
     /// Enqueues the sums of squares of all tensors of an arena.
     fn squares(&self, shared: &Shared, arena: &Arena<Cuda>, sums: Slice<'_, f64>) -> Result<(), Error> {
         let mut done = 0;
-        for (chunk, x) in self.chunks.iter().zip(&arena.chunks) {
+        for chunk in &self.chunks {
+            let x = &arena.chunks[chunk.number];
             let (count, parts, end) = (chunk.count as u32, self.parts.slice(), chunk.end);
             let pieces = chunk.pieces.slice();
             shared.launch(&SquaresOfPieces { x: x.slice(), pieces, count, sums: parts, end })?;

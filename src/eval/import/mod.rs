@@ -1,0 +1,132 @@
+//! Weights of another program as a model file.
+//!
+//! - [`import`]: from the request to the file; `wanted`: the request with its recipe; `class_names`: a file of names;
+//! - `model`: what the model file holds.
+//!
+//! Which tensor is which is `[init]`'s to say, as for a run that starts from such a file.
+
+mod class_names;
+mod model;
+mod wanted;
+
+use crate::checkpoint::ModelFile;
+use crate::error::Error;
+use crate::eval::request::ImportRequest;
+use crate::interop::export::keras;
+use crate::interop::{self, Weights};
+use crate::models;
+use crate::nn::NetSpec;
+use crate::nn::graph::BuildError;
+use crate::recipe::{Init, did_you_mean};
+use crate::train::init::fit::{Fate, Fit, fit};
+use crate::train::init::{origin, table};
+use crate::train::plan::source::network;
+use loaders::{ImageSpec, Images, Manifest, Pipeline, printable};
+use wanted::Wanted;
+
+/// Makes a model file; gives what there is to say of it, a line each.
+///
+/// # Errors
+/// For a file of weights that cannot be read, or does not have every tensor of the network, and what the disk refused.
+pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
+    let Wanted { network: name, transforms, init } = Wanted::of(request)?;
+    if !request.force && request.out.symlink_metadata().is_ok() {
+        let out = request.out.display();
+        return Err(Error::Usage(format!("{out} is there already; choose another name, or replace it with --force")));
+    }
+    let weights = interop::read(&request.file)?;
+    let told = weights.model.as_ref();
+    let name = name.or(told.map(|told| told.network.clone())).ok_or_else(|| {
+        Error::Usage("which network is it? Give --model NAME (`trireme models` lists them), or --recipe".into())
+    })?;
+    let pipeline = pipeline(&name, transforms, &weights)?;
+    let classes = request.classes.as_deref().map(class_names::read).transpose()?;
+    let classes = classes.or(told.map(|told| told.classes.clone()));
+    let (net, fit) = fitted(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
+    complete(&fit, &weights)?;
+    let mut notes: Vec<String> = table::rows(&fit, &weights).collect();
+    let shapes = net.shapes().map_err(BuildError::from)?;
+    let classes = classes.unwrap_or_else(|| {
+        notes.push("classes: their numbers stand for their names; name them with --classes FILE".into());
+        (0..shapes[shapes.len() - 1].elems()).map(|class| class.to_string()).collect()
+    });
+    let head = model::head(&name, classes, &pipeline)?;
+    let file = ModelFile { layers: model::layers(&net, &fit, &weights)?, ..head };
+    file.write_described(&request.out, &keras::describe(&net)?)?;
+    Ok(notes)
+}
+
+/// From a picture to the input, as given or as the file says.
+fn pipeline(model: &str, transforms: Vec<String>, weights: &Weights) -> Result<Pipeline, Error> {
+    let told = weights.model.as_ref().map(|told| told.preprocess.clone());
+    let ops = if transforms.is_empty() { told.unwrap_or_default() } else { transforms };
+    let meant = models::input(model).ok_or_else(|| unknown(model))?;
+    let (edge, size) = (meant.h * 8 / 7, meant.h);
+    let example = format!(
+        "--transform 'resize({edge})' --transform 'center_crop({size})' --transform '{}' for torchvision's",
+        origin::TORCHVISION
+    );
+    if ops.is_empty() {
+        return Err(Error::Usage(format!(
+            "how do pictures become the input of {model}? Give its transforms, as {example}, or --recipe"
+        )));
+    }
+    if origin::takes_the_data_sets(&ops) {
+        return Err(Error::Usage(format!(
+            "\"normalize\" takes mean and standard deviation of a data set, and there is none: state those that the weights of {} were \
+             trained with, as {example}",
+            weights.path.display()
+        )));
+    }
+    let image = ImageSpec::new(meant.h as u32, meant.w as u32, meant.c as u32);
+    Ok(Pipeline::new(&ops, Images::Fixed(image), &manifest(), 0)?)
+}
+
+fn unknown(model: &str) -> Error {
+    Error::Usage(format!("no network {model}{}", did_you_mean(model, &models::names())))
+}
+
+/// Of no data set.
+fn manifest() -> Manifest {
+    let (mean, std, splits) = Default::default();
+    Manifest { version: 1, classes: Vec::new(), label_offset: 0, mean, std, splits }
+}
+
+/// The network with as many classes as there are names, else as the file has, and what of it the file has.
+fn fitted(
+    model: &str,
+    image: ImageSpec,
+    names: Option<usize>,
+    weights: &Weights,
+    init: &Init,
+) -> Result<(NetSpec, Fit), Error> {
+    let build = |classes: usize| {
+        let net = network(model, image, classes)?;
+        let fit = fit(&net, weights, init)?;
+        Ok::<_, Error>((net, fit))
+    };
+    let (net, fit) = build(names.or(models::classes(model)).ok_or_else(|| unknown(model))?)?;
+    let there = fit.of(Fate::Replaced).find_map(|row| weights.tensors[row.found?].1.first().copied());
+    match (names, there) {
+        (None, Some(classes)) => build(classes),
+        (Some(names), Some(classes)) => Err(Error::Usage(format!(
+            "{} has scores for {classes} classes, and there are {names} names; give a file of as many with --classes",
+            weights.path.display()
+        ))),
+        (_, None) => Ok((net, fit)),
+    }
+}
+
+/// Refuses a file that does not have every tensor of the network, or has more.
+fn complete(fit: &Fit, weights: &Weights) -> Result<(), Error> {
+    let left_out = fit.of(Fate::Excluded).find(|row| row.shape.is_some());
+    if let Some(row) = left_out {
+        return Err(Error::Usage(format!(
+            "--exclude names {} of the network, which would be without values: only tensors of the file that the network does not have \
+             may be left out. A run may start from such a file, by [init] in its recipe",
+            printable(&row.name)
+        )));
+    }
+    table::check(fit, weights, true)?;
+    fit.check_values(weights)
+}

@@ -1,0 +1,19 @@
+//! What a format of weights declares.
+
+use std::path::Path;
+
+use super::error::Error;
+use super::weights::Weights;
+
+/// A format of files.
+#[derive(Clone, Copy)]
+pub struct Format {
+    /// Its name, for the log.
+    pub name: &'static str,
+    /// What it is, for messages.
+    pub about: &'static str,
+    /// Whether a file that begins with these bytes is of it.
+    pub recognises: fn(&[u8]) -> bool,
+    /// Reads a file.
+    pub read: fn(&Path) -> Result<Weights, Error>,
+}

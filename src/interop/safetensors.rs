@@ -1,0 +1,176 @@
+//! `.safetensors` files, by Hugging Face's crate. It checks that offsets and shapes fit each other, and that the tensors cover the file
+//! without holes and overlaps. Checked here beside: names that the header gives twice (the crate keeps the last), and types that are no
+//! weights.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ::safetensors::{Dtype, SafeTensors};
+use loaders::regular;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::error::{Error, Fault, damaged};
+use super::format::Format;
+use super::number::Number;
+use super::weights::Weights;
+use crate::checkpoint::Tensor;
+
+/// Longest header, the crate's own limit.
+const LONGEST: u64 = 100_000_000;
+
+pub(super) const FORMAT: Format =
+    Format { name: "safetensors", about: "safetensors", recognises: |head| is_header(head), read };
+
+/// A length that a header can have, and its first brace.
+fn is_header(head: &[u8]) -> bool {
+    let length = head.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    length.is_some_and(|length| length <= LONGEST) && head.get(8) == Some(&b'{')
+}
+
+fn read(path: &Path) -> Result<Weights, Error> {
+    let bytes = regular::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+    let tensors = parse(&bytes).map_err(|fault| fault.of(path))?;
+    Ok(Weights { path: path.to_path_buf(), format: FORMAT.name, tensors, model: None })
+}
+
+/// All tensors, in the order of the file.
+fn parse(bytes: &[u8]) -> Result<Vec<Tensor>, Fault> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| Fault::Damaged(format!("its header is refused: {e}")))?;
+    let header = bytes.get(8..).and_then(|rest| rest.get(..header_length(bytes)));
+    if let Some(name) = header.and_then(doubled) {
+        return damaged(format!("its header names {name} twice"));
+    }
+    let mut views: Vec<_> = file.iter().collect();
+    views.sort_by_key(|(name, view)| (view.data().as_ptr(), *name));
+    views
+        .into_iter()
+        .map(|(name, view)| {
+            let number = number(view.dtype()).ok_or_else(|| {
+                Fault::Unsupported(format!(
+                    "{name} has values of type {:?}, which are no weights; convert it to F32",
+                    view.dtype()
+                ))
+            })?;
+            Ok((name.to_string(), view.shape().to_vec(), number.values(view.data())))
+        })
+        .collect()
+}
+
+fn header_length(bytes: &[u8]) -> usize {
+    bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length) as usize)
+}
+
+fn number(dtype: Dtype) -> Option<Number> {
+    Some(match dtype {
+        Dtype::F64 => Number::F64,
+        Dtype::F32 => Number::F32,
+        Dtype::F16 => Number::F16,
+        Dtype::BF16 => Number::Bf16,
+        Dtype::I64 => Number::I64,
+        Dtype::I32 => Number::I32,
+        Dtype::I16 => Number::I16,
+        Dtype::I8 => Number::I8,
+        Dtype::U64 => Number::U64,
+        Dtype::U32 => Number::U32,
+        Dtype::U16 => Number::U16,
+        Dtype::U8 => Number::U8,
+        Dtype::BOOL => Number::Bool,
+        _ => return None,
+    })
+}
+
+/// A name that the header gives twice.
+fn doubled(header: &[u8]) -> Option<String> {
+    serde_json::from_slice::<Doubled>(header).ok()?.0
+}
+
+/// The first key of a JSON object that stands there twice.
+struct Doubled(Option<String>);
+
+impl<'de> Deserialize<'de> for Doubled {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        source.deserialize_map(Keys)
+    }
+}
+
+struct Keys;
+
+impl<'de> Visitor<'de> for Keys {
+    type Value = Doubled;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Doubled, A::Error> {
+        let (mut seen, mut doubled) = (BTreeMap::new(), None);
+        while let Some(key) = map.next_key::<String>()? {
+            map.next_value::<IgnoredAny>()?;
+            if seen.insert(key.clone(), ()).is_some() {
+                doubled = doubled.or(Some(key));
+            }
+        }
+        Ok(Doubled(doubled))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(header: &str, data: &[u8]) -> Vec<u8> {
+        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+    }
+
+    fn refused(header: &str, data: &[u8]) -> String {
+        match parse(&file(header, data)) {
+            Err(Fault::Damaged(text) | Fault::Unsupported(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn tensors_come_in_the_order_of_the_file() {
+        let header = r#"{"a":{"dtype":"F16","shape":[2],"data_offsets":[4,8]},"b":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}"#;
+        let data = [2.5f32.to_le_bytes(), [0, 0x3e, 0, 0xbc]].concat();
+        let tensors = parse(&file(header, &data)).unwrap();
+        assert_eq!(tensors, [("b".into(), vec![], vec![2.5]), ("a".into(), vec![2], vec![1.5, -1.0])]);
+        assert!(is_header(&file(header, &[])) && !is_header(b"PK\x03\x04") && !is_header(&[0; 9]));
+    }
+
+    /// One float each of `a` and `b`, at these offsets, over eight bytes.
+    fn two(a: &str, b: &str) -> String {
+        let header = format!(
+            r#"{{"a":{{"dtype":"F32","shape":[1],"data_offsets":{a}}},"b":{{"dtype":"F32","shape":[1],"data_offsets":{b}}}}}"#
+        );
+        refused(&header, &[0; 8])
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        for (a, b) in
+            [("[0,4]", "[0,4]"), ("[0,4]", "[2,6]"), ("[0,4]", "[4,12]"), ("[0,4]", "[8,12]"), ("[4,0]", "[4,8]")]
+        {
+            assert!(two(a, b).starts_with("its header is refused"), "{a} {b}");
+        }
+        let one = |shape: &str, data: &[u8]| {
+            refused(&format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,4]}}}}"#), data)
+        };
+        for shape in ["[2]", "[18446744073709551615,2]", "[0]"] {
+            assert!(one(shape, &[0; 4]).starts_with("its header is refused"), "{shape}");
+        }
+        assert!(one("[1]", &[0; 3]).starts_with("its header is refused"));
+        assert!(one("[1]", &[0; 5]).starts_with("its header is refused"));
+        let doubled = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+        assert_eq!(refused(doubled, &[0; 4]), "its header names a twice");
+        // a header that is longer than the file
+        assert!(matches!(parse(&[&100u64.to_le_bytes()[..], b"{}"].concat()), Err(Fault::Damaged(_))));
+        assert!(matches!(parse(&[&u64::MAX.to_le_bytes()[..], b"{}"].concat()), Err(Fault::Damaged(_))));
+    }
+
+    #[test]
+    fn types_that_are_no_weights_are_named() {
+        let text = refused(r#"{"a":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}}"#, &[0; 8]);
+        assert!(text.contains("a has values of type C64"), "{text}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Files that PyTorch and safetensors wrote, and files that were made to harm. `tests/golden/weights.py` made them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::*;
+
+/// What is in the files, by PyTorch.
+#[derive(Deserialize)]
+struct Golden {
+    files: BTreeMap<String, BTreeMap<String, Expected>>,
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights")
+}
+
+fn golden() -> Golden {
+    serde_json::from_slice(&std::fs::read(folder().join("weights.json")).unwrap()).unwrap()
+}
+
+/// Reads bytes as a file.
+fn read_bytes(bytes: &[u8], name: &str) -> Result<Weights, Error> {
+    let path = std::env::temp_dir().join(format!("trireme-interop-{name}-{}", std::process::id()));
+    std::fs::write(&path, bytes).unwrap();
+    let read = read(&path);
+    std::fs::remove_file(&path).unwrap();
+    read
+}
+
+#[test]
+fn every_value_is_the_one_that_was_written() {
+    let golden = golden();
+    assert_eq!(golden.files.len(), 5);
+    for (file, expected) in &golden.files {
+        let weights = read(&folder().join(file)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(weights.model.is_none() && weights.tensors.len() == expected.len(), "{file}");
+        for (name, shape, values) in &weights.tensors {
+            let expected = expected.get(name).unwrap_or_else(|| panic!("{file}: {name}"));
+            assert_eq!((shape, values), (&expected.shape, &expected.values), "{file}: {name}");
+        }
+    }
+    assert_eq!(read(&folder().join("plain.safetensors")).unwrap().format, "safetensors");
+}
+
+#[test]
+fn a_pickle_that_calls_a_function_is_refused_by_its_name() {
+    for file in ["evil.pth", "evil_old.pth"] {
+        let text = read(&folder().join(file)).unwrap_err().to_string();
+        assert!(
+            text.contains(file) && text.contains("posix.system") && text.contains("nothing of the file was executed"),
+            "{text}"
+        );
+    }
+}
+
+/// Every file cut at many bytes, and with a bit of every byte changed: an error or other values, and no panic.
+#[test]
+fn damaged_files_end_in_errors() {
+    let files = ["views.pth", "old.pth", "training.pth", "plain.safetensors", "evil.pth"];
+    std::thread::scope(|scope| {
+        for file in files {
+            scope.spawn(move || {
+                let bytes = std::fs::read(folder().join(file)).unwrap();
+                for at in 0..bytes.len() {
+                    if at % 7 == 0 || at + 64 > bytes.len() {
+                        assert!(read_bytes(&bytes[..at], file).is_err(), "{file} cut at {at}");
+                    }
+                    let mut changed = bytes.clone();
+                    changed[at] ^= 1 << (at % 8);
+                    let _ = read_bytes(&changed, file);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn other_files_are_told_what_is_read() {
+    let text = read_bytes(b"GIF89a", "gif").unwrap_err().to_string();
+    assert!(text.contains("safetensors") && text.contains("PyTorch's .pth") && text.contains("model.h5"), "{text}");
+    let text = read_bytes(b"", "empty").unwrap_err().to_string();
+    assert!(text.contains("begins as none of the formats"), "{text}");
+    let keras = [b"\x89HDF\r\n\x1a\n".as_slice(), &[0; 200]].concat();
+    let text = read_bytes(&keras, "keras").unwrap_err().to_string();
+    assert!(text.contains("Keras's .h5 files are not read"), "{text}");
+    assert!(matches!(read(Path::new("/nowhere/model.pth")), Err(Error::Io { .. })));
+    // a folder of no run
+    assert!(matches!(read(&folder()), Err(Error::Io { .. })));
+}

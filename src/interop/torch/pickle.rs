@@ -1,0 +1,357 @@
+//! The interpreter of pickles: a stack, a memo, and the operations of `opcode`. It calls nothing.
+
+use std::collections::BTreeMap;
+
+use super::classes::{self, Class};
+use super::opcode as op;
+use super::values::{Value, Values, keep};
+use crate::interop::error::{Fault, damaged};
+
+/// Bytes of a pickle at most: each may make a value of 16.
+pub const LONGEST: usize = 16 << 20;
+
+/// What a pickle left on its stack, and all that it made.
+#[derive(Debug)]
+pub struct Loaded {
+    pub root: Value,
+    pub values: Values,
+    /// Bytes of the pickle.
+    pub len: usize,
+}
+
+struct Machine<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    stack: Vec<Value>,
+    /// Lengths of the stack.
+    marks: Vec<usize>,
+    memo: BTreeMap<u32, Value>,
+    values: Values,
+}
+
+/// Runs the pickle that these bytes begin with; what is behind its end is not looked at.
+pub fn load(bytes: &[u8]) -> Result<Loaded, Fault> {
+    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    let (stack, marks, memo) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut machine = Machine { bytes, at: 0, stack, marks, memo, values: Values::default() };
+    loop {
+        match machine.u8()? {
+            op::STOP => break,
+            opcode => machine.step(opcode)?,
+        }
+    }
+    Ok(Loaded { root: machine.pop()?, len: machine.at, values: machine.values })
+}
+
+impl<'a> Machine<'a> {
+    /// Carries out an operation.
+    fn step(&mut self, opcode: u8) -> Result<(), Fault> {
+        match opcode {
+            op::PROTO => self.u8().map(drop),
+            op::FRAME => self.take(8).map(drop),
+            op::MARK => Ok(self.marks.push(self.stack.len())),
+            op::NONE => self.push(Value::None),
+            op::NEWTRUE | op::NEWFALSE => self.push(Value::Bool),
+            op::BINFLOAT => self.take(8).and_then(|_| self.push(Value::Float)),
+            op::BININT | op::BININT1 | op::BININT2 | op::LONG1 => self.integer(opcode),
+            op::BINSTRING | op::SHORT_BINSTRING | op::BINUNICODE | op::SHORT_BINUNICODE => self.text(opcode),
+            op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.memoize(opcode),
+            op::BINGET | op::LONG_BINGET => self.recall(opcode),
+            op::EMPTY_LIST | op::EMPTY_TUPLE => self.push_list(Vec::new()),
+            op::TUPLE => self.to_mark().and_then(|items| self.push_list(items)),
+            op::TUPLE1 | op::TUPLE2 | op::TUPLE3 => {
+                self.last(1 + usize::from(opcode - op::TUPLE1)).and_then(|items| self.push_list(items))
+            }
+            op::EMPTY_DICT => self.push_dictionary(),
+            op::APPEND => self.last(1).and_then(|items| self.append(items)),
+            op::APPENDS => self.to_mark().and_then(|items| self.append(items)),
+            op::SETITEM => self.last(2).and_then(|items| self.set(&items)),
+            op::SETITEMS => self.to_mark().and_then(|items| self.set(&items)),
+            op::GLOBAL | op::STACK_GLOBAL => self.class(opcode),
+            op::BINPERSID => self.persistent(),
+            op::REDUCE => self.reduce(),
+            op::BUILD => self.build(),
+            other => Err(Fault::Unsupported(format!(
+                "its pickle asks at byte {} for the operation {}, which is not carried out: only state_dicts of plain tensors are read. \
+                 In a PyTorch whose source you trust, save model.state_dict() alone",
+                self.at - 1,
+                op::name(other)
+            ))),
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Fault> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
+        let Some(end) = end else {
+            return damaged(format!("its pickle ends at byte {}, in the middle", self.bytes.len()));
+        };
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Fault> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// A little-endian number of up to eight bytes, not negative.
+    fn uint(&mut self, len: usize) -> Result<u64, Fault> {
+        Ok(self.take(len)?.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)))
+    }
+
+    fn push(&mut self, value: Value) -> Result<(), Fault> {
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn push_list(&mut self, items: Vec<Value>) -> Result<(), Fault> {
+        let list = keep(&mut self.values.lists, items);
+        self.push(Value::List(list))
+    }
+
+    fn push_dictionary(&mut self) -> Result<(), Fault> {
+        let dictionary = keep(&mut self.values.dictionaries, Vec::new());
+        self.push(Value::Dictionary(dictionary))
+    }
+
+    fn pop(&mut self) -> Result<Value, Fault> {
+        Ok(self.last(1)?[0])
+    }
+
+    /// The last values of the stack, which leave it; never those below a mark.
+    fn last(&mut self, count: usize) -> Result<Vec<Value>, Fault> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        match self.stack.len().checked_sub(count).filter(|left| *left >= floor) {
+            Some(left) => Ok(self.stack.split_off(left)),
+            None => damaged(format!("its pickle takes more from the stack at byte {} than there is", self.at)),
+        }
+    }
+
+    /// All values above the last mark, which goes with them.
+    fn to_mark(&mut self) -> Result<Vec<Value>, Fault> {
+        match self.marks.pop() {
+            Some(mark) => Ok(self.stack.split_off(mark)),
+            None => damaged(format!("its pickle looks for a mark at byte {} where there is none", self.at)),
+        }
+    }
+
+    fn top(&self) -> Result<Value, Fault> {
+        match self.stack.last().filter(|_| self.stack.len() > self.marks.last().copied().unwrap_or(0)) {
+            Some(value) => Ok(*value),
+            None => damaged(format!("its pickle changes a value at byte {} where there is none", self.at)),
+        }
+    }
+
+    fn integer(&mut self, opcode: u8) -> Result<(), Fault> {
+        let (len, signed) = match opcode {
+            op::BININT1 => (1, false),
+            op::BININT2 => (2, false),
+            op::BININT => (4, true),
+            _ => (usize::from(self.u8()?), true),
+        };
+        if len > 8 {
+            return damaged(format!("a number of {len} bytes in its pickle"));
+        }
+        let unused = 64 - 8 * len as u32;
+        let number = self.uint(len)?;
+        let number = match (signed, len) {
+            (_, 0) => 0,
+            (true, _) => (number << unused) as i64 >> unused,
+            (false, _) => number as i64,
+        };
+        self.push(Value::Int(number))
+    }
+
+    fn text(&mut self, opcode: u8) -> Result<(), Fault> {
+        let short = matches!(opcode, op::SHORT_BINSTRING | op::SHORT_BINUNICODE);
+        let len = self.uint(if short { 1 } else { 4 })?;
+        let bytes = self.take(usize::try_from(len).unwrap_or(usize::MAX))?;
+        let Ok(text) = std::str::from_utf8(bytes) else { return damaged("a text in its pickle that is not UTF-8") };
+        let text = keep(&mut self.values.texts, text.to_string());
+        self.push(Value::Text(text))
+    }
+
+    fn memoize(&mut self, opcode: u8) -> Result<(), Fault> {
+        let key = match opcode {
+            op::BINPUT => self.uint(1)? as u32,
+            op::LONG_BINPUT => self.uint(4)? as u32,
+            _ => self.memo.len() as u32,
+        };
+        let value = self.top()?;
+        self.memo.insert(key, value);
+        Ok(())
+    }
+
+    fn recall(&mut self, opcode: u8) -> Result<(), Fault> {
+        let key = self.uint(if opcode == op::BINGET { 1 } else { 4 })? as u32;
+        match self.memo.get(&key).copied() {
+            Some(value) => self.push(value),
+            None => damaged(format!("its pickle recalls value {key}, which it has not kept")),
+        }
+    }
+
+    fn append(&mut self, items: Vec<Value>) -> Result<(), Fault> {
+        match self.top()? {
+            Value::List(list) => Ok(self.values.lists[list].extend(items)),
+            other => damaged(format!("its pickle appends to {other:?}")),
+        }
+    }
+
+    fn set(&mut self, items: &[Value]) -> Result<(), Fault> {
+        let (pairs, rest) = items.as_chunks::<2>();
+        match self.top()? {
+            Value::Dictionary(dictionary) if rest.is_empty() => {
+                Ok(self.values.dictionaries[dictionary].extend(pairs.iter().map(|[key, value]| (*key, *value))))
+            }
+            other => damaged(format!("its pickle sets {} items of {other:?}", items.len())),
+        }
+    }
+
+    /// A class or function by its name; it is looked up in the list, never imported.
+    fn class(&mut self, opcode: u8) -> Result<(), Fault> {
+        let (module, name) = match opcode {
+            op::GLOBAL => (self.line()?, self.line()?),
+            _ => {
+                let names = self.last(2)?;
+                (self.values.text(names[0])?.to_string(), self.values.text(names[1])?.to_string())
+            }
+        };
+        match classes::find(&module, &name) {
+            Some(class) => self.push(Value::Class(class)),
+            None => Err(Fault::Unsupported(format!(
+                "its pickle names {module}.{name}, which is none of the classes that describe tensors: it is refused, and nothing of the \
+                 file was executed. If you trust where it is from, load it in PyTorch and save model.state_dict() alone"
+            ))),
+        }
+    }
+
+    /// A text that ends in a line break.
+    fn line(&mut self) -> Result<String, Fault> {
+        let len = self.bytes[self.at..].iter().take(1024).position(|byte| *byte == b'\n');
+        let Some(len) = len else { return damaged("a name in its pickle without an end") };
+        let text = String::from_utf8_lossy(self.take(len)?).into_owned();
+        self.u8()?;
+        Ok(text)
+    }
+
+    fn persistent(&mut self) -> Result<(), Fault> {
+        let id = self.pop()?;
+        let storage = self.values.storage(id)?;
+        self.push(storage)
+    }
+
+    /// What a class makes of its arguments.
+    fn reduce(&mut self) -> Result<(), Fault> {
+        let call = self.last(2)?;
+        self.values.charge(self.values.list(call[1])?.len())?;
+        let arguments = self.values.list(call[1])?.to_vec();
+        let made = match (call[0], arguments.first()) {
+            (Value::Class(Class::Dictionary), _) => self.values.dictionary(&arguments)?,
+            (Value::Class(Class::Tensor), _) => self.values.tensor(&arguments)?,
+            (Value::Class(Class::Parameter), Some(tensor @ Value::Tensor(_))) => *tensor,
+            (other, _) => return damaged(format!("its pickle calls {other:?}")),
+        };
+        self.push(made)
+    }
+
+    /// Attributes of a dictionary, such as the versions of modules, which do not matter here.
+    fn build(&mut self) -> Result<(), Fault> {
+        self.pop()?;
+        match self.top()? {
+            Value::Dictionary(_) => Ok(()),
+            other => damaged(format!("its pickle sets attributes of {other:?}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Protocol 2 around these bytes.
+    fn run(program: &[u8]) -> Result<Loaded, Fault> {
+        load(&[b"\x80\x02", program, b"."].concat())
+    }
+
+    fn refused(program: &[u8]) -> String {
+        match run(program) {
+            Err(Fault::Damaged(text) | Fault::Unsupported(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_way_to_a_function_is_open() {
+        let ways: [&[u8]; 4] = [
+            b"cos\nsystem\nX\x07\0\0\0echo hi\x85R",
+            b"X\x02\0\0\0osX\x06\0\0\0system\x93",
+            b"cbuiltins\neval\n",
+            b"ctorch.storage\n_load_from_bytes\n",
+        ];
+        for (way, name) in
+            ways.into_iter().zip(["os.system", "os.system", "builtins.eval", "torch.storage._load_from_bytes"])
+        {
+            assert!(refused(way).starts_with(&format!("its pickle names {name},")), "{}", refused(way));
+        }
+        for (way, name) in [(b"(ios\nsystem\n".as_slice(), "INST"), (b"(os".as_slice(), "OBJ"), (b"))\x81", "NEWOBJ")] {
+            assert!(refused(way).contains(name), "{}", refused(way));
+        }
+        // what may be named may still not be called otherwise than as it is meant
+        assert!(refused(b"ctorch\nFloatStorage\n)R").contains("calls Class(Storage(F32))"));
+        assert!(refused(b"K\x01)R").contains("calls Int(1)"));
+    }
+
+    #[test]
+    fn stacks_marks_and_memos_are_checked() {
+        for (program, part) in [
+            (b"".as_slice(), "more from the stack"),
+            (b"t", "looks for a mark"),
+            (b"(K\x01(\x85", "more from the stack"),
+            (b"h\x03", "recalls value 3"),
+            (b"q\0", "where there is none"),
+            (b"}K\x01s", "where there is none"),
+            (b"K\x01K\x02a", "appends to Int(1)"),
+            (b"}(K\x01u", "sets 1 items"),
+            (b"X\xff\xff\xff\x7fabc", "in the middle"),
+            (b"cabc", "without an end"),
+            (b"\x8a\x09123456789", "a number of 9 bytes"),
+            (b"X\x01\0\0\0\xff", "not UTF-8"),
+            (b"K\x01Q", "expected a list or tuple"),
+            (b"]K\x01b", "sets attributes"),
+        ] {
+            assert!(refused(program).contains(part), "{program:?}: {}", refused(program));
+        }
+        assert!(matches!(load(b"\x80\x02K\x01"), Err(Fault::Damaged(_))));
+    }
+
+    #[test]
+    fn numbers_have_their_signs() {
+        let number = |program: &[u8]| run(program).unwrap().root;
+        assert_eq!(number(b"J\xfe\xff\xff\xff"), Value::Int(-2));
+        assert_eq!(number(b"M\xfe\xff"), Value::Int(65_534));
+        assert_eq!(number(b"\x8a\x01\xff"), Value::Int(-1));
+        assert_eq!(number(b"\x8a\0"), Value::Int(0));
+    }
+
+    /// A short operation on a long list or text, again and again: refused before it takes the memory or the time of it.
+    #[test]
+    fn copies_are_bounded() {
+        let again = |setup: &[u8], operation: &[u8]| [setup, &operation.repeat(100_000)].concat();
+        let class = b"ccollections\nOrderedDict\nq\0]q\x01(".as_slice();
+        let pairs = [class, &b"NN\x86".repeat(1000), b"eh\x01\x85q\x02"].concat();
+        let class = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x00\x10\0\0".as_slice();
+        let text = [class, &[b'k'; 4096], b"NK\x01tq\0"].concat();
+        for (setup, operation) in [(pairs, b"(h\0h\x02Rt".as_slice()), (text, b"(h\0Qt")] {
+            let program = again(&setup, operation);
+            assert!(refused(&program).contains("copies more than"), "{}", refused(&program));
+        }
+    }
+
+    /// A list in a list, a million deep, and one that contains itself: dropped without recursion.
+    #[test]
+    fn deep_and_circular_values_are_dropped() {
+        let deep = [b")".as_slice(), &b"\x85".repeat(1_000_000)].concat();
+        assert!(matches!(run(&deep).unwrap().root, Value::List(_)));
+        assert!(run(b"]q\0h\0a").is_ok());
+    }
+}

@@ -1,0 +1,130 @@
+//! The values of tensors: views of storages, of any strides.
+
+use super::state_dict::Named;
+use super::values::{Storage, Values, View};
+use crate::checkpoint::Tensor;
+use crate::interop::error::{Fault, damaged};
+use loaders::printable;
+
+/// Dimensions of a tensor at most.
+const MOST_DIMENSIONS: usize = 16;
+
+/// All tensors in the order of their names in the pickle. `read` gives the bytes of a storage, which are as many as it says. No tensor may
+/// have more values than its storage, and all together not more than `most`: strides of 0 would make much out of little.
+pub fn all(
+    values: &Values,
+    named: &[Named],
+    most: u64,
+    mut read: impl FnMut(&Storage) -> Result<Vec<u8>, Fault>,
+) -> Result<Vec<Tensor>, Fault> {
+    let mut total = 0u64;
+    for one in named {
+        let view = &values.views[one.view];
+        let count = check(view, &values.storages[view.storage]);
+        total = total.saturating_add(count.map_err(|text| Fault::Damaged(format!("{} {text}", printable(&one.name))))?);
+    }
+    if total > most {
+        return damaged(format!("its tensors have {total} values together, and the file only {most} bytes"));
+    }
+    // each storage is read once, and only one is held
+    let mut order: Vec<usize> = (0..named.len()).collect();
+    order.sort_by_key(|&i| &values.storages[values.views[named[i].view].storage].key);
+    let mut tensors: Vec<Tensor> = named.iter().map(|one| (one.name.clone(), Vec::new(), Vec::new())).collect();
+    let mut held: Option<(&Storage, Vec<f32>)> = None;
+    for i in order {
+        let view = &values.views[named[i].view];
+        let storage = &values.storages[view.storage];
+        let plain = match held.take().filter(|(other, _)| *other == storage) {
+            Some(held) => held.1,
+            None => storage.number.values(&read(storage)?),
+        };
+        tensors[i].1 = view.size.iter().map(|n| *n as usize).collect();
+        tensors[i].2 = gather(view, &plain);
+        held = Some((storage, plain));
+    }
+    Ok(tensors)
+}
+
+/// Whether the view lies in its storage; gives its number of values.
+fn check(view: &View, storage: &Storage) -> Result<u64, String> {
+    let View { offset, size, stride, .. } = view;
+    let odd = || {
+        format!("of sizes {size:?} and strides {stride:?} from {offset} on does not lie in its {} values", storage.len)
+    };
+    if size.len() != stride.len() || size.len() > MOST_DIMENSIONS {
+        return Err(format!("has {} sizes and {} strides", size.len(), stride.len()));
+    }
+    let count = size.iter().try_fold(1u64, |count, n| count.checked_mul(*n)).ok_or_else(odd)?;
+    if count == 0 {
+        return Ok(0);
+    }
+    let far = |last: u64, (n, stride): (&u64, &u64)| last.checked_add((n - 1).checked_mul(*stride)?);
+    let last = size.iter().zip(stride).try_fold(*offset, far).ok_or_else(odd)?;
+    if last < storage.len && count <= storage.len { Ok(count) } else { Err(odd()) }
+}
+
+/// The values of a view that lies in its storage, in C order.
+fn gather(view: &View, storage: &[f32]) -> Vec<f32> {
+    let View { offset, size, stride, .. } = view;
+    let count: u64 = size.iter().product();
+    let (mut values, mut index) = (Vec::with_capacity(count as usize), vec![0u64; size.len()]);
+    for _ in 0..count {
+        let at = index.iter().zip(stride).fold(*offset, |at, (i, stride)| at + i * stride);
+        values.push(storage[at as usize]);
+        for (i, n) in index.iter_mut().zip(size).rev() {
+            *i += 1;
+            if *i < *n {
+                break;
+            }
+            *i = 0;
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interop::number::Number;
+
+    fn view(offset: u64, size: &[u64], stride: &[u64]) -> Result<Vec<f32>, String> {
+        let storage = Storage { number: Number::F32, key: "0".into(), len: 6 };
+        let view = View { storage: 0, offset, size: size.to_vec(), stride: stride.to_vec() };
+        check(&view, &storage)?;
+        Ok(gather(&view, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))
+    }
+
+    #[test]
+    fn strides_are_followed_and_stay_inside() {
+        assert_eq!(view(0, &[2, 3], &[3, 1]).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(view(0, &[3, 2], &[1, 3]).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(view(1, &[2, 2], &[3, 1]).unwrap(), [1.0, 2.0, 4.0, 5.0]);
+        assert_eq!(view(5, &[], &[]).unwrap(), [5.0]);
+        assert_eq!(view(9, &[0, 3], &[3, 1]).unwrap(), [0f32; 0]);
+        let max = u64::MAX;
+        for (offset, size, stride) in [
+            (1, &[2, 3][..], &[3, 1][..]),
+            (0, &[7], &[1]),
+            (6, &[], &[]),
+            (0, &[1_000_000], &[0]),
+            (0, &[max, max], &[1, 1]),
+            (max, &[2], &[max]),
+            (0, &[2], &[]),
+            (0, &[1; 17], &[1; 17]),
+        ] {
+            assert!(view(offset, size, stride).is_err(), "{offset} {size:?} {stride:?}");
+        }
+    }
+
+    /// Many views of one storage would make much memory out of a small file.
+    #[test]
+    fn all_tensors_together_are_bounded_by_the_file() {
+        let storages = vec![Storage { number: Number::F32, key: "0".into(), len: 1000 }];
+        let view = View { storage: 0, offset: 0, size: vec![1000], stride: vec![1] };
+        let values = Values { storages, views: vec![view; 5], ..Values::default() };
+        let named: Vec<Named> = (0..5).map(|view| Named { name: format!("t{view}"), view }).collect();
+        let read = |most| all(&values, &named, most, |_| Ok(vec![0; 4000]));
+        assert_eq!(read(5000).unwrap().len(), 5);
+        assert!(matches!(read(4999), Err(Fault::Damaged(text)) if text.contains("5000 values together")));
+    }
+}

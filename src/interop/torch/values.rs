@@ -1,0 +1,155 @@
+//! The values of a pickle. Containers lie side by side and are named by their numbers: values are copied freely, may contain each other in
+//! circles, and are dropped without recursion.
+
+use super::classes::Class;
+use crate::interop::error::{Fault, damaged};
+use crate::interop::number::Number;
+
+/// A value, or the number of one of [`Values`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    None,
+    Bool,
+    Int(i64),
+    Float,
+    Text(usize),
+    /// A list or a tuple.
+    List(usize),
+    Dictionary(usize),
+    Class(Class),
+    Storage(usize),
+    Tensor(usize),
+}
+
+/// A run of values in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Storage {
+    pub number: Number,
+    /// Its name in the file.
+    pub key: String,
+    /// Values.
+    pub len: u64,
+}
+
+/// A view of a storage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    pub storage: usize,
+    /// First value.
+    pub offset: u64,
+    pub size: Vec<u64>,
+    /// In values.
+    pub stride: Vec<u64>,
+}
+
+/// Copies of items that a pickle may ask for: an operation is short, and could copy a long list again and again.
+const MOST_COPIES: usize = 16 << 20;
+
+/// Everything that a pickle has made.
+#[derive(Debug, Default)]
+pub struct Values {
+    /// Items that were copied out of lists and texts.
+    pub copied: usize,
+    pub texts: Vec<String>,
+    pub lists: Vec<Vec<Value>>,
+    pub dictionaries: Vec<Vec<(Value, Value)>>,
+    pub storages: Vec<Storage>,
+    pub views: Vec<View>,
+}
+
+/// Appends an item and gives its number.
+pub fn keep<T>(items: &mut Vec<T>, item: T) -> usize {
+    items.push(item);
+    items.len() - 1
+}
+
+impl Values {
+    /// Refuses a pickle that copies too much.
+    pub fn charge(&mut self, items: usize) -> Result<(), Fault> {
+        self.copied = self.copied.saturating_add(items);
+        if self.copied <= MOST_COPIES {
+            return Ok(());
+        }
+        damaged(format!("its pickle copies more than {MOST_COPIES} items"))
+    }
+
+    /// The text of a value.
+    pub fn text(&self, value: Value) -> Result<&str, Fault> {
+        match value {
+            Value::Text(at) => Ok(&self.texts[at]),
+            other => damaged(format!("expected a text in its pickle, got {other:?}")),
+        }
+    }
+
+    /// The items of a list or tuple.
+    pub fn list(&self, value: Value) -> Result<&[Value], Fault> {
+        match value {
+            Value::List(at) => Ok(&self.lists[at]),
+            other => damaged(format!("expected a list or tuple in its pickle, got {other:?}")),
+        }
+    }
+
+    /// The numbers of a list, none negative.
+    pub fn counts(&self, value: Value) -> Result<Vec<u64>, Fault> {
+        self.list(value)?.iter().map(|item| count(*item)).collect()
+    }
+
+    /// A dictionary out of the arguments of its class: none, or a list of pairs.
+    pub fn dictionary(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
+        let mut pairs = Vec::new();
+        if let [list] = arguments {
+            self.charge(self.list(*list)?.len())?;
+            for pair in self.list(*list)? {
+                match self.list(*pair)? {
+                    [key, value] => pairs.push((*key, *value)),
+                    other => {
+                        return damaged(format!(
+                            "expected pairs in a dictionary of its pickle, got {} items",
+                            other.len()
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(Value::Dictionary(keep(&mut self.dictionaries, pairs)))
+    }
+
+    /// A storage out of its persistent id: "storage", class, key, device, number of values, and perhaps a view of it.
+    pub fn storage(&mut self, id: Value) -> Result<Value, Fault> {
+        let (what, class, key, len, more) = match *self.list(id)? {
+            [what, class, key, _, len] => (what, class, key, len, Value::None),
+            [what, class, key, _, len, more] => (what, class, key, len, more),
+            ref other => {
+                return damaged(format!("expected five parts of a storage in its pickle, got {}", other.len()));
+            }
+        };
+        let Value::Class(Class::Storage(number)) = class else {
+            return damaged(format!("expected the type of a storage in its pickle, got {class:?}"));
+        };
+        if self.text(what)? != "storage" || more != Value::None {
+            return Err(Fault::Unsupported(
+                "a storage that is a part of another one; save the state_dict again with a newer PyTorch".into(),
+            ));
+        }
+        self.charge(self.text(key)?.len())?;
+        let storage = Storage { number, key: self.text(key)?.to_string(), len: count(len)? };
+        Ok(Value::Storage(keep(&mut self.storages, storage)))
+    }
+
+    /// A tensor out of the arguments of its function: storage, offset, sizes, strides, and more that does not matter here.
+    pub fn tensor(&mut self, arguments: &[Value]) -> Result<Value, Fault> {
+        let [Value::Storage(storage), offset, size, stride, ..] = *arguments else {
+            return damaged("a tensor of its pickle without storage, offset, sizes and strides");
+        };
+        self.charge(self.list(size)?.len().saturating_add(self.list(stride)?.len()))?;
+        let view = View { storage, offset: count(offset)?, size: self.counts(size)?, stride: self.counts(stride)? };
+        Ok(Value::Tensor(keep(&mut self.views, view)))
+    }
+}
+
+fn count(value: Value) -> Result<u64, Fault> {
+    match value {
+        Value::Int(number) if number >= 0 => Ok(number as u64),
+        other => damaged(format!("expected a number of at least 0 in its pickle, got {other:?}")),
+    }
+}

@@ -1,0 +1,103 @@
+//! The rules of `[init] match`: from the names in a file of weights to those of the network.
+
+use regex::{Regex, RegexBuilder};
+
+/// Bytes of a compiled rule at most.
+const LARGEST: usize = 1 << 20;
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub struct Rename {
+    /// As written.
+    pub text: String,
+    whole: Regex,
+    replacement: String,
+}
+
+impl Rename {
+    /// A rule whose regular expression must fit a whole name; in the replacement `$1` and `${1}` stand for what its groups have matched.
+    ///
+    /// # Errors
+    /// What is wrong with the expression, or a group in the replacement that it does not have.
+    pub fn new([pattern, replacement]: &[String; 2]) -> Result<Self, String> {
+        let whole = RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(LARGEST).build();
+        // the library's text points into the expression, over several lines
+        let whole =
+            whole.map_err(|e| format!("{pattern:?} is no regular expression: {}", last_line(&e.to_string())))?;
+        if let Some(group) = groups(replacement).into_iter().find(|group| !has(&whole, group)) {
+            return Err(format!(
+                "{replacement:?} names the group {group:?}, and {pattern:?} has {} groups; a number with a letter or _ behind it is \
+                 written ${{1}}",
+                whole.captures_len() - 1
+            ));
+        }
+        Ok(Self { text: pattern.clone(), whole, replacement: replacement.clone() })
+    }
+
+    /// What the name becomes; none if the rule does not fit it.
+    pub fn apply(&self, name: &str) -> Option<String> {
+        let captures = self.whole.captures(name)?;
+        let mut renamed = String::new();
+        captures.expand(&self.replacement, &mut renamed);
+        Some(renamed)
+    }
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().last().unwrap_or(text).trim_start_matches("error: ").trim()
+}
+
+fn has(whole: &Regex, group: &str) -> bool {
+    match group.parse::<usize>() {
+        Ok(number) => number < whole.captures_len(),
+        Err(_) => whole.capture_names().flatten().any(|name| name == group),
+    }
+}
+
+/// The groups that a replacement names, as the library reads it: `$` and the longest run of letters, digits and `_`, or what is in `${}`.
+fn groups(replacement: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), replacement);
+    while let Some(at) = rest.find('$') {
+        rest = &rest[at + 1..];
+        if let Some(next) = rest.strip_prefix('$') {
+            rest = next;
+        } else if let Some((name, next)) = rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            found.push(name.to_string());
+            rest = next;
+        } else {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            found.extend((end > 0).then(|| rest[..end].to_string()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(pattern: &str, replacement: &str) -> Result<Rename, String> {
+        Rename::new(&[pattern.to_string(), replacement.to_string()])
+    }
+
+    #[test]
+    fn whole_names_are_renamed_by_groups() {
+        let one = rule("backbone.(.*)", "$1").unwrap();
+        assert_eq!(one.apply("backbone.layer1.0.conv1.weight").as_deref(), Some("layer1.0.conv1.weight"));
+        assert_eq!(one.apply("a.backbone.fc.bias"), None);
+        let two = rule(r"_blocks\.(\d+)\.(?<part>bn|conv)_(.*)", "blocks.${1}_.$part.$3").unwrap();
+        assert_eq!(two.apply("_blocks.12.bn_weight").as_deref(), Some("blocks.12_.bn.weight"));
+        // an alternative at the top is bounded, too
+        assert_eq!(rule("a|b", "c").unwrap().apply("ab"), None);
+    }
+
+    #[test]
+    fn rules_that_cannot_work_are_refused() {
+        assert!(rule("backbone.(.*", "$1").unwrap_err().contains("unclosed group"));
+        let lost = rule("x(.*)", "$1_y").unwrap_err();
+        assert!(lost.contains("\"1_y\"") && lost.contains("${1}"), "{lost}");
+        assert!(rule("x(.*)", "$2").unwrap_err().contains("has 1 groups"));
+        assert!(rule("x", "$$").is_ok() && rule("x", "a$").is_ok());
+        assert!(rule("(a{1000}){1000}", "").unwrap_err().contains("size limit"));
+    }
+}

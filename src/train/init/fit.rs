@@ -1,0 +1,343 @@
+//! Which tensor of a file is which of the network: names by the rules of `match`, then shapes.
+
+use std::collections::BTreeMap;
+
+use crate::checkpoint::Tensor;
+use crate::error::Error;
+use crate::interop::Weights;
+use crate::nn::NetSpec;
+use crate::nn::graph::BuildError;
+use crate::recipe::{Init, matches};
+use crate::train::plan::patterns;
+use loaders::printable;
+
+/// How the end of the name of PyTorch's counters of batches reads: nothing here needs them.
+const COUNTER: &str = "num_batches_tracked";
+
+/// What becomes of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// The network's takes the file's values.
+    Taken,
+    /// The network's starts at random, as `exclude` says.
+    Excluded,
+    /// Of a classifier whose number of classes differs: it starts at random.
+    Replaced,
+    /// The network's has another shape in the file.
+    Shape,
+    /// The network's is not in the file.
+    Missing,
+    /// The file's is not in the network.
+    Left,
+}
+
+/// A tensor of the network, or one of the file that it does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Its name in the network; of one that is left, its name after the rules of `match`.
+    pub name: String,
+    /// In the network.
+    pub shape: Option<Vec<usize>>,
+    /// Its number in the file.
+    pub found: Option<usize>,
+}
+
+/// What becomes of all tensors, those of the network first and in its order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    /// One a tensor.
+    pub rows: Vec<Row>,
+    /// Names of the layers that make scores: the last one, then those of auxiliary classifiers.
+    pub classifiers: Vec<String>,
+}
+
+/// Fits a file to the network.
+///
+/// # Errors
+/// For rules and patterns that name nothing, two tensors that get one name, and a file of which nothing fits.
+pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> {
+    let found = renamed(weights, init)?;
+    let spec = net.tensors().map_err(BuildError::from)?;
+    let wanted: Vec<(String, Vec<usize>)> = spec.parameters.into_iter().chain(spec.running).collect();
+    let names: Vec<&str> = wanted.iter().map(|(name, _)| name.as_str()).collect();
+    let exclude = init.exclude.as_deref().unwrap_or_default();
+    let all: Vec<&str> = names.iter().copied().chain(found.keys().map(String::as_str)).collect();
+    patterns::check("init.exclude", exclude, &all, &format!("network {} and the file", net.name))?;
+    let classifiers: Vec<String> = net.classifiers().into_iter().map(String::from).collect();
+    let excluded = |name: &str| exclude.iter().any(|pattern| matches(pattern, name));
+    let replaced: Vec<&String> = classifiers.iter().filter(|layer| replaces(&wanted, &found, weights, layer)).collect();
+    let of_replaced = |name: &str| name.rsplit_once('.').is_some_and(|(layer, _)| replaced.iter().any(|r| *r == layer));
+    let mut rows = Vec::new();
+    for (name, shape) in &wanted {
+        let index = found.get(name).copied();
+        let fate = match index {
+            _ if excluded(name) => Fate::Excluded,
+            Some(_) if of_replaced(name) => Fate::Replaced,
+            Some(index) if weights.tensors[index].1 == *shape => Fate::Taken,
+            Some(_) => Fate::Shape,
+            None => Fate::Missing,
+        };
+        rows.push(Row { fate, name: name.clone(), shape: Some(shape.clone()), found: index });
+    }
+    let left =
+        found.iter().filter(|(name, _)| !names.contains(&name.as_str()) && !excluded(name) && !name.ends_with(COUNTER));
+    rows.extend(left.map(|(name, index)| Row {
+        fate: Fate::Left,
+        name: name.clone(),
+        shape: None,
+        found: Some(*index),
+    }));
+    if !rows.iter().any(|row| row.fate == Fate::Taken) {
+        return Err(Error::Usage(nothing_fits(net, weights, &names, found.keys())));
+    }
+    Ok(Fit { rows, classifiers })
+}
+
+/// The tensors of the file by their names after the rules of `match`.
+fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Error> {
+    let rules = init.rules().map_err(|why| Error::Usage(format!("init.match: {why}")))?;
+    let (mut found, mut used) = (BTreeMap::new(), vec![false; rules.len()]);
+    for (index, (name, ..)) in weights.tensors.iter().enumerate() {
+        let mut new = name.clone();
+        for (rule, used) in rules.iter().zip(&mut used) {
+            if let Some(renamed) = rule.apply(&new) {
+                (new, *used) = (renamed, true);
+            }
+        }
+        if let Some(other) = found.insert(new.clone(), index) {
+            let other = &weights.tensors[other].0;
+            return Err(Error::Usage(format!(
+                "{}: {} and {} would both be {}; change init.match",
+                weights.path.display(),
+                printable(other),
+                printable(name),
+                printable(&new)
+            )));
+        }
+    }
+    if let Some(idle) = used.iter().position(|used| !used) {
+        let names: Vec<&str> = weights.tensors.iter().map(|tensor| tensor.0.as_str()).collect();
+        let (text, near) = (&rules[idle].text, patterns::near(&rules[idle].text, &names));
+        let path = weights.path.display();
+        return Err(Error::Usage(format!(
+            "init.match: \"{text}\" fits no name in {path} as the rules before it leave them; {}",
+            printable(&near)
+        )));
+    }
+    Ok(found)
+}
+
+/// Whether a classifier of the file differs in the number of classes alone.
+fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
+    let name = format!("{layer}.weight");
+    let own = wanted.iter().find(|(other, _)| *other == name).map(|(_, shape)| shape);
+    let other = found.get(&name).map(|index| &weights.tensors[*index].1);
+    own.zip(other).is_some_and(|(own, other)| own != other && own.get(1..) == other.get(1..))
+}
+
+/// Why nothing fits, and a rule that would help where all names have one beginning too many.
+fn nothing_fits<'a>(
+    net: &NetSpec,
+    weights: &Weights,
+    names: &[&str],
+    found: impl Iterator<Item = &'a String>,
+) -> String {
+    let found: Vec<&String> = found.collect();
+    let begin = found.first().and_then(|name| name.split_once('.')).map(|(begin, _)| begin);
+    let inner = |name: &&&String| {
+        name.split_once('.').is_some_and(|(first, rest)| Some(first) == begin && names.contains(&rest))
+    };
+    let cure = match begin.filter(|_| found.iter().any(|name| inner(&name))) {
+        Some(begin) => format!("init.match = [[\"{}\\\\.(.*)\", \"$1\"]] would fit", printable(begin)),
+        None => "give init.match rules from its names to the network's, or another file".into(),
+    };
+    let shown = |name: &str| printable(name).to_string();
+    format!(
+        "{}: not one of its {} tensors is one of network {} by name and shape (it has {}, the network {}); {cure}",
+        weights.path.display(),
+        weights.tensors.len(),
+        net.name,
+        found.first().map_or("none".into(), |name| shown(name)),
+        names.first().map_or("none".into(), |name| shown(name)),
+    )
+}
+
+impl Fit {
+    /// The rows of this fate.
+    pub fn of(&self, fate: Fate) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.fate == fate)
+    }
+
+    /// The tensors that the network takes: its name, and that of the file.
+    pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
+        self.of(Fate::Taken).filter_map(|row| Some((row.name.as_str(), &weights.tensors[row.found?])))
+    }
+
+    /// Refuses values that no network can start from.
+    pub fn check_values(&self, weights: &Weights) -> Result<(), Error> {
+        for (name, (_, _, values)) in self.taken(weights) {
+            let odd = values.iter().find(|v| !v.is_finite() || (name.ends_with(".running_var") && **v < 0.0));
+            if let Some(odd) = odd {
+                let path = weights.path.display();
+                return Err(Error::Failed(format!(
+                    "{path}: {name} holds {odd}, from which no run can start; take another file, or leave it out by init.exclude"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models;
+    use crate::nn::spec::Shape;
+
+    fn net() -> NetSpec {
+        models::build("resnet20", Shape::image(3, 32, 32), 10).unwrap()
+    }
+
+    /// All tensors of the network, under names and with shapes as `change` says.
+    fn weights(change: impl Fn(&str, &mut Vec<usize>) -> Option<String>) -> Weights {
+        let spec = net().tensors().unwrap();
+        let tensors = spec.parameters.into_iter().chain(spec.running).filter_map(|(name, mut shape)| {
+            let name = change(&name, &mut shape)?;
+            let values = vec![0.5; shape.iter().product()];
+            Some((name, shape, values))
+        });
+        Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None }
+    }
+
+    fn init(exclude: &[&str], rules: &[[&str; 2]]) -> Init {
+        Init {
+            from: Some("a.pth".into()),
+            exclude: Some(exclude.iter().map(ToString::to_string).collect()),
+            strict: None,
+            r#match: Some(rules.iter().map(|pair| pair.map(str::to_string)).collect()),
+        }
+    }
+
+    fn count(fit: &Fit, fate: Fate) -> usize {
+        fit.of(fate).count()
+    }
+
+    #[test]
+    fn names_are_matched_and_the_last_layer_is_replaced_where_classes_differ() {
+        let file = weights(|name, shape| {
+            if name.starts_with("fc.") {
+                shape[0] = 100;
+            }
+            Some(format!("module.{name}"))
+        });
+        let rule = [[r"module\.(.*)", "$1"]];
+        let all = file.tensors.len();
+        let fitted = fit(&net(), &file, &init(&[], &rule)).unwrap();
+        assert_eq!(fitted.classifiers, ["fc"]);
+        assert_eq!((count(&fitted, Fate::Taken), count(&fitted, Fate::Replaced)), (all - 2, 2));
+        let fitted = fit(&net(), &file, &init(&["fc.*", "layer3.*"], &rule)).unwrap();
+        assert_eq!((count(&fitted, Fate::Replaced), count(&fitted, Fate::Shape)), (0, 0));
+        assert!(count(&fitted, Fate::Excluded) > 20);
+        let refused = fit(&net(), &file, &init(&[], &[])).unwrap_err().to_string();
+        assert!(refused.contains(r#"init.match = [["module\\.(.*)", "$1"]] would fit"#), "{refused}");
+    }
+
+    /// Those of auxiliary heads, too, and convolutions that make scores.
+    #[test]
+    fn every_classifier_with_other_classes_is_replaced() {
+        let cases: [(&str, &[&str]); 4] = [
+            ("googlenet", &["fc", "aux1.fc2", "aux2.fc2"]),
+            ("inception_v3", &["fc", "AuxLogits.fc"]),
+            ("squeezenet1_1", &["classifier.1"]),
+            ("airbench94", &["head"]),
+        ];
+        for (name, layers) in cases {
+            let input = models::input(name).unwrap();
+            let spec = models::build(name, input, 12).unwrap().tensors().unwrap();
+            let tensors =
+                spec.parameters.into_iter().chain(spec.running).map(|(name, shape)| (name, shape, Vec::new()));
+            let file = Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None };
+            let fitted = fit(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
+            assert_eq!(fitted.classifiers, layers);
+            for row in &fitted.rows {
+                let scores = layers
+                    .iter()
+                    .any(|layer| row.name.strip_suffix(".weight").or(row.name.strip_suffix(".bias")) == Some(layer));
+                assert_eq!(row.fate, if scores { Fate::Replaced } else { Fate::Taken }, "{name}: {}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_apart() {
+        let mut file = weights(|name, shape| match name {
+            "conv1.weight" => None,
+            "layer1.0.conv1.weight" => {
+                shape[3] = 5;
+                Some(name.into())
+            }
+            _ => Some(name.into()),
+        });
+        file.tensors.push(("head.weight".into(), vec![1], vec![0.0]));
+        file.tensors.push(("bn1.num_batches_tracked".into(), vec![], vec![7.0]));
+        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
+        let names = |fate| fitted.of(fate).map(|row| row.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names(Fate::Missing), ["conv1.weight"]);
+        assert_eq!(names(Fate::Shape), ["layer1.0.conv1.weight"]);
+        assert_eq!(names(Fate::Left), ["head.weight"]);
+    }
+
+    #[test]
+    fn slips_are_refused() {
+        let file = weights(|name, _| Some(name.into()));
+        let refused =
+            |exclude: &[&str], rules: &[[&str; 2]]| fit(&net(), &file, &init(exclude, rules)).unwrap_err().to_string();
+        assert!(
+            refused(&["fcc.*"], &[])
+                .contains("\"fcc.*\" names nothing in network resnet20 and the file; did you mean \"fc.*\"?")
+        );
+        assert!(refused(&[], &[["backbone.(.*)", "$1"]]).contains("\"backbone.(.*)\" fits no name in a.pth"));
+        assert!(refused(&[], &[["layer1.*", "x"]]).contains("would both be x; change init.match"));
+        let other = weights(|name, shape| {
+            shape.push(1);
+            Some(name.into())
+        });
+        let text = fit(&net(), &other, &init(&[], &[])).unwrap_err().to_string();
+        assert!(text.contains("not one of its") && text.contains("network resnet20"), "{text}");
+    }
+
+    #[test]
+    fn values_that_are_no_weights_are_named() {
+        let mut file = weights(|name, _| Some(name.into()));
+        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
+        assert!(fitted.check_values(&file).is_ok());
+        for (name, odd) in [("layer2.0.bn1.weight", f32::NAN), ("fc.bias", f32::INFINITY), ("bn1.running_var", -1.0)] {
+            let tensor = file.tensors.iter().position(|tensor| tensor.0 == name).unwrap();
+            let old = std::mem::replace(&mut file.tensors[tensor].2[3], odd);
+            let text = fitted.check_values(&file).unwrap_err().to_string();
+            assert!(text.contains(&format!("{name} holds {odd}")), "{text}");
+            file.tensors[tensor].2[3] = old;
+        }
+    }
+
+    /// Every tensor of torchvision's networks has its place, and the other way round.
+    #[test]
+    fn names_and_shapes_are_torchvisions() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/weights.json");
+        let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let networks = golden["torchvision"].as_object().unwrap();
+        assert_eq!(networks.len(), 3);
+        for (name, tensors) in networks {
+            let tensors = tensors.as_object().unwrap().iter().map(|(name, shape)| {
+                let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+                (name.clone(), shape.clone(), Vec::new())
+            });
+            let file = Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None };
+            let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
+            let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
+            assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Fate::Taken), "{name}");
+        }
+    }
+}

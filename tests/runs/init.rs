@@ -1,0 +1,293 @@
+//! Runs that start from weights: of trireme and of others, what they take and what they refuse; and runs of which a part is not trained,
+//! on any number of ranks, also across the change of `freeze.epochs`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::{DIGITS, Images, THINGS};
+use crate::support::program::events;
+use crate::support::setting::Setting;
+use crate::support::small_run::SmallRun;
+use crate::support::weights::{safetensors, tensors};
+use trireme::checkpoint::ModelFile;
+
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 2
+seed = 3
+batch = 9
+workers = 3
+
+[optimizer]
+kind = "adam"
+
+[augment]
+train = ["normalize(0.4, 0.3)"]
+eval = ["normalize(0.4, 0.3)"]
+
+[schedule]
+kind = "cosine"
+base_lr = 0.002
+
+[reduce]
+codec = "exact"
+"#;
+
+/// So small a rate changes no bit of a weight.
+const STILL: [&str; 2] = ["--set", "schedule.base_lr=1e-30"];
+
+fn set(key: &str, value: &str) -> [String; 2] {
+    ["--set".into(), format!("{key}={value}")]
+}
+
+fn args<'a>(sets: &'a [[String; 2]], more: &[&'a str]) -> Vec<&'a str> {
+    sets.iter().flatten().map(String::as_str).chain(more.iter().copied()).collect()
+}
+
+#[test]
+fn a_run_starts_from_a_model_or_from_a_file_of_another_program() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let source = setting.trained("source", 0, &[]);
+    let want = tensors(&source);
+    let foreign = setting.folder.path().join("lenet.safetensors");
+    safetensors(&foreign, &want, |name, _| Some(format!("net.{name}")));
+    let rule = set("init.match", r#"[["net\\.(.*)", "$1"]]"#);
+    let cases = [
+        // a run's folder, its model, its last checkpoint, and the same of another program
+        (vec![set("init.from", &source)], "model.h5 (trireme)"),
+        (vec![set("init.from", &format!("{source}/checkpoints/step-00000012.h5"))], "step-00000012.h5 (trireme)"),
+        (vec![set("init.from", &foreign.display().to_string()), rule], "lenet.safetensors (safetensors)"),
+    ];
+    for (i, (sets, said)) in cases.iter().enumerate() {
+        for ranks in [0, 2] {
+            let name = format!("taken-{i}-{ranks}");
+            let ended = setting
+                .train(&name, ranks, &args(sets, &[&STILL[..], &["--set", "ema.decay=0.9"]].concat()))
+                .succeeded();
+            assert!(ended.stderr.contains(said) && ended.stderr.contains("taken: 8 tensors"), "{}", ended.stderr);
+            assert_eq!(tensors(&setting.out(&name)), want, "{said} on {ranks} ranks");
+            let model = ModelFile::read(&Path::new(&setting.out(&name)).join("model.h5")).unwrap();
+            assert_eq!(model.ema, model.layers, "averages begin with the weights");
+        }
+    }
+    // what is left out starts as it would without a file
+    let random = tensors(&setting.trained("random", 0, &STILL));
+    let sets = [set("init.from", &source), set("init.exclude", r#"["fc2.*"]"#)];
+    let part = tensors(&setting.trained("part", 0, &args(&sets, &STILL)));
+    for (name, (_, values)) in &part {
+        let want = if name.starts_with("fc2.") { &random[name].1 } else { &want[name].1 };
+        // a bias of 0 does move at that rate
+        assert!(values.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-20), "{name}");
+    }
+    // the bits of a real training do not depend on the ranks, and neither do they after a stop
+    let from = [set("init.from", &source)];
+    for ranks in [1, 2, 3] {
+        setting.trained(&format!("ranks-{ranks}"), ranks, &args(&from, &[]));
+        assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
+    }
+    setting.trained("stopped", 2, &args(&from, &["--max-steps", "4"]));
+    fs::remove_file(format!("{}/model.h5", setting.out("stopped"))).unwrap();
+    // the file is not read again
+    fs::remove_dir_all(&source).unwrap();
+    setting.trained("stopped", 3, &args(&from, &["--resume", "auto"]));
+    assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
+}
+
+/// The same images with other classes: refused by the first difference, unless the last layer starts at random.
+#[test]
+fn classes_that_differ_are_told() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let source = setting.trained("source", 0, &["--max-steps", "1"]);
+    let other = |name: &str, change: &dyn Fn(&mut Vec<String>)| {
+        let dir = setting.folder.path().join(name);
+        let mut images = Images::new(&dir, DIGITS, 50, 20);
+        change(&mut images.manifest.classes);
+        images.manifest.write(&dir).unwrap();
+        dir.display().to_string()
+    };
+    let renamed = other("renamed", &|classes| classes[3] = "ship".into());
+    let more = other("more", &|classes| classes.push("ship".into()));
+    let from = [set("init.from", &source)];
+    for ranks in [0, 2] {
+        let parts = [
+            "init.from: the classes differ: class 3 is \"wave 3\" in",
+            "and \"ship\" in",
+            "init.exclude = [\"fc2.*\"]",
+        ];
+        setting.train("refused", ranks, &args(&from, &["--data", &renamed])).failed(2, &parts);
+        assert!(!Path::new(&setting.out("refused")).exists());
+    }
+    let sets = [from[0].clone(), set("init.exclude", r#"["fc2.*"]"#)];
+    setting.trained("excluded", 0, &args(&sets, &["--data", &renamed, "--max-steps", "1"]));
+    let ended = setting.train("replaced", 2, &args(&from, &["--data", &more, "--max-steps", "1"])).succeeded();
+    for part in [
+        "the last layer, fc2, starts at random",
+        "class 10 is none in",
+        "replaced: 2 tensors: fc2.weight ([11, 500] here",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+}
+
+/// Every refusal comes before OUT is touched, on one rank and on two.
+#[test]
+fn weights_that_do_not_fit_are_refused_by_name() {
+    let (run, _) = SmallRun::new();
+    fs::write(&run.recipe, RECIPE.replace("batch = 9", "batch = 8").replace("workers = 3", "workers = 2")).unwrap();
+    run.train(0, &["--max-steps", "1"]).succeeded();
+    let want = tensors(&run.out);
+    let source = run.folder.at("source");
+    fs::rename(&run.out, &source).unwrap();
+    let file = |name: &str, change: &dyn Fn(&str, &mut Vec<f32>) -> Option<String>| {
+        let path = run.folder.path().join(name);
+        safetensors(&path, &want, change);
+        format!("init.from={}", path.display())
+    };
+    let good = file("good.safetensors", &|name, _| Some(name.into()));
+    let refused = |code, sets: &[&str], parts: &[&str]| {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        run.refused(code, &sets, parts);
+    };
+    let nan = file("nan.safetensors", &|name, values| {
+        values[1] = if name == "conv2.weight" { f32::NAN } else { values[1] };
+        Some(name.into())
+    });
+    refused(1, &[&nan], &["nan.safetensors: conv2.weight holds NaN", "init.exclude"]);
+    let short = file("short.safetensors", &|name, _| (name != "conv2.bias").then(|| name.into()));
+    refused(2, &[&short], &["missing: 1 tensor: conv2.bias", "init.strict = false"]);
+    let more = file("more.safetensors", &|name, _| Some(name.replace("conv2.bias", "conv2.biases")));
+    refused(2, &[&more], &["missing: 1 tensor: conv2.bias", "left: 1 tensor: conv2.biases"]);
+    let other = file("other.safetensors", &|name, _| Some(name.replace('.', "_")));
+    refused(2, &[&other], &["not one of its 8 tensors is one of network lenet-caffe"]);
+    let prefixed = file("prefixed.safetensors", &|name, _| Some(format!("module.{name}")));
+    refused(2, &[&prefixed], &[r#"init.match = [["module\\.(.*)", "$1"]] would fit"#]);
+    refused(2, &[&good, "init.exclude=[\"fc3.*\"]"], &["init.exclude: \"fc3.*\" names nothing", "did you mean"]);
+    refused(2, &[&good, "init.match=[[\"backbone.(.*)\", \"$1\"]]"], &["\"backbone.(.*)\" fits no name"]);
+    refused(2, &[&good, "init.match=[[\"(\", \"$1\"]]"], &["init.match", "no regular expression"]);
+    refused(2, &["init.strict=false"], &["init.strict", "has no meaning without init.from"]);
+    refused(
+        2,
+        &[&good, "augment.train=[\"normalize\"]"],
+        &["augment.train: \"normalize\" takes mean and standard deviation of this data set"],
+    );
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/weights");
+    let evil = format!("init.from={}", golden.join("evil.pth").display());
+    refused(1, &[&evil], &["posix.system", "nothing of the file was executed"]);
+    let cut = run.folder.path().join("cut.safetensors");
+    let bytes = fs::read(run.folder.path().join("good.safetensors")).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
+    refused(1, &[&format!("init.from={}", cut.display())], &["cut.safetensors", "damaged or cut short"]);
+    refused(1, &["init.from=/nowhere.pth"], &["cannot read /nowhere.pth"]);
+    refused(2, &["freeze.patterns=[\"*\"]"], &["freeze.patterns", "nothing would be trained"]);
+    refused(
+        2,
+        &["freeze.patterns=[\"conv3.*\"]"],
+        &["\"conv3.*\" names nothing in network lenet-caffe", "did you mean"],
+    );
+    refused(2, &["freeze.epochs=1"], &["freeze.epochs", "has no meaning without freeze.patterns"]);
+    refused(2, &["freeze.patterns=[\"conv1.*\"]", "sync=local(2)"], &["freeze.patterns", "averages all parameters"]);
+    refused(2, &["optimizer.groups=[{match=[\"fcc*\"], lr=2}]"], &["optimizer.groups.match: \"fcc*\" names nothing"]);
+    refused(
+        2,
+        &["optimizer.groups=[{match=[\"fc*\"], rate=2}]"],
+        &["table 1: unknown key rate", "\"match\", \"lr\", \"weight_decay\""],
+    );
+    refused(2, &["optimizer.groups=[{lr=2}]"], &["table 1: match: missing"]);
+    // what strict refuses is allowed on request, and said
+    let sets = ["--set", &short, "--set", "init.strict=false", "--max-steps", "1"];
+    let ended = run.train(2, &sets).succeeded();
+    assert!(ended.stderr.contains("missing: 1 tensor: conv2.bias"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_dry_run_shows_every_tensor_and_what_is_frozen() {
+    let setting = Setting::new(RECIPE, DIGITS, [50, 20]);
+    let source = setting.trained("source", 0, &["--max-steps", "1"]);
+    let sets = [
+        set("init.from", &source),
+        set("init.exclude", r#"["fc2.*"]"#),
+        set("freeze.patterns", r#"["conv*"]"#),
+        set("freeze.epochs", "1"),
+        set("optimizer.groups", r#"[{match=["fc2.*"], lr=10}]"#),
+    ];
+    for ranks in [0, 2] {
+        let text = setting.train("dry", ranks, &args(&sets, &["--dry-run"])).succeeded().stdout;
+        for part in [
+            "conv1.weight",
+            " taken ",
+            "excluded",
+            "frozen: 4 of 8 tensors, 25570 of 431080 parameters, for the first 1 epoch(s)",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.contains("[[optimizer.groups]]\nmatch = [\"fc2.*\"]\nlr = 10\n"), "{text}");
+        let frozen: Vec<&str> =
+            text.lines().filter(|line| line.ends_with("  frozen")).filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(frozen, ["conv1", "conv2"]);
+    }
+    assert!(!Path::new(&setting.out("dry")).exists());
+}
+
+/// ResNet-20 of which the first stages and a norm in the last one are frozen, with every kind of state.
+fn frozen() -> Setting {
+    let recipe = RECIPE.replace("lenet-caffe", "resnet20").replace("train = [\"", "train = [\"flip\", \"");
+    let freeze = "[freeze]\npatterns = [\"conv1.*\", \"bn1.*\", \"layer1.*\", \"layer2.*\", \"layer3.1.bn1.*\"]\n";
+    Setting::new(&format!("{recipe}{freeze}[ema]\ndecay = 0.9\n"), THINGS, [50, 20])
+}
+
+#[test]
+fn frozen_parameters_keep_their_bits_on_any_number_of_ranks() {
+    let setting = frozen();
+    let start = tensors(&setting.trained("start", 0, &["--max-steps", "1", "--set", "schedule.base_lr=1e-30"]));
+    for ranks in [1, 2, 3] {
+        let out = setting.trained(&format!("ranks-{ranks}"), ranks, &[]);
+        assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
+        for (name, values) in &tensors(&out) {
+            let held =
+                ["conv1.", "bn1.", "layer1.", "layer2.", "layer3.1.bn1."].iter().any(|start| name.starts_with(start));
+            let (moved, running) = (values != &start[name], name.contains("running"));
+            // the first step has moved the statistics of the others
+            assert!(moved != held || (running && !held), "{name}: {moved}");
+        }
+    }
+    let facts = events(&setting.out("ranks-2"), "start");
+    assert!(facts[0].to_string().contains("for the whole run"), "{}", facts[0]);
+}
+
+#[test]
+fn none_of_their_bytes_travel() {
+    let bytes = |freeze: &[&str]| {
+        let recipe = RECIPE.replace("[reduce]\ncodec = \"exact\"\n", "");
+        let setting = Setting::new(&recipe, DIGITS, [120, 20]);
+        let out = setting.trained("out", 2, freeze);
+        events(&out, "exchange")[0]["bytes"].as_u64().unwrap()
+    };
+    // 64-byte places: fc2 has 5000 + 10 parameters
+    let (all, part) = (bytes(&[]), bytes(&["--set", "freeze.patterns=[\"conv*\", \"fc1.*\"]"]));
+    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 5100).contains(&part), "{all} and {part}");
+}
+
+/// One epoch frozen, one not: the same bits on any number of ranks, in one piece or stopped before and after the change.
+#[test]
+fn freezing_for_some_epochs_goes_on_to_the_same_bits() {
+    for optimizer in ["kind = \"adam\"", "kind = \"sgd\"\nmomentum = 0.9\nclip_norm = 0.5"] {
+        let setting = frozen();
+        let recipe = fs::read_to_string(&setting.recipe).unwrap();
+        let recipe = recipe.replace("kind = \"adam\"", optimizer).replace("[freeze]\n", "[freeze]\nepochs = 1\n");
+        fs::write(&setting.recipe, recipe).unwrap();
+        let whole = setting.trained("whole", 1, &[]);
+        let early = tensors(&setting.trained("early", 3, &["--max-steps", "6"]));
+        let late = tensors(&whole);
+        let first = tensors(&setting.trained("first", 0, &["--max-steps", "1"]));
+        assert_eq!(early["layer1.0.conv1.weight"], first["layer1.0.conv1.weight"], "{optimizer}");
+        assert_ne!(late["layer1.0.conv1.weight"], early["layer1.0.conv1.weight"], "{optimizer}");
+        setting.trained("parts", 2, &["--max-steps", "4"]);
+        for (ranks, step) in [(1, "6"), (3, "9"), (2, "12")] {
+            fs::remove_file(setting.out("parts/model.h5")).unwrap();
+            setting.trained("parts", ranks, &["--resume", "auto", "--max-steps", step]);
+        }
+        assert_eq!(setting.digest("parts"), setting.digest("whole"), "{optimizer}");
+        assert!(setting.model("parts") == setting.model("whole"), "{optimizer}");
+    }
+}
