@@ -18,7 +18,8 @@ unset RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS RESTARTS MPIRUN MPI
 
 end() {
     local code=$? pid
-    [ "$code" = 0 ] || tail -n 20 "$SITES"/*.log "$SITES"/jobs/*/log >&2 || true
+    shopt -s nullglob
+    [ "$code" = 0 ] || tail -n 20 "$SITES"/*.log "$SITES"/jobs/*/log >&2
     for pid in "$SITES"/jobs/*/pid; do kill -s KILL -- "-$(<"$pid")" 2>/dev/null || true; done
     rm -rf "$SITES"
     exit "$code"
@@ -186,7 +187,7 @@ refused() {
     shift 2
     SSH=ssh "$scripts/hosts.sh" "$@" >said.log 2>&1 || code=$?
     [ "$code" = "$expected" ] || fail "hosts.sh $* ends with $code instead of $expected: $(cat said.log)"
-    grep -qE -- "$words" said.log || fail "hosts.sh $* does not say \"$words\": $(cat said.log)"
+    [ -z "$words" ] || grep -qE -- "$words" said.log || fail "hosts.sh $* does not say \"$words\": $(cat said.log)"
 }
 
 test_hosts() {
@@ -226,7 +227,7 @@ stops() {
         sleep 0.5
         for ((i = 0; i < count; i++)); do
             kill -s INT "$pid" || fail "$* ended too soon: $(cat said.log)"
-            sleep 0.7
+            sleep 0.5
         done
         code=0
         wait "$pid" || code=$?
@@ -240,7 +241,8 @@ stops() {
 }
 
 test_stops() {
-    printf '%s\n' n17 n18 >hosts
+    # one machine: with two that are this one every rank would be signalled twice
+    echo 'n17 2' >hosts
     SSH=ssh stops "$scripts/hosts.sh" -r 9 hosts
     stops "$scripts/local.sh" -r 9
     # USR1 is no Ctrl-C: it goes on by itself
