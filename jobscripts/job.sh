@@ -132,9 +132,9 @@ mark=trireme-$$-$RANDOM
 
 # Sends signal $1 to the processes whose environment has the mark $2; for `bash -c` here and on other machines.
 # shellcheck disable=SC2016
-signal_marked='for process in /proc/[0-9]*; do
-    { tr "\0" "\n" <"$process/environ" | grep -qxF "TRIREME_MARK=$2"; } 2>/dev/null || continue
-    kill -s "$1" "${process#/proc/}" 2>/dev/null || true
+signal_marked='for file in $(grep -lzxF "TRIREME_MARK=$2" /proc/[0-9]*/environ 2>/dev/null); do
+    process=${file#/proc/}
+    kill -s "$1" "${process%/environ}" 2>/dev/null || true
 done'
 
 # repeat RESTARTS COMMAND...: `in_session`, and once more, RESTARTS times at most, after a stop (75) that neither TERM nor INT caused.

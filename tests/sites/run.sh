@@ -53,6 +53,11 @@ until_true() {
 noted() { grep -q -- "$1" "$SITES/ranks.log"; }
 ended() { [ -s "$SITES/jobs/$1/code" ]; }
 
+# started: both ranks are ready to be stopped.
+started() {
+    until_true 20 test -e out/ready-2
+}
+
 # job JOB FILE WORDS: that file of a job has the words.
 job() {
     grep -q -- "$3" "$SITES/jobs/$1/$2" || fail "no \"$3\" in $2 of job $1: $(cat "$SITES/jobs/$1/$2")"
@@ -104,8 +109,7 @@ test_pbs() {
     clean
     # qsig goes on, the limit of restarts and a node that takes no job do not
     MAX_RESTARTS=0 "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
-    until_true 20 noted start
-    sleep 0.3
+    started
     scheduler signal 1 USR1
     code 1 75
     job 1 log 'restarted 0 times, which is enough'
@@ -131,16 +135,14 @@ test_lsf() {
     clean
     # bkill: INT to all processes, TERM later; the job must not come back
     "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
-    until_true 20 noted start
-    sleep 0.3
+    started
     kill -s INT "$(<"$SITES/jobs/1/pid")"
     code 1 143
     job 1 log 'stopped for good'
     noted 'checkpoint 0 ' || fail 'no checkpoint'
     clean
     MAX_RESTARTS=0 "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
-    until_true 20 noted start
-    sleep 0.3
+    started
     scheduler signal 1 USR1
     code 1 143
     job 1 log 'restarted 0 times, which is enough'
@@ -157,8 +159,7 @@ test_flux() {
     grep -q -- '-n 2 -c 4 -g 1 .*trireme train' "$SITES/flux-run.log" || fail "flux run: $(cat "$SITES/flux-run.log")"
     clean
     "$scripts/flux.sh" -- "${train[@]}" >/dev/null
-    until_true 20 noted start
-    sleep 0.3
+    started
     kill -s TERM "$(<"$SITES/jobs/1/pid")"
     code 1 75
     job 1 log 'stopped for good'
@@ -216,27 +217,26 @@ test_hosts() {
 
 # stops SCRIPT...: under such a script one Ctrl-C, two, and three do what they must. Its mpirun is MPIRUN.
 stops() {
-    local pid code count expected left i
+    local pid code count expected left
     for count in 1 2 3; do
-        rm -rf out "$SITES"/ranks.log
-        [ "$count" = 1 ] || touch "$SITES/slow"
+        rm -rf out "$SITES/ranks.log"
+        touch "$SITES/slow"
         env --default-signal=INT "$@" recipe.toml --out out >said.log 2>&1 &
         pid=$!
-        until_true 20 noted start
-        until_true 20 test -d out
-        sleep 0.5
-        for ((i = 0; i < count; i++)); do
-            kill -s INT "$pid" || fail "$* ended too soon: $(cat said.log)"
-            sleep 0.5
-        done
+        started
+        kill -s INT "$pid"
+        until_true 20 noted 'got USR1'
+        [ "$count" = 1 ] || { kill -s INT "$pid"; until_true 20 noted 'got INT'; }
+        [ "$count" = 3 ] || rm "$SITES/slow"
+        [ "$count" != 3 ] || kill -s INT "$pid"
         code=0
         wait "$pid" || code=$?
-        rm -f "$SITES/slow"
         ! grep -qE 'Segmentation fault|Signal: ' said.log || fail "mpirun crashed after Ctrl-C $count times: $(cat said.log)"
         expected=75 left=yes
-        [ "$count" != 3 ] || expected=130 left=''
+        [ "$count" != 3 ] || expected=130 left=no
         [ "$code" = "$expected" ] || fail "$*: $code instead of $expected after Ctrl-C $count times: $(cat said.log)"
-        [ "${left:-no}" = "$([ ! -s out/checkpoint ] && echo no || echo yes)" ] || fail "$*: checkpoint after Ctrl-C $count times"
+        [ "$left" = "$([ ! -s out/checkpoint ] && echo no || echo yes)" ] || fail "$*: checkpoint after Ctrl-C $count times"
+        rm -f "$SITES/slow"
     done
 }
 
@@ -248,9 +248,7 @@ test_stops() {
     # USR1 is no Ctrl-C: it goes on by itself
     rm -rf out "$SITES/ranks.log"
     "$scripts/local.sh" -r 9 recipe.toml --out out >said.log 2>&1 &
-    until_true 20 noted start
-    until_true 20 test -d out
-    sleep 0.5
+    started
     kill -s USR1 "$!"
     wait "$!" || fail "local.sh: code $?: $(cat said.log)"
     grep -q '8 restarts left' said.log || fail "$(cat said.log)"
