@@ -4,6 +4,7 @@ use super::exit::Failure;
 use super::output::print;
 use clap::Command;
 use clap_complete::{Shell, generate};
+use std::io;
 
 /// Where each shell looks, below a folder such as `/usr/local/share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -77,11 +78,29 @@ fn visible(command: Command) -> Command {
 
 fn add_man_pages(command: &Command, pages: &mut Vec<Page>) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
-    let mut text = Vec::new();
-    let page = clap_mangen::Man::new(command.clone()).title(&name);
-    page.render(&mut text).map_err(|e| Failure::failed(format!("man page of {name}: {e}")))?;
+    let text = man_page(command, &name).map_err(|e| Failure::failed(format!("man page of {name}: {e}")))?;
     pages.push(Page { path: format!("man/man1/{name}.1"), text });
     command.get_subcommands().try_for_each(|inner| add_man_pages(inner, pages))
+}
+
+/// What clap makes of it, with lines that are not stretched, since examples stand in them.
+fn man_page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
+    let version = concat!("trireme ", env!("CARGO_PKG_VERSION"));
+    let page = clap_mangen::Man::new(command.clone()).title(name).source(version).manual("trireme");
+    let mut text = Vec::new();
+    page.render_title(&mut text)?;
+    text.extend(b".ds AD l\n.ad l\n.nh\n");
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if command.has_subcommands() {
+        page.render_subcommands_section(&mut text)?;
+    }
+    let mut more = Vec::new();
+    page.render_extra_section(&mut more)?;
+    text.extend(String::from_utf8_lossy(&more).replacen(".SH EXTRA", ".SH EXAMPLES", 1).bytes());
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -102,7 +121,8 @@ mod tests {
             let path = format!("man/man1/trireme-{}.1", command.get_name());
             assert_eq!(pages.iter().any(|page| page.path == path), !command.is_hide_set(), "{path}");
         }
-        assert!(text("man/man1/trireme-train.1").contains("trireme train"));
+        let train = text("man/man1/trireme-train.1");
+        assert!(train.contains("trireme train") && train.contains(".SH EXAMPLES"), "{train}");
         assert!(text("man/man1/trireme-data-convert.1").contains("validation"));
         for (_, path) in COMPLETIONS {
             let text = text(path);
