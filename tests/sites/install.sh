@@ -79,12 +79,13 @@ rmdir -p --ignore-fail-on-non-empty "$scripts"
 
 # DESTDIR: nothing at PREFIX itself, and nothing left.
 export DESTDIR=$work/package
-put /usr
-[ -x "$DESTDIR/usr/bin/trireme" ] || fail 'nothing below DESTDIR'
-! grep -rqF "$DESTDIR" "$DESTDIR/usr/share" || fail 'DESTDIR stands in an installed file'
-take /usr
-[ "$(left "$DESTDIR")" = "$DESTDIR/usr" ] || fail "left: $(left "$DESTDIR")"
-! make -s -C "$root" uninstall PREFIX=/usr >"$work/said" 2>&1 || fail 'uninstalled what was not there'
+put "$work/usr"
+[ -x "$DESTDIR$work/usr/bin/trireme" ] || fail 'nothing below DESTDIR'
+[ ! -e "$work/usr" ] || fail 'something outside DESTDIR'
+! grep -rqF "$DESTDIR" "$DESTDIR$work/usr/share" || fail 'DESTDIR stands in an installed file'
+take "$work/usr"
+[ -z "$(left "$DESTDIR$work/usr")" ] || fail "left: $(left "$DESTDIR")"
+! make -s -C "$root" uninstall PREFIX="$work/usr" >"$work/said" 2>&1 || fail 'uninstalled what was not there'
 unset DESTDIR
 
 # A tilde that the shell left alone is the home folder; a relative path is refused.
