@@ -5,10 +5,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-faults test-networks test-digests test-interop test-report test-slurm test-mpich setup-cuda-check \
-	test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz soak sanitize sanitize-orders sanitize-memory sanitize-threads bench \
-	bench-bf16 bench-loader lint deny \
-	doc clean
+.PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
+	test-slurm test-sites test-install test-mpich setup-cuda-check test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz \
+	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -69,6 +68,21 @@ build: ## target/release/trireme
 	@command -v $(CARGO) >/dev/null || { echo 'no cargo; install Rust from https://rustup.rs' >&2; exit 1; }
 	@$(CARGO) build --release --locked || { echo 'the build failed; if a library is missing, run: make setup' >&2; exit 1; }
 
+# Where `make install` puts things. A shell other than bash hands on ~ as it is.
+PREFIX ?= /usr/local
+DESTDIR ?=
+AT = $(patsubst ~/%,$(HOME)/%,$(PREFIX))
+
+install: ## PREFIX=~/.local: program, man pages, completions, job scripts and recipes; DESTDIR= for those who make packages
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory install-files
+
+install-files:
+	@DESTDIR='$(DESTDIR)' build/install.sh install '$(BIN)' '$(AT)'
+
+uninstall: ## PREFIX=~/.local: remove what `make install` put there; an edited env.sh stays
+	@DESTDIR='$(DESTDIR)' build/install.sh uninstall '$(AT)'
+
 demo: ## train LeNet on Fashion-MNIST with two ranks, and score it
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory build
@@ -78,9 +92,10 @@ demo: ## train LeNet on Fashion-MNIST with two ranks, and score it
 	@$(BIN) eval $(RUN)/model.h5 --data $(DATA)
 	@sed -n 's/.*"event":"end".*"seconds":\([0-9]*\.\?[0-9]\?\).*/training took \1 s on $(RANKS) ranks/p' $(RUN)/metrics.jsonl
 	@echo "metrics: $(RUN)/metrics.jsonl"
+	@[ -f $(RUN)/boot.png ] || $(BIN) data extract $(DATA) 0 --split test -o $(RUN)/boot.png
 	@echo
 	@echo 'Try next:'
-	@echo '  $(BIN) predict $(RUN)/model.h5 YOUR_IMAGE.png            # 28x28, grey on black'
+	@echo '  $(BIN) predict $(RUN)/model.h5 $(RUN)/boot.png      # or your own: 28x28, grey on black'
 	@echo '  $(MPIRUN) -n 2 $(BIN) train $(RECIPE) --set epochs=10 --out runs/longer'
 	@echo '  $(BIN) train --help                                      # every key of a recipe'
 
@@ -98,6 +113,14 @@ $(RUN)/model.h5: | $(DATA)/dataset.json
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
 	@$(CARGO) test --locked --workspace
+	@tests/sites/run.sh
+	@tests/sites/install.sh '$(or $(CARGO_TARGET_DIR),target)/debug/trireme'
+
+test-sites: ## the job scripts of PBS, LSF, Flux and of plain machines, against commands that stand in for theirs (under a minute)
+	@tests/sites/run.sh
+
+test-install: build ## `make install` and `make uninstall` in temporary folders
+	@tests/sites/install.sh '$(BIN)'
 
 test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume each (minutes; root for a full disk)
 	@$(CARGO) test --locked --test faults --test comm --test runs -- \
@@ -149,7 +172,7 @@ test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, 
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh build/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/internals.md)

@@ -10,6 +10,7 @@ pub mod eval;
 pub mod exit;
 pub mod export;
 pub mod import;
+pub mod manual;
 pub mod models;
 pub mod output;
 pub mod predict;
@@ -22,7 +23,7 @@ pub mod train;
 mod value;
 pub mod version;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use exit::Failure;
 use std::time::Instant;
 
@@ -78,6 +79,9 @@ pub enum Command {
     /// Read a model file that another program made, for the other commands
     #[command(hide = true)]
     RewriteModel(rewrite::Args),
+    /// Print man pages and completions of shells
+    #[command(hide = true)]
+    Manual(manual::Args),
     /// Make, check and describe data sets
     Data(data::Args),
     /// Measure the training step, the loader or the allreduce; one JSON line per figure
@@ -100,6 +104,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::RewriteModel(args) => rewrite::run(&args),
+        Command::Manual(args) => manual::run(&args, Cli::command()),
         Command::Data(args) => data::run(&args),
         Command::Bench(args) => bench::run(&args, started),
         Command::Doctor(args) => doctor::run(&args),
@@ -109,7 +114,6 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     /// Calls `check` with the path and the long help of every command that has no subcommands, and of the program.
     fn each_help(check: &mut dyn FnMut(&str, &str)) {

@@ -1,0 +1,105 @@
+#!/bin/bash
+# Puts what was built where a system looks for it, and takes it away again: `make install PREFIX=~/.local`, `make uninstall`.
+#
+#   build/install.sh install BIN PREFIX        # bin, man pages, completions; job scripts and recipes in PREFIX/share/trireme
+#   build/install.sh uninstall PREFIX
+#
+# DESTDIR, from the environment, stands before PREFIX while files are copied, for those who make packages. What is installed is listed in
+# PREFIX/share/trireme/installed. An env.sh that was edited is never replaced nor removed.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# put MODE FILE PATH: copies the file to PATH below PREFIX, and lists it.
+put() {
+    install -D -m "$1" "$2" "$to/$3"
+    echo "$3" >>"$list"
+}
+
+put_env() {
+    local path=share/trireme/jobscripts/env.sh before=$to/$ours
+    [ -e "$before" ] || before=$root/jobscripts/env.sh
+    if [ -e "$to/$path" ] && ! cmp -s "$before" "$to/$path"; then
+        put 644 "$root/jobscripts/env.sh" "$path.new"
+        echo "$path" >>"$list"
+        echo "kept your $PREFIX/$path; that of this version is $path.new" >&2
+    else
+        put 644 "$root/jobscripts/env.sh" "$path"
+    fi
+    # by which an edited one is told
+    put 644 "$root/jobscripts/env.sh" "$ours"
+}
+
+put_all() {
+    local file page
+    put 755 "$bin" bin/trireme
+    for file in "$root"/jobscripts/*.sh "$root"/jobscripts/*.sbatch; do
+        case $file in
+        */env.sh) put_env ;;
+        */job.sh) put 644 "$file" share/trireme/jobscripts/job.sh ;;
+        *) put 755 "$file" "share/trireme/jobscripts/${file##*/}" ;;
+        esac
+    done
+    for file in "$root"/recipes/*.toml; do put 644 "$file" "share/trireme/recipes/${file##*/}"; done
+    put 644 "$root/LICENSE" share/trireme/LICENSE
+    "$bin" manual >"$work/names"
+    while read -r page; do
+        "$bin" manual "$page" >"$work/page"
+        put 644 "$work/page" "share/$page"
+    done <"$work/names"
+}
+
+install_all() {
+    list=$work/list
+    : >"$list"
+    put_all
+    remove_old
+    install -D -m 644 "$list" "$to/$installed"
+    echo "installed $(wc -l <"$list") files in $PREFIX"
+    case :$PATH: in
+    *":$PREFIX/bin:"*) ;;
+    *) echo "to find the program: export PATH=$PREFIX/bin:\$PATH" ;;
+    esac
+}
+
+# What an earlier version installed and this one does not.
+remove_old() {
+    local path
+    [ -e "$to/$installed" ] || return 0
+    while read -r path; do
+        grep -qxF "$path" "$list" || rm -f "$to/$path"
+    done <"$to/$installed"
+}
+
+uninstall_all() {
+    local path env=share/trireme/jobscripts/env.sh
+    [ -e "$to/$installed" ] || { echo "nothing of trireme is installed in $PREFIX" >&2; exit 1; }
+    cp "$to/$installed" "$work/list"
+    if ! cmp -s "$to/$env" "$to/$ours"; then
+        echo "kept your $PREFIX/$env" >&2
+        sed -i "\\|^$env\$|d" "$work/list"
+    fi
+    echo "$installed" >>"$work/list"
+    while read -r path; do
+        rm -f "$to/$path"
+        # folders go when they are empty
+        (cd "$to" && rmdir -p "$(dirname "$path")" 2>/dev/null) || true
+    done <"$work/list"
+    echo "removed $(wc -l <"$work/list") files from $PREFIX"
+}
+
+installed=share/trireme/installed ours=share/trireme/jobscripts/env.sh.orig
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+umask 022
+case ${1:-} in
+install) [ $# = 3 ] || exit 2; bin=$2 PREFIX=$3 ;;
+uninstall) [ $# = 2 ] || exit 2; PREFIX=$2 ;;
+*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+case $PREFIX in
+/*) ;;
+*) echo "PREFIX=$PREFIX is no absolute path" >&2; exit 2 ;;
+esac
+to=${DESTDIR:-}$PREFIX
+"$1_all"

@@ -1,0 +1,122 @@
+#!/bin/bash
+# Trains on several machines without a scheduler, by ssh and mpirun; stops cleanly, and can go on by itself.
+#
+#   jobscripts/hosts.sh [-r RESTARTS] HOSTFILE RECIPE [OPTIONS OF trireme train]
+#   jobscripts/hosts.sh -c HOSTFILE                      # only looks whether the machines are ready
+#   jobscripts/hosts.sh -r 9 hosts recipes/cifar10-resnet20.toml --out runs/r20 --time-limit 8h
+#
+# HOSTFILE has a machine a line and how many ranks it gets [1]: `n17 slots=4`, `n17:4` or `n17 4`; # begins a comment. Every machine must
+# have this folder and the program at the same path (a shared file system), and let you in by ssh without a question. Before the start
+# each is asked, and after a failure once more; the one that fails is named.
+#
+# TERM, and the first Ctrl-C, become USR1 for the ranks: they write a checkpoint and end with code 75; the same command goes on from
+# there (`--resume auto`). Further ones go to the ranks on their machines by ssh: after a second they still end with code 75, a third
+# Ctrl-C ends them at once. -r N: starts again, N times at most, after a stop (code 75) that neither TERM nor Ctrl-C caused.
+# From the environment: MPIRUN, MPIRUN_FLAGS; SSH [ssh], which mpirun then uses, too.
+#
+# Tried with a command that stands in for ssh, and mpirun's ranks all on one machine.
+set -euo pipefail
+
+# shellcheck source=jobscripts/job.sh
+. "$(dirname "${BASH_SOURCE[0]}")/job.sh"
+
+restarts=0 check=''
+while getopts r:c option; do
+    case $option in
+    r) restarts=$OPTARG ;;
+    c) check=yes ;;
+    *) usage ;;
+    esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 1 ] || { [ -n "$check" ] && [ $# = 1 ]; } || usage
+hostfile=$1
+shift
+
+if [ -n "${SSH:-}" ]; then
+    export OMPI_MCA_plm_rsh_agent=$SSH HYDRA_LAUNCHER_EXEC=$SSH
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The machine of each rank, a line each, into $work/ranks; each machine once into the array `hosts`.
+read_hosts() {
+    local host count
+    [ -r "$hostfile" ] || { say "$hostfile: cannot be read"; exit 2; }
+    hosts=()
+    while read -r host count; do
+        if ! [[ $host =~ ^[A-Za-z0-9._-]+$ && $count =~ ^[1-9][0-9]*$ ]]; then
+            say "$hostfile: \"$host $count\" is no machine with a count of ranks"
+            exit 2
+        fi
+        [[ " ${hosts[*]} " == *" $host "* ]] || hosts+=("$host")
+        while ((count-- > 0)); do echo "$host"; done >>"$work/ranks"
+    done < <(sed -e 's/#.*//' -e 's/:\([0-9]*\)[[:space:]]*$/ \1/' -e 's/slots=//' -e '/^[[:space:]]*$/d' -e 's/[[:space:]]*$//' \
+        -e 's/^[[:space:]]*\([^[:space:]]*\)$/\1 1/' "$hostfile")
+    [ "${#hosts[@]}" -gt 0 ] || { say "$hostfile: names no machine"; exit 2; }
+}
+
+# on HOST WORDS...: runs bash there with the script from standard input and the words as its arguments.
+on() {
+    local host=$1
+    shift
+    # shellcheck disable=SC2029 # the words are quoted for the other shell
+    timeout 30 "${SSH:-ssh}" -o BatchMode=yes -o ConnectTimeout=10 "$host" "bash -s -- $(printf '%q ' "$@")"
+}
+
+# What a machine must have; prints what it lacks.
+# shellcheck disable=SC2016
+ready='cd "$1" 2>/dev/null || { echo "has no folder $1"; exit 1; }
+[ -x "$2" ] || { echo "has no program $2"; exit 1; }
+[ "$(cksum <"$2")" = "$3" ] || { echo "has another program at $2; copy the same one to all machines"; exit 1; }'
+
+# Asks all machines at once; fails if one is not ready, and names each that is not.
+ask() {
+    local host bad='' sum program
+    program=$(command -v "$TRIREME") || { say "no program $TRIREME; env.sh names it"; exit 2; }
+    sum=$(cksum <"$program")
+    for host in "${hosts[@]}"; do
+        { on "$host" "$PWD" "$program" "$sum" <<<"$ready" >"$work/$host.said" 2>&1 || echo "$?" >"$work/$host.failed"; } &
+        askers+=("$!")
+    done
+    wait "${askers[@]}" || true
+    askers=()
+    for host in "${hosts[@]}"; do
+        [ -e "$work/$host.failed" ] || continue
+        bad=yes
+        case $(<"$work/$host.failed") in
+        124) say "$host: gives no answer within 30 s" ;;
+        255) say "$host: cannot be reached by ssh: $(tail -n 1 "$work/$host.said")" ;;
+        *) say "$host: $(tail -n 1 "$work/$host.said")" ;;
+        esac
+        rm -f "$work/$host.failed"
+    done
+    [ -z "$bad" ]
+}
+askers=()
+
+# shellcheck disable=SC2317 # a signal calls it
+again() {
+    local host
+    for host in "${hosts[@]}"; do
+        on "$host" INT "$mark" <<<"$signal_marked" >/dev/null 2>&1 &
+    done
+}
+
+read_hosts
+ask || exit 1
+ranks=$(wc -l <"$work/ranks")
+if [ -n "$check" ]; then
+    say "${#hosts[@]} machine(s) for $ranks rank(s) are ready"
+    exit 0
+fi
+mpi_flags "$work/ranks"
+repeat "$restarts" \
+    "$mpirun" -n "$ranks" "${flags[@]}" env TRIREME_MARK="$mark" "$TRIREME" train "$@" --resume auto
+case $code in
+0 | 75 | 130) ;;
+*)
+    [ -n "$stopped" ] || ! ask || say "ended with code $code; all machines answer, so the lines above say what failed"
+    ;;
+esac
+exit "$code"

@@ -1,0 +1,150 @@
+# What pbs.sh, lsf.sh, flux.sh, hosts.sh and local.sh share: settings, the command line of trireme, starting and stopping it.
+# Nothing here differs from site to site; that stands in env.sh, which this file reads.
+# shellcheck shell=bash disable=SC2034 # the scripts that read this file use what it sets
+
+script=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+me=$(basename "$0")
+
+# The settings that a user gave, as lines of a shell script; env.sh fills in others on the node where the job runs.
+settings=$(for name in TRIREME_HOME TRIREME RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS MPIRUN MPIRUN_FLAGS; do
+    [ -z "${!name+given}" ] || printf 'export %s=%q\n' "$name" "${!name}"
+done)
+: "${RANKS:=2}" "${THREADS:=4}" "${GPUS:=0}" "${TIME:=240}" "${WARN:=120}" "${MAX_RESTARTS:=100}" "${RESTARTS:=0}"
+
+# shellcheck source=jobscripts/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+
+say() {
+    echo "$me: $(date '+%F %T') $*" >&2
+}
+
+# The comment at the head of the script, and the end.
+usage() {
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script" >&2
+    exit 2
+}
+
+# split ARGUMENTS...: what stands before `--` goes into the array `options`, what follows into `command`.
+split() {
+    options=() command=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    [ $# -gt 1 ] || usage
+    shift
+    command=("$@")
+}
+
+# job_text RESTARTS ARGUMENTS...: a job script that runs this one with --run on the nodes.
+job_text() {
+    local restarts=$1
+    shift
+    echo '#!/bin/bash'
+    [ -z "$settings" ] || echo "$settings"
+    echo "export RESTARTS=$restarts"
+    printf 'exec'
+    printf ' %q' "$script" --run "$@"
+    echo ' </dev/null'
+}
+
+# The command line of trireme, from `command` into `line`: what a job adds to each subcommand. Whether it runs on all ranks: `parallel`.
+trireme_line() {
+    line=("$TRIREME" "${command[@]}") parallel=''
+    case ${command[0]} in
+    train) line+=(--device "${DEVICE:-auto}" --threads "$THREADS" --resume auto) ;;
+    eval) line+=(--threads "$THREADS") ;;
+    esac
+    case ${command[0]} in
+    train | eval) [ -z "${STAGE:-}" ] || line+=(--stage "$NODE_DISK") ;;
+    esac
+    case ${command[0]} in
+    train | eval | bench | doctor) parallel=yes ;;
+    esac
+}
+
+# mpi_flags [HOSTFILE]: flags of mpirun, into `flags`: cores are divided by trireme, and the machines are those of the file, which
+# names one for each rank. MPIRUN_FLAGS, if set, stands for all that is not about the machines.
+mpi_flags() {
+    local version plain file
+    mpirun=${MPIRUN:-mpirun}
+    version=$("$mpirun" --version 2>&1) || { say "no $mpirun; MPIRUN names another"; exit 2; }
+    case $version in
+    *'Open MPI'* | *OpenRTE*) plain='--bind-to none --oversubscribe' file=--hostfile ;;
+    *) plain='' file=-f ;;
+    esac
+    read -ra flags <<<"${MPIRUN_FLAGS-$plain}"
+    [ $# = 0 ] || flags+=("$file" "$1")
+}
+
+launcher='' interrupted='' early='' stopped='' signals=0 code=0
+
+# USR1 and the first TERM or INT become USR1 for the launcher, which hands it to the ranks. A second USR1 adds nothing: some schedulers
+# send it to all processes of a job, some only to this one. Further TERM and INT are `again`'s, which a script may define.
+stop() {
+    interrupted=yes
+    if [ "$1" != USR1 ]; then
+        stopped=yes
+        signals=$((signals + 1))
+        [ "$signals" -lt 2 ] || { again; return 0; }
+    fi
+    [ -n "$launcher" ] || { early=yes; return 0; }
+    say "$1: stopping; the ranks write a checkpoint"
+    kill -s USR1 "$launcher" 2>/dev/null || true
+}
+
+again() { :; }
+
+catch_signals() {
+    local signal
+    for signal in TERM INT USR1; do
+        # shellcheck disable=SC2064
+        trap "stop $signal" "$signal"
+    done
+}
+
+# launch COMMAND...: runs it, and leaves in `code` what it ended with.
+launch() {
+    # a signal that came before there was anything to stop
+    if [ -n "$early" ]; then
+        early='' code=75
+        return 0
+    fi
+    "$@" </dev/null &
+    launcher=$!
+    # A signal ends `wait` early; what the launcher ended with is known when one `wait` has passed without.
+    while
+        interrupted=''
+        code=0
+        wait "$launcher" || code=$?
+        [ -n "$interrupted" ]
+    do :; done
+    launcher=''
+}
+
+# in_session COMMAND...: the same in a session of its own, so that Ctrl-C at the terminal reaches this script alone.
+in_session() {
+    launch setsid "$@"
+}
+
+# A word in the environment of every rank, by which `signal_marked` finds them.
+mark=trireme-$$-$RANDOM
+
+# Sends signal $1 to the processes whose environment has the mark $2; for `bash -c` here and on other machines.
+# shellcheck disable=SC2016
+signal_marked='for file in $(grep -lzxF "TRIREME_MARK=$2" /proc/[0-9]*/environ 2>/dev/null); do
+    process=${file#/proc/}
+    kill -s "$1" "${process%/environ}" 2>/dev/null || true
+done'
+
+# repeat RESTARTS COMMAND...: `in_session`, and once more, RESTARTS times at most, after a stop (75) that neither TERM nor INT caused.
+repeat() {
+    local left=$1
+    shift
+    catch_signals
+    for (( ; ; left--)); do
+        in_session "$@"
+        [ "$code" = 75 ] && [ -z "$stopped" ] && [ "$left" -gt 0 ] || return 0
+        say "goes on from the checkpoint ($((left - 1)) restarts left)"
+    done
+}

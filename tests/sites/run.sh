@@ -1,0 +1,273 @@
+#!/bin/bash
+# The job scripts of PBS, LSF, Flux, of machines without a scheduler and of one machine, against commands that stand in for the schedulers',
+# for ssh and for mpirun (tests/sites/stubs): `make test-sites`, well under a minute.
+#
+#   tests/sites/run.sh              # all tests
+#   tests/sites/run.sh lsf hosts    # these
+#
+# What a stand-in does when it is signalled, killed or asked wrongly is what the manuals say. Real schedulers were not at hand.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+scripts=$root/jobscripts
+SITES=$(mktemp -d "${TMPDIR:-/tmp}/trireme-sites-XXXXXX")
+PATH=$here/stubs:$PATH
+export SITES PATH TRIREME=$here/stubs/trireme
+unset RANKS THREADS GPUS TIME WARN DEVICE STAGE MAX_RESTARTS RESTARTS MPIRUN MPIRUN_FLAGS SSH TRIREME_HOME STEPS SLOW FAIL
+
+end() {
+    local code=$? pid
+    shopt -s nullglob
+    [ "$code" = 0 ] || tail -n 20 "$SITES"/*.log "$SITES"/jobs/*/log >&2
+    for pid in "$SITES"/jobs/*/pid; do kill -s KILL -- "-$(<"$pid")" 2>/dev/null || true; done
+    rm -rf "$SITES"
+    exit "$code"
+}
+trap end EXIT
+trap 'exit 130' INT TERM
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# clean: forgets the jobs and notes of the test before.
+clean() {
+    rm -rf "${SITES:?}"/*
+    mkdir "$SITES/work"
+    cd "$SITES/work"
+}
+
+# until_true SECONDS WORDS...: waits until the command succeeds.
+until_true() {
+    local until=$((SECONDS + $1))
+    shift
+    until "$@" 2>/dev/null; do
+        [ $SECONDS -lt "$until" ] || fail "waited in vain for: $*"
+        sleep 0.05
+    done
+}
+
+# noted WORDS: the ranks have noted them. ended JOB: the job is over.
+noted() { grep -q -- "$1" "$SITES/ranks.log"; }
+ended() { [ -s "$SITES/jobs/$1/code" ]; }
+
+# started: both ranks are ready to be stopped.
+started() {
+    until_true 20 test -e out/ready-2
+}
+
+# job JOB FILE WORDS: that file of a job has the words.
+job() {
+    grep -q -- "$3" "$SITES/jobs/$1/$2" || fail "no \"$3\" in $2 of job $1: $(cat "$SITES/jobs/$1/$2")"
+}
+
+# code JOB CODE: how the job ended.
+code() {
+    until_true 20 ended "$1"
+    [ "$(<"$SITES/jobs/$1/code")" = "$2" ] || fail "job $1 ended with $(<"$SITES/jobs/$1/code") instead of $2: $(cat "$SITES/jobs/$1/log")"
+}
+
+# A word with blanks, quotes and a dollar must come to trireme as it is.
+# shellcheck disable=SC2016
+odd='augment.train=["flip", $x  '"'y']"
+
+# goes_on LAST: the ranks stopped with a checkpoint and went on from it to the end, with all their words, LAST started them.
+goes_on() {
+    until_true 20 test -s out/model
+    noted 'checkpoint 0 ' || fail 'no checkpoint'
+    grep -qE 'done [1-9]' "$SITES/ranks.log" || fail "not resumed: $(cat "$SITES/ranks.log")"
+    [ "$(grep -cF -- "train recipe.toml --out out --set $odd --device auto --threads 4 --resume auto" "$SITES/ranks.log")" = 4 ] ||
+        fail "not two ranks twice, or other words: $(cat "$SITES/ranks.log")"
+}
+
+train=(train recipe.toml --out out --set "$odd")
+
+test_syntax() {
+    local file
+    for file in "$scripts"/*.sh "$scripts"/*.sbatch "$here"/*.sh "$here"/stubs/*; do bash -n "$file"; done
+    if command -v shellcheck >/dev/null; then
+        (cd "$root" && shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/sites/*.sh tests/sites/stubs/*)
+    else
+        echo '    no shellcheck here: only bash -n'
+    fi
+}
+
+test_pbs() {
+    [ "$(TIME=4 WARN=238 "$scripts/pbs.sh" -q workq -- "${train[@]}")" = 1.server ] || fail "no id"
+    job 1 arguments '-q workq'
+    job 1 arguments 'select=2:ncpus=4:mpiprocs=1:ompthreads=4 -l walltime=240'
+    code 1 75
+    job 1 log 'goes on as job 2.server'
+    goes_on
+    code 2 0
+    cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
+    job 2 script 'RESTARTS=1'
+    [ "$(cat "$SITES/hostfile")" = $'n0\nn1' ] || fail "hostfile: $(cat "$SITES/hostfile")"
+    grep -q -- '-n 2 --bind-to none' "$SITES/mpirun.log" || fail "mpirun: $(cat "$SITES/mpirun.log")"
+    clean
+    # qsig goes on, the limit of restarts and a node that takes no job do not
+    MAX_RESTARTS=0 "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
+    started
+    scheduler signal 1 USR1
+    code 1 75
+    job 1 log 'restarted 0 times, which is enough'
+    clean
+    "$scripts/pbs.sh" -- "${train[@]}" >/dev/null
+    until_true 20 noted start
+    touch "$SITES/no-qsub"
+    sleep 0.3
+    scheduler signal 1 USR1
+    code 1 75
+    job 1 log 'took no further job'
+    [ ! -e "$SITES/jobs/2" ] || fail 'a second job'
+}
+
+test_lsf() {
+    TIME=4 "$scripts/lsf.sh" -q normal -- "${train[@]}" | grep -q 'Job <1>' || fail "no id"
+    job 1 arguments '-r -Q 75 -n 8 -R span.block=4. -W 4 -wa USR1 -wt 2 -q normal'
+    code 1 0
+    [ "$(cat "$SITES/jobs/1/codes")" = $'75\n0' ] || fail "codes: $(cat "$SITES/jobs/1/codes")"
+    goes_on
+    [ "$(cat "$SITES/hostfile")" = $'n17\nn18' ] || fail "hostfile: $(cat "$SITES/hostfile")"
+    [ -z "$(ls -A .trireme* 2>/dev/null)" ] || fail 'a counter is left'
+    clean
+    # bkill: INT to all processes, TERM later; the job must not come back
+    "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
+    started
+    kill -s INT "$(<"$SITES/jobs/1/pid")"
+    code 1 143
+    job 1 log 'stopped for good'
+    noted 'checkpoint 0 ' || fail 'no checkpoint'
+    clean
+    MAX_RESTARTS=0 "$scripts/lsf.sh" -- "${train[@]}" >/dev/null
+    started
+    scheduler signal 1 USR1
+    code 1 143
+    job 1 log 'restarted 0 times, which is enough'
+}
+
+test_flux() {
+    [ "$(TIME=4 GPUS=1 "$scripts/flux.sh" -q pbatch -- "${train[@]}")" = f1 ] || fail "no id"
+    job 1 arguments '-n 2 -c 4 -t 4m --signal=USR1@120s -g 1 -q pbatch'
+    code 1 75
+    job 1 log 'goes on as job f2'
+    goes_on
+    code 2 0
+    cmp <(cat "$SITES/jobs/1/arguments") "$SITES/jobs/2/arguments" || fail 'the second job asks for something else'
+    grep -q -- '-n 2 -c 4 -g 1 .*trireme train' "$SITES/flux-run.log" || fail "flux run: $(cat "$SITES/flux-run.log")"
+    clean
+    "$scripts/flux.sh" -- "${train[@]}" >/dev/null
+    started
+    kill -s TERM "$(<"$SITES/jobs/1/pid")"
+    code 1 75
+    job 1 log 'stopped for good'
+    [ ! -e "$SITES/jobs/2" ] || fail 'a cancelled job came back'
+}
+
+# Other subcommands: with MPI where trireme has it, alone where not, without --resume, and not again.
+test_commands() {
+    local kind
+    for kind in pbs lsf flux; do
+        clean
+        STAGE=1 "$scripts/$kind.sh" -- eval model.h5 --data d >/dev/null
+        code 1 0
+        [ "$(grep -cE -- 'eval model.h5 --data d --threads 4 --stage /tmp$' "$SITES/ranks.log")" = 2 ] || fail "$kind: $(cat "$SITES/ranks.log")"
+        "$scripts/$kind.sh" -- data verify d >/dev/null
+        code 2 0
+        [ "$(grep -c 'data verify d$' "$SITES/ranks.log")" = 1 ] || fail "$kind: $(cat "$SITES/ranks.log")"
+        ! "$scripts/$kind.sh" train recipe.toml >said.log 2>&1 || fail "$kind: no -- is no mistake"
+        grep -q "jobscripts/$kind.sh .*-- COMMAND" said.log || fail "$kind: $(cat said.log)"
+    done
+}
+
+# refused CODE WORDS ARGUMENTS...: hosts.sh ends so, and says so.
+refused() {
+    local expected=$1 words=$2 code=0
+    shift 2
+    SSH=ssh "$scripts/hosts.sh" "$@" >said.log 2>&1 || code=$?
+    [ "$code" = "$expected" ] || fail "hosts.sh $* ends with $code instead of $expected: $(cat said.log)"
+    [ -z "$words" ] || grep -qE -- "$words" said.log || fail "hosts.sh $* does not say \"$words\": $(cat said.log)"
+}
+
+test_hosts() {
+    export PWD_OF_TEST=$PWD
+    printf '%s\n' '# two' 'n17 slots=2' '' 'n18:1  # small' ' n19' >hosts
+    refused 0 '3 machine\(s\) for 4 rank' -c hosts
+    STEPS=3 refused 0 '' hosts recipe.toml --out out
+    [ "$(cat "$SITES/hostfile")" = $'n17\nn17\nn18\nn19' ] || fail "hostfile: $(cat "$SITES/hostfile")"
+    [ "$(grep -c 'train recipe.toml --out out --resume auto$' "$SITES/ranks.log")" = 4 ] || fail "$(cat "$SITES/ranks.log")"
+    printf '%s\n' n17 dead bare >hosts
+    refused 1 'dead: cannot be reached by ssh: .*Name or service not known' hosts recipe.toml
+    grep -q 'bare: has no folder /nowhere' said.log || fail "$(cat said.log)"
+    ! grep -q 'n17:' said.log || fail "n17 is blamed: $(cat said.log)"
+    echo 'n17 many' >hosts
+    refused 2 'n17 many" is no machine with a count' hosts recipe.toml
+    : >hosts
+    refused 2 'names no machine' hosts recipe.toml
+    refused 2 'missing: cannot be read' missing recipe.toml
+    # a machine that goes away during the run
+    printf '%s\n' n17 n18 >hosts
+    FAIL=3 STEPS=30 refused 3 'all machines answer' hosts recipe.toml --out failing
+    (until_true 20 test -d gone && touch "$SITES/down-n18") &
+    FAIL=3 STEPS=50 refused 3 'n18: cannot be reached by ssh: .*No route to host' hosts recipe.toml --out gone
+    wait "$!"
+}
+
+# stops SCRIPT...: under such a script one Ctrl-C, two, and three do what they must. Its mpirun is MPIRUN.
+stops() {
+    local pid code count expected left
+    for count in 1 2 3; do
+        rm -rf out "$SITES/ranks.log"
+        touch "$SITES/slow"
+        env --default-signal=INT "$@" recipe.toml --out out >said.log 2>&1 &
+        pid=$!
+        started
+        kill -s INT "$pid"
+        until_true 20 noted 'got USR1'
+        [ "$count" = 1 ] || { kill -s INT "$pid"; until_true 20 noted 'got INT'; }
+        [ "$count" = 3 ] || rm "$SITES/slow"
+        [ "$count" != 3 ] || kill -s INT "$pid"
+        code=0
+        wait "$pid" || code=$?
+        ! grep -qE 'Segmentation fault|Signal: ' said.log || fail "mpirun crashed after Ctrl-C $count times: $(cat said.log)"
+        expected=75 left=yes
+        [ "$count" != 3 ] || expected=130 left=no
+        [ "$code" = "$expected" ] || fail "$*: $code instead of $expected after Ctrl-C $count times: $(cat said.log)"
+        [ "$left" = "$([ ! -s out/checkpoint ] && echo no || echo yes)" ] || fail "$*: checkpoint after Ctrl-C $count times"
+        rm -f "$SITES/slow"
+    done
+}
+
+test_stops() {
+    # one machine: with two that are this one every rank would be signalled twice
+    echo 'n17 2' >hosts
+    SSH=ssh stops "$scripts/hosts.sh" -r 9 hosts
+    stops "$scripts/local.sh" -r 9
+    # USR1 is no Ctrl-C: it goes on by itself
+    rm -rf out "$SITES/ranks.log"
+    "$scripts/local.sh" -r 9 recipe.toml --out out >said.log 2>&1 &
+    started
+    kill -s USR1 "$!"
+    wait "$!" || fail "local.sh: code $?: $(cat said.log)"
+    grep -q '8 restarts left' said.log || fail "$(cat said.log)"
+    [ -s out/model ] || fail "no model: $(cat said.log)"
+}
+
+# The same with the mpirun that is installed.
+test_mpirun() {
+    local real
+    real=$(PATH=${PATH#*:} command -v mpirun) || { echo '    no mpirun here: left out'; return 0; }
+    export MPIRUN=$real OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    stops "$scripts/local.sh"
+    unset MPIRUN
+}
+
+[ $# -gt 0 ] || set -- syntax pbs lsf flux commands hosts stops mpirun
+for name in "$@"; do
+    echo "sites: $name"
+    clean
+    "test_$name"
+done
+echo "sites: all passed in $SECONDS s"
