@@ -1,4 +1,5 @@
-//! What the HParams page of TensorBoard reads: the keys of the recipe, and how the run ended (tensorboard/plugins/hparams/plugin_data.proto).
+//! What the HParams page of TensorBoard reads: the keys of the recipe, and how the run ended
+//! (tensorboard/plugins/hparams/plugin_data.proto).
 
 use super::super::message::Message;
 use super::event_file::now;

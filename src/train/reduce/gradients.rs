@@ -106,8 +106,8 @@ impl<B: Backend> GradientSum<B> {
         self.costs = Costs::default();
     }
 
-    /// Share of the workers' codes that were 0 in the step that counted them, by the numbers of the `parameters` parameters; none for
-    /// those that have no codes, which are the same on all ranks. Collective.
+    /// Share of the workers' codes that were 0 in the step that counted them, one a parameter, of which `elements` says the lengths; none
+    /// for those without codes, which are the same on all ranks. Collective.
     pub fn zero_codes(&mut self, elements: &[usize]) -> Result<Vec<Option<f64>>, Error> {
         let own = std::mem::take(&mut self.zeros);
         let mut sums: Vec<u64> = (0..elements.len()).map(|k| own.get(&(k as u16)).copied().unwrap_or(0)).collect();

@@ -39,7 +39,7 @@ pub trait Phases {
     fn decode(&mut self, bucket: &Bucket, scales: &[u32]) -> Result<(), backend::Error>;
 }
 
-/// The counts of this rank's workers, of which `of_worker` gives one after another: its number and its gradients of the bucket.
+/// The counts over these workers: the number of each, and its gradients of the bucket.
 pub fn count<'a>(
     bucket: &Bucket,
     scales: &[u32],
