@@ -122,6 +122,7 @@ const PLAN: &[&str] = &[
     "cores",
     "device",
     "error",
+    "interop",
     "models",
     "nn",
     "optim",

@@ -10,6 +10,7 @@ mod gradients;
 mod graph;
 mod heads;
 mod nets;
+mod onnx;
 mod ops;
 mod optim;
 mod parity;

@@ -10,6 +10,7 @@ mod folder;
 mod laws;
 mod loading;
 mod log;
+mod networks;
 mod optimizers;
 mod predict;
 mod recipes;

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod division;
+pub mod network;
 pub mod request;
 pub mod resources;
 pub mod run;

@@ -14,3 +14,4 @@ pub mod output;
 pub mod resume;
 pub mod saver;
 pub mod snapshot;
+pub mod spread;

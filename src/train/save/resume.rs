@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Algorithms, Arena, Backend, Buffer, LossScale};
+use crate::backend::{Algorithms, Arena, Backend, LossScale};
 use crate::checkpoint::{self, ModelFile, Progress, Scale, StateFile, Tensor};
 use crate::error::Error;
 use crate::nn::Graph;
@@ -15,12 +15,12 @@ use crate::train::agree::session::Session;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
-use crate::train::reduce::bytes::{from_bytes, to_bytes};
 use crate::train::reduce::device::elements;
 use crate::train::save::class_names::Sides;
 use crate::train::save::found;
 use crate::train::save::model;
 use crate::train::save::saver;
+use crate::train::save::spread::{spread, spread_values};
 use loaders::safe_create;
 
 /// What all ranks know of the checkpoint that the run goes on from.
@@ -30,6 +30,8 @@ pub struct Head {
     pub path: PathBuf,
     /// The recipe in it.
     recipe: String,
+    /// Its network, if that is not one of the catalogue.
+    network: String,
     /// Its class names.
     classes: Vec<String>,
     /// How far it is.
@@ -102,6 +104,9 @@ impl Head {
                 differences.join("; ")
             )));
         }
+        if !self.network.is_empty() {
+            source.adopt(&self.network)?;
+        }
         let workers = old.workers.unwrap_or(ranks);
         if ranks > workers {
             return Err(Error::Usage(format!(
@@ -136,8 +141,8 @@ impl Head {
 impl Resume {
     fn of(path: PathBuf, state: StateFile, notes: Vec<String>) -> Self {
         let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
-        let classes = state.model.classes.clone();
-        Self { head: Head { path, recipe, classes, progress, notes }, state: Some(state) }
+        let (network, classes) = (state.model.definition.clone(), state.model.classes.clone());
+        Self { head: Head { path, recipe, network, classes, progress, notes }, state: Some(state) }
     }
 
     /// Has a device use the algorithms that the run was computed with, before anything is planned.
@@ -218,31 +223,6 @@ fn pack<B: Backend>(graph: &Graph<B>, tensors: &[Tensor], arena: &mut Arena<B>) 
             None => return Err((wanted, "nothing of that name".into())),
         }
     }
-    Ok(())
-}
-
-/// Gives rank 0's arena to all.
-fn spread<B: Backend>(session: &Session, arena: &mut Arena<B>) -> Result<(), Error> {
-    arena.chunks.iter_mut().filter(|_| session.world.size > 1).try_for_each(|chunk| {
-        chunk.fetch()?;
-        spread_values(session, chunk.staged()?)?;
-        Ok(chunk.unstage()?)
-    })
-}
-
-fn spread_values(session: &Session, values: &mut [f32]) -> Result<(), Error> {
-    if session.world.size == 1 {
-        return Ok(());
-    }
-    let mut bytes = Vec::new();
-    if session.is_root() {
-        to_bytes(values, &mut bytes);
-    }
-    let bytes = session.comm.run("a part of the checkpoint", move |world| {
-        world.broadcast(&mut bytes, 0)?;
-        Ok(bytes)
-    })?;
-    from_bytes(&bytes, values);
     Ok(())
 }
 
