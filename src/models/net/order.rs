@@ -20,10 +20,10 @@ pub(super) fn explain(entries: &[Entry], from: usize, to: usize) -> String {
     }
 }
 
-/// The entries through which the output of `start` depends on that of `end`, `start` first and without `end`.
+/// The entries through which the output of `start` depends on that of `end`: `start` first, and `end` only where it is `start` itself.
 fn way(entries: &[Entry], start: usize, end: usize) -> Option<Vec<usize>> {
     if start == end {
-        return Some(Vec::new());
+        return Some(vec![start]);
     }
     let mut before: Vec<Option<usize>> = vec![None; entries.len()];
     let mut open = vec![start];

@@ -1,6 +1,6 @@
 use super::*;
 use crate::models::CATALOGUE;
-use crate::nn::spec::{NetSpec, Shape};
+use crate::nn::spec::{Init, NetSpec, Op, Shape};
 
 fn build(text: &str) -> Result<NetSpec, String> {
     let built = Definition::read(text, "net.toml").and_then(|d| d.build("net", d.input, d.classes));
@@ -12,6 +12,16 @@ fn of_nodes(nodes: &[&str]) -> String {
     format!("input = [3, 8, 8]; classes = 10\nnodes = [\n{}\n]\n", nodes.join("\n")).replace("; ", "\n")
 }
 
+/// Without the start of the layers that make scores, which in some networks depends on the number of classes.
+fn without_starts(mut net: NetSpec) -> NetSpec {
+    for scores in net.scores().collect::<Vec<_>>() {
+        if let Some(Op::Linear(linear)) = scores_layer(&net, scores).map(|at| &mut net.nodes[at].op) {
+            linear.init = Init::UniformFanIn;
+        }
+    }
+    net
+}
+
 #[test]
 fn every_network_of_the_catalogue_is_written_and_read() {
     for network in CATALOGUE {
@@ -21,10 +31,11 @@ fn every_network_of_the_catalogue_is_written_and_read() {
             let read = Definition::read(&text, "net.toml").unwrap_or_else(|e| panic!("{}: {e}", network.name));
             assert_eq!((read.input, read.classes), (network.input, network.classes));
             let built = read.build(network.name, network.input, network.classes);
-            assert_eq!(built.as_ref(), Ok(&net), "{}", network.name);
+            assert!(built.as_ref() == Ok(&net), "{}:\n{text}", network.name);
             if how == Classes::Word {
-                let other = read.build(network.name, network.input, 7).unwrap();
-                assert_eq!(other, (network.build)(network.name, network.input, 7), "{}", network.name);
+                let other = without_starts(read.build(network.name, network.input, 7).unwrap());
+                let wanted = without_starts((network.build)(network.name, network.input, 7));
+                assert!(other == wanted, "{}:\n{text}", network.name);
             }
         }
     }
@@ -36,7 +47,8 @@ fn the_number_of_classes_changes_the_layers_of_scores_alone() {
         let mut net = (network.build)(network.name, network.input, network.classes);
         assert_eq!(set_classes(&mut net, network.classes), [""; 0]);
         let changed = set_classes(&mut net, 7);
-        assert_eq!(net, (network.build)(network.name, network.input, 7), "{}: {changed:?}", network.name);
+        let wanted = without_starts((network.build)(network.name, network.input, 7));
+        assert!(without_starts(net) == wanted, "{}: {changed:?}", network.name);
     }
 }
 
