@@ -23,13 +23,15 @@ fn keys(op: &mut Op, keys: &mut Keys<'_>) {
         window.is_some() && bins.is_some(),
         "and window exclude each other: bins are as many windows, of any size",
     );
-    let input = keys.input();
-    if let Some(window) = *window {
+    if window.is_some() {
         keys.needed("stride", stride);
-        let stride = *stride;
-        keys.pads(pads, || same(input, window, stride));
-        keys.key("ceil", ceil);
     }
+    let (input, span, step) = (keys.input(), window.unwrap_or([1, 1]), *stride);
+    keys.pads(pads, || same(input, span, step));
+    keys.key("ceil", ceil);
+    let bare = window.is_none();
+    keys.refuse("pad", bare && *pads != [0; 4], "needs a window");
+    keys.refuse("ceil", bare && *ceil, "needs a window");
     if *kind != PoolKind::Max {
         let mut counts = *kind == PoolKind::AvgCountPad;
         keys.key("count_pad", &mut counts);
