@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 targets=("$@")
-[ $# -gt 0 ] || targets=(record example idx matlab tar_index decode recode h5 recipe)
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index decode recode h5 recipe net)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}
@@ -32,6 +32,7 @@ seeds() {
     decode | recode) echo ../loaders/tests/golden/pictures ;;
     matlab) echo ../data-tools/tests/data ;;
     recipe) echo ../recipes ;;
+    net) echo ../tests/golden/onnx ;;
     esac
     [ ! -d "seeds/$1" ] || echo "seeds/$1"
 }
@@ -42,7 +43,7 @@ mkdir -p found
 failed=()
 for target in "${targets[@]}"; do
     features=()
-    [ "$target" != recipe ] || features=(--features main)
+    case $target in recipe | net) features=(--features main) ;; esac
     cargo build --locked --release --target "$triple" --bin "$target" "${features[@]}"
     corpus=$CARGO_TARGET_DIR/corpus/$target
     mkdir -p "$corpus"

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::nn::Batch;
 use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
-use crate::train::plan::source::network;
+use crate::train::plan::network::network;
 use loaders::{Dataset, Io, Loader, Options, Pipeline, Split, TrainOrder};
 
 /// What `trireme bench loader+step` measures.

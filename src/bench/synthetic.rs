@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::models;
 use crate::nn::{Batch, Graph};
 use crate::recipe;
-use crate::train::plan::source::network;
+use crate::train::plan::network::network;
 use loaders::{Draws, ImageSpec};
 
 /// What to run.

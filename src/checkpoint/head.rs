@@ -14,6 +14,9 @@ impl ModelFile {
     pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
         ours.put_number("version", VERSION)?;
         ours.put_text("network", &self.network)?;
+        if !self.definition.is_empty() {
+            ours.put_text("definition", &self.definition)?;
+        }
         ours.put_numbers("input", &self.input.map(|n| n as u64))?;
         ours.put_numbers("image", &self.image.map(|n| n as u64))?;
         ours.put_texts("classes", &self.classes)?;
@@ -37,6 +40,11 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
     let content = |text| Error::Content { path: path.to_path_buf(), text };
     Ok(ModelFile {
         network: ours.text("network")?,
+        definition: if ours.attribute_names().any(|name| name == "definition") {
+            ours.text("definition")?
+        } else {
+            String::new()
+        },
         input: three(&ours.numbers("input")?)
             .and_then(|input| if input.contains(&0) { Err(format!("of no size: {input:?}")) } else { Ok(input) })
             .map_err(|text| content(format!("input: {text}")))?,

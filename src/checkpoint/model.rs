@@ -8,8 +8,10 @@ use super::layer_kind::LayerKind;
 /// A trained network with all that is needed to use it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFile {
-    /// Name in the catalogue, such as `resnet20`.
+    /// Name in the catalogue, such as `resnet20`, or of the file that described it.
     pub network: String,
+    /// Its description with every number, for a network of one's own; empty for one of the catalogue.
+    pub definition: String,
     /// Shape of an input: channels, height, width.
     pub input: [usize; 3],
     /// Shape of the data set's images before any transform: channels, height, width; 0 and 0 if they may have any size.

@@ -41,8 +41,22 @@ impl ModelFile {
 
 /// A checksum of each part by its name, for people.
 fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
-    let ModelFile { network, input, image, classes, preprocess, mean, std, recipe, scores, epoch, step, layers, ema } =
-        model;
+    let ModelFile {
+        network,
+        definition,
+        input,
+        image,
+        classes,
+        preprocess,
+        mean,
+        std,
+        recipe,
+        scores,
+        epoch,
+        step,
+        layers,
+        ema,
+    } = model;
     let texts = [
         ("network", format!("{network:?} {input:?} {image:?}")),
         ("classes", format!("{classes:?}")),
@@ -50,7 +64,10 @@ fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
         ("recipe", recipe.clone()),
         ("scores", format!("{scores:?} {epoch} {step}")),
     ];
-    let texts = texts.into_iter().map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
+    // a network of the catalogue has none
+    let definition = Some(("definition", definition.clone())).filter(|(_, text)| !text.is_empty());
+    let texts =
+        texts.into_iter().chain(definition).map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
     let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), of_layer(layer)));
     let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), of_layer(layer)));
     texts.chain(weights).chain(averages).collect()
@@ -82,6 +99,7 @@ mod tests {
         };
         ModelFile {
             network: "two".into(),
+            definition: "nodes = []".into(),
             input: [3, 8, 8],
             image: [3, 8, 8],
             classes: vec!["cat".into(), "dog".into()],

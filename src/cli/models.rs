@@ -1,13 +1,15 @@
-//! `trireme models`: the catalogue of networks, and the layers of one.
+//! `trireme models`: the catalogue of networks, and the layers of one, of a file of one's own, too.
 
 use super::exit::Failure;
 use super::output::print;
+use crate::interop::onnx;
 use crate::launch;
-use crate::models::{self, CATALOGUE, Network};
-use crate::nn::spec::{NetSpec, SpecError};
+use crate::models::{self, CATALOGUE, Network, net};
+use crate::nn::spec::{NetSpec, Shape, SpecError};
 use crate::nn::{estimate, table};
 use crate::recipe::did_you_mean;
 use serde_json::json;
+use std::path::Path;
 
 /// Images of a batch, for the memory that is shown.
 const BATCH: usize = 32;
@@ -19,13 +21,22 @@ Example:
   trireme models
   trireme models mobilenet_v2
   trireme models resnet50 --json
+  trireme models resnet20 --toml > net.toml
+  trireme models net.toml
+  trireme models net.onnx
+
+A file that ends in .toml or .onnx is a network of one's own; of an ONNX file, the nodes that are not supported are listed. --toml writes
+any network as such a file, to start from.
 
 The memory is that of training 32 images on one rank: parameters, activations, and the gradients of both. The optimizer's slots come on
 top; a device also pads channels and keeps work space, see `trireme train --dry-run`. Multiply-adds are of one image, without auxiliary
 classifiers.")]
 pub struct Args {
-    /// The network to show layer by layer [default: list all networks]
+    /// The network to show layer by layer: its name, or a file NAME.toml or NAME.onnx [default: list all networks]
     pub name: Option<String>,
+    /// Write the network as a TOML file, with every layer and every number
+    #[arg(long, requires = "name", conflicts_with = "json")]
+    pub toml: bool,
     /// Print JSON, one line for each network or layer
     #[arg(long)]
     pub json: bool,
@@ -36,15 +47,79 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.name {
         None => list(args.json),
         Some(name) => {
-            let unknown = || Failure::usage(format!("no network {name}{}", did_you_mean(name, &models::names())));
-            show(&Size::of(models::find(name).ok_or_else(unknown)?)?, args.json)
+            let (title, net) = open(name)?;
+            if args.toml {
+                return print(net::write(&net, title.classes, net::Classes::Word).trim_end());
+            }
+            show(&Size::new(title, net)?, args.json)
         }
+    }
+}
+
+/// The network of this name, or of this file.
+fn open(name: &str) -> Result<(Title, NetSpec), Failure> {
+    let path = Path::new(name);
+    if name.ends_with(".toml") {
+        let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
+        let read = || {
+            let definition = net::Definition::read(&text, name)?;
+            let net = definition.build(&file_name(path), definition.input, definition.classes)?;
+            Ok((
+                Title { name: file_name(path), input: net.input, classes: definition.classes, origin: name.into() },
+                net,
+            ))
+        };
+        return read().map_err(|error: net::Error| Failure::usage(error));
+    }
+    if name.ends_with(".onnx") {
+        let onnx::Network { net, classes, notes, .. } = survey(path)?;
+        notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+        return Ok((Title { name: file_name(path), input: net.input, classes, origin: name.into() }, net));
+    }
+    let unknown = || Failure::usage(format!("no network {name}{}", did_you_mean(name, &models::names())));
+    let network = models::find(name).ok_or_else(unknown)?;
+    Ok((Title::of(network), (network.build)(network.name, network.input, network.classes)))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The network of an ONNX file; says of its nodes which are supported.
+fn survey(path: &Path) -> Result<onnx::Network, Failure> {
+    let survey = onnx::read(path).map_err(Failure::usage)?;
+    let (all, odd, behind) = (survey.nodes, survey.unsupported.clone(), survey.behind);
+    let mut text =
+        format!("{}: {} of {all} nodes are supported", path.display(), all.saturating_sub(odd.len() + behind));
+    if behind > 0 {
+        text += &format!(", {behind} were not looked at, since they read what others make");
+    }
+    eprintln!("{}", loaders::printable_lines(&text));
+    if odd.is_empty() {
+        return survey.network().map_err(Failure::usage);
+    }
+    let list = odd.iter().map(|node| format!("not supported: {node}\n")).collect::<String>();
+    Err(Failure::usage(loaders::printable_lines(list.trim_end())))
+}
+
+/// What a network is called, and what it is meant for.
+struct Title {
+    name: String,
+    input: Shape,
+    classes: usize,
+    origin: String,
+}
+
+impl Title {
+    fn of(network: &Network) -> Self {
+        let Network { name, input, classes, origin, .. } = *network;
+        Self { name: name.into(), input, classes, origin: origin.into() }
     }
 }
 
 /// A network with what it costs.
 struct Size {
-    network: &'static Network,
+    title: Title,
     net: NetSpec,
     parameters: usize,
     macs: u64,
@@ -53,16 +128,19 @@ struct Size {
 }
 
 impl Size {
-    fn of(network: &'static Network) -> Result<Self, Failure> {
+    fn of(network: &Network) -> Result<Self, Failure> {
+        Self::new(Title::of(network), (network.build)(network.name, network.input, network.classes))
+    }
+
+    fn new(title: Title, net: NetSpec) -> Result<Self, Failure> {
         let wrong = |e: SpecError| Failure::failed(e);
-        let net = (network.build)(network.name, network.input, network.classes);
         let (parameters, macs) = (net.param_count().map_err(wrong)?, net.macs().map_err(wrong)?);
         let memory = launch::training_bytes(&net, BATCH)?;
-        Ok(Self { network, net, parameters, macs, memory })
+        Ok(Self { title, net, parameters, macs, memory })
     }
 
     fn json(&self) -> serde_json::Value {
-        let Network { name, input, classes, origin, .. } = self.network;
+        let Title { name, input, classes, origin } = &self.title;
         let (parameters, macs, memory) = (self.parameters, self.macs, self.memory);
         json!({
             "name": name, "origin": origin, "input": [input.c, input.h, input.w], "classes": classes, "parameters": parameters,
@@ -84,11 +162,11 @@ fn list(as_json: bool) -> Result<(), Failure> {
 
 /// Name, images, parameters, millions of multiply-adds, megabytes, origin.
 fn cells(size: &Size) -> [String; 6] {
-    let (name, origin) = (size.network.name.to_string(), size.network.origin.to_string());
+    let (name, origin) = (size.title.name.clone(), size.title.origin.clone());
     let macs = size.macs as f64 / 1e6;
     let macs = if macs < 100.0 { format!("{macs:.1}") } else { format!("{macs:.0}") };
     let memory = format!("{:.0}", size.memory as f64 / 1e6);
-    [name, size.network.input.to_string(), size.parameters.to_string(), macs, memory, origin]
+    [name, size.title.input.to_string(), size.parameters.to_string(), macs, memory, origin]
 }
 
 fn row([name, images, parameters, macs, memory, origin]: [String; 6]) -> String {
@@ -114,7 +192,6 @@ fn show(size: &Size, as_json: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     /// The table of docs/models.md; `TRIREME_BLESS=1 cargo test --lib cli::models` writes it.
     #[test]
@@ -137,7 +214,7 @@ mod tests {
 
     #[test]
     fn unknown_names_get_the_nearest() {
-        let args = Args { name: Some("rasnet50".into()), json: false };
+        let args = Args { name: Some("rasnet50".into()), toml: false, json: false };
         let failure = run(&args).unwrap_err();
         assert!(failure.code == super::super::exit::USAGE && failure.message.contains("resnet50"), "{failure}");
     }

@@ -6,9 +6,8 @@ use super::model::{Read, read};
 use super::request::ModelRequest;
 use crate::error::Error;
 use crate::interop::export::{self, Exported, Settings, Trained};
-use crate::train::plan::source::network;
+use crate::train::plan::network::of_model;
 use crate::train::save::model;
-use loaders::ImageSpec;
 
 /// Exports the requested model to `out`.
 ///
@@ -16,8 +15,7 @@ use loaders::ImageSpec;
 /// For a file that is no model, a layer that the format cannot express, and what the disk refused.
 pub fn export(request: &ModelRequest, out: &Path, settings: &Settings) -> Result<Exported, Error> {
     let Read { model, mut notes } = read(request)?;
-    let [c, h, w] = model.input.map(|n| n as u32);
-    let net = network(&model.network, ImageSpec::new(h, w, c), model.classes.len())?;
+    let net = of_model(&model)?;
     model::check(&model, &model.layers, &net)?;
     let exported = export::write(Trained::new(net, model)?, out, settings)?;
     notes.extend(exported.notes);

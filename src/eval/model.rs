@@ -9,7 +9,7 @@ use crate::checkpoint::{self, ModelFile, Opened};
 use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
-use crate::train::plan::source::network;
+use crate::train::plan::network::of_model;
 use crate::train::save::{model, saver};
 use loaders::{ImageSpec, Images, Manifest, Pipeline};
 
@@ -82,8 +82,7 @@ pub fn read(request: &ModelRequest) -> Result<Read, Error> {
 
 /// The model's network, planned for inference.
 pub fn graph<B: Backend>(model: &ModelFile, backend: B, batch: usize, sizes: &[usize]) -> Result<Graph<B>, Error> {
-    let [c, h, w] = model.input.map(|n| n as u32);
-    let net = network(&model.network, ImageSpec::new(h, w, c), model.classes.len())?;
+    let net = of_model(model)?;
     model::check(model, &model.layers, &net)?;
     let mut graph = Graph::new(backend, net, batch, Purpose::Infer, 0)?;
     for &size in sizes {

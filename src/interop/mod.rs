@@ -3,6 +3,7 @@
 //! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
 //! - `trireme`: model.h5 and checkpoints; [`safetensors`]; [`torch`]: `.pth`, by an interpreter of pickles that executes nothing;
 //! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused;
+//! - [`onnx`]: an ONNX graph as a network with its weights;
 //! - [`export`]: a trained network as a file of another program.
 //!
 //! A file may come from anywhere. Lengths are checked against the file before memory is taken, nothing in a file is ever executed, and what
@@ -14,6 +15,7 @@ mod error;
 pub mod export;
 mod format;
 mod number;
+pub mod onnx;
 mod safetensors;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ mod lenet;
 mod mobilenet_v1;
 mod mobilenet_v2;
 mod mobilenet_v3;
+pub mod net;
 mod overfeat;
 mod resnet;
 mod resnet_v2;

@@ -141,12 +141,24 @@ pub(super) fn batch_holds_workers(batch: usize, workers: usize) -> Result<(), St
     ))
 }
 
+/// Whether the value of `model` names a file.
+pub(super) fn is_file(model: &str) -> bool {
+    model.ends_with(".toml") || model.ends_with(".onnx")
+}
+
 fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {
-    if known.models.contains(&recipe.model.as_str()) {
+    let of_onnx = recipe.model.ends_with(".onnx");
+    if recipe.model_weights.is_some() && !of_onnx {
+        return Err("model_weights is for an ONNX file, which has weights; leave it out".into());
+    }
+    if known.models.contains(&recipe.model.as_str()) || is_file(&recipe.model) {
         return Ok(());
     }
     let (model, has) = (&recipe.model, quoted(known.models));
-    Err(format!("\"{model}\" is not in the catalogue, which has {has}{}", did_you_mean(model, known.models)))
+    Err(format!(
+        "\"{model}\" is not in the catalogue, which has {has}{}; a file of one's own ends in .toml or .onnx",
+        did_you_mean(model, known.models)
+    ))
 }
 
 fn check_transforms(list: &[String], known: &Known) -> Result<(), String> {

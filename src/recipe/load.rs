@@ -4,7 +4,7 @@
 //! the key nor the nearest key.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
@@ -24,6 +24,9 @@ pub struct Loaded {
     pub recipe: Recipe,
     /// What a change of the command line entailed, a line each.
     pub notes: Vec<String>,
+    /// The file that describes the network, if it is not one of the catalogue. The recipe has its name alone, under which a copy of it
+    /// stands beside the recipe in the output folder.
+    pub network: Option<PathBuf>,
 }
 
 impl Recipe {
@@ -46,9 +49,10 @@ impl Recipe {
             insert(&mut table, &key.path, value);
         }
         let notes = changes::leave_out_other_kinds(&mut table, &origin);
-        let recipe = read(table, &origin)?;
+        let mut recipe = read(table, &origin)?;
         check::check(&recipe, &origin, known)?;
-        Ok(Loaded { recipe, notes })
+        let network = network_file(&mut recipe, file);
+        Ok(Loaded { recipe, notes, network })
     }
 
     /// A recipe out of a file that trireme wrote, such as a checkpoint: names of networks and transforms are not checked.
@@ -59,6 +63,14 @@ impl Recipe {
         check_keys(&table, "", &origin)?;
         read(table, &origin)
     }
+}
+
+/// The file of the network beside the recipe `file`; leaves its name in the recipe.
+fn network_file(recipe: &mut Recipe, file: &str) -> Option<PathBuf> {
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+    let path = check::is_file(&recipe.model).then(|| folder.join(&recipe.model))?;
+    recipe.model = path.file_name().map_or_else(|| recipe.model.clone(), |name| name.to_string_lossy().into_owned());
+    Some(path)
 }
 
 fn syntax(file: &str, e: toml::de::Error) -> Error {

@@ -12,8 +12,10 @@ use crate::schema::{Parsed, Range, TextForm, section};
 section! {
     /// The run as a whole.
     pub struct Recipe {
-        /// Network, by its name in the catalogue.
+        /// Network: its name in the catalogue, or a file NAME.toml or NAME.onnx that describes it, relative to the recipe's folder.
         required model: String;
+        /// Whether training starts from the weights of an ONNX file, or from random ones.
+        optional model_weights: bool = true;
         /// Data set: a folder with dataset.json, relative to the current directory.
         // the data set itself is compared, not its folder
         required data: String => changeable;

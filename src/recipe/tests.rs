@@ -240,7 +240,7 @@ fn bad_values_are_named() {
 
 #[test]
 fn a_kind_that_changes_leaves_out_the_keys_of_the_old_one() {
-    let Loaded { recipe, notes } = changed(&["schedule.kind=cosine", "schedule.base_lr=0.2"], &[]).unwrap();
+    let Loaded { recipe, notes, .. } = changed(&["schedule.kind=cosine", "schedule.base_lr=0.2"], &[]).unwrap();
     assert_eq!((recipe.schedule.kind.name(), recipe.schedule.base_lr), ("cosine", 0.2));
     assert_eq!(notes.len(), 1, "{notes:?}");
     for part in ["--set schedule.kind=cosine: leaves out what small.toml has", "schedule.milestones = [82"] {

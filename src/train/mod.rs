@@ -8,6 +8,7 @@
 
 pub mod agree;
 mod ahead;
+mod define;
 mod describe;
 pub mod device_input;
 pub mod evaluate;

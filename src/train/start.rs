@@ -13,6 +13,7 @@ use crate::recipe::{self, Recipe};
 use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
+use crate::train::define;
 use crate::train::describe;
 use crate::train::init::begin::{self, Begin};
 use crate::train::observe::stop::Stop;
@@ -144,6 +145,7 @@ fn plan_alone<D: Device>(
     let lock = lock_early(request)?;
     let resume = resume::find(request)?;
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
+    source.define()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, 1);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
@@ -165,6 +167,7 @@ fn plan_together<D: Device>(
     let (rank, ranks) = (session.world.rank, session.world.size);
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
     session.agree(settled)?;
+    define::share(session, &mut source)?;
     session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
@@ -207,7 +210,8 @@ fn start<B: Backend>(
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
     let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
-    let warnings: Vec<String> = run.source.notes.iter().cloned().chain(warnings).collect();
+    let of_network = define::notes(&run.source, resume.is_none());
+    let warnings: Vec<String> = run.source.notes.iter().cloned().chain(of_network).chain(warnings).collect();
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {
@@ -228,6 +232,7 @@ fn start<B: Backend>(
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
         None => {
+            define::begin(session, &mut run)?;
             begin.map_or(Ok(()), |begin| begin.apply(session, &mut run))?;
             Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() }
         }
@@ -310,7 +315,8 @@ fn open_output<B: Backend>(
     let (row, tight) = preflight::room(&request.out, folder::need(run))?;
     table.push(row);
     session.notes.extend(tight);
-    let lock = folder::claim_output(request, head, &run.recipe, lock)?;
+    let copy = define::copy(&run.source);
+    let lock = folder::claim_output(request, head, &run.recipe, copy, lock)?;
     session.watch.share(&request.out, 0, session.world.size);
     let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started)?;
     let report = match run.recipe.log.tensorboard() {

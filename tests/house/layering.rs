@@ -125,6 +125,7 @@ const PLAN: &[&str] = &[
     "cores",
     "device",
     "error",
+    "interop",
     "models",
     "nn",
     "optim",

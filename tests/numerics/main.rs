@@ -11,6 +11,7 @@ mod gradients;
 mod graph;
 mod heads;
 mod nets;
+mod onnx;
 mod ops;
 mod optim;
 mod parity;

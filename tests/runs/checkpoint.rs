@@ -30,6 +30,7 @@ fn model() -> ModelFile {
     let flat = kind("linear", Some([4, 2, 3]));
     ModelFile {
         network: "small".into(),
+        definition: String::new(),
         input: [3, 8, 12],
         image: [3, 12, 12],
         classes: ["T-shirt/top", "Größe", ""].map(String::from).to_vec(),

@@ -4,6 +4,7 @@
 //! A new op is a file here, a line in `list.rs`, and a file of the same name in each backend.
 
 mod any;
+mod limits;
 mod list;
 mod param;
 mod shape;

@@ -50,6 +50,7 @@ fn layer(name: String) -> LayerWeights {
 fn model(layers: usize, classes: usize) -> ModelFile {
     ModelFile {
         network: "many".into(),
+        definition: "many nodes\n".repeat(9000),
         input: [3, 8, 8],
         image: [3, 8, 8],
         classes: (0..classes).map(|i| format!("class {i}")).collect(),

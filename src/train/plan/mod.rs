@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod division;
+pub mod network;
 pub mod patterns;
 pub mod request;
 pub mod resources;

@@ -1,16 +1,16 @@
 //! The recipe, the data set that it names, and the pipelines from a record to an input: the same on every rank.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::network::{Defined, network};
 use super::patterns;
 use super::request::TrainRequest;
-use crate::backend::op::Shape;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
 use crate::recipe::{self, Known, Loaded, Recipe};
-use loaders::{Dataset, ImageSpec, Images, Manifest, Pipeline, Shuffle, Split};
+use loaders::{Dataset, Images, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
 pub struct Source {
@@ -18,6 +18,10 @@ pub struct Source {
     pub recipe: Recipe,
     /// What the changes of the command line entailed, a line each.
     pub notes: Vec<String>,
+    /// The file of the network, if it is not one of the catalogue.
+    pub file: Option<PathBuf>,
+    /// What that file describes, once it is read: [`Source::define`].
+    pub defined: Option<Defined>,
     /// The data set's description.
     pub manifest: Manifest,
     /// Training images.
@@ -49,7 +53,7 @@ impl Source {
 
     /// Opens the recipe's data set in `dir`, which may be a copy of it.
     pub fn open(loaded: Loaded, dir: &Path) -> Result<Self, Error> {
-        let Loaded { recipe, notes } = loaded;
+        let Loaded { recipe, notes, network: file } = loaded;
         let dataset = Dataset::open(dir)?;
         let train = Arc::new(match recipe.mixing() {
             Shuffle::Full => dataset.split("train")?,
@@ -85,12 +89,54 @@ impl Source {
                 preprocess.output()
             )));
         }
-        Ok(Self { recipe, notes, manifest: dataset.manifest, train, eval, augment, preprocess })
+        let manifest = dataset.manifest;
+        Ok(Self { recipe, notes, file, defined: None, manifest, train, eval, augment, preprocess })
+    }
+
+    /// Reads the network's file, if there is one. A run that goes on has its network from its checkpoint already, and the file may be gone;
+    /// where it says something else by now, a note tells.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn define(&mut self) -> Result<(), Error> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let read = || Defined::read(file, &self.recipe.model, self.augment.output(), self.train.classes());
+        match &mut self.defined {
+            None => self.defined = Some(read()?),
+            Some(defined) => {
+                if read().is_ok_and(|now| now.text != defined.text) {
+                    let file = file.display();
+                    let note = format!(
+                        "warning: {file} has changed since the run began; it goes on with the network of its checkpoint"
+                    );
+                    defined.notes.push(note);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the network from a checkpoint, or from rank 0.
+    ///
+    /// # Errors
+    /// For a text that describes none.
+    pub fn adopt(&mut self, text: &str) -> Result<(), Error> {
+        let (name, image) = (&self.recipe.model, self.augment.output());
+        self.defined = Some(Defined::of_checkpoint(text, name, image, self.train.classes())?);
+        Ok(())
+    }
+
+    /// The network's description with every number, for files of the run; empty for one of the catalogue.
+    pub fn definition(&self) -> String {
+        self.defined.as_ref().map_or_else(String::new, |defined| defined.text.clone())
     }
 
     /// The network for these images and classes.
     pub fn network(&self) -> Result<NetSpec, Error> {
-        let mut net = network(&self.recipe.model, self.augment.output(), self.train.classes())?;
+        let mut net = match &self.defined {
+            Some(defined) => defined.net.clone(),
+            None => network(&self.recipe.model, self.augment.output(), self.train.classes())?,
+        };
         if self.recipe.zero_init_residual {
             net.zero_init_residual();
         }
@@ -112,7 +158,8 @@ impl Source {
         let recipe = self.recipe.to_toml()?;
         let manifest = digest(&self.manifest)?;
         let (last, dry, trace) = (request.max_steps, request.dry_run, request.trace.is_some());
-        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\n{manifest}"))
+        let net = self.definition();
+        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\n{manifest}\n{net}"))
     }
 }
 
@@ -127,12 +174,4 @@ fn unfit(problem: String, images: Images, split: &Split) -> Error {
 /// A data set's description as text, one value a line.
 pub fn digest(manifest: &Manifest) -> Result<String, Error> {
     serde_json::to_string_pretty(manifest).map_err(|e| Error::Failed(format!("dataset.json: {e}")))
-}
-
-/// A network of the catalogue for images of this shape.
-pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
-    let input = Shape::image(image.channels as usize, image.height as usize, image.width as usize);
-    let names = models::names();
-    models::build(model, input, classes)
-        .ok_or_else(|| Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names))))
 }

@@ -1,5 +1,6 @@
 //! The output folder: whether a run may have it, and what it will take there.
 
+use std::io::Write;
 use std::path::Path;
 
 use super::lock::OutLock;
@@ -12,7 +13,7 @@ use crate::recipe::Recipe;
 use crate::train::agree::preflight::Need;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
-use loaders::safe_create;
+use loaders::safe_create::{self, NewFile};
 
 /// Names of what a run writes over, or into.
 const WRITTEN: [&str; 4] = ["recipe.toml", "metrics.jsonl", "checkpoints", "model.h5"];
@@ -27,12 +28,47 @@ pub fn need<B: Backend>(run: &Run<B>) -> Need {
     Need { checkpoint: model + weights * others as u64, model, keep: run.recipe.checkpoint.keep as u64 }
 }
 
+/// The file of the network, for the folder: the recipe there names it.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkCopy<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its content.
+    pub bytes: &'a [u8],
+}
+
+impl NetworkCopy<'_> {
+    /// Writes it, unless a run that goes on has it. A file of somebody else is left alone.
+    fn write(self, out: &Path, from: Option<&Head>) -> Result<(), Error> {
+        let path = out.join(self.name);
+        let cannot = |source| Error::File { action: "write", path: path.clone(), source };
+        match std::fs::read(&path) {
+            Ok(there) if from.is_some() || there == self.bytes => return Ok(()),
+            Ok(_) => {
+                let path = path.display();
+                return Err(Error::Usage(format!(
+                    "{path} is there already and describes another network; choose another --out"
+                )));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(cannot(error)),
+        }
+        let write = || {
+            let mut new = NewFile::beside(&path)?;
+            new.file()?.write_all(self.bytes)?;
+            new.publish().map(drop)
+        };
+        write().map_err(cannot)
+    }
+}
+
 /// Creates the output folder, proves that it can be written, locks it and leaves the recipe there. It must be new or empty, unless the run
 /// resumes in it from the checkpoint `from`, or was requested to resume in the folder of a run without any. `lock`: it is locked already.
 pub fn claim_output(
     request: &TrainRequest,
     from: Option<&Head>,
     recipe: &Recipe,
+    network: Option<NetworkCopy<'_>>,
     lock: Option<OutLock>,
 ) -> Result<OutLock, Error> {
     let (out, checkpoints) = (&request.out, request.out.join("checkpoints"));
@@ -48,6 +84,7 @@ pub fn claim_output(
         safe_create::remove_leftovers(folder).map_err(tidy)?;
     }
     checkpoint::write_text(&out.join("recipe.toml"), &recipe.to_toml()?)?;
+    network.map_or(Ok(()), |network| network.write(out, from))?;
     from.map_or(Ok(()), |head| resume::rewind(out, head))?;
     Ok(lock)
 }

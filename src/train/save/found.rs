@@ -9,9 +9,8 @@ use crate::error::Error;
 use crate::nn::graph::BuildError;
 use crate::nn::spec::Tensors;
 use crate::recipe::Recipe;
-use crate::train::plan::source::network;
+use crate::train::plan::network::of_model;
 use crate::train::save::model;
-use loaders::ImageSpec;
 
 /// Reads a checkpoint, whose recipe must be one and whose tensors must be those of its network.
 pub fn read(path: &Path) -> Result<StateFile, Error> {
@@ -43,8 +42,7 @@ pub fn named(path: &Path, error: &Error) -> String {
 /// Refuses tensors that are not those of the network that the file names.
 fn fits(state: &StateFile) -> Result<(), Error> {
     let file = &state.model;
-    let [c, h, w] = file.input.map(|n| n as u32);
-    let net = network(&file.network, ImageSpec::new(h, w, c), file.classes.len())?;
+    let net = of_model(file)?;
     model::check(file, &file.layers, &net)?;
     if !file.ema.is_empty() {
         model::check(file, &file.ema, &net)?;

@@ -52,6 +52,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
     (recipe.log, recipe.checkpoint) = Default::default();
     Ok(ModelFile {
         network: recipe.model.clone(),
+        definition: run.source.definition(),
         input: [input.c, input.h, input.w],
         image: image.map(|n| n as usize),
         classes: run.source.train.class_names().to_vec(),

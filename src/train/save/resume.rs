@@ -30,6 +30,8 @@ pub struct Head {
     pub path: PathBuf,
     /// The recipe in it.
     recipe: String,
+    /// Its network, if that is not one of the catalogue.
+    network: String,
     /// Its class names.
     classes: Vec<String>,
     /// How far it is.
@@ -102,6 +104,9 @@ impl Head {
                 differences.join("; ")
             )));
         }
+        if !self.network.is_empty() {
+            source.adopt(&self.network)?;
+        }
         let workers = old.workers.unwrap_or(ranks);
         if ranks > workers {
             return Err(Error::Usage(format!(
@@ -136,8 +141,8 @@ impl Head {
 impl Resume {
     fn of(path: PathBuf, state: StateFile, notes: Vec<String>) -> Self {
         let (recipe, progress) = (state.model.recipe.clone(), state.progress.clone());
-        let classes = state.model.classes.clone();
-        Self { head: Head { path, recipe, classes, progress, notes }, state: Some(state) }
+        let (network, classes) = (state.model.definition.clone(), state.model.classes.clone());
+        Self { head: Head { path, recipe, network, classes, progress, notes }, state: Some(state) }
     }
 
     /// Has a device use the algorithms that the run was computed with, before anything is planned.

@@ -1,0 +1,304 @@
+//! A file's graph as it stands there: nodes with their attributes, weights, input and output.
+
+use std::collections::BTreeMap;
+
+use super::tensor::Stored;
+use super::wire::Message;
+
+/// A graph.
+#[derive(Debug, Default)]
+pub(super) struct Graph<'a> {
+    /// Version of ONNX's own operators.
+    pub opset: i64,
+    pub nodes: Vec<Node<'a>>,
+    /// Weights and constants by name.
+    pub tensors: BTreeMap<&'a str, Stored<'a>>,
+    /// What is given from outside, weights left out.
+    pub inputs: Vec<Input<'a>>,
+    pub outputs: Vec<&'a str>,
+}
+
+/// What is given from outside.
+#[derive(Debug, Default)]
+pub(super) struct Input<'a> {
+    pub name: &'a str,
+    /// ONNX's type of its values.
+    pub kind: i64,
+    pub dims: Vec<Dim<'a>>,
+}
+
+/// A dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dim<'a> {
+    Known(i64),
+    Named(&'a str),
+}
+
+/// A node.
+#[derive(Debug, Default)]
+pub(super) struct Node<'a> {
+    pub name: &'a str,
+    pub op: &'a str,
+    domain: &'a str,
+    /// Names of values; empty for one that is left out.
+    pub inputs: Vec<&'a str>,
+    pub outputs: Vec<&'a str>,
+    attributes: Vec<Attribute<'a>>,
+}
+
+/// An attribute; what it does not hold is empty.
+#[derive(Debug, Default)]
+struct Attribute<'a> {
+    name: &'a str,
+    float: f32,
+    int: i64,
+    text: &'a [u8],
+    tensor: Option<Stored<'a>>,
+    floats: Vec<u8>,
+    ints: Vec<i64>,
+    odd: bool,
+}
+
+/// Most nodes, and most weights.
+const MOST: usize = 20_000;
+
+/// Most inputs and outputs of a node, and of the graph.
+const MOST_VALUES: usize = 256;
+
+/// Most attributes of a node.
+const MOST_ATTRIBUTES: usize = 32;
+
+/// Most integers of an attribute.
+const MOST_INTS: usize = 64;
+
+/// Oldest and newest version of the operators that are known.
+const OPSETS: std::ops::RangeInclusive<i64> = 13..=21;
+
+impl<'a> Graph<'a> {
+    /// Reads a file.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, String> {
+        let mut graph = None;
+        let mut opset = None;
+        let mut functions = false;
+        for field in Message(bytes) {
+            let field = field?;
+            match field.number {
+                7 => graph = Some(Self::of(field.message()?)?),
+                8 => opset = version(field.message()?)?.or(opset),
+                25 => functions = true,
+                _ => {}
+            }
+        }
+        let Some(graph) = graph else { return Err("no graph in it: it is no ONNX model".into()) };
+        match opset {
+            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(Self { opset, ..graph }),
+            Some(_) if functions => Err("functions of its own; export with torch.onnx.export, or inline them".into()),
+            Some(opset) => Err(format!(
+                "opset {opset}, and {} to {} are read; export it again with opset_version=17, or convert it with onnx.version_converter",
+                OPSETS.start(),
+                OPSETS.end()
+            )),
+            None => Err("it names no opset: it is no ONNX model".into()),
+        }
+    }
+
+    fn of(message: Message<'a>) -> Result<Self, String> {
+        let mut graph = Self::default();
+        for field in message {
+            let field = field?;
+            match field.number {
+                1 => graph.nodes.push(Node::read(field.message()?)?),
+                5 => {
+                    let tensor = Stored::read(field.message()?)?;
+                    graph.tensors.insert(tensor.name, tensor);
+                }
+                11 => graph.inputs.push(Input::read(field.message()?)?),
+                12 => graph.outputs.push(Input::read(field.message()?)?.name),
+                15 => return Err("sparse weights; store them whole".into()),
+                _ => {}
+            }
+            if graph.nodes.len() > MOST || graph.tensors.len() > MOST || graph.outputs.len() > MOST_VALUES {
+                return Err(format!("more than {MOST} nodes or weights"));
+            }
+            if graph.inputs.len() > MOST + MOST_VALUES {
+                return Err(format!("more than {MOST} inputs"));
+            }
+        }
+        let Self { inputs, tensors, .. } = &mut graph;
+        inputs.retain(|input| !tensors.contains_key(input.name));
+        Ok(graph)
+    }
+}
+
+/// The version of ONNX's own operators, if the entry is of those.
+fn version(entry: Message<'_>) -> Result<Option<i64>, String> {
+    let (mut domain, mut version) = ("", 0);
+    for field in entry {
+        let field = field?;
+        match field.number {
+            1 => domain = field.text()?,
+            2 => version = field.int()?,
+            _ => {}
+        }
+    }
+    Ok(is_own(domain).then_some(version))
+}
+
+/// Whether this domain is ONNX's own.
+fn is_own(domain: &str) -> bool {
+    domain.is_empty() || domain == "ai.onnx"
+}
+
+impl<'a> Input<'a> {
+    /// A name with its type: of an input or an output.
+    fn read(message: Message<'a>) -> Result<Self, String> {
+        let mut input = Self::default();
+        for field in message {
+            let field = field?;
+            match field.number {
+                1 => input.name = field.text()?,
+                2 => input.read_type(field.message()?)?,
+                _ => {}
+            }
+        }
+        Ok(input)
+    }
+
+    fn read_type(&mut self, message: Message<'a>) -> Result<(), String> {
+        for field in message {
+            let field = field?;
+            if field.number != 1 {
+                continue;
+            }
+            for field in field.message()? {
+                let field = field?;
+                match field.number {
+                    1 => self.kind = field.int()?,
+                    2 => self.dims = dims(field.message()?)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn dims(message: Message<'_>) -> Result<Vec<Dim<'_>>, String> {
+    let mut dims = Vec::new();
+    for field in message {
+        let field = field?;
+        if field.number != 1 {
+            continue;
+        }
+        if dims.len() == 8 {
+            return Err("an input of more than 8 dimensions".into());
+        }
+        let mut dim = Dim::Named("?");
+        for field in field.message()? {
+            let field = field?;
+            match field.number {
+                1 => dim = Dim::Known(field.int()?),
+                2 => dim = Dim::Named(field.text()?),
+                _ => {}
+            }
+        }
+        dims.push(dim);
+    }
+    Ok(dims)
+}
+
+impl<'a> Node<'a> {
+    fn read(message: Message<'a>) -> Result<Self, String> {
+        let mut node = Self::default();
+        for field in message {
+            let field = field?;
+            match field.number {
+                1 => node.inputs.push(field.text()?),
+                2 => node.outputs.push(field.text()?),
+                3 => node.name = field.text()?,
+                4 => node.op = field.text()?,
+                5 => node.attributes.push(Attribute::read(field.message()?)?),
+                7 => node.domain = field.text()?,
+                _ => {}
+            }
+            let values = node.inputs.len().max(node.outputs.len());
+            if values > MOST_VALUES || node.attributes.len() > MOST_ATTRIBUTES {
+                return Err(format!("node {}: too many inputs or attributes", node.label()));
+            }
+        }
+        Ok(node)
+    }
+
+    /// The name by which messages know it.
+    pub fn label(&self) -> &'a str {
+        if self.name.is_empty() { self.outputs.first().copied().unwrap_or("") } else { self.name }
+    }
+
+    /// Whether it is one of ONNX's own operators.
+    pub fn is_own(&self) -> bool {
+        is_own(self.domain)
+    }
+
+    fn find(&self, name: &str) -> Option<&Attribute<'a>> {
+        self.attributes.iter().find(|attribute| attribute.name == name)
+    }
+
+    /// Refuses attributes that are not among these.
+    pub fn only(&self, known: &[&str]) -> Result<(), String> {
+        match self.attributes.iter().find(|a| a.odd || !known.contains(&a.name)) {
+            Some(attribute) => Err(format!("its attribute {} is not understood", attribute.name)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        self.find(name).map_or(default, |attribute| attribute.int)
+    }
+
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        self.find(name).map_or(default, |attribute| attribute.float)
+    }
+
+    pub fn text(&self, name: &str) -> &'a str {
+        self.find(name).and_then(|attribute| std::str::from_utf8(attribute.text).ok()).unwrap_or("")
+    }
+
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        self.find(name).map(|attribute| attribute.ints.as_slice())
+    }
+
+    pub fn floats(&self, name: &str) -> Option<Vec<f32>> {
+        let floats = &self.find(name)?.floats;
+        Some(floats.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&Stored<'a>> {
+        self.find(name)?.tensor.as_ref()
+    }
+}
+
+impl<'a> Attribute<'a> {
+    fn read(message: Message<'a>) -> Result<Self, String> {
+        let mut attribute = Self::default();
+        for field in message {
+            let field = field?;
+            match field.number {
+                1 => attribute.name = field.text()?,
+                2 => attribute.float = field.float()?,
+                3 => attribute.int = field.int()?,
+                4 => attribute.text = field.bytes()?,
+                5 => attribute.tensor = Some(Stored::read(field.message()?)?),
+                7 => field.fixed(&mut attribute.floats)?,
+                8 => field.ints(&mut attribute.ints, MOST_INTS)?,
+                6 | 9 | 10 | 11 | 22 | 23 => attribute.odd = true,
+                _ => {}
+            }
+        }
+        attribute.odd |= attribute.ints.len() > MOST_INTS;
+        Ok(attribute)
+    }
+}

@@ -1,0 +1,69 @@
+//! Nodes that change nothing where images are classified, and constants.
+
+use std::rc::Rc;
+
+use crate::interop::onnx::build::Build;
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::handler::Operator;
+use crate::interop::onnx::tensor::{Constant, Values};
+use crate::interop::onnx::value::{Value, View};
+use crate::nn::spec::Dropout;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    ("Cast", cast),
+    ("Constant", constant),
+    ("Dropout", dropout),
+    ("Identity", |build, node| build.value(node, 0)),
+    ("LogSoftmax", last),
+    ("Softmax", last),
+];
+
+/// Types that hold numbers with a fraction.
+const FLOATS: [i64; 4] = [1, 10, 11, 16];
+
+/// Weights of other types are read as f32, and tensors of the network have no other type.
+fn cast<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["saturate", "to"])?;
+    match build.value(node, 0)? {
+        Value::Tensor(_) | Value::Function(..) if !FLOATS.contains(&node.int("to", 1)) => {
+            Err("it rounds a tensor of the network to whole numbers".into())
+        }
+        other => Ok(other),
+    }
+}
+
+fn constant<'a>(_: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["value", "value_float", "value_floats", "value_int", "value_ints"])?;
+    let list = |dims: Vec<usize>, values| Ok(Value::Constant(Rc::new(Constant { dims, values })));
+    if let Some(tensor) = node.tensor("value") {
+        return Ok(Value::Constant(Rc::new(tensor.constant()?)));
+    }
+    match (node.floats("value_floats"), node.ints("value_ints")) {
+        (Some(floats), _) => list(vec![floats.len()], Values::Floats(floats)),
+        (_, Some(ints)) => list(vec![ints.len()], Values::Ints(ints.to_vec())),
+        _ if node.has("value_float") => list(Vec::new(), Values::Floats(vec![node.float("value_float", 0.0)])),
+        _ => list(Vec::new(), Values::Ints(vec![node.int("value_int", 0)])),
+    }
+}
+
+/// It is the identity in the file, and draws again where the network trains.
+fn dropout<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["ratio", "seed"])?;
+    let x = build.view(node, 0)?;
+    let rate = build.given(node, 1)?.map_or(Some(0.5), |ratio| ratio.scalar());
+    let rate = rate.filter(|rate| (0.0..1.0).contains(rate)).ok_or("its ratio must be in [0, 1)")?;
+    let id = build.layer((None, node.label()), Dropout(rate as f32), &[x.id], Vec::new())?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+/// The loss has the softmax: the network ends in what goes into it.
+fn last<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axis"])?;
+    let ends = node.outputs.first().is_some_and(|name| build.graph.outputs.contains(name));
+    let x = build.view(node, 0)?;
+    if !ends || build.shapes[x.id.0].plane() != 1 {
+        return Err("supported at the end alone, over classes".into());
+    }
+    build.notes.push(format!("{} ({}) is left out: the loss has it", node.label(), node.op));
+    Ok(Value::Tensor(x))
+}

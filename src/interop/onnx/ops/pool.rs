@@ -1,0 +1,102 @@
+//! Pools, and means over the plane.
+
+use crate::interop::onnx::build::Build;
+use crate::interop::onnx::graph::Node;
+use crate::interop::onnx::handler::Operator;
+use crate::interop::onnx::moments;
+use crate::interop::onnx::value::{Layout, Value, View};
+use crate::interop::onnx::windows::{Sizes, pads};
+use crate::nn::spec::{Flatten, Pool, PoolKind};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    ("AveragePool", average),
+    ("GlobalAveragePool", |build, node| whole(build, node, PoolKind::Avg)),
+    ("GlobalMaxPool", |build, node| whole(build, node, PoolKind::Max)),
+    ("MaxPool", max),
+    ("ReduceMean", mean),
+];
+
+fn average<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"])?;
+    let counts = node.int("count_include_pad", 0) != 0;
+    let (x, before) = match build.value(node, 0)? {
+        Value::Padded(view, padding) if view.layout == Layout::Image && !padding.mirrored => (view, padding.cells),
+        _ => (build.image(node, 0)?, [0; 4]),
+    };
+    let own = pads(node, build.shapes[x.id.0], &Sizes::of_pool(node)?)?;
+    // zeros that came before count as cells of the image
+    if before != [0; 4] && own != [0; 4] && !counts {
+        return Err("its input is padded with zeros that count, and it adds cells that do not".into());
+    }
+    let all: [usize; 4] = std::array::from_fn(|side| own[side] + before[side]);
+    let counted = all != [0; 4] && (counts || before != [0; 4]);
+    let kind = if counted { PoolKind::AvgCountPad } else { PoolKind::Avg };
+    windows(build, node, x, kind, all)
+}
+
+fn max<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"])?;
+    if node.outputs.len() > 1 {
+        return Err("its second output, the places of the maxima, is not supported".into());
+    }
+    let x = build.image(node, 0)?;
+    let pads = pads(node, build.shapes[x.id.0], &Sizes::of_pool(node)?)?;
+    windows(build, node, x, PoolKind::Max, pads)
+}
+
+fn windows<'a>(
+    build: &mut Build<'a>,
+    node: &Node<'a>,
+    x: View,
+    kind: PoolKind,
+    pads: [usize; 4],
+) -> Result<Value, String> {
+    let sizes = Sizes::of_pool(node)?;
+    if sizes.dilation != [1, 1] {
+        return Err(format!("dilations {:?} of a pool", sizes.dilation));
+    }
+    let ceil = node.int("ceil_mode", 0) != 0;
+    let pool = Pool { kind, window: Some(sizes.kernel), stride: sizes.stride, pads, ceil, bins: None };
+    let id = build.layer((None, node.label()), pool, &[x.id], Vec::new())?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+fn whole<'a>(build: &mut Build<'a>, node: &Node<'a>, kind: PoolKind) -> Result<Value, String> {
+    node.only(&[])?;
+    let x = build.image(node, 0)?;
+    let id = build.layer((None, node.label()), Pool { kind, ..Pool::global() }, &[x.id], Vec::new())?;
+    Ok(Value::Tensor(View { id, ..x }))
+}
+
+/// Over height and width.
+fn mean<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, String> {
+    node.only(&["axes", "keepdims", "noop_with_empty_axes"])?;
+    let axes = match build.given(node, 1)? {
+        Some(axes) => axes.ints(),
+        None => node.ints("axes").map(<[i64]>::to_vec).unwrap_or_default(),
+    };
+    if let Value::Moment(view, of) = build.value(node, 0)? {
+        return moments::mean(view, Some(of));
+    }
+    let x = build.view(node, 0)?;
+    if axes == [-1] && node.int("keepdims", 1) == 1 {
+        return moments::mean(x, None);
+    }
+    let mut axes: Vec<i64> = axes.iter().map(|axis| if *axis < 0 { axis + 4 } else { *axis }).collect();
+    axes.sort_unstable();
+    let plane = match x.layout {
+        Layout::Image => axes == [2, 3],
+        Layout::Last => axes == [1, 2],
+        Layout::Flat => false,
+    };
+    if !plane {
+        return Err(format!("means over {axes:?} of {}; supported are those over height and width", x.layout.text()));
+    }
+    let mut id = build.layer((None, node.label()), Pool::global(), &[x.id], Vec::new())?;
+    let mut layout = x.layout;
+    if node.int("keepdims", 1) == 0 {
+        id = build.layer((None, node.label()), Flatten, &[id], Vec::new())?;
+        layout = Layout::Flat;
+    }
+    Ok(Value::Tensor(View { id, layout }))
+}

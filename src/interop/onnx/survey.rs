@@ -1,0 +1,189 @@
+//! A file, node by node: the network that it becomes, or the nodes that stand in the way.
+
+use std::path::{Path, PathBuf};
+
+use loaders::nearest::did_you_mean;
+use loaders::regular;
+
+use super::build::Build;
+use super::error::Error;
+use super::fuse::fuse;
+use super::graph::{Dim, Graph, Input, Node};
+use super::value::Value;
+use super::{ops, order};
+use crate::checkpoint::Tensor;
+use crate::nn::spec::{NetSpec, Op, Shape};
+
+/// A file that was looked at.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The file.
+    pub path: PathBuf,
+    /// Nodes that it has.
+    pub nodes: usize,
+    /// Each node that is not supported, as `node NAME (OP): why`.
+    pub unsupported: Vec<String>,
+    /// Nodes that were not looked at, since they read what those make.
+    pub behind: usize,
+    /// What it becomes, if all nodes are supported.
+    network: Option<Network>,
+}
+
+/// A network out of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// Its layers, for the images and classes of the file.
+    pub net: NetSpec,
+    /// Number of its classes.
+    pub classes: usize,
+    /// Weights and running statistics: names as in PyTorch, shapes, values.
+    pub tensors: Vec<Tensor>,
+    /// What a user should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// ONNX's type of floats.
+const FLOAT: i64 = 1;
+
+/// Largest height, width and number of channels.
+const LARGEST: i64 = 1 << 16;
+
+/// Largest file: what protobuf can hold.
+const MOST: u64 = i32::MAX as u64;
+
+/// Reads a file.
+///
+/// # Errors
+/// For a file that is no ONNX model, of an opset that is not known, or whose input is no image of a fixed size; not for nodes that are not
+/// supported: [`Survey::network`] fails for those.
+pub fn read(path: &Path) -> Result<Survey, Error> {
+    let io = |source| Error::Io { path: path.to_path_buf(), source };
+    let bytes = regular::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
+    if bytes > MOST {
+        let why = format!("{bytes} bytes, and an ONNX file has {MOST} at most");
+        return Err(Error::File { path: path.to_path_buf(), why });
+    }
+    of_bytes(&regular::read(path).map_err(io)?, path)
+}
+
+/// The same of a file's bytes; `path` stands in messages.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_bytes(bytes: &[u8], path: &Path) -> Result<Survey, Error> {
+    survey(bytes, path).map_err(|why| Error::File { path: path.to_path_buf(), why })
+}
+
+impl Survey {
+    /// What the file becomes.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] for nodes that are not supported.
+    pub fn network(self) -> Result<Network, Error> {
+        self.network.ok_or(Error::Nodes { path: self.path, nodes: self.unsupported })
+    }
+}
+
+fn survey(bytes: &[u8], path: &Path) -> Result<Survey, String> {
+    let graph = Graph::read(bytes)?;
+    order::check(&graph)?;
+    let image = image(&graph)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut build = Build::new(&graph, &name, image, bytes.len());
+    let (mut unsupported, mut behind) = (Vec::new(), 0);
+    for node in &graph.nodes {
+        let made = step(&mut build, node);
+        let made = match made {
+            Ok(value) => value,
+            Err(Stop::Behind) => {
+                behind += 1;
+                Value::Missing
+            }
+            Err(Stop::Unsupported(why)) => {
+                unsupported.push(format!("node {} ({}): {why}", node.label(), node.op));
+                Value::Missing
+            }
+        };
+        let rest = node.outputs.iter().skip(1).map(|output| (*output, Value::Missing));
+        let all = node.outputs.first().map(|output| (*output, made)).into_iter().chain(rest);
+        all.filter(|(output, _)| !output.is_empty()).for_each(|(output, value)| build.set(output, value));
+    }
+    let network = if unsupported.is_empty() { finish(build).map_err(|why| unsupported.push(why)).ok() } else { None };
+    Ok(Survey { path: path.to_path_buf(), nodes: graph.nodes.len(), unsupported, behind, network })
+}
+
+/// Why a node makes nothing.
+enum Stop {
+    /// It is not supported.
+    Unsupported(String),
+    /// It reads what a node makes that is not.
+    Behind,
+}
+
+fn step<'a>(build: &mut Build<'a>, node: &Node<'a>) -> Result<Value, Stop> {
+    let handler = ops::handler(node.op).filter(|_| node.is_own()).ok_or_else(|| {
+        let near = did_you_mean(node.op, &ops::names());
+        Stop::Unsupported(format!("the operator is not supported{near}"))
+    })?;
+    if node.inputs.iter().any(|name| build.is_missing(name)) {
+        return Err(Stop::Behind);
+    }
+    handler(build, node).map_err(Stop::Unsupported)
+}
+
+/// The one image that the graph takes.
+fn image<'a>(graph: &Graph<'a>) -> Result<(&'a str, Shape), String> {
+    let [Input { name, kind, dims }] = &graph.inputs[..] else {
+        let names: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
+        return Err(format!("{} inputs ({}); a network takes one, the images", names.len(), names.join(", ")));
+    };
+    if *kind != FLOAT {
+        return Err(format!(
+            "its input {name} is not of floats; a network takes normalised images (export without --preprocess)"
+        ));
+    }
+    let &[_, c, h, w] = dims.as_slice() else {
+        return Err(format!("its input {name} has {} dimensions; images have 4: (N, C, H, W)", dims.len()));
+    };
+    let size = |at: usize, dim: Dim<'_>| match dim {
+        Dim::Known(n) if (1..=LARGEST).contains(&n) => Ok(n as usize),
+        Dim::Known(n) => Err(format!("dimension {at} of its input {name} is {n}; from 1 to {LARGEST} are possible")),
+        Dim::Named(dim) => Err(format!(
+            "a dynamic shape: dimension {at} of its input {name} is \"{dim}\", and only the number of images may be open; export with a \
+             fixed size, as torch.onnx.export(model, torch.randn(1, 3, 224, 224), ...)"
+        )),
+    };
+    Ok((name, Shape::image(size(1, c)?, size(2, h)?, size(3, w)?)))
+}
+
+/// The network up to the first output.
+fn finish(mut build: Build<'_>) -> Result<Network, String> {
+    let Some(output) = build.graph.outputs.first().copied() else { return Err("the graph has no output".into()) };
+    let view = build.output(output)?;
+    let classes = build.shapes[view.id.0];
+    if classes.plane() != 1 || view.id.0 == 0 {
+        return Err(format!("its output {output} is {classes}, and must be one score for each class"));
+    }
+    if build.graph.outputs.len() > 1 {
+        build.notes.push(format!("outputs beside {output} are left out"));
+    }
+    let mut net = build.net;
+    net.nodes.truncate(view.id.0);
+    let net = fuse(net);
+    let Some(_) = net.nodes.last() else { return Err("the graph has no nodes".into()) };
+    if !net.nodes.iter().any(|node| matches!(node.op, Op::Norm(_)))
+        && build.graph.nodes.iter().filter(|node| node.op == "Conv").count() > 1
+    {
+        build.notes.push(
+            "no batch normalisation in it; where the exporter made it a part of the convolutions, the network trains without it (PyTorch \
+             keeps it with torch.onnx.export(..., training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False) of a model in train())"
+                .into(),
+        );
+    }
+    let mut tensors = Vec::new();
+    for node in &net.nodes {
+        let own = build.weights.remove(&node.name).into_iter().flatten();
+        tensors.extend(own.map(|(field, shape, values)| (format!("{}.{field}", node.name), shape, values)));
+    }
+    Ok(Network { net, classes: classes.elems(), tensors, notes: build.notes })
+}

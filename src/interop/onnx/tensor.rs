@@ -1,0 +1,192 @@
+//! Tensors of a file: weights and constants.
+
+use super::wire::{Field, Message};
+use crate::interop::number::Number;
+
+/// A tensor as it stands in the file; its values are read when they are wanted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stored<'a> {
+    pub name: &'a str,
+    dims: Vec<i64>,
+    kind: i64,
+    raw: Option<&'a [u8]>,
+    /// Values in fields of their own type, as bytes.
+    fixed: Vec<u8>,
+    /// The same of integers, packed as the file has them.
+    ints: Vec<Field<'a>>,
+    /// Whether the values lie in another file, and in which.
+    external: Option<&'a str>,
+}
+
+/// Values with their shape.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Constant {
+    pub dims: Vec<usize>,
+    pub values: Values,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Values {
+    Floats(Vec<f32>),
+    Ints(Vec<i64>),
+}
+
+/// Most dimensions.
+const DEEPEST: usize = 8;
+
+/// Most pieces that a tensor's integers come in.
+const MOST_PIECES: usize = 64;
+
+impl<'a> Stored<'a> {
+    pub fn read(message: Message<'a>) -> Result<Self, String> {
+        let mut tensor = Self::default();
+        for field in message {
+            let field = field?;
+            match field.number {
+                1 if tensor.dims.len() <= DEEPEST => field.ints(&mut tensor.dims, DEEPEST)?,
+                2 => tensor.kind = field.int()?,
+                4 | 10 => field.fixed(&mut tensor.fixed)?,
+                5 | 7 | 11 if tensor.ints.len() < MOST_PIECES => tensor.ints.push(field),
+                5 | 7 | 11 => return Err("a tensor whose integers are not packed".into()),
+                6 => return Err("a tensor of texts".into()),
+                8 => tensor.name = field.text()?,
+                9 => tensor.raw = Some(field.bytes()?),
+                13 => tensor.external = location(field.message()?)?.or(tensor.external),
+                14 if field.int()? == 1 => tensor.external = tensor.external.or(Some("")),
+                _ => {}
+            }
+        }
+        Ok(tensor)
+    }
+
+    /// Its values.
+    ///
+    /// # Errors
+    /// For types that are no numbers, values in another file, and lengths that do not fit.
+    pub fn constant(&self) -> Result<Constant, String> {
+        let wrong = |why: String| Err(format!("tensor {}: {why}", self.name));
+        if let Some(file) = self.external {
+            return wrong(format!(
+                "its values lie in another file (\"{file}\"), and external data is not read; write one file, with \
+                 torch.onnx.export(..., external_data=False), or onnx.save(model, file, save_as_external_data=False)"
+            ));
+        }
+        let dims: Option<Vec<usize>> = self.dims.iter().map(|n| usize::try_from(*n).ok()).collect();
+        let elements = |dims: &Vec<usize>| dims.iter().try_fold(1usize, |product, n| product.checked_mul(*n));
+        let fits = dims.filter(|dims| dims.len() <= DEEPEST).and_then(|dims| Some((elements(&dims)?, dims)));
+        let Some((elements, dims)) = fits else { return wrong(format!("its shape {:?} is none", self.dims)) };
+        let Some(number) = number(self.kind) else {
+            return wrong(format!("values of ONNX's type {} are no weights; convert them to float", self.kind));
+        };
+        let values = match (self.raw, self.ints.is_empty()) {
+            (Some(raw), _) if raw.len() as u128 != elements as u128 * number.bytes() as u128 => {
+                return wrong(format!("{:?} holds {elements} values, got {} bytes of {number:?}", dims, raw.len()));
+            }
+            (Some(raw), _) if number == Number::I64 => Values::Ints(integers(raw)),
+            (Some(raw), _) => Values::Floats(number.values(raw)),
+            (None, false) => of_integers(number, &self.integers(elements)?),
+            (None, true) if [Number::F32, Number::F64].contains(&number) => Values::Floats(number.values(&self.fixed)),
+            (None, true) if number == Number::I64 => Values::Ints(Vec::new()),
+            (None, true) => Values::Floats(Vec::new()),
+        };
+        match values.len() == elements {
+            true => Ok(Constant { dims, values }),
+            false => wrong(format!("{dims:?} holds {elements} values, got {}", values.len())),
+        }
+    }
+}
+
+impl Stored<'_> {
+    /// The values in fields of integers, at most one more than there should be.
+    fn integers(&self, elements: usize) -> Result<Vec<i64>, String> {
+        let mut ints = Vec::new();
+        self.ints.iter().try_for_each(|field| field.ints(&mut ints, elements))?;
+        Ok(ints)
+    }
+}
+
+/// The file that external data lies in.
+fn location(entry: Message<'_>) -> Result<Option<&str>, String> {
+    let (mut key, mut value) = ("", "");
+    for field in entry {
+        let field = field?;
+        match field.number {
+            1 => key = field.text()?,
+            2 => value = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((key == "location").then_some(value))
+}
+
+/// ONNX's types of values.
+fn number(kind: i64) -> Option<Number> {
+    Some(match kind {
+        1 => Number::F32,
+        2 => Number::U8,
+        3 => Number::I8,
+        4 => Number::U16,
+        5 => Number::I16,
+        6 => Number::I32,
+        7 => Number::I64,
+        9 => Number::Bool,
+        10 => Number::F16,
+        11 => Number::F64,
+        12 => Number::U32,
+        13 => Number::U64,
+        16 => Number::Bf16,
+        _ => return None,
+    })
+}
+
+fn integers(raw: &[u8]) -> Vec<i64> {
+    raw.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
+}
+
+/// Values in fields of integers: whole numbers, and the bits of numbers of 16 bits.
+fn of_integers(number: Number, ints: &[i64]) -> Values {
+    match number {
+        Number::I64 => Values::Ints(ints.to_vec()),
+        Number::F16 | Number::Bf16 => {
+            let bits: Vec<u8> = ints.iter().flat_map(|bits| (*bits as u16).to_le_bytes()).collect();
+            Values::Floats(number.values(&bits))
+        }
+        _ => Values::Floats(ints.iter().map(|n| *n as f32).collect()),
+    }
+}
+
+impl Values {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Floats(values) => values.len(),
+            Self::Ints(values) => values.len(),
+        }
+    }
+}
+
+impl Constant {
+    /// Its values as f32.
+    pub fn floats(&self) -> Vec<f32> {
+        match &self.values {
+            Values::Floats(values) => values.clone(),
+            Values::Ints(values) => values.iter().map(|n| *n as f32).collect(),
+        }
+    }
+
+    /// Its values as whole numbers.
+    pub fn ints(&self) -> Vec<i64> {
+        match &self.values {
+            Values::Floats(values) => values.iter().map(|n| *n as i64).collect(),
+            Values::Ints(values) => values.clone(),
+        }
+    }
+
+    /// Its only value.
+    pub fn scalar(&self) -> Option<f64> {
+        match &self.values {
+            Values::Floats(values) if values.len() == 1 => Some(f64::from(values[0])),
+            Values::Ints(values) if values.len() == 1 => Some(values[0] as f64),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a name in a graph stands for while the network is built.
+
+use std::rc::Rc;
+
+use super::function::Function;
+use super::tensor::Constant;
+use crate::nn::spec::Id;
+
+/// A value of the graph.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// Numbers that the file holds.
+    Constant(Rc<Constant>),
+    /// Sizes of a tensor: the number of images, which no file knows, is none.
+    Sizes(Vec<Option<i64>>),
+    /// One size.
+    Size(Option<i64>),
+    /// A tensor of the network.
+    Tensor(View),
+    /// A function of each element of a tensor, which becomes a layer when somebody reads it.
+    Function(View, Rc<Function>),
+    /// A tensor with cells around it, for the convolution or pool that reads it.
+    Padded(View, Padding),
+    /// Every so many-th row and column of a tensor, for the channels that are added to it.
+    Strided(View, usize),
+    /// A tensor whose channels are joined in groups, for the normalisation that reads it.
+    Grouped(View, Groups),
+    /// A part of a layer normalisation that exporters write as its formula.
+    Moment(View, Moment),
+    /// What a node that is not supported would have made.
+    Missing,
+}
+
+/// A tensor of the network, and how the graph has its dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct View {
+    pub id: Id,
+    pub layout: Layout,
+}
+
+/// Order of dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// (N, C, H, W).
+    Image,
+    /// (N, H, W, C).
+    Last,
+    /// (N, F).
+    Flat,
+}
+
+/// Cells at top, left, bottom, right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Padding {
+    pub cells: [usize; 4],
+    /// Mirrored cells, else zeros.
+    pub mirrored: bool,
+}
+
+/// Parts of (x - mean) / sqrt(mean((x - mean)^2) + eps), with means over channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Moment {
+    /// mean(x).
+    Mean,
+    /// x - mean(x).
+    Centered,
+    /// Its square.
+    Squared,
+    /// The mean of that.
+    Variance,
+    /// With eps added.
+    Shifted(f32),
+    /// The root of that.
+    Deviation(f32),
+}
+
+/// Groups of channels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Groups {
+    pub count: usize,
+    /// What was added to the variance, if the groups are normalised already.
+    pub normed: Option<f32>,
+}
+
+impl Layout {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Image => "images (N, C, H, W)",
+            Self::Last => "images (N, H, W, C)",
+            Self::Flat => "vectors (N, F)",
+        }
+    }
+}

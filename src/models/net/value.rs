@@ -1,0 +1,158 @@
+//! TOML with the line of every value.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::Fault;
+
+/// A value and its line.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Value {
+    pub line: usize,
+    pub kind: Kind,
+}
+
+/// A table's values by their keys.
+pub(super) type Table = BTreeMap<String, Value>;
+
+/// What TOML knows, without dates.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Switch(bool),
+    List(Vec<Value>),
+    Table(Table),
+}
+
+/// Reads a text as a table.
+pub(super) fn parse(text: &str) -> Result<Table, Fault> {
+    let lines = Lines::of(text);
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| lines.at(&span));
+        Fault::new(line, format!("not valid TOML: {}", error.message()))
+    })?;
+    lines.table(table.get_ref())
+}
+
+/// Where the lines of a text begin.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect())
+    }
+
+    fn at(&self, span: &Range<usize>) -> usize {
+        self.0.partition_point(|begin| *begin <= span.start)
+    }
+
+    fn table(&self, table: &DeTable<'_>) -> Result<Table, Fault> {
+        let entries = table.iter().map(|(key, value)| {
+            let value = self.value(self.at(&value.span()), value.get_ref())?;
+            Ok((key.get_ref().to_string(), value))
+        });
+        entries.collect()
+    }
+
+    fn value(&self, line: usize, value: &DeValue<'_>) -> Result<Value, Fault> {
+        let refuse = |what: &str| Err(Fault::new(line, format!("{what} has no meaning in a network")));
+        let kind = match value {
+            DeValue::String(text) => Kind::Text(text.to_string()),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => Kind::Integer(number),
+                Err(_) => return refuse(&format!("the integer {number}")),
+            },
+            DeValue::Float(number) => match number.as_str().parse::<f64>() {
+                Ok(number) if number.is_finite() => Kind::Float(number),
+                _ => return refuse(&format!("the number {number}")),
+            },
+            DeValue::Boolean(switch) => Kind::Switch(*switch),
+            DeValue::Datetime(_) => return refuse("a date"),
+            DeValue::Array(list) => {
+                let each = list.iter().map(|value| self.value(self.at(&value.span()), value.get_ref()));
+                Kind::List(each.collect::<Result<_, _>>()?)
+            }
+            DeValue::Table(table) => Kind::Table(self.table(table)?),
+        };
+        Ok(Value { line, kind })
+    }
+}
+
+impl Value {
+    /// The value as messages show it.
+    pub fn shown(&self) -> String {
+        match &self.kind {
+            Kind::Text(text) => format!("\"{text}\""),
+            Kind::Integer(number) => number.to_string(),
+            Kind::Float(number) => number.to_string(),
+            Kind::Switch(switch) => switch.to_string(),
+            Kind::List(list) => format!("[{}]", list.iter().map(Self::shown).collect::<Vec<_>>().join(", ")),
+            Kind::Table(_) => "a table".into(),
+        }
+    }
+
+    /// A string.
+    pub fn text(&self) -> Result<&str, Fault> {
+        match &self.kind {
+            Kind::Text(text) => Ok(text),
+            _ => Err(Fault::new(self.line, format!("expected a string, got {}", self.shown()))),
+        }
+    }
+
+    /// A table.
+    pub fn table(&self) -> Result<&Table, Fault> {
+        match &self.kind {
+            Kind::Table(table) => Ok(table),
+            _ => Err(Fault::new(self.line, format!("expected a table, got {}", self.shown()))),
+        }
+    }
+
+    /// A list.
+    pub fn list(&self) -> Result<&[Self], Fault> {
+        match &self.kind {
+            Kind::List(list) => Ok(list),
+            _ => Err(Fault::new(self.line, format!("expected a list, got {}", self.shown()))),
+        }
+    }
+
+    /// A whole number from `least` to `most`.
+    pub fn count(&self, least: usize, most: usize) -> Result<usize, Fault> {
+        let number = match self.kind {
+            Kind::Integer(number) => usize::try_from(number).ok().filter(|n| (least..=most).contains(n)),
+            _ => None,
+        };
+        let wrong =
+            || Fault::new(self.line, format!("expected an integer from {least} to {most}, got {}", self.shown()));
+        number.ok_or_else(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_has_its_line() {
+        let table = parse("a = 1\n\nb = [\n  \"x\",\n  { c = 0x10, d = 1.5 },\n]\n[e]\nf = true\n").unwrap();
+        let of = |table: &Table, key: &str| table[key].line;
+        assert_eq!((of(&table, "a"), of(&table, "b"), of(&table, "e")), (1, 3, 7));
+        let list = table["b"].list().unwrap();
+        assert_eq!((list[0].line, list[1].line), (4, 5));
+        let inner = list[1].table().unwrap();
+        assert_eq!((inner["c"].count(1, 16), &inner["d"].kind), (Ok(16), &Kind::Float(1.5)));
+        assert_eq!(table["e"].table().unwrap()["f"].line, 8);
+    }
+
+    #[test]
+    fn what_is_no_toml_has_its_line() {
+        assert_eq!(parse("a = 1\nb = = 2\n").unwrap_err().line, 2);
+        assert_eq!(parse("a = 1\na = 2\n").unwrap_err().line, 2);
+        assert_eq!(parse("\n\na = nan\n").unwrap_err().line, 3);
+        assert_eq!(parse("a = 2026-11-22\n").unwrap_err().line, 1);
+        assert_eq!(parse("a = 99999999999999999999\n").unwrap_err().line, 1);
+    }
+}

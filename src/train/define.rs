@@ -1,0 +1,92 @@
+//! The network of a file, the same on every rank: rank 0 alone reads the file, and the others get its description. The weights of an ONNX
+//! file stay with rank 0 until they are in its memory, from where they reach the others.
+
+use std::collections::BTreeMap;
+
+use crate::backend::Backend;
+use crate::checkpoint::Tensor;
+use crate::error::Error;
+use crate::optim::Ema;
+use crate::train::agree::session::Session;
+use crate::train::plan::run::Run;
+use crate::train::plan::source::Source;
+use crate::train::save::folder::NetworkCopy;
+use crate::train::save::spread::{spread, spread_values};
+
+/// Gives all ranks the network that rank 0 reads. Collective.
+///
+/// # Errors
+/// On all ranks alike: what is wrong with the file.
+pub fn share(session: &Session, source: &mut Source) -> Result<(), Error> {
+    session.agree(if session.is_root() { source.define() } else { Ok(()) })?;
+    if session.world.size == 1 {
+        return Ok(());
+    }
+    let text = source.defined.as_ref().map(|defined| defined.text.clone());
+    let text = session.comm.broadcast("the network", session.is_root().then_some(&text))?;
+    let adopted = match text {
+        Some(text) if !session.is_root() => source.adopt(&text),
+        _ => Ok(()),
+    };
+    session.agree(adopted)
+}
+
+/// Puts the weights of the network's file into the memory of all ranks, if the run starts from them. Collective.
+pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Error> {
+    let start = run.source.defined.as_mut().map(|defined| std::mem::take(&mut defined.start)).unwrap_or_default();
+    let starts = session.is_root() && !start.is_empty() && run.recipe.model_weights();
+    let starts = match session.world.size {
+        1 => starts,
+        _ => session.comm.broadcast("how weights start", session.is_root().then_some(&starts))?,
+    };
+    if !starts {
+        return Ok(());
+    }
+    session.agree(fill(run, &start))?;
+    spread(session, run.graph.arenas().1)?;
+    spread_values(session, run.graph.running_mut())?;
+    if let Some(decay) = run.recipe.ema.decay {
+        run.ema = Some(Ema::new(&run.graph, decay)?);
+    }
+    Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
+}
+
+/// Fills this rank's own memory.
+fn fill<B: Backend>(run: &mut Run<B>, start: &[Tensor]) -> Result<(), Error> {
+    let values: BTreeMap<&str, &[f32]> =
+        start.iter().map(|(name, _, values)| (name.as_str(), values.as_slice())).collect();
+    let graph = &mut run.graph;
+    for i in 0..graph.params().len() {
+        if let Some(values) = values.get(graph.params()[i].name.as_str()) {
+            graph.set_param(i, values)?;
+        }
+    }
+    for place in graph.norms().to_vec() {
+        let name = graph.net().nodes[place.node].name.clone();
+        for (half, field) in ["running_mean", "running_var"].into_iter().enumerate() {
+            if let Some(values) = values.get(format!("{name}.{field}").as_str()) {
+                let at = place.offset + half * place.channels;
+                graph.running_mut()[at..at + place.channels].copy_from_slice(values);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Notes of the network's file, for the log of a run that is `fresh` or goes on.
+pub fn notes(source: &Source, fresh: bool) -> Vec<String> {
+    source.defined.as_ref().map_or_else(Vec::new, |defined| {
+        let from = (fresh && !defined.start.is_empty() && source.recipe.model_weights()).then(|| {
+            format!("weights: training starts from the {} tensors of {}", defined.start.len(), source.recipe.model)
+        });
+        defined.notes.iter().cloned().chain(from).collect()
+    })
+}
+
+/// The copy of the network's file that the run's folder gets.
+pub fn copy(source: &Source) -> Option<NetworkCopy<'_>> {
+    let defined = source.defined.as_ref()?;
+    let text = source.recipe.model.ends_with(".toml").then_some(defined.text.as_bytes());
+    let bytes = defined.copy.as_deref().or(text)?;
+    Some(NetworkCopy { name: source.recipe.model.as_str(), bytes })
+}

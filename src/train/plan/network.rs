@@ -1,0 +1,135 @@
+//! The network of a run: of the catalogue, out of a file of one's own, or as a model file has it. A run reads its file once; from then on
+//! it goes by the text with every number, which stands in checkpoints and in model.h5.
+
+use std::path::Path;
+
+use crate::backend::op::Shape;
+use crate::checkpoint::{ModelFile, Tensor};
+use crate::error::Error;
+use crate::interop::onnx::{self, Network};
+use crate::models::{self, net};
+use crate::nn::NetSpec;
+use crate::recipe;
+use loaders::{ImageSpec, regular};
+
+/// A network out of a file.
+#[derive(Clone, Debug)]
+pub struct Defined {
+    /// Its layers.
+    pub net: NetSpec,
+    /// They as text, with every number.
+    pub text: String,
+    /// The file as it was read, for a copy beside the recipe; none for one that came with a checkpoint.
+    pub copy: Option<Vec<u8>>,
+    /// Weights that training starts from: of an ONNX file.
+    pub start: Vec<Tensor>,
+    /// What a user should know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// A network of the catalogue for images of this shape.
+pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
+    let names = models::names();
+    models::build(model, shape(image), classes)
+        .ok_or_else(|| Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names))))
+}
+
+/// The network of a model file or a checkpoint.
+///
+/// # Errors
+/// For a name that is not in the catalogue, and a description that is damaged.
+pub fn of_model(model: &ModelFile) -> Result<NetSpec, Error> {
+    let [c, h, w] = model.input;
+    let classes = model.classes.len();
+    match model.definition.is_empty() {
+        true => network(&model.network, ImageSpec::new(h as u32, w as u32, c as u32), classes),
+        false => of_text(&model.definition, &model.network, Shape::image(c, h, w), classes),
+    }
+}
+
+impl Defined {
+    /// Reads the file of a network, for these images and classes.
+    ///
+    /// # Errors
+    /// With file, line and node of what is wrong.
+    pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
+        let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
+        let bytes = regular::read(path).map_err(cannot)?;
+        let input = shape(image);
+        if path.extension().is_some_and(|end| end == "onnx") {
+            return Self::of_onnx(bytes, path, name, input, classes);
+        }
+        let file = path.display().to_string();
+        let text = std::str::from_utf8(&bytes).map_err(|_| Error::Usage(format!("{file}: the text is not UTF-8")))?;
+        let wrong = |error: net::Error| Error::Usage(error.to_string());
+        let net = net::Definition::read(text, &file).and_then(|net| net.build(name, input, classes)).map_err(wrong)?;
+        Ok(Self { copy: Some(bytes), ..Self::new(net, classes) })
+    }
+
+    /// The network as a checkpoint has it.
+    pub fn of_checkpoint(text: &str, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
+        Ok(Self::new(of_text(text, name, shape(image), classes)?, classes))
+    }
+
+    fn new(net: NetSpec, classes: usize) -> Self {
+        let text = net::write(&net, classes, net::Classes::Number);
+        Self { net, text, copy: None, start: Vec::new(), notes: Vec::new() }
+    }
+
+    fn of_onnx(bytes: Vec<u8>, path: &Path, name: &str, input: Shape, classes: usize) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Usage(format!("{}: {why}", path.display()));
+        let survey = onnx::of_bytes(&bytes, path).map_err(|error| Error::Usage(error.to_string()))?;
+        let Network { mut net, classes: own, mut tensors, notes } =
+            survey.network().map_err(|error| Error::Usage(error.to_string()))?;
+        let mut notes: Vec<String> = notes.iter().map(|note| format!("{name}: {note}")).collect();
+        if own != classes {
+            let changed = net::set_classes(&mut net, classes);
+            let Some(layer) = changed.first() else {
+                return Err(refuse(format!(
+                    "it has {own} classes, the data set {classes}, and no last layer that could be replaced"
+                )));
+            };
+            tensors.retain(|tensor| {
+                !changed.iter().any(|layer| tensor.0.rsplit_once('.').is_some_and(|(own, _)| own == layer))
+            });
+            notes.push(format!(
+                "{name}: its last layer, {layer}, starts at random: it has {own} classes, the data set {classes}"
+            ));
+        }
+        let there = std::mem::replace(&mut net.input, input);
+        // the same checks as for any other file, for these images
+        let text = net::write(&net, classes, net::Classes::Number);
+        let net = of_text(&text, name, input, classes)?;
+        let fit = fits(&net, &tensors);
+        fit.map_err(|why| {
+            refuse(format!("{why}; it is for images of {there}, and the transforms make {input}: make them the same"))
+        })?;
+        Ok(Self { start: tensors, notes, copy: Some(bytes), ..Self::new(net, classes) })
+    }
+}
+
+/// A network out of its text with every number.
+fn of_text(text: &str, name: &str, input: Shape, classes: usize) -> Result<NetSpec, Error> {
+    let file = format!("the description of {name}");
+    let net = net::Definition::read(text, &file).and_then(|net| net.build(name, input, classes));
+    net.map_err(|error| Error::Failed(error.to_string()))
+}
+
+/// Whether each tensor is one of the network's.
+fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
+    let all = net.tensors().map_err(|error| error.to_string())?;
+    let own: std::collections::BTreeMap<&String, &Vec<usize>> =
+        all.parameters.iter().chain(&all.running).map(|(name, shape)| (name, shape)).collect();
+    let odd = tensors.iter().find(|(name, shape, _)| own.get(name) != Some(&shape));
+    match odd {
+        Some((name, shape, _)) => {
+            let wanted = own.get(name).map_or("none of that name".to_string(), |shape| format!("{shape:?}"));
+            Err(format!("its {name} has the shape {shape:?}, and the network needs {wanted}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn shape(image: ImageSpec) -> Shape {
+    Shape::image(image.channels as usize, image.height as usize, image.width as usize)
+}

@@ -1,0 +1,112 @@
+"""ONNX files that torch.onnx.export wrote, with the scores that PyTorch computes: python export.py (torch, onnx, onnxscript).
+
+`scripted.onnx` is of the exporter for TorchScript, in opset 13, with batch norm kept; `folded.onnx` of the same exporter with batch norm
+folded; `dynamo.onnx` of the exporter for torch.export. `scores.json` has the images, by formula, and the scores.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+HERE = Path(__file__).parent
+
+
+class Squeeze(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.fc1 = nn.Conv2d(channels, 2, 1)
+        self.fc2 = nn.Conv2d(2, channels, 1)
+
+    def forward(self, x):
+        s = torch.relu(self.fc1(x.mean((2, 3), keepdim=True)))
+        return x * torch.sigmoid(self.fc2(s))
+
+
+class Block(nn.Module):
+    def __init__(self, channels, act):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.act = act
+        self.se = Squeeze(channels)
+        self.conv2 = nn.Conv2d(channels, channels, (1, 3), padding=(0, 1), bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        y = self.se(self.act(self.bn1(self.conv1(x))))
+        return torch.relu(self.bn2(self.conv2(y)) + x)
+
+
+class LastNorm(nn.Module):
+    """Layer normalisation over channels, as ConvNeXt has it, with a linear layer of each pixel."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.fc = nn.Linear(channels, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 0.5))
+
+    def forward(self, x):
+        y = self.norm(x.permute(0, 2, 3, 1))
+        y = nn.functional.gelu(self.fc(y)) * self.scale
+        return x + y.permute(0, 3, 1, 2)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU6())
+        self.layer1 = nn.Sequential(Block(6, nn.SiLU()), Block(6, nn.Hardswish()))
+        self.pool = nn.MaxPool2d(3, 2, 1, ceil_mode=True)
+        self.last = LastNorm(6)
+        self.norm = nn.GroupNorm(3, 6)
+        self.mean = nn.AvgPool2d(2)
+        self.drop = nn.Dropout(0.25)
+        self.hidden = nn.Linear(24, 8)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.norm(self.last(self.pool(self.layer1(self.stem(x)))))
+        x = self.mean(nn.functional.leaky_relu(x, 0.2))
+        x = self.drop(x.view(x.size(0), -1))
+        return self.fc(torch.tanh(self.hidden(x)))
+
+
+def net():
+    torch.manual_seed(1)
+    model = Net()
+    for module in model.modules():
+        if isinstance(module, (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.3, 0.3)
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.2, 0.2)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return model
+
+
+def images(n):
+    """sin(0.37 i) at element i, whole images one after another."""
+    return torch.sin(0.37 * torch.arange(n * 3 * 16 * 16, dtype=torch.float64)).float().reshape(n, 3, 16, 16)
+
+
+def main():
+    x = images(1)
+    kept = dict(training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
+    names = dict(input_names=["x"], output_names=["y"])
+    open_batch = dict(dynamic_axes={"x": {0: "n"}})
+    for name, how, opset in [("scripted", kept, 13), ("folded", {}, 17)]:
+        model = net().eval()
+        file = str(HERE / f"{name}.onnx")
+        torch.onnx.export(model, (x,), file, dynamo=False, opset_version=opset, **how, **names, **open_batch)
+    torch.onnx.export(net().eval(), (images(2),), str(HERE / "dynamo.onnx"), dynamo=True, external_data=False, verbose=False, opset_version=20, **names)
+    with torch.no_grad():
+        scores = net().eval()(images(2))
+    parameters = {name: list(value.shape) for name, value in net().named_parameters()}
+    text = {"torch": torch.__version__, "scores": scores.flatten().tolist(), "parameters": parameters}
+    (HERE / "scores.json").write_text(json.dumps(text, indent=1) + "\n")
+
+
+main()

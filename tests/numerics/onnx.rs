@@ -1,0 +1,215 @@
+//! ONNX graphs in: networks of the catalogue come back from their own export with the same parameters and scores, and files that PyTorch
+//! wrote give PyTorch's scores (`golden/onnx`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::support::numerics::{cpu, noise};
+use trireme::backend::Backend;
+use trireme::backend::op::{Op, Shape};
+use trireme::checkpoint::{ModelFile, Tensor};
+use trireme::interop::export::{self, Format, Settings, Trained};
+use trireme::interop::onnx::{self, Network};
+use trireme::models::{self, net};
+use trireme::nn::{Graph, NetSpec, Purpose};
+use trireme::train::save::model::layers;
+
+/// Images of a batch.
+const IMAGES: usize = 2;
+
+/// One of each kind of layer, with sides of images that are quick and that it takes.
+const NETWORKS: &[(&str, usize)] = &[
+    ("lenet-caffe", 28),
+    ("cifarnet-slim", 32),
+    ("resnet20", 32),
+    ("wrn16_2", 32),
+    ("airbench94", 32),
+    ("googlenet", 64),
+    ("resnet50", 32),
+    ("seresnet50", 32),
+    ("squeezenet1_1", 64),
+    ("mobilenet_v2", 32),
+    ("mobilenet_v3_small", 32),
+    ("efficientnet_b0", 32),
+    ("tf_efficientnet_lite0", 33),
+    ("densenet121", 32),
+    ("convnext_tiny", 32),
+];
+
+/// Scores of these images.
+fn scores<B: Backend>(graph: &mut Graph<B>, images: &[f32]) -> Vec<f32> {
+    graph.scores(images, IMAGES).unwrap()
+}
+
+/// A network with these weights.
+fn filled(net: NetSpec, tensors: &[Tensor]) -> Graph<impl Backend> {
+    let mut graph = Graph::new(cpu(1), net, IMAGES, Purpose::Infer, 7).unwrap();
+    let values: BTreeMap<&str, &[f32]> = tensors.iter().map(|(name, _, values)| (name.as_str(), &values[..])).collect();
+    for i in 0..graph.params().len() {
+        let name = graph.params()[i].name.clone();
+        graph.set_param(i, values[name.as_str()]).unwrap();
+    }
+    for place in graph.norms().to_vec() {
+        let name = graph.net().nodes[place.node].name.clone();
+        for (half, field) in ["running_mean", "running_var"].into_iter().enumerate() {
+            let at = place.offset + half * place.channels;
+            let own = values[format!("{name}.{field}").as_str()];
+            graph.running_mut()[at..at + place.channels].copy_from_slice(own);
+        }
+    }
+    graph
+}
+
+/// Everything of a model file but its weights.
+fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
+    let sizes = [input.c, input.h, input.w];
+    ModelFile {
+        network: name.into(),
+        definition: String::new(),
+        input: sizes,
+        image: sizes,
+        classes: (0..classes).map(|n| n.to_string()).collect(),
+        preprocess: Vec::new(),
+        mean: Vec::new(),
+        std: Vec::new(),
+        recipe: String::new(),
+        scores: BTreeMap::new(),
+        epoch: 0,
+        step: 0,
+        layers: Vec::new(),
+        ema: Vec::new(),
+    }
+}
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("trireme-{name}-{}.onnx", std::process::id()))
+}
+
+/// Exports a network of the catalogue with drawn weights and statistics; gives the file, what went in, and its scores.
+fn exported(name: &str, pixels: usize, half: bool) -> (PathBuf, NetSpec, Vec<f32>, Vec<f32>) {
+    let channels = models::input(name).unwrap().c;
+    let input = Shape::image(channels, pixels, pixels);
+    let net = models::build(name, input, 10).unwrap();
+    let mut graph = Graph::new(cpu(1), net.clone(), IMAGES, Purpose::Infer, 3).unwrap();
+    for place in graph.norms().to_vec() {
+        let (mean, var) = (noise(place.channels, 5, 0.1), noise(place.channels, 6, 0.2));
+        let running = &mut graph.running_mut()[place.offset..][..2 * place.channels];
+        running[..place.channels].copy_from_slice(&mean);
+        running[place.channels..].iter_mut().zip(var).for_each(|(value, v)| *value = 1.0 + v);
+    }
+    let images = noise(IMAGES * input.elems(), 11, 1.0);
+    let scores = scores(&mut graph, &images);
+    let model = ModelFile { layers: layers(&graph).unwrap(), ..head(name, input, 10) };
+    let settings = Settings { format: Format::Onnx, half, fold: false, preprocess: false, force: true };
+    let path = file(&format!("{name}-{half}"));
+    export::write(Trained::new(net.clone(), model).unwrap(), &path, &settings).unwrap();
+    (path, net, images, scores)
+}
+
+fn read(path: &Path) -> Network {
+    onnx::read(path).and_then(|survey| survey.network()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Names and shapes of what the scores depend on; batch norms without a scale are written with one of ones.
+fn serving(net: &NetSpec) -> BTreeSet<(String, Vec<usize>)> {
+    let mut pruned = net.clone();
+    for node in &mut pruned.nodes {
+        if let Op::Norm(norm) = &mut node.op {
+            norm.scale = true;
+        }
+    }
+    let layers: BTreeSet<String> = net
+        .nodes
+        .iter()
+        .zip(net.serving())
+        .filter(|(_, serving)| *serving)
+        .map(|(node, _)| node.name.clone())
+        .collect();
+    let tensors = pruned.tensors().unwrap();
+    let all = tensors.parameters.into_iter().chain(tensors.running);
+    all.filter(|(name, _)| layers.contains(name.rsplit_once('.').unwrap().0)).collect()
+}
+
+#[track_caller]
+fn assert_near(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
+    let size = want.iter().fold(0f32, |most, v| most.max(v.abs())).max(1.0);
+    let far = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+    assert!(got.len() == want.len() && far <= tolerance * size, "{what}: {far} of {size}");
+}
+
+#[test]
+fn networks_come_back_from_their_own_export() {
+    for (name, pixels) in NETWORKS {
+        let (path, net, images, wanted) = exported(name, *pixels, false);
+        let Network { net: back, classes, tensors, .. } = read(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((classes, back.input), (10, net.input), "{name}");
+        let names: BTreeSet<(String, Vec<usize>)> =
+            tensors.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect();
+        assert_eq!(names, serving(&net), "{name}");
+        assert_near(name, &scores(&mut filled(back.clone(), &tensors), &images), &wanted, 1e-5);
+        // and again through the text that files of a run hold
+        let text = net::write(&back, classes, net::Classes::Number);
+        let read = net::Definition::read(&text, "net.toml").unwrap().build(&back.name, back.input, classes);
+        assert_eq!(read.as_ref(), Ok(&back), "{name}");
+    }
+}
+
+#[test]
+fn layers_come_back_joined_as_in_the_catalogue() {
+    let (path, net, ..) = exported("resnet20", 32, false);
+    let back = read(&path).net;
+    std::fs::remove_file(&path).unwrap();
+    let kinds =
+        |net: &NetSpec| net.nodes.iter().map(|node| (node.name.clone(), node.op.kind())).collect::<BTreeSet<_>>();
+    assert_eq!(kinds(&back), kinds(&net));
+    assert_eq!(back.nodes.len(), net.nodes.len());
+}
+
+#[test]
+fn weights_of_16_bits_are_read() {
+    let (path, _, images, wanted) = exported("lenet-caffe", 28, true);
+    let Network { net, tensors, .. } = read(&path);
+    std::fs::remove_file(&path).unwrap();
+    assert_near("half", &scores(&mut filled(net, &tensors), &images), &wanted, 5e-3);
+}
+
+#[derive(serde::Deserialize)]
+struct Golden {
+    scores: Vec<f32>,
+    parameters: BTreeMap<String, Vec<usize>>,
+}
+
+fn golden() -> (Golden, Vec<f32>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx");
+    let text = std::fs::read_to_string(folder.join("scores.json")).unwrap();
+    let images = (0..IMAGES * 3 * 16 * 16).map(|i| (0.37 * i as f64).sin() as f32).collect();
+    (serde_json::from_str(&text).unwrap(), images)
+}
+
+#[test]
+fn files_of_pytorch_give_its_scores() {
+    let (golden, images) = golden();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx");
+    for name in ["scripted", "folded", "dynamo"] {
+        let Network { net, tensors, classes, .. } = read(&folder.join(format!("{name}.onnx")));
+        assert_eq!(classes, 5, "{name}");
+        assert_near(name, &scores(&mut filled(net, &tensors), &images), &golden.scores, 1e-5);
+    }
+}
+
+/// With batch norm kept, names and shapes are those of PyTorch's module.
+#[test]
+fn parameters_of_pytorch_keep_their_names() {
+    let (golden, _) = golden();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/onnx/scripted.onnx");
+    let net = read(&path).net;
+    let names: BTreeMap<String, Vec<usize>> = net.tensors().unwrap().parameters.into_iter().collect();
+    let convs = golden.parameters.iter().filter(|(_, shape)| shape.len() == 4);
+    for (name, shape) in convs {
+        assert_eq!(names.get(name), Some(shape), "{name} of {names:?}");
+    }
+    let elements =
+        |shapes: &BTreeMap<String, Vec<usize>>| shapes.values().map(|s| s.iter().product::<usize>()).sum::<usize>();
+    assert_eq!(elements(&names), elements(&golden.parameters));
+}
