@@ -20,7 +20,7 @@ use crate::nn::graph::BuildError;
 use crate::recipe::{Init, did_you_mean};
 use crate::train::init::fit::{Fate, Fit, fit};
 use crate::train::init::{origin, table};
-use crate::train::plan::source::network;
+use crate::train::plan::network::network;
 use loaders::{ImageSpec, Images, Manifest, Pipeline, printable};
 use wanted::Wanted;
 

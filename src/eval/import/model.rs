@@ -25,6 +25,7 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
     let recipe = toml::Table::from_iter([("model".to_string(), text(model)), ("augment".to_string(), eval.into())]);
     Ok(ModelFile {
         network: model.into(),
+        definition: String::new(),
         input: [input.channels, input.height, input.width].map(|n| n as usize),
         image: image.map(|n| n as usize),
         classes,
