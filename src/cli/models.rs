@@ -21,7 +21,7 @@ Example:
   trireme models
   trireme models mobilenet_v2
   trireme models resnet50 --json
-  trireme models resnet20 --toml > net.toml
+  trireme models resnet20 --toml
   trireme models net.toml
   trireme models net.onnx
 

@@ -1,5 +1,5 @@
-//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs, and taking it from
-//! them.
+//! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs, and taking it
+//! from them.
 
 mod classes;
 pub mod errors_sheet;

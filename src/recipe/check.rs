@@ -156,7 +156,7 @@ fn check_model(recipe: &Recipe, known: &Known) -> Result<(), String> {
     }
     let (model, has) = (&recipe.model, quoted(known.models));
     Err(format!(
-        "\"{model}\" is not in the catalogue, which has {has}{}; a file of one's own ends in .toml or .onnx",
+        "\"{model}\" is not in the catalogue, which has {has}, and no file of one's own, which ends in .toml or .onnx{}",
         did_you_mean(model, known.models)
     ))
 }

@@ -176,7 +176,8 @@ fn finish(mut build: Build<'_>) -> Result<Network, String> {
     {
         build.notes.push(
             "no batch normalisation in it; where the exporter made it a part of the convolutions, the network trains without it (PyTorch \
-             keeps it with torch.onnx.export(..., training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False) of a model in train())"
+             keeps it with torch.onnx.export(..., training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False) of a model in \
+             train())"
                 .into(),
         );
     }

@@ -132,7 +132,8 @@ fn scores(node: &Flat, y: Shape, classes: usize) -> Result<(), Fault> {
         return Ok(());
     }
     let why = format!(
-        "it makes {y}, and the scores must be {classes}, one for each class; end with avgpool, flatten and linear with features = \"classes\""
+        "it makes {y}, and the scores must be {classes}, one for each class; end with avgpool, flatten and linear with \
+         features = \"classes\""
     );
     Err(Fault::of_node(node.line, &node.name, why))
 }

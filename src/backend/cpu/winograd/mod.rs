@@ -3,7 +3,8 @@
 //!
 //! An image is cut into tiles of 2x2 outputs, each from A x A inputs, A = 4 or 6. Tiles and filters are transformed to the
 //! places of an A x A grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in channel
-//! blocks, as long as a register: 8 with AVX2, 16 with AVX-512. The constants of A = 4 are 1 and 1/2, so its rounding error is that of a few more additions; A = 6 loses one digit.
+//! blocks, as long as a register: 8 with AVX2, 16 with AVX-512. The constants of A = 4 are 1 and 1/2,
+//! so its rounding error is that of a few more additions; A = 6 loses one digit.
 
 mod filters;
 mod kernel;

@@ -11,6 +11,6 @@ pub(super) const FAMILY: Family = Family {
         _ => Multiply.into(),
     },
     keys: |_, _| {},
-    cure: "write inputs = [\"one\", \"other\"]; where shapes differ, a conv of kernel 1 with the other's channels and stride, or a shortcut, \
-           makes them equal",
+    cure: "write inputs = [\"one\", \"other\"]; where shapes differ, a conv of kernel 1 with the other's channels and stride, or a \
+           shortcut, makes them equal",
 };
