@@ -94,7 +94,7 @@ pub fn train<B: Backend>(
     report: Reporter,
 ) -> Result<(), Error> {
     let mut training = Training::new(context, run, at, transport, report)?;
-    let ended = training.to_end();
+    let ended = training.run_to_end();
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
         training.shown.finish(&context.request.out, &training.run, &mut training.report);
     }
@@ -126,7 +126,7 @@ impl<'a, B: Backend> Training<'a, B> {
     }
 
     /// All epochs that are left, and what comes after them.
-    fn to_end(&mut self) -> Result<(), Error> {
+    fn run_to_end(&mut self) -> Result<(), Error> {
         while self.continues() {
             self.epoch()?;
             if self.at.step == self.last {

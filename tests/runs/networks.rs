@@ -79,10 +79,8 @@ fn a_file_that_has_changed_does_not_change_the_run() {
     assert!(text.contains("channels = 20"));
     setting.folder.write("own.toml", &text.replace("channels = 20", "channels = 19"));
     fs::remove_file(setting.folder.at("out/model.h5")).unwrap();
-    for ranks in [2] {
-        let ended = setting.train(ranks, &["--resume", "auto"]).succeeded();
-        assert!(ended.stderr.contains("own.toml has changed since the run began"), "{}", ended.stderr);
-    }
+    let ended = setting.train(2, &["--resume", "auto"]).succeeded();
+    assert!(ended.stderr.contains("own.toml has changed since the run began"), "{}", ended.stderr);
     assert_eq!(model(&setting.out).layers[0].tensors[0].1, [20, 1, 5, 5]);
 }
 

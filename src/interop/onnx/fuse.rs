@@ -58,7 +58,7 @@ fn with_sums(mut net: NetSpec) -> NetSpec {
 fn with_relus(mut net: NetSpec) -> NetSpec {
     let readers = readers(&net);
     let mut kept = vec![true; net.nodes.len()];
-    for at in 0..net.nodes.len() {
+    for (at, kept) in kept.iter_mut().enumerate() {
         let Node { op: Op::Activation(Activation::Relu), inputs, .. } = &net.nodes[at] else { continue };
         let Some(place) = inputs[0].0.checked_sub(1).filter(|place| readers[place + 1] == 1) else { continue };
         let relu = match &mut net.nodes[place].op {
@@ -67,7 +67,7 @@ fn with_relus(mut net: NetSpec) -> NetSpec {
             Op::Norm(norm) => &mut norm.relu,
             _ => continue,
         };
-        kept[at] = false;
+        *kept = false;
         *relu = true;
     }
     keep(net, &kept)

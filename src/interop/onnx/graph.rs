@@ -8,8 +8,6 @@ use super::wire::Message;
 /// A graph.
 #[derive(Debug, Default)]
 pub(super) struct Graph<'a> {
-    /// Version of ONNX's own operators.
-    pub opset: i64,
     pub nodes: Vec<Node<'a>>,
     /// Weights and constants by name.
     pub tensors: BTreeMap<&'a str, Stored<'a>>,
@@ -91,7 +89,7 @@ impl<'a> Graph<'a> {
         }
         let Some(graph) = graph else { return Err("no graph in it: it is no ONNX model".into()) };
         match opset {
-            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(Self { opset, ..graph }),
+            Some(opset) if OPSETS.contains(&opset) && !functions => Ok(graph),
             Some(_) if functions => Err("functions of its own; export with torch.onnx.export, or inline them".into()),
             Some(opset) => Err(format!(
                 "opset {opset}, and {} to {} are read; export it again with opset_version=17, or convert it with onnx.version_converter",

@@ -49,7 +49,10 @@ impl<'a> Machine<'a> {
         match opcode {
             op::PROTO => self.u8().map(drop),
             op::FRAME => self.take(8).map(drop),
-            op::MARK => Ok(self.marks.push(self.stack.len())),
+            op::MARK => {
+                self.marks.push(self.stack.len());
+                Ok(())
+            }
             op::NONE => self.push(Value::None),
             op::NEWTRUE | op::NEWFALSE => self.push(Value::Bool),
             op::BINFLOAT => self.take(8).and_then(|_| self.push(Value::Float)),
@@ -58,15 +61,15 @@ impl<'a> Machine<'a> {
             op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.memoize(opcode),
             op::BINGET | op::LONG_BINGET => self.recall(opcode),
             op::EMPTY_LIST | op::EMPTY_TUPLE => self.push_list(Vec::new()),
-            op::TUPLE => self.to_mark().and_then(|items| self.push_list(items)),
+            op::TUPLE => self.take_to_mark().and_then(|items| self.push_list(items)),
             op::TUPLE1 | op::TUPLE2 | op::TUPLE3 => {
                 self.last(1 + usize::from(opcode - op::TUPLE1)).and_then(|items| self.push_list(items))
             }
             op::EMPTY_DICT => self.push_dictionary(),
             op::APPEND => self.last(1).and_then(|items| self.append(items)),
-            op::APPENDS => self.to_mark().and_then(|items| self.append(items)),
+            op::APPENDS => self.take_to_mark().and_then(|items| self.append(items)),
             op::SETITEM => self.last(2).and_then(|items| self.set(&items)),
-            op::SETITEMS => self.to_mark().and_then(|items| self.set(&items)),
+            op::SETITEMS => self.take_to_mark().and_then(|items| self.set(&items)),
             op::GLOBAL | op::STACK_GLOBAL => self.class(opcode),
             op::BINPERSID => self.persistent(),
             op::REDUCE => self.reduce(),
@@ -128,7 +131,7 @@ impl<'a> Machine<'a> {
     }
 
     /// All values above the last mark, which goes with them.
-    fn to_mark(&mut self) -> Result<Vec<Value>, Fault> {
+    fn take_to_mark(&mut self) -> Result<Vec<Value>, Fault> {
         match self.marks.pop() {
             Some(mark) => Ok(self.stack.split_off(mark)),
             None => damaged(format!("its pickle looks for a mark at byte {} where there is none", self.at)),
@@ -192,7 +195,10 @@ impl<'a> Machine<'a> {
 
     fn append(&mut self, items: Vec<Value>) -> Result<(), Fault> {
         match self.top()? {
-            Value::List(list) => Ok(self.values.lists[list].extend(items)),
+            Value::List(list) => {
+                self.values.lists[list].extend(items);
+                Ok(())
+            }
             other => damaged(format!("its pickle appends to {other:?}")),
         }
     }
@@ -201,7 +207,8 @@ impl<'a> Machine<'a> {
         let (pairs, rest) = items.as_chunks::<2>();
         match self.top()? {
             Value::Dictionary(dictionary) if rest.is_empty() => {
-                Ok(self.values.dictionaries[dictionary].extend(pairs.iter().map(|[key, value]| (*key, *value))))
+                self.values.dictionaries[dictionary].extend(pairs.iter().map(|[key, value]| (*key, *value)));
+                Ok(())
             }
             other => damaged(format!("its pickle sets {} items of {other:?}", items.len())),
         }
