@@ -263,9 +263,9 @@ fn none_of_their_bytes_travel() {
         let out = setting.trained("out", 2, freeze);
         events(&out, "exchange")[0]["bytes"].as_u64().unwrap()
     };
-    // 64-byte places: fc2 has 5000 + 10 parameters
+    // fc2 has 5000 + 10 parameters, and lies in blocks of channels
     let (all, part) = (bytes(&[]), bytes(&["--set", "freeze.patterns=[\"conv*\", \"fc1.*\"]"]));
-    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 5100).contains(&part), "{all} and {part}");
+    assert!(all >= 4 * 431_080 && (4 * 5010..4 * 8500).contains(&part), "{all} and {part}");
 }
 
 /// One epoch frozen, one not: the same bits on any number of ranks, in one piece or stopped before and after the change.
