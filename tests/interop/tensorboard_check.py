@@ -29,8 +29,8 @@ base_lr = 0.03125
 [reduce]
 codec = "ternary"
 [augment]
-train = ["flip", "normalize"]
-eval = ["normalize"]
+train = ["flip", "normalize(0.5, 0.25)"]
+eval = ["normalize(0.5, 0.25)"]
 [log]
 histograms = 4
 """
