@@ -1,5 +1,5 @@
-//! The program's sources of the HDF5 reader, with all that it needs, and neither MPI nor HDF5's library; and a walk through a file that asks
-//! for what the layouts of model files and checkpoints ask for.
+//! The program's sources of the HDF5 reader, with all that it needs, and neither MPI nor HDF5's library; and a walk through a file that
+//! asks for what the layouts of model files and checkpoints ask for.
 
 #![allow(dead_code)] // a part of the program
 

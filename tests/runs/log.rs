@@ -181,7 +181,8 @@ fn what_a_log_lacks_is_said() {
     let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
     let out = setting.out("out");
     fs::create_dir_all(&out).unwrap();
-    let log = "{\"event\":\"start\",\"step\":0,\"last_step\":3,\"model\":\"<b>\"}\nnoise\n{\"event\":\"step\",\"step\":1,\"loss\":null}\n{\"eve";
+    let start = "{\"event\":\"start\",\"step\":0,\"last_step\":3,\"model\":\"<b>\"}";
+    let log = format!("{start}\nnoise\n{{\"event\":\"step\",\"step\":1,\"loss\":null}}\n{{\"eve");
     fs::write(Path::new(&out).join("metrics.jsonl"), log).unwrap();
     run(0, &["report", &out]).succeeded();
     // a scoring that was cut, too
