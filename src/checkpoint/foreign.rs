@@ -2,7 +2,7 @@
 //!
 //! libhdf5 crashes on files that were made to harm, so that this is for a process of its own, which `trireme rewrite-model` is. Links of
 //! any but the plain kind, values in other files and types that trireme does not know are left out; what is then missing is named by
-//! whoever reads the result. The one file beside `h5` that names the library.
+//! whoever reads the result.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub fn rewrite(from: &Path, to: &Path) -> Result<(), Error> {
 }
 
 /// Names of what a group itself holds, without links to other places and files.
-fn links(group: &Group) -> hdf5::Result<Vec<String>> {
+pub(super) fn links(group: &Group) -> hdf5::Result<Vec<String>> {
     let mut names = Vec::new();
     group.iter_visit_default(|name, info| {
         if info.link_type == LinkType::Hard {
@@ -78,17 +78,24 @@ fn copy(from: &Group, to: &NewGroup, depth: usize, refuse: &Refuse<'_>) -> Resul
 
 /// Copies values of floats that lie in the file itself.
 fn copy_array(array: &Dataset, name: &str, to: &NewGroup, refuse: &Refuse<'_>) -> Result<(), Error> {
-    let plist = array.dcpl().map_err(|error| refuse("look at an array", error))?;
+    match floats(array).map_err(|error| refuse("read an array", error))? {
+        Some(values) => to.put_array(name, &array.shape(), &values),
+        None => Ok(()),
+    }
+}
+
+/// Values of floats that lie in the file itself; none of others.
+pub(super) fn floats(array: &Dataset) -> hdf5::Result<Option<Vec<f32>>> {
+    let plist = array.dcpl()?;
     let here = matches!(plist.layout(), Layout::Compact | Layout::Contiguous | Layout::Chunked);
     let outside = plist.get_external().map_or(true, |files| !files.is_empty());
     if !here || outside || !matches!(descriptor(array), Some(TypeDescriptor::Float(_))) {
-        return Ok(());
+        return Ok(None);
     }
-    let values: Vec<f32> = array.read_raw().map_err(|error| refuse("read an array", error))?;
-    to.put_array(name, &array.shape(), &values)
+    array.read_raw().map(Some)
 }
 
-fn descriptor(container: &Container) -> Option<TypeDescriptor> {
+pub(super) fn descriptor(container: &Container) -> Option<TypeDescriptor> {
     container.dtype().and_then(|kind| kind.to_descriptor()).ok()
 }
 

@@ -4,8 +4,9 @@
 //! - [`mod@model_file`]: the layout of model files;
 //! - [`mod@state_file`]: the same of a checkpoint, from which a run goes on;
 //! - [`mod@keras`]: between PyTorch's names and layouts (in memory) and Keras's (on disk);
-//! - `h5`: writes groups, attributes and arrays of HDF5; [`rewrite`]: what another program made anew, in a process of its own; no other
-//!   files name the library;
+//! - `h5`: writes groups, attributes and arrays of HDF5; [`rewrite`]: what another program made anew, and [`rewrite_weights`]: the weights
+//!   in a file of Keras, both in a process of its own, [`child`]; no other files name the library;
+//! - [`read_weights`]: what that process made of a file of Keras;
 //! - `reader`: reads them, without the library;
 //! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
 //! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
@@ -15,13 +16,16 @@
 
 mod atomic;
 mod checksum;
+pub mod child;
 mod described;
 pub mod error;
 mod foreign;
+mod foreign_weights;
 mod h5;
 mod head;
 pub mod keras;
 mod keras_file;
+mod keras_weights;
 mod layer_kind;
 mod model;
 pub mod model_file;
@@ -34,9 +38,11 @@ pub use atomic::{free_space, writable, write_text};
 pub use described::Described;
 pub use error::Error;
 pub use foreign::rewrite;
+pub use foreign_weights::rewrite_weights;
 pub use h5::library;
 pub use keras::Tensor;
 pub use keras_file::{KerasFile, KerasLayer};
+pub use keras_weights::read_weights;
 pub use layer_kind::LayerKind;
 pub use model::{LayerWeights, ModelFile};
 pub use model_file::Opened;

@@ -16,7 +16,7 @@ Example:
 Every tensor of the network must be in the file, with its name and shape. What is read: docs/formats.md, \"Weights of other programs\". A
 run starts from such a file without this command, by init.from in its recipe.")]
 pub struct Args {
-    /// File of weights: .safetensors, or a .pth of PyTorch
+    /// File of weights: .safetensors, PyTorch's .pth, Keras's .h5 or .weights.h5, or ONNX
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Network of the catalogue [default: the recipe's]

@@ -1,4 +1,5 @@
-//! `trireme rewrite-model`: a process of its own that reads a model file by libhdf5, for `predict`, `eval` and `export`. Not in the help.
+//! `trireme rewrite-model`: a process of its own that reads a file by libhdf5, for the commands that read models and weights. Not in the
+//! help.
 
 use super::exit::Failure;
 use crate::eval::foreign;
@@ -10,12 +11,15 @@ use std::path::PathBuf;
 Example:
   trireme rewrite-model model.h5")]
 pub struct Args {
-    /// Model file that another program made
+    /// The weights in a file of Keras are wanted, not a model
+    #[arg(long)]
+    pub weights: bool,
+    /// File that another program made
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
 }
 
 /// Writes the model to standard output, which must be a file.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    foreign::serve(&args.model).map_err(Failure::failed)
+    foreign::serve(&args.model, args.weights).map_err(Failure::failed)
 }

@@ -40,6 +40,9 @@ pub enum Error {
         /// What it is, and what to try.
         text: String,
     },
+    /// An ONNX file.
+    #[error(transparent)]
+    Onnx(#[from] super::onnx::Error),
     /// A file of trireme.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),

@@ -1,9 +1,10 @@
 //! Weights and networks of other programs, in and out. Read are weights, of trireme's own files, too, as names with shapes and values.
 //!
 //! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
-//! - `trireme`: model.h5 and checkpoints; `safetensors`; `torch`: `.pth`, by an interpreter of pickles that executes nothing;
+//! - `trireme`: model.h5 and checkpoints; `keras`: HDF5 of other programs; `safetensors`; `torch`: `.pth`, by an interpreter of pickles that
+//!   executes nothing;
 //! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused;
-//! - [`onnx`]: an ONNX graph as a network with its weights;
+//! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
 //! - [`export`]: a trained network as a file of another program.
 //!
 //! A file may come from anywhere. Lengths are checked against the file before memory is taken, nothing in a file is ever executed, and what
@@ -14,6 +15,7 @@
 mod error;
 pub mod export;
 mod format;
+mod keras;
 mod number;
 pub mod onnx;
 mod safetensors;
@@ -33,7 +35,7 @@ use loaders::regular;
 use std::os::unix::fs::FileExt;
 
 /// All formats that are read.
-pub const FORMATS: &[Format] = &[trireme::FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD];
+pub const FORMATS: &[Format] = &[trireme::FORMAT, safetensors::FORMAT, torch::FORMAT, torch::OLD, onnx::FORMAT];
 
 /// Bytes by which a format is recognised.
 const HEAD: usize = 64;

@@ -89,9 +89,6 @@ fn other_files_are_told_what_is_read() {
     assert!(text.contains("safetensors") && text.contains("PyTorch's .pth") && text.contains("model.h5"), "{text}");
     let text = read_bytes(b"", "empty").unwrap_err().to_string();
     assert!(text.contains("begins as none of the formats"), "{text}");
-    let keras = [b"\x89HDF\r\n\x1a\n".as_slice(), &[0; 200]].concat();
-    let text = read_bytes(&keras, "keras").unwrap_err().to_string();
-    assert!(text.contains("Keras's .h5 files are not read"), "{text}");
     assert!(matches!(read(Path::new("/nowhere/model.pth")), Err(Error::Io { .. })));
     // a folder of no run
     assert!(matches!(read(&folder()), Err(Error::Io { .. })));

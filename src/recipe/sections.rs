@@ -19,7 +19,7 @@ section! {
 section! {
     /// Weights that a run starts from in place of random ones. [formats.md](formats.md#weights-of-other-programs) says what is read.
     pub struct Init {
-        /// File of weights: a run's folder, model.h5, a checkpoint, a .safetensors file, or a .pth of PyTorch.
+        /// File of weights: a run's folder, model.h5, a checkpoint, a .safetensors file, PyTorch's .pth, Keras's .h5, or ONNX.
         absent from: String = "random weights";
         /// Tensors of the network that start at random all the same, as patterns, such as "fc.*".
         absent exclude: Vec<String> = "[]";

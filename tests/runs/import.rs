@@ -144,3 +144,76 @@ fn what_is_no_whole_model_is_refused() {
     let ended = run(0, &evil).failed(1, &["posix.system", "nothing of the file was executed"]);
     assert!(!ended.stdout.contains("executed") && !Path::new(&out).exists());
 }
+
+/// Through Keras's files and back: values in another order, names without dots. A whole model, and the weights inside of an archive.
+#[test]
+fn files_of_keras_come_back() {
+    let (setting, weights) = trained();
+    let (h5, archive, out) = (setting.folder.at("k.h5"), setting.folder.at("k.keras"), setting.folder.at("net.h5"));
+    for file in [&h5, &archive] {
+        run(0, &["export", &setting.out, "--to", "keras", "-o", file]).succeeded();
+    }
+    let import = |file: &str| {
+        let args =
+            ["import", file, "--model", "lenet-caffe", "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"];
+        run(0, &args)
+    };
+    import(&h5).succeeded();
+    assert_eq!(tensors_of(Path::new(&out)), weights);
+    // an archive itself is not read, the weights in it are: its layers go by their kinds and numbers
+    import(&archive).failed(1, &["k.keras", "Keras's .keras files are not read"]);
+    let mut zip = zip::ZipArchive::new(fs::File::open(&archive).unwrap()).unwrap();
+    let inner = setting.folder.at("k.weights.h5");
+    std::io::copy(&mut zip.by_name("model.weights.h5").unwrap(), &mut fs::File::create(&inner).unwrap()).unwrap();
+    let rules = [("conv2d", "conv1"), ("conv2d_1", "conv2"), ("dense", "fc1"), ("dense_1", "fc2")];
+    let rules = rules.map(|(from, to)| [format!(r"{from}\.(.*)"), format!("{to}.$1")]);
+    let rules: Vec<&str> = rules.iter().flat_map(|[from, to]| ["--match", from, to]).collect();
+    let args = ["import", &inner, "--model", "lenet-caffe", "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"];
+    run(0, &[&args[..], &rules].concat()).succeeded();
+    assert_eq!(tensors_of(Path::new(&out)), weights);
+    // a run starts from them, too
+    let (from, again) = (format!("init.from={h5}"), setting.folder.at("again"));
+    let lists = ["augment.train=[\"normalize(0.4, 0.3)\"]", "augment.eval=[\"normalize(0.4, 0.3)\"]"];
+    let sets = [from.as_str(), "schedule.base_lr=1e-30", lists[0], lists[1]].map(|set| ["--set", set]).concat();
+    let args = ["train", setting.recipe.as_str(), "--data", &setting.data, "--threads", "1", "--out", &again];
+    let ended = run(2, &[&args[..], &sets].concat()).succeeded();
+    assert!(ended.stderr.contains("k.h5 (Keras)"), "{}", ended.stderr);
+    assert_eq!(tensors(&again), weights);
+}
+
+/// An ONNX graph's weights, for a network of the catalogue.
+#[test]
+fn weights_of_an_onnx_file_come_back() {
+    let (setting, weights) = trained();
+    let (onnx, out) = (setting.folder.at("net.onnx"), setting.folder.at("net.h5"));
+    run(0, &["export", &setting.out, "--to", "onnx", "-o", &onnx]).succeeded();
+    let import = |model: &str| {
+        run(0, &["import", &onnx, "--model", model, "--transform", "normalize(0.4,0.3)", "-o", &out, "--force"])
+    };
+    import("resnet20").failed(2, &["not one of its 8 tensors is one of network resnet20"]);
+    import("lenet-caffe").succeeded();
+    assert_eq!(tensors_of(Path::new(&out)), weights);
+    let bytes = fs::read(&onnx).unwrap();
+    fs::write(&onnx, &bytes[..bytes.len() / 2]).unwrap();
+    import("lenet-caffe").failed(1, &["net.onnx"]);
+}
+
+/// Another architecture's, and HDF5 that holds no weights or is no HDF5 behind its first bytes.
+#[test]
+fn files_of_keras_that_do_not_fit_are_refused() {
+    let (setting, _) = trained();
+    let (h5, out) = (setting.folder.at("k.h5"), setting.folder.at("net.h5"));
+    run(0, &["export", &setting.out, "--to", "keras", "-o", &h5]).succeeded();
+    let refused = |file: &str, model: &str, code, parts: &[&str]| {
+        let args = ["import", file, "--model", model, "--transform", "normalize(0.4,0.3)", "-o", &out];
+        run(0, &args).failed(code, parts);
+        assert!(!Path::new(&out).exists());
+    };
+    refused(&h5, "resnet20", 2, &["not one of its 8 tensors is one of network resnet20"]);
+    let bytes = fs::read(&h5).unwrap();
+    let broken = setting.folder.at("broken.h5");
+    fs::write(&broken, [&bytes[..8], &[0; 500]].concat()).unwrap();
+    refused(&broken, "lenet-caffe", 1, &["broken.h5", "an HDF5 file that cannot be read"]);
+    fs::write(&broken, &bytes[..bytes.len() / 2]).unwrap();
+    refused(&broken, "lenet-caffe", 1, &["broken.h5"]);
+}

@@ -19,7 +19,7 @@ use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
 use crate::recipe::{Init, did_you_mean};
 use crate::train::init::fit::{Fate, Fit, fit};
-use crate::train::init::{origin, table};
+use crate::train::init::{keras_order, origin, table};
 use crate::train::plan::network::network;
 use loaders::{ImageSpec, Images, Manifest, Pipeline, printable};
 use wanted::Wanted;
@@ -35,13 +35,16 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
         return Err(Error::Usage(format!("{out} is there already; choose another name, or replace it with --force")));
     }
     let weights = interop::read(&request.file)?;
-    let told = weights.model.as_ref();
+    let told = weights.model.clone();
+    let told = told.as_ref();
     let name = name.or(told.map(|told| told.network.clone())).ok_or_else(|| {
         Error::Usage("which network is it? Give --model NAME (`trireme models` lists them), or --recipe".into())
     })?;
     let pipeline = pipeline(&name, transforms, &weights)?;
     let classes = request.classes.as_deref().map(class_names::read).transpose()?;
     let classes = classes.or(told.map(|told| told.classes.clone()));
+    let any = network(&name, pipeline.output(), models::classes(&name).unwrap_or(1))?;
+    let weights = keras_order::arranged(&any, weights, &init)?;
     let (net, fit) = fitted(&name, pipeline.output(), classes.as_ref().map(Vec::len), &weights, &init)?;
     complete(&fit, &weights)?;
     let mut notes: Vec<String> = table::rows(&fit, &weights).collect();

@@ -1,6 +1,6 @@
 //! ONNX files in: a graph as a network with its weights, ready to be trained on.
 //!
-//! - [`read`]: a file, looked at node by node; `wire`, `graph`, `tensor`: the file as it stands; `order`: cycles;
+//! - [`read`]: a file, looked at node by node; `weights`: its weights alone; `wire`, `graph`, `tensor`: the file as it stands; `order`: cycles;
 //! - `build`: the network under construction; `value`: what a name in the graph stands for; `ops`: what each operator becomes, one family a
 //!   file; `windows`, `channels`: what several families share; `handler`: their form; `moments`: layer
 //!   normalisation as its formula;
@@ -25,8 +25,10 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod value;
+mod weights;
 mod windows;
 mod wire;
 
 pub use error::Error;
 pub use survey::{Network, Survey, of_bytes, read};
+pub(super) use weights::FORMAT;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::fit::{self, Fit};
-use super::{origin, table};
+use super::{keras_order, origin, table};
 use crate::backend::Backend;
 use crate::checkpoint::Tensor;
 use crate::error::Error;
@@ -36,7 +36,7 @@ pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Beg
 }
 
 fn load<B: Backend>(run: &Run<B>, from: &Path) -> Result<Loaded, Error> {
-    let weights = interop::read(from)?;
+    let weights = keras_order::arranged(run.graph.net(), interop::read(from)?, &run.recipe.init)?;
     let fit = fit::fit(run.graph.net(), &weights, &run.recipe.init)?;
     table::check(&fit, &weights, run.recipe.init.strict())?;
     fit.check_values(&weights)?;

@@ -95,8 +95,11 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
     Ok(Fit { rows, classifiers })
 }
 
-/// The tensors of the file by their names after the rules of `match`.
-fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Error> {
+/// The numbers of the file's tensors by their names after the rules of `match`.
+///
+/// # Errors
+/// For a rule that fits no name, and two tensors that get one name.
+pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>, Error> {
     let rules = init.rules().map_err(|why| Error::Usage(format!("init.match: {why}")))?;
     let (mut found, mut used) = (BTreeMap::new(), vec![false; rules.len()]);
     for (index, (name, ..)) in weights.tensors.iter().enumerate() {
@@ -208,7 +211,7 @@ mod tests {
             let values = vec![0.5; shape.iter().product()];
             Some((name, shape, values))
         });
-        Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None }
+        Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None, keras: false }
     }
 
     fn init(exclude: &[&str], rules: &[[&str; 2]]) -> Init {
@@ -258,7 +261,13 @@ mod tests {
             let spec = models::build(name, input, 12).unwrap().tensors().unwrap();
             let tensors =
                 spec.parameters.into_iter().chain(spec.running).map(|(name, shape)| (name, shape, Vec::new()));
-            let file = Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None };
+            let file = Weights {
+                path: "a.pth".into(),
+                format: "torch",
+                tensors: tensors.collect(),
+                model: None,
+                keras: false,
+            };
             let fitted = fit(&models::build(name, input, 7).unwrap(), &file, &init(&[], &[])).unwrap();
             assert_eq!(fitted.classifiers, layers);
             for row in &fitted.rows {
@@ -334,7 +343,13 @@ mod tests {
                 let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
                 (name.clone(), shape.clone(), Vec::new())
             });
-            let file = Weights { path: "a.pth".into(), format: "torch", tensors: tensors.collect(), model: None };
+            let file = Weights {
+                path: "a.pth".into(),
+                format: "torch",
+                tensors: tensors.collect(),
+                model: None,
+                keras: false,
+            };
             let net = models::build(name, models::input(name).unwrap(), 1000).unwrap();
             let fitted = fit(&net, &file, &init(&[], &[])).unwrap();
             assert!(fitted.rows.len() > 10 && fitted.rows.iter().all(|row| row.fate == Fate::Taken), "{name}");

@@ -1,0 +1,115 @@
+//! Files of Keras: `.h5` of Keras 2 and 3 (a whole model or its weights), and `.weights.h5` of Keras 3. libhdf5 reads them in a process of
+//! its own.
+//!
+//! Names become PyTorch's: `conv1.weight` for `conv1/kernel`, and so on. Values stay in Keras's order, which only the network's layers can
+//! undo.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::error::Error;
+use super::weights::Weights;
+use crate::checkpoint::child::{self, Failed};
+use crate::checkpoint::{Tensor, read_weights};
+
+/// Keras's names of weights, and PyTorch's.
+const NAMES: [(&str, &str); 7] = [
+    ("kernel", "weight"),
+    ("depthwise_kernel", "weight"),
+    ("bias", "bias"),
+    ("gamma", "weight"),
+    ("beta", "bias"),
+    ("moving_mean", "running_mean"),
+    ("moving_variance", "running_var"),
+];
+
+/// Reads a file that another program made.
+pub fn read(path: &Path) -> Result<Weights, Error> {
+    let unsupported = |text: String| Error::Unsupported { path: path.to_path_buf(), text };
+    let copy = child::rewritten(path, &["--weights"]).map_err(|failed| match failed {
+        Failed::Io(source) => Error::Io { path: path.to_path_buf(), source },
+        Failed::Said(said) => {
+            unsupported(format!("an HDF5 file that cannot be read: {said}. Save the weights again in Keras"))
+        }
+    })?;
+    let tensors = renamed(read_weights(&copy.name())?).map_err(unsupported)?;
+    if tensors.is_empty() {
+        let text =
+            "an HDF5 file without weights in a layout of Keras (layer_names and weight_names, or layers with vars)";
+        return Err(unsupported(text.into()));
+    }
+    Ok(Weights { path: path.to_path_buf(), format: "Keras", tensors, model: None, keras: true })
+}
+
+/// The same with PyTorch's names.
+fn renamed(tensors: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
+    let mut layers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (name, shape, _) in &tensors {
+        layers.entry(split(name).0.to_string()).or_default().push(shape.len());
+    }
+    let mut seen = BTreeSet::new();
+    let rename = |(name, shape, values): Tensor| {
+        let (layer, field) = split(&name);
+        let torch = match (field.parse::<usize>(), layers.get(layer)) {
+            (Ok(number), Some(ranks)) => by_number(ranks).get(number).copied().unwrap_or(field),
+            _ => NAMES.iter().find(|known| known.0 == field).map_or(field, |known| known.1),
+        };
+        let new = format!("{}.{torch}", layer.replace('/', "."));
+        match seen.insert(new.clone()) {
+            true => Ok((new, shape, values)),
+            false => Err(format!("two of its weights would both be {new}")),
+        }
+    };
+    tensors.into_iter().map(rename).collect()
+}
+
+fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
+/// What the numbered weights of a layer are, by their numbers of dimensions, as Keras's layers make them.
+fn by_number(ranks: &[usize]) -> &'static [&'static str] {
+    match ranks {
+        [1, 1, 1, 1] => &["weight", "bias", "running_mean", "running_var"],
+        // a norm without a scale, as in most of Keras's own networks
+        [1, 1, 1] => &["bias", "running_mean", "running_var"],
+        [2 | 4, 1] | [1, 1] => &["weight", "bias"],
+        [_] => &["weight"],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[(&str, usize)]) -> Result<Vec<String>, String> {
+        let tensors = names.iter().map(|(name, rank)| (name.to_string(), vec![1; *rank], vec![0.0]));
+        Ok(renamed(tensors.collect())?.into_iter().map(|tensor| tensor.0).collect())
+    }
+
+    #[test]
+    fn names_become_pytorchs() {
+        let named =
+            [("conv1/kernel", 4), ("conv1/bias", 1), ("bn/moving_mean", 1), ("dw/depthwise_kernel", 4), ("odd/x", 1)];
+        let want = ["conv1.weight", "conv1.bias", "bn.running_mean", "dw.weight", "odd.x"];
+        assert_eq!(names(&named).unwrap(), want);
+        let norm =
+            [("a.bn/0", 1), ("a.bn/1", 1), ("a.bn/2", 1), ("a.bn/3", 1), ("fc/0", 2), ("fc/1", 1), ("conv/0", 4)];
+        let want = [
+            "a.bn.weight",
+            "a.bn.bias",
+            "a.bn.running_mean",
+            "a.bn.running_var",
+            "fc.weight",
+            "fc.bias",
+            "conv.weight",
+        ];
+        assert_eq!(names(&norm).unwrap(), want);
+        assert_eq!(
+            names(&[("bn/0", 1), ("bn/1", 1), ("bn/2", 1)]).unwrap(),
+            ["bn.bias", "bn.running_mean", "bn.running_var"]
+        );
+        assert!(names(&[("a/kernel", 4), ("a/depthwise_kernel", 4)]).unwrap_err().contains("both be a.weight"));
+    }
+}
