@@ -1,8 +1,8 @@
 //! Weights and networks of other programs, in and out. Read are weights, of trireme's own files, too, as names with shapes and values.
 //!
 //! - [`read`]: recognises a file by its first bytes and reads it; [`FORMATS`] is the list;
-//! - `trireme`: model.h5 and checkpoints; `keras`: HDF5 of other programs; `safetensors`; `torch`: `.pth`, by an interpreter of pickles that
-//!   executes nothing;
+//! - `trireme`: model.h5 and checkpoints; `keras`: HDF5 of other programs; `safetensors`; `torch`: `.pth`, by an interpreter of
+//!   pickles that executes nothing;
 //! - `weights`: what comes out; `number`: types of values; `error`: why a file is refused;
 //! - [`onnx`]: an ONNX graph as a network with its weights, or its weights alone;
 //! - [`export`]: a trained network as a file of another program.
