@@ -10,7 +10,7 @@ os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
 os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 
 from PIL import Image
-from tensorboard.backend.event_processing import data_provider, event_multiplexer
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.context import RequestContext
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import backend_context
@@ -62,7 +62,7 @@ def train(trireme, folder):
 def check(out):
     log = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     of = lambda kind: [event for event in log if event["event"] == kind]
-    multiplexer = event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(out.parent))
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(out.parent))
     multiplexer.Reload()
     data = data_provider.MultiplexerDataProvider(multiplexer, str(out.parent))
     ctx, args = RequestContext(), dict(experiment_id="")
