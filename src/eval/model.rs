@@ -54,19 +54,16 @@ pub struct Read {
 pub fn read(request: &ModelRequest) -> Result<Read, Error> {
     let file = &file(&request.file)?;
     let mut notes: Vec<String> = choice(&request.file, file).into_iter().collect();
-    let mut model = match request.sealed {
-        true => ModelFile::read(file)?,
-        false => {
-            let Opened { model, warning } = match ModelFile::open(file) {
-                Err(checkpoint::Error::Rewritten { .. }) => foreign::open(file)?,
-                opened => opened?,
-            };
-            let text =
-                |text| format!("warning: another program wrote into {} since trireme wrote it: {text}", file.display());
-            notes.extend(warning.map(text));
-            model
-        }
+    let Opened { mut model, warning } = match ModelFile::open(file) {
+        Err(checkpoint::Error::Rewritten { .. }) => foreign::open(file)?,
+        opened => opened?,
     };
+    if let Some(text) = warning {
+        if request.sealed {
+            return Err(checkpoint::Error::Unsealed { path: file.clone(), text }.into());
+        }
+        notes.push(format!("warning: another program wrote into {} since trireme wrote it: {text}", file.display()));
+    }
     let averages = std::mem::take(&mut model.ema);
     if request.ema {
         if averages.is_empty() {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkpoint::{LayerWeights, ModelFile, Tensor};
+use crate::checkpoint::{LayerWeights, ModelFile};
 use crate::error::Error;
 use crate::interop::Weights;
 use crate::nn::NetSpec;
 use crate::nn::graph::BuildError;
 use crate::nn::spec::Node;
-use crate::train::init::fit::Fit;
+use crate::train::init::fit::{Fit, Taken};
 use crate::train::save::kind;
 use loaders::{Images, Pipeline};
 
@@ -57,13 +57,13 @@ fn scale(ops: &[String], channels: usize) -> (Vec<f64>, Vec<f64>) {
 
 /// The layers of the network with the file's values.
 pub fn layers(net: &NetSpec, fit: &Fit, weights: &Weights) -> Result<Vec<LayerWeights>, Error> {
-    let taken: BTreeMap<&str, &Tensor> = fit.taken(weights).collect();
+    let taken: BTreeMap<&str, Taken<'_>> = fit.taken(weights).collect();
     let shapes = net.shapes().map_err(BuildError::from)?;
     let layer = |(index, node): (usize, &Node)| {
         let kind = kind::of(net, &shapes, index)?;
         let tensor = |field: &str| {
-            let (_, shape, values) = taken.get(format!("{}.{field}", node.name).as_str())?;
-            Some((field.to_string(), shape.clone(), values.clone()))
+            let Taken { shape, values } = *taken.get(format!("{}.{field}", node.name).as_str())?;
+            Some((field.to_string(), shape.to_vec(), values.to_vec()))
         };
         let tensors = kind.stored.tensors.iter().filter_map(|stored| tensor(stored.torch)).collect();
         Some(LayerWeights { name: node.name.clone(), kind, tensors })

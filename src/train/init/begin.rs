@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::fit::{self, Fit};
+use super::fit::{self, Fit, Taken};
 use super::{keras_order, origin, table};
 use crate::backend::Backend;
-use crate::checkpoint::Tensor;
 use crate::error::Error;
 use crate::interop::{self, Weights};
 use crate::optim::Ema;
@@ -77,10 +76,10 @@ fn lines(notes: &[String]) -> String {
 
 /// Fills this rank's own memory.
 fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
-    let taken: BTreeMap<&str, &Tensor> = loaded.fit.taken(&loaded.weights).collect();
+    let taken: BTreeMap<&str, Taken<'_>> = loaded.fit.taken(&loaded.weights).collect();
     let graph = &mut run.graph;
     for i in 0..graph.params().len() {
-        if let Some((_, _, values)) = taken.get(graph.params()[i].name.as_str()) {
+        if let Some(Taken { values, .. }) = taken.get(graph.params()[i].name.as_str()) {
             graph.set_param(i, values)?;
         }
     }
@@ -88,7 +87,7 @@ fn fill<B: Backend>(run: &mut Run<B>, loaded: &Loaded) -> Result<(), Error> {
         let name = &graph.net().nodes[place.node].name;
         let found = ["running_mean", "running_var"].map(|field| taken.get(format!("{name}.{field}").as_str()).copied());
         for (half, tensor) in found.into_iter().enumerate() {
-            if let Some((_, _, values)) = tensor {
+            if let Some(Taken { values, .. }) = tensor {
                 let at = place.offset + half * place.channels;
                 graph.running_mut()[at..at + place.channels].copy_from_slice(values);
             }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::checkpoint::Tensor;
 use crate::error::Error;
 use crate::interop::Weights;
 use crate::nn::NetSpec;
@@ -75,7 +74,7 @@ pub fn fit(net: &NetSpec, weights: &Weights, init: &Init) -> Result<Fit, Error> 
         let fate = match index {
             _ if excluded(name) => Fate::Excluded,
             Some(_) if of_replaced(name) => Fate::Replaced,
-            Some(index) if weights.tensors[index].1 == *shape => Fate::Taken,
+            Some(index) if alike(&weights.tensors[index].1, shape) => Fate::Taken,
             Some(_) => Fate::Shape,
             None => Fate::Missing,
         };
@@ -132,6 +131,11 @@ pub fn renamed(weights: &Weights, init: &Init) -> Result<BTreeMap<String, usize>
     Ok(found)
 }
 
+/// Whether shapes are equal but for dimensions of 1: a linear layer is a convolution of one pixel, and networks write either.
+fn alike(one: &[usize], other: &[usize]) -> bool {
+    one.iter().filter(|&&d| d != 1).eq(other.iter().filter(|&&d| d != 1))
+}
+
 /// Whether a classifier of the file differs in the number of classes alone.
 fn replaces(wanted: &[(String, Vec<usize>)], found: &BTreeMap<String, usize>, weights: &Weights, layer: &str) -> bool {
     let name = format!("{layer}.weight");
@@ -167,20 +171,32 @@ fn nothing_fits<'a>(
     )
 }
 
+/// A tensor of the file that the network takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// The network's shape, which may have dimensions of 1 that the file's has not, and the other way round.
+    pub shape: &'a [usize],
+    /// The file's values, in C order.
+    pub values: &'a [f32],
+}
+
 impl Fit {
     /// The rows of this fate.
     pub fn of(&self, fate: Fate) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.fate == fate)
     }
 
-    /// The tensors that the network takes: its name, and that of the file.
-    pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, &'a Tensor)> {
-        self.of(Fate::Taken).filter_map(|row| Some((row.name.as_str(), &weights.tensors[row.found?])))
+    /// The tensors that the network takes, by its names.
+    pub fn taken<'a>(&'a self, weights: &'a Weights) -> impl Iterator<Item = (&'a str, Taken<'a>)> {
+        self.of(Fate::Taken).filter_map(|row| {
+            let taken = Taken { shape: row.shape.as_deref()?, values: &weights.tensors[row.found?].2 };
+            Some((row.name.as_str(), taken))
+        })
     }
 
     /// Refuses values that no network can start from.
     pub fn check_values(&self, weights: &Weights) -> Result<(), Error> {
-        for (name, (_, _, values)) in self.taken(weights) {
+        for (name, Taken { values, .. }) in self.taken(weights) {
             let odd = values.iter().find(|v| !v.is_finite() || (name.ends_with(".running_var") && **v < 0.0));
             if let Some(odd) = odd {
                 let path = weights.path.display();
@@ -310,11 +326,28 @@ mod tests {
         assert!(refused(&[], &[["backbone.(.*)", "$1"]]).contains("\"backbone.(.*)\" fits no name in a.pth"));
         assert!(refused(&[], &[["layer1.*", "x"]]).contains("would both be x; change init.match"));
         let other = weights(|name, shape| {
-            shape.push(1);
+            shape.push(2);
             Some(name.into())
         });
         let text = fit(&net(), &other, &init(&[], &[])).unwrap_err().to_string();
         assert!(text.contains("not one of its") && text.contains("network resnet20"), "{text}");
+    }
+
+    /// torchvision's ConvNeXt multiplies by matrices where the network here has convolutions of one pixel.
+    #[test]
+    fn dimensions_of_one_make_no_difference() {
+        let file = weights(|name, shape| {
+            match shape.len() {
+                2 => shape.extend([1, 1]),
+                _ => shape.insert(0, 1),
+            }
+            Some(name.into())
+        });
+        let fitted = fit(&net(), &file, &init(&[], &[])).unwrap();
+        assert!(fitted.rows.iter().all(|row| row.fate == Fate::Taken));
+        let of = |name: &str| fitted.taken(&file).find(|(other, _)| *other == name).unwrap().1;
+        assert_eq!((of("fc.weight").shape, of("bn1.bias").shape), (&[10, 64][..], &[16][..]));
+        assert!(!alike(&[2, 3], &[3, 2]) && !alike(&[6], &[2, 3]) && !alike(&[2, 2], &[2]));
     }
 
     #[test]
