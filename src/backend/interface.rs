@@ -14,6 +14,7 @@ use super::op::Shape;
 use super::pass_input::{Input, PassInput};
 use super::planned::{PlanRequest, Planned, ShortcutOf};
 use super::queue::Queue;
+use super::soft_loss::SoftLoss;
 use super::tensor::TensorDesc;
 use super::update::{Norms, ParamGroup, Update};
 use crate::code_spec::CodeSpec;
@@ -80,6 +81,18 @@ pub trait Backend: DeviceMemory {
         desc: &TensorDesc,
         ask: CrossEntropy<'_>,
         x: &Self::Buf,
+        dx: Option<&mut Self::Buf>,
+    ) -> Result<Option<LossSums>, Error>;
+
+    /// Loss of (rows, classes) scores against targets, which are in no device's layout, and a teacher's scores, which are laid out as `x`;
+    /// with `dx`, also its gradient times `scale`. As for [`Backend::cross_entropy`], a device with a [`Queue`] reads labels, scale and
+    /// targets of [`Backend::begin`], and returns no sums here.
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &Self::Buf,
+        teacher: Option<&Self::Buf>,
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
 

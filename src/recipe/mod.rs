@@ -13,6 +13,7 @@ pub mod every;
 pub mod hint;
 pub mod keys;
 mod load;
+mod mix;
 mod options;
 mod ranks;
 #[allow(clippy::module_inception)]
@@ -37,6 +38,7 @@ pub use error::Error;
 pub use every::Every;
 pub use load::Loaded;
 pub use loaders::nearest::{did_you_mean, nearest};
+pub use mix::MixSpec;
 pub use options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
 pub use recipe::Recipe;
 pub use rename::Rename;

@@ -3,6 +3,7 @@
 use loaders::Shuffle;
 
 use super::error::Error;
+use super::mix::MixSpec;
 use super::sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 use super::sync::Sync;
 use crate::backend::Precision;
@@ -57,6 +58,8 @@ section! {
         section ema: Ema;
         /// Transforms.
         section augment: Augment;
+        /// Mixing of images with each other.
+        section mix: MixSpec;
         /// Exchange of gradients.
         section reduce: Reduce;
         /// Reading of the data set.

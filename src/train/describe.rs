@@ -133,6 +133,7 @@ pub fn start_event<B: Backend>(
         facts: facts
             .into_iter()
             .chain(frozen(run).map(|text| ("frozen", text)))
+            .chain(run.recipe.mix.describe().map(|text| ("mix", text)))
             .map(|(name, fact)| (name.to_string(), fact))
             .collect(),
     })

@@ -20,6 +20,7 @@ use crate::train::observe::record::StepRecord;
 use crate::train::observe::timing::{EpochTiming, RankTiming};
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::plan::run::Run;
+use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::MpiRanks;
@@ -86,7 +87,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         reduction.follow(trace);
         Ok(Self {
             session,
-            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32),
+            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run)),
             reduction,
             layout,
             precision: run.recipe.precision,

@@ -16,4 +16,5 @@ mod ops;
 mod optim;
 mod parity;
 mod remote;
+mod soft_loss;
 mod sync_bn;

@@ -3,6 +3,7 @@
 use super::division::Division;
 use super::patterns;
 use super::source::Source;
+use super::targets;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
@@ -44,6 +45,9 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     loader.check(&options)?;
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
+    if let Some(objective) = targets::objective(&recipe) {
+        graph.train_against(objective, None);
+    }
     for size in division.sizes() {
         graph.prepare(size)?;
     }

@@ -9,3 +9,4 @@ pub mod resources;
 pub mod run;
 pub mod settings;
 pub mod source;
+pub mod targets;

@@ -71,6 +71,7 @@ impl Source {
                 .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
+        let augment = recipe.mix.settings().map_or(augment.clone(), |mix| augment.mixed(mix));
         let preprocess = pipeline("eval", &recipe.augment.eval)?;
         if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
             && split.images()? != images

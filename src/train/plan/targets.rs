@@ -1,0 +1,86 @@
+//! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
+
+use crate::backend::{Backend, Objective};
+use crate::recipe::Recipe;
+use crate::train::plan::run::Run;
+use loaders::Mix;
+
+/// What is compared, and how; none where it is cross-entropy with one label a row.
+pub fn objective(recipe: &Recipe) -> Option<Objective> {
+    recipe.mix.settings().map(|_| Objective::CROSS_ENTROPY)
+}
+
+/// Makes the targets of one pass after another.
+pub struct Targets {
+    classes: usize,
+    smoothing: f64,
+    /// The class of each row that counts as a hit.
+    labels: Vec<u32>,
+}
+
+impl Targets {
+    /// For a run that needs them.
+    pub fn of<B: Backend>(run: &Run<B>) -> Option<Self> {
+        objective(&run.recipe)?;
+        Some(Self { classes: run.graph.classes(), smoothing: run.recipe.label_smoothing, labels: Vec::new() })
+    }
+
+    /// Fills the `table` of a pass (see [`SoftTargets::table`](crate::backend::SoftTargets::table)) whose images have these labels and were
+    /// mixed like this, and gives the class of each row that counts as a hit: the one with the larger share.
+    ///
+    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c = partner's]).
+    pub fn fill(&mut self, labels: &[u32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
+        let (rows, stride) = (labels.len(), 1 + self.classes);
+        let share = mix.map_or(1.0, |mix| f64::from(mix.share));
+        let even = self.smoothing / self.classes as f64;
+        table.clear();
+        table.resize(rows * stride, even as f32);
+        self.labels.clear();
+        for (row, all) in table.chunks_exact_mut(stride).enumerate() {
+            let (own, partner) = (labels[row], labels[Mix::partner(row, rows)]);
+            let kept = if own == partner { 1.0 } else { share };
+            let target = |part: f64| (even + (1.0 - self.smoothing) * part) as f32;
+            all[0] = 1.0;
+            all[1 + partner as usize] = target(1.0 - kept);
+            all[1 + own as usize] = target(kept);
+            self.labels.push(if share < 0.5 { partner } else { own });
+        }
+        &self.labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(labels: &[u32], mix: Option<Mix>, smoothing: f64) -> (Vec<f32>, Vec<u32>) {
+        let (mut targets, mut table) = (Targets { classes: 4, smoothing, labels: vec![9] }, vec![7.0]);
+        let hits = targets.fill(labels, mix, &mut table).to_vec();
+        (table, hits)
+    }
+
+    #[test]
+    fn targets_are_those_of_timm() {
+        // timm 1.0.31: mixup_target(torch.tensor([0, 2, 2]), 4, lam, smoothing), by tests/golden/soft_loss.py
+        let mix = |share| Some(Mix { share, area: None });
+        let rows = |table: &[f32]| table.chunks(5).map(|row| row[1..].to_vec()).collect::<Vec<_>>();
+        let (table, hits) = fill(&[0, 2, 2], mix(0.25), 0.0);
+        assert_eq!(rows(&table), [[0.25, 0.0, 0.75, 0.0], [0.0, 0.0, 1.0, 0.0], [0.75, 0.0, 0.25, 0.0]]);
+        assert_eq!(hits, [2, 2, 0], "the class with the larger share");
+        let (table, hits) = fill(&[0, 2, 2], mix(0.75), 0.1);
+        let expected = [[0.7, 0.025, 0.25, 0.025], [0.025, 0.025, 0.925, 0.025], [0.25, 0.025, 0.7, 0.025]];
+        for (got, want) in rows(&table).iter().flatten().zip(expected.iter().flatten()) {
+            assert!((got - want).abs() < 1e-7, "{table:?}");
+        }
+        assert_eq!(hits, [0, 2, 2]);
+        assert!(table.chunks(5).all(|row| row[0] == 1.0), "every row counts once");
+    }
+
+    #[test]
+    fn a_batch_that_is_not_mixed_has_its_labels() {
+        let (table, hits) = fill(&[3, 1], None, 0.0);
+        assert_eq!(table, [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(hits, [3, 1]);
+        assert_eq!(fill(&[], None, 0.1), (vec![], vec![]));
+    }
+}
