@@ -32,6 +32,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
+    recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.mix.check(recipe.batch, recipe.workers).or_else(|(key, why)| refuse(key, why))?;
     check_start(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {

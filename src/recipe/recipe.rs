@@ -3,6 +3,7 @@
 use loaders::Shuffle;
 
 use super::error::Error;
+use super::loss::LossSpec;
 use super::mix::MixSpec;
 use super::sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 use super::sync::Sync;
@@ -58,6 +59,8 @@ section! {
         section ema: Ema;
         /// Transforms.
         section augment: Augment;
+        /// What is minimised.
+        section loss: LossSpec;
         /// Mixing of images with each other.
         section mix: MixSpec;
         /// Exchange of gradients.

@@ -10,6 +10,7 @@ use crate::report::Start;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::{Footprints, Run};
+use crate::train::plan::targets;
 use loaders::Shuffle;
 
 /// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
@@ -133,6 +134,7 @@ pub fn start_event<B: Backend>(
         facts: facts
             .into_iter()
             .chain(frozen(run).map(|text| ("frozen", text)))
+            .chain(targets::describe(&run.recipe).map(|text| ("loss", text)))
             .chain(run.recipe.mix.describe().map(|text| ("mix", text)))
             .map(|(name, fact)| (name.to_string(), fact))
             .collect(),

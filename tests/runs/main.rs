@@ -14,6 +14,7 @@ mod init;
 mod laws;
 mod loading;
 mod log;
+mod losses;
 mod mix;
 mod networks;
 mod optimizers;

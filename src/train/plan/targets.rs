@@ -1,19 +1,43 @@
 //! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
 
-use crate::backend::{Backend, Objective};
-use crate::recipe::Recipe;
+use crate::backend::{Backend, LossForm, Objective};
+use crate::recipe::{LossKind, OverClasses, Recipe};
 use crate::train::plan::run::Run;
 use loaders::Mix;
 
 /// What is compared, and how; none where it is cross-entropy with one label a row.
 pub fn objective(recipe: &Recipe) -> Option<Objective> {
-    recipe.mix.settings().map(|_| Objective::CROSS_ENTROPY)
+    let loss = &recipe.loss;
+    let mean = loss.over_classes() == OverClasses::Mean;
+    let (form, gamma) = match loss.kind() {
+        LossKind::CrossEntropy => (LossForm::Softmax, 0.0),
+        LossKind::Focal => (LossForm::Softmax, loss.gamma()),
+        LossKind::Bce => (LossForm::Sigmoid { alpha: None, mean }, 0.0),
+        LossKind::SigmoidFocal => (LossForm::Sigmoid { alpha: Some(loss.alpha() as f32), mean }, loss.gamma()),
+    };
+    let objective = Objective { form, gamma: gamma as f32, teacher: None };
+    (objective != Objective::CROSS_ENTROPY || recipe.mix.settings().is_some()).then_some(objective)
+}
+
+/// A loss that is not the cross-entropy of labels, for the log.
+pub fn describe(recipe: &Recipe) -> Option<String> {
+    let loss = &recipe.loss;
+    let over = format!("{} over classes", loss.over_classes());
+    let (gamma, alpha) = (loss.gamma(), loss.alpha());
+    match loss.kind() {
+        LossKind::CrossEntropy => None,
+        LossKind::Focal => Some(format!("focal, gamma {gamma}")),
+        LossKind::Bce => Some(format!("binary cross-entropy, {over}")),
+        LossKind::SigmoidFocal => Some(format!("sigmoid focal, gamma {gamma}, alpha {alpha}, {over}")),
+    }
 }
 
 /// Makes the targets of one pass after another.
 pub struct Targets {
     classes: usize,
     smoothing: f64,
+    /// Targets above it are 1, all others 0.
+    threshold: Option<f64>,
     /// The class of each row that counts as a hit.
     labels: Vec<u32>,
 }
@@ -22,7 +46,8 @@ impl Targets {
     /// For a run that needs them.
     pub fn of<B: Backend>(run: &Run<B>) -> Option<Self> {
         objective(&run.recipe)?;
-        Some(Self { classes: run.graph.classes(), smoothing: run.recipe.label_smoothing, labels: Vec::new() })
+        let (smoothing, threshold) = (run.recipe.label_smoothing, run.recipe.loss.threshold);
+        Some(Self { classes: run.graph.classes(), smoothing, threshold, labels: Vec::new() })
     }
 
     /// Fills the `table` of a pass (see [`SoftTargets::table`](crate::backend::SoftTargets::table)) whose images have these labels and were
@@ -43,6 +68,9 @@ impl Targets {
             all[0] = 1.0;
             all[1 + partner as usize] = target(1.0 - kept);
             all[1 + own as usize] = target(kept);
+            if let Some(threshold) = self.threshold {
+                all[1..].iter_mut().for_each(|t| *t = f32::from(u8::from(f64::from(*t) > threshold)));
+            }
             self.labels.push(if share < 0.5 { partner } else { own });
         }
         &self.labels
@@ -54,7 +82,7 @@ mod tests {
     use super::*;
 
     fn fill(labels: &[u32], mix: Option<Mix>, smoothing: f64) -> (Vec<f32>, Vec<u32>) {
-        let (mut targets, mut table) = (Targets { classes: 4, smoothing, labels: vec![9] }, vec![7.0]);
+        let (mut targets, mut table) = (Targets { classes: 4, smoothing, threshold: None, labels: vec![9] }, vec![7.0]);
         let hits = targets.fill(labels, mix, &mut table).to_vec();
         (table, hits)
     }
@@ -82,5 +110,16 @@ mod tests {
         assert_eq!(table, [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
         assert_eq!(hits, [3, 1]);
         assert_eq!(fill(&[], None, 0.1), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_threshold_makes_targets_of_0_and_1() {
+        let mut targets = Targets { classes: 4, smoothing: 0.1, threshold: Some(0.2), labels: Vec::new() };
+        let mut table = Vec::new();
+        targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.75, area: None }), &mut table);
+        // 0.7 and 0.25 are above, 0.025 is not
+        assert_eq!(table[..5], [1.0, 1.0, 0.0, 1.0, 0.0]);
+        targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.9, area: None }), &mut table);
+        assert_eq!(table[..5], [1.0, 1.0, 0.0, 0.0, 0.0], "0.115 is not above either");
     }
 }
