@@ -37,7 +37,7 @@ pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
 pub use format::{example, record};
 pub use limits::{Cost, Limits};
 pub use mix::{Area, BatchKey, Mix, MixSettings};
-pub use order::{Chosen, EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
+pub use order::{Balanced, Chosen, EvalOrder, Job, Order, Permutation, Shuffle, TrainOrder};
 pub use printable::{printable, printable_lines};
 pub use random::Draws;
 pub use ring::batch::Batch;

@@ -1,5 +1,6 @@
 //! `[loss]`: what training minimises.
 
+use super::class_weights::ClassWeights;
 use crate::schema::{Range, section, words};
 
 /// `loss.kind`.
@@ -43,6 +44,9 @@ section! {
         optional gamma: f64 = 2.0, in Range::NonNegativeF32;
         /// sigmoid_focal: weight of classes that are true; 1 less it is that of all others.
         optional alpha: f64 = 0.25, in Range::Probability;
+        /// Weights of the classes. "auto": by 1 / n of n training images of a class; "effective(0.999)": by (1 - beta) / (1 - beta^n). The
+        /// sum of a step's losses is divided by the sum of its images' weights.
+        absent class_weights: ClassWeights = "all classes count alike";
     }
 }
 
@@ -69,6 +73,11 @@ impl LossSpec {
                 ));
             }
         }
-        Ok(())
+        match &self.class_weights {
+            Some(ClassWeights::Given(weights)) if weights.iter().any(|w| !(*w > 0.0 && *w <= f64::from(f32::MAX))) => {
+                Err(("loss.class_weights", format!("must be numbers > 0 that f32 holds, got {weights:?}")))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod changes;
 mod check;
+mod class_weights;
 mod codec;
 mod differ;
 mod docs;
@@ -33,6 +34,7 @@ pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use crate::schema::matches;
 pub use changes::Changes;
 pub use check::Known;
+pub use class_weights::ClassWeights;
 pub use codec::Codec;
 pub use docs::markdown;
 pub use error::Error;

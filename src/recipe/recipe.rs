@@ -31,6 +31,9 @@ section! {
         absent workers: usize = "the ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all mixed, or each worker mixes k shards at a time.
         default shuffle: Parsed<Shuffle> = Parsed::new("full", Shuffle::Full);
+        /// Every class has the same share of an epoch's draws: images of rare classes come more than once, of frequent ones not in every
+        /// epoch.
+        optional balanced: bool = false;
         /// Number format of the arithmetic; "f16" needs a GPU, "bf16" a GPU or a CPU with AVX512-BF16.
         default precision: Precision = Precision::F32;
         /// GPU, f32: products may round their factors to tf32, 11 bits.

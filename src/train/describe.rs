@@ -57,6 +57,9 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
 fn order<B: Backend>(run: &Run<B>) -> String {
     let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
     match run.recipe.mixing() {
+        Shuffle::Full if run.balanced.is_some() => {
+            "balanced: every class has the same share of an epoch's draws".into()
+        }
         Shuffle::Full => "full: all samples mixed".into(),
         Shuffle::Window(k) => {
             let window = (images * k as u64 / shards).min(images / run.division.workers as u64);
@@ -133,6 +136,9 @@ pub fn start_event<B: Backend>(
         ranks: world.size,
         facts: facts
             .into_iter()
+            .chain(
+                run.source.census.as_ref().map(|census| ("classes", census.describe(run.source.train.class_names()))),
+            )
             .chain(frozen(run).map(|text| ("frozen", text)))
             .chain(targets::describe(&run.recipe).map(|text| ("loss", text)))
             .chain(run.recipe.mix.describe().map(|text| ("mix", text)))

@@ -70,6 +70,7 @@ impl MicroBatches {
             }
             let sums = run.graph.sums()?;
             metrics.add(&run.graph, sums, digest(worker, batch.ids()));
+            metrics.add_weight(self.targets.as_ref().and_then(Targets::weight));
         }
         Ok(())
     }

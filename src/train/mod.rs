@@ -8,6 +8,7 @@
 
 pub mod agree;
 mod ahead;
+mod count;
 mod define;
 mod describe;
 pub mod device_input;

@@ -13,6 +13,7 @@ use crate::recipe::{self, Recipe};
 use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
+use crate::train::count;
 use crate::train::define;
 use crate::train::describe;
 use crate::train::init::begin::{self, Begin};
@@ -146,6 +147,7 @@ fn plan_alone<D: Device>(
     let resume = resume::find(request)?;
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
     source.define()?;
+    source.count()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, 1);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
@@ -168,6 +170,7 @@ fn plan_together<D: Device>(
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
     session.agree(settled)?;
     define::share(session, &mut source)?;
+    count::share(session, &mut source)?;
     session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);

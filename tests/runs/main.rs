@@ -25,4 +25,5 @@ mod resume;
 mod seeing;
 mod stop;
 mod sync;
+mod uneven;
 mod varied;

@@ -16,20 +16,25 @@ pub fn objective(recipe: &Recipe) -> Option<Objective> {
         LossKind::SigmoidFocal => (LossForm::Sigmoid { alpha: Some(loss.alpha() as f32), mean }, loss.gamma()),
     };
     let objective = Objective { form, gamma: gamma as f32, teacher: None };
-    (objective != Objective::CROSS_ENTROPY || recipe.mix.settings().is_some()).then_some(objective)
+    let weighted = loss.class_weights.is_some();
+    let plain = objective == Objective::CROSS_ENTROPY && !weighted && recipe.mix.settings().is_none();
+    (!plain).then_some(objective)
 }
 
 /// A loss that is not the cross-entropy of labels, for the log.
 pub fn describe(recipe: &Recipe) -> Option<String> {
     let loss = &recipe.loss;
     let over = format!("{} over classes", loss.over_classes());
+    let weighted = loss.class_weights.as_ref().map(|weights| format!("class weights {weights}"));
     let (gamma, alpha) = (loss.gamma(), loss.alpha());
-    match loss.kind() {
+    let kind = match loss.kind() {
         LossKind::CrossEntropy => None,
         LossKind::Focal => Some(format!("focal, gamma {gamma}")),
         LossKind::Bce => Some(format!("binary cross-entropy, {over}")),
         LossKind::SigmoidFocal => Some(format!("sigmoid focal, gamma {gamma}, alpha {alpha}, {over}")),
-    }
+    };
+    let parts: Vec<String> = kind.into_iter().chain(weighted).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Makes the targets of one pass after another.
@@ -38,16 +43,24 @@ pub struct Targets {
     smoothing: f64,
     /// Targets above it are 1, all others 0.
     threshold: Option<f64>,
+    /// How much each class counts, if not all alike.
+    weights: Option<Vec<f64>>,
+    /// Whether the targets are multiplied by the weights: where each class has a loss of its own, rows have weights instead.
+    folded: bool,
     /// The class of each row that counts as a hit.
     labels: Vec<u32>,
+    /// Sum of the rows' weights.
+    total: f64,
 }
 
 impl Targets {
     /// For a run that needs them.
     pub fn of<B: Backend>(run: &Run<B>) -> Option<Self> {
-        objective(&run.recipe)?;
+        let objective = objective(&run.recipe)?;
         let (smoothing, threshold) = (run.recipe.label_smoothing, run.recipe.loss.threshold);
-        Some(Self { classes: run.graph.classes(), smoothing, threshold, labels: Vec::new() })
+        let (weights, folded) = (run.source.class_weights(), objective.form == LossForm::Softmax);
+        let (classes, labels) = (run.graph.classes(), Vec::new());
+        Some(Self { classes, smoothing, threshold, weights, folded, labels, total: 0.0 })
     }
 
     /// Fills the `table` of a pass (see [`SoftTargets::table`](crate::backend::SoftTargets::table)) whose images have these labels and were
@@ -61,6 +74,7 @@ impl Targets {
         table.clear();
         table.resize(rows * stride, even as f32);
         self.labels.clear();
+        self.total = 0.0;
         for (row, all) in table.chunks_exact_mut(stride).enumerate() {
             let (own, partner) = (labels[row], labels[Mix::partner(row, rows)]);
             let kept = if own == partner { 1.0 } else { share };
@@ -71,9 +85,23 @@ impl Targets {
             if let Some(threshold) = self.threshold {
                 all[1..].iter_mut().for_each(|t| *t = f32::from(u8::from(f64::from(*t) > threshold)));
             }
+            if let Some(weights) = &self.weights {
+                let [of_own, of_partner] = [own, partner].map(|class| weights[class as usize]);
+                let weight = kept * of_own + (1.0 - kept) * of_partner;
+                self.total += weight;
+                all[0] = weight as f32;
+                if self.folded {
+                    all[1..].iter_mut().zip(weights).for_each(|(t, w)| *t = (f64::from(*t) * w) as f32);
+                }
+            }
             self.labels.push(if share < 0.5 { partner } else { own });
         }
         &self.labels
+    }
+
+    /// Sum of the weights of the rows of the pass; none where all classes count alike.
+    pub fn weight(&self) -> Option<f64> {
+        self.weights.as_ref().map(|_| self.total)
     }
 }
 
@@ -81,8 +109,13 @@ impl Targets {
 mod tests {
     use super::*;
 
+    fn plain() -> Targets {
+        let (threshold, weights, labels) = (None, None, Vec::new());
+        Targets { classes: 4, smoothing: 0.0, threshold, weights, folded: true, labels, total: 0.0 }
+    }
+
     fn fill(labels: &[u32], mix: Option<Mix>, smoothing: f64) -> (Vec<f32>, Vec<u32>) {
-        let (mut targets, mut table) = (Targets { classes: 4, smoothing, threshold: None, labels: vec![9] }, vec![7.0]);
+        let (mut targets, mut table) = (Targets { smoothing, labels: vec![9], ..plain() }, vec![7.0]);
         let hits = targets.fill(labels, mix, &mut table).to_vec();
         (table, hits)
     }
@@ -114,12 +147,32 @@ mod tests {
 
     #[test]
     fn a_threshold_makes_targets_of_0_and_1() {
-        let mut targets = Targets { classes: 4, smoothing: 0.1, threshold: Some(0.2), labels: Vec::new() };
+        let mut targets = Targets { smoothing: 0.1, threshold: Some(0.2), ..plain() };
         let mut table = Vec::new();
         targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.75, area: None }), &mut table);
         // 0.7 and 0.25 are above, 0.025 is not
         assert_eq!(table[..5], [1.0, 1.0, 0.0, 1.0, 0.0]);
         targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.9, area: None }), &mut table);
         assert_eq!(table[..5], [1.0, 1.0, 0.0, 0.0, 0.0], "0.115 is not above either");
+    }
+
+    #[test]
+    fn classes_count_by_their_weights() {
+        let weights = vec![0.5, 1.0, 2.0, 4.0];
+        let mut folded = Targets { smoothing: 0.2, weights: Some(weights.clone()), ..plain() };
+        let mut table = Vec::new();
+        folded.fill(&[3, 0], None, &mut table);
+        // as PyTorch's weight: each class's target by its own weight, smoothing included
+        for (got, want) in table.iter().zip([4.0, 0.025, 0.05, 0.1, 3.4, 0.5, 0.425, 0.05, 0.1, 0.2]) {
+            assert!((f64::from(*got) - want).abs() < 1e-6, "{table:?}");
+        }
+        assert_eq!(folded.weight(), Some(4.5));
+        // two labels count in part
+        folded.fill(&[3, 0], Some(Mix { share: 0.75, area: None }), &mut table);
+        assert_eq!((table[0], table[5], folded.weight()), (3.125, 1.375, Some(4.5)));
+        let mut rows = Targets { folded: false, ..folded };
+        rows.fill(&[3, 0], None, &mut table);
+        assert!((table[0], table[5]) == (4.0, 0.5) && (table[4] - 0.85).abs() < 1e-6, "{table:?}");
+        assert_eq!(plain().weight(), None);
     }
 }
