@@ -62,6 +62,12 @@ pub trait Backend: DeviceMemory {
         Ok(())
     }
 
+    /// Makes what the device keeps in another form of the parameters of a network that only runs, beside the one that [`Backend::update`]
+    /// changes. Comes before their next pass after anything has changed them.
+    fn weights_kept(&self, _weights: &Arena<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere. It is left out
     /// where [`Backend::update`] comes next and nothing else reads them: then they are of no use after that.
     fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {

@@ -72,6 +72,8 @@ pub struct Graph<B: Backend> {
     pub(super) layout: Layout<B>,
     pub(super) slots: Vec<Vec<Slot>>,
     pub(super) weights: Arena<B>,
+    /// Whether it only runs, beside another graph on its device.
+    pub(super) beside: bool,
     /// Whether the device has yet to learn that they are others than its updates have left.
     pub(super) changed: bool,
     pub(super) grads: Arena<B>,
@@ -122,13 +124,14 @@ impl<B: Backend> Graph<B> {
 
     /// A network for inference on the device of this one.
     pub fn beside(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
-        Self::on(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.seed)
+        let graph = Self::on(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.seed)?;
+        Ok(Self { beside: true, ..graph })
     }
 
     fn on(backend: Rc<B>, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         let shapes = net.shapes()?;
-        let specs = param_specs(&net, &shapes);
-        let (plan, descs) = make_plan(&*backend, &net, &shapes, batch, None, purpose != Purpose::Infer)?;
+        let (specs, train) = (param_specs(&net, &shapes), purpose != Purpose::Infer);
+        let (plan, descs) = make_plan(&*backend, &net, &shapes, batch, None, train)?;
         let formats: Vec<_> = plan.iter().map(|p| p.as_ref().map_or_else(Vec::new, |p| p.formats())).collect();
         let facts: Vec<NodeFacts> =
             plan.iter().zip(&descs[1..]).map(|(p, d)| facts(&*backend, p.as_deref(), d)).collect();
@@ -141,7 +144,6 @@ impl<B: Backend> Graph<B> {
         let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
-        let train = purpose != Purpose::Infer;
         let workspace = backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>();
         let elems = layout.chunks.iter().fold(0, |sum: usize, chunk| sum.saturating_add(*chunk));
         let parameters = backend.parameter_bytes().saturating_mul(elems);
@@ -161,6 +163,7 @@ impl<B: Backend> Graph<B> {
             layout,
             slots,
             weights,
+            beside: false,
             changed: true,
             grads,
             earlier: Accumulator::new(),

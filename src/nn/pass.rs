@@ -237,7 +237,10 @@ impl<B: Backend> Graph<B> {
         self.prepare(rows)?;
         self.current = rows;
         if self.changed {
-            self.backend.weights_changed(&self.weights)?;
+            match self.beside {
+                true => self.backend.weights_kept(&self.weights)?,
+                false => self.backend.weights_changed(&self.weights)?,
+            }
             self.changed = false;
         }
         if let Some(soft) = self.soft.as_mut().filter(|_| training) {

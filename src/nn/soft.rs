@@ -35,10 +35,33 @@ impl<B: Backend> Soft<B> {
 }
 
 impl<B: Backend> Graph<B> {
-    /// From now on training passes compare the scores with the targets that [`Graph::targets_mut`] was given before each of them, and with
-    /// the scores of `teacher`, which must be as many. Scoring goes on with labels.
-    pub fn train_against(&mut self, objective: Objective, teacher: Option<Graph<B>>) {
-        self.soft = Some(Soft { objective, table: Vec::new(), teacher: teacher.map(Box::new) });
+    /// From now on training passes compare the scores with the targets that [`Graph::targets_mut`] was given before each of them. Scoring
+    /// goes on with labels.
+    pub fn train_against(&mut self, objective: Objective) {
+        self.soft = Some(Soft { objective, table: Vec::new(), teacher: None });
+    }
+
+    /// Gives the objective its teacher: a network that was made by [`Graph::beside`], for the same images.
+    ///
+    /// # Errors
+    /// For another number of scores, and where training is against labels alone.
+    pub fn teach(&mut self, teacher: Graph<B>) -> Result<(), Error> {
+        let wrong = |expected: String, got: String| Err(Error::Size { op: "the teacher".into(), expected, got });
+        if teacher.classes() != self.classes() || teacher.net.input != self.net.input {
+            let text = |graph: &Graph<B>| format!("{} scores of images of {}", graph.classes(), graph.net.input);
+            return wrong(text(self), text(&teacher));
+        }
+        match &mut self.soft {
+            Some(soft) => soft.teacher = Some(Box::new(teacher)),
+            None => return wrong("training against targets".into(), "labels".into()),
+        }
+        Ok(())
+    }
+
+    /// Bytes of the teacher's parameters and activations.
+    pub fn teacher_bytes(&self) -> usize {
+        let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
+        teacher.map_or(0, |t| 4 * t.memory.buffers.iter().chain(&t.layout.chunks).sum::<usize>() + t.state_bytes())
     }
 
     /// The targets of the next training pass, as [`SoftTargets::table`]; none where training is against labels.

@@ -38,6 +38,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         return refuse("balanced", why.into());
     }
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
+    recipe.distill.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.mix.check(recipe.batch, recipe.workers).or_else(|(key, why)| refuse(key, why))?;
     check_start(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {

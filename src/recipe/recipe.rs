@@ -2,6 +2,7 @@
 
 use loaders::Shuffle;
 
+use super::distill::DistillSpec;
 use super::error::Error;
 use super::loss::LossSpec;
 use super::mix::MixSpec;
@@ -64,6 +65,8 @@ section! {
         section augment: Augment;
         /// What is minimised.
         section loss: LossSpec;
+        /// A teacher.
+        section distill: DistillSpec;
         /// Mixing of images with each other.
         section mix: MixSpec;
         /// Exchange of gradients.

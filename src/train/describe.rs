@@ -23,6 +23,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
         ("loader", loaders as usize),
         ("work space of operations", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
+        ("teacher", run.graph.teacher_bytes()),
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(

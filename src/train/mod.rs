@@ -25,6 +25,7 @@ mod shown;
 pub mod start;
 mod step;
 pub mod strategy;
+mod teacher;
 mod unread;
 
 use std::time::{Duration, Instant};

@@ -33,6 +33,7 @@ use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
 use crate::train::save::saver::RESUMABLE;
+use crate::train::teacher;
 use crate::train::{self, RunContext};
 
 /// A run that this rank has planned.
@@ -211,10 +212,12 @@ fn start<B: Backend>(
     let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
+    let taught = teacher::begin(session, &mut run)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
     let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
     let of_network = define::notes(&run.source, resume.is_none());
-    let warnings: Vec<String> = run.source.notes.iter().cloned().chain(of_network).chain(warnings).collect();
+    let warnings: Vec<String> =
+        run.source.notes.iter().cloned().chain(of_network).chain(warnings).chain(taught).collect();
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {

@@ -18,3 +18,4 @@ mod parity;
 mod remote;
 mod soft_loss;
 mod sync_bn;
+mod teacher;

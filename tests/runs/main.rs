@@ -6,6 +6,7 @@ mod support;
 mod checkpoint;
 mod classes;
 mod complete;
+mod distill;
 mod evaluation;
 mod export;
 mod folder;

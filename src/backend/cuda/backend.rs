@@ -122,6 +122,10 @@ impl Backend for Cuda {
         halves::renew(&self.shared, weights)
     }
 
+    fn weights_kept(&self, weights: &Arena<Self>) -> Result<(), Error> {
+        halves::keep(&self.shared, weights)
+    }
+
     fn gradients_done(&self, chunk: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
         halves::finish(&self.shared, chunk, gradients)
     }

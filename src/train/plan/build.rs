@@ -48,7 +48,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
     if let Some(objective) = targets::objective(&recipe) {
-        graph.train_against(objective, None);
+        graph.train_against(objective);
     }
     for size in division.sizes() {
         graph.prepare(size)?;

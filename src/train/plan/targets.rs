@@ -1,6 +1,6 @@
 //! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
 
-use crate::backend::{Backend, LossForm, Objective};
+use crate::backend::{Backend, LossForm, Objective, Teaching};
 use crate::recipe::{LossKind, OverClasses, Recipe};
 use crate::train::plan::run::Run;
 use loaders::Mix;
@@ -15,7 +15,10 @@ pub fn objective(recipe: &Recipe) -> Option<Objective> {
         LossKind::Bce => (LossForm::Sigmoid { alpha: None, mean }, 0.0),
         LossKind::SigmoidFocal => (LossForm::Sigmoid { alpha: Some(loss.alpha() as f32), mean }, loss.gamma()),
     };
-    let objective = Objective { form, gamma: gamma as f32, teacher: None };
+    let distill = &recipe.distill;
+    let [share, temperature] = [distill.share(), distill.temperature()].map(|v| v as f32);
+    let teacher = distill.teacher.as_ref().map(|_| Teaching { share, temperature });
+    let objective = Objective { form, gamma: gamma as f32, teacher };
     let weighted = loss.class_weights.is_some();
     let plain = objective == Objective::CROSS_ENTROPY && !weighted && recipe.mix.settings().is_none();
     (!plain).then_some(objective)
