@@ -14,6 +14,9 @@ pub const ORDER_OP: u16 = u16::MAX;
 /// Op index under which gradient codecs draw, with a worker and a block of elements for the id.
 pub const CODEC_OP: u16 = 0xff00;
 
+/// Op index under which batches are mixed, with a worker and a step for the id.
+pub const MIX_OP: u16 = 0xff01;
+
 /// One block of Philox4x32-10: four uniform 32-bit words.
 #[inline]
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{SPEC, TestData, assert_contains, label, pixels};
 use loaders::order::{Order, rank_workers};
-use loaders::{Error, EvalOrder, Job, Loader, Options, TrainOrder};
+use loaders::{Error, EvalOrder, Job, Loader, MixSettings, Options, PixelFormat, TrainOrder};
 
 const OPS: &[&str] = &["pad_crop(2)", "flip", "brightness(63)", "normalize"];
 
@@ -63,6 +63,57 @@ fn threads_and_ranks_change_nothing() {
         })
         .collect();
     assert_ne!(epochs[0], epochs[1], "each epoch has its own order");
+}
+
+/// Floats come mixed, bytes as they are; both say how. A batch of one image stays as it is.
+#[test]
+fn batches_are_mixed_as_they_say() {
+    let data = TestData::noise(25, 3, SPEC);
+    let settings = MixSettings { mixup: 0.8, cutmix: 1.0, switch: 0.5, prob: 0.9 };
+    let plain = data.pipeline(OPS, SPEC);
+    let load = |pipeline, format| {
+        let order = TrainOrder::new(3, 25, 8, 2, 0..2, (0, 0), 3);
+        Loader::start_as(format, data.shared(), pipeline, Box::new(order), Options::default()).unwrap()
+    };
+    let mut mixed = load(plain.clone().mixed(settings), PixelFormat::Values);
+    let mut apart = load(plain, PixelFormat::Values);
+    let bare = data.pipeline(&["pad_crop(2)", "flip", "normalize"], SPEC);
+    let mut bytes = load(bare.clone().mixed(settings), PixelFormat::Bytes);
+    let mut same = load(bare, PixelFormat::Bytes);
+    let mut found = [0; 3];
+    while let Some(batch) = mixed.next().unwrap() {
+        let (other, raw) = (apart.next().unwrap().unwrap(), bytes.next().unwrap().unwrap());
+        assert_eq!((other.mix(), raw.mix()), (None, batch.mix()));
+        assert_eq!(raw.pixels(), same.next().unwrap().unwrap().pixels());
+        assert!((batch.ids(), batch.labels()) == (other.ids(), other.labels()));
+        let mut expected = other.images().to_vec();
+        batch.mix().iter().for_each(|mix| mix.apply(&mut expected, SPEC));
+        assert_eq!(batch.images(), expected);
+        found[batch.mix().map_or(0, |mix| 1 + usize::from(mix.area.is_some()))] += 1;
+        assert!(batch.len() > 1 || batch.mix().is_none(), "a single image");
+    }
+    assert!(found.iter().all(|n| *n > 1), "neither, mixup, CutMix: {found:?}");
+}
+
+#[test]
+fn labels_are_read_without_images() {
+    let data = TestData::noise(50, 4, SPEC);
+    let expected: Vec<_> = (0..50).map(|id| Some(label(id))).collect();
+    for threads in [1, 3, 9] {
+        assert_eq!(data.shared().labels(false, threads).unwrap(), expected, "{threads} threads");
+    }
+    // the label is behind the image where another program has put it there: all of the record is read
+    let large: Vec<_> = (0..6).map(|id| common::label_last(id, &[7; 5000])).collect();
+    let data = TestData::of(&large, 2, 3);
+    assert_eq!(data.shared().labels(false, 2).unwrap(), expected[..6]);
+    // a record without a valid label: named, or left out
+    common::edit(&data.shard(1), |bytes| {
+        let last = bytes.len() - 5;
+        bytes[last] ^= 0xff;
+    });
+    let error = data.shared().labels(false, 2).unwrap_err().to_string();
+    assert_contains(&error, &["train-00001-of-00002.tfrecord", "record 2"]);
+    assert_eq!(data.shared().labels(true, 2).unwrap()[5], None);
 }
 
 #[test]

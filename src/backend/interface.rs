@@ -14,6 +14,7 @@ use super::op::Shape;
 use super::pass_input::{Input, PassInput};
 use super::planned::{PlanRequest, Planned, ShortcutOf};
 use super::queue::Queue;
+use super::soft_loss::SoftLoss;
 use super::tensor::TensorDesc;
 use super::update::{Norms, ParamGroup, Update};
 use crate::code_spec::CodeSpec;
@@ -61,6 +62,12 @@ pub trait Backend: DeviceMemory {
         Ok(())
     }
 
+    /// Makes what the device keeps in another form of the parameters of a network that only runs, beside the one that [`Backend::update`]
+    /// changes. Comes before their next pass after anything has changed them.
+    fn weights_kept(&self, _weights: &Arena<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Completes a chunk of gradients once all operations that write it are done or enqueued; before, they may be elsewhere. It is left out
     /// where [`Backend::update`] comes next and nothing else reads them: then they are of no use after that.
     fn gradients_done(&self, _chunk: usize, _gradients: &mut Self::Buf) -> Result<(), Error> {
@@ -80,6 +87,18 @@ pub trait Backend: DeviceMemory {
         desc: &TensorDesc,
         ask: CrossEntropy<'_>,
         x: &Self::Buf,
+        dx: Option<&mut Self::Buf>,
+    ) -> Result<Option<LossSums>, Error>;
+
+    /// Loss of (rows, classes) scores against targets, which are in no device's layout, and a teacher's scores, which are laid out as `x`;
+    /// with `dx`, also its gradient times `scale`. As for [`Backend::cross_entropy`], a device with a [`Queue`] reads labels, scale and
+    /// targets of [`Backend::begin`], and returns no sums here.
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &Self::Buf,
+        teacher: Option<&Self::Buf>,
         dx: Option<&mut Self::Buf>,
     ) -> Result<Option<LossSums>, Error>;
 

@@ -23,6 +23,7 @@ mod planned;
 mod precision;
 mod queue;
 pub mod reference;
+mod soft_loss;
 mod tensor;
 pub mod update;
 
@@ -45,5 +46,6 @@ pub use pass_input::{CropRect, Input, PassInput};
 pub use planned::{Gradients, Pass, PlanRequest, Planned, ShortcutOf, Through, Traffic};
 pub use precision::Precision;
 pub use queue::Queue;
+pub use soft_loss::{LossForm, Objective, SoftLoss, SoftTargets, Teaching};
 pub use tensor::TensorDesc;
 pub use update::{Norms, ParamGroup, Rule, Update};

@@ -2,6 +2,8 @@
 
 use super::loss::CrossEntropy;
 use super::op::DrawKey;
+use super::soft_loss::SoftTargets;
+use loaders::Mix;
 
 /// The images of a pass on the host.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,8 @@ pub enum Input<'a> {
         pixels: &'a [u8],
         /// One a channel.
         tables: &'a [[f32; 256]],
+        /// How the values are mixed with each other, if they are.
+        mix: Option<Mix>,
     },
     /// Crops of pictures that [`Queue::keep`](super::Queue::keep) has copied to the device.
     Kept {
@@ -21,9 +25,21 @@ pub enum Input<'a> {
         views: &'a [CropRect],
         /// As for bytes; pixels outside a picture are bytes of 0.
         tables: &'a [[f32; 256]],
+        /// As for bytes.
+        mix: Option<Mix>,
     },
     /// The batch that [`Queue::hold`](super::Queue::hold) has copied to the device, of so many rows.
     Held(usize),
+}
+
+impl Input<'_> {
+    /// How the device is to mix the images with each other, if it is.
+    pub fn mix(&self) -> Option<Mix> {
+        match self {
+            Input::Bytes { mix, .. } | Input::Kept { mix, .. } => *mix,
+            Input::Values(_) | Input::Held(_) => None,
+        }
+    }
 }
 
 /// A crop of a kept picture, of the size of the network's input.
@@ -50,6 +66,8 @@ pub struct PassInput<'a> {
     pub key: DrawKey<'a>,
     /// Arguments of the loss; none if only scores are wanted.
     pub loss: Option<CrossEntropy<'a>>,
+    /// Targets, where the loss is one against targets; `loss` then says labels and scale.
+    pub targets: Option<SoftTargets<'a>>,
     /// Running means and variances of all batch normalisations, see [`Pass::running_at`](super::Pass::running_at).
     pub running: &'a [f32],
     /// Whether every batch normalisation takes the statistics of this batch, so that `running` is not read.

@@ -13,7 +13,7 @@ use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_sp
 use super::span::{NodeSpan, NodeTime};
 use super::spec::{NetSpec, SpecError};
 use crate::backend::op::Shape;
-use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Slot, TensorDesc};
+use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Slot, TensorDesc};
 
 /// What a graph is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,14 @@ pub struct Loss {
 /// Receives a finished chunk of gradients: the sum over this rank's workers, or each worker's in order (see [`Gather`]).
 pub type Ready<'a, B, E> = &'a mut dyn FnMut(usize, Vec<<B as DeviceMemory>::Buf>) -> Result<(), E>;
 
+/// What training compares the scores with, where that is not labels.
+pub(super) struct Soft<B: Backend> {
+    pub(super) objective: Objective,
+    /// Of the next pass, as [`SoftTargets::table`](crate::backend::SoftTargets::table).
+    pub(super) table: Vec<f32>,
+    pub(super) teacher: Option<Box<Graph<B>>>,
+}
+
 /// A planned network with its parameters.
 pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
@@ -64,6 +72,8 @@ pub struct Graph<B: Backend> {
     pub(super) layout: Layout<B>,
     pub(super) slots: Vec<Vec<Slot>>,
     pub(super) weights: Arena<B>,
+    /// Whether it only runs, beside another graph on its device.
+    pub(super) beside: bool,
     /// Whether the device has yet to learn that they are others than its updates have left.
     pub(super) changed: bool,
     pub(super) grads: Arena<B>,
@@ -91,6 +101,8 @@ pub struct Graph<B: Backend> {
     pub(super) sums: Option<LossSums>,
     /// The ranks that share each batch's statistics.
     pub(super) across: Option<Box<dyn Across>>,
+    /// Where training is against targets in place of labels.
+    pub(super) soft: Option<Soft<B>>,
 }
 
 /// What can go wrong while a graph is built.
@@ -107,12 +119,22 @@ pub enum BuildError {
 impl<B: Backend> Graph<B> {
     /// Plans `net` for batches of up to `batch` rows and fills its parameters from `seed`.
     pub fn new(backend: B, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
+        Self::on(Rc::new(backend), net, batch, purpose, seed)
+    }
+
+    /// A network for inference on the device of this one.
+    pub fn beside(&self, net: NetSpec, batch: usize) -> Result<Self, BuildError> {
+        let graph = Self::on(Rc::clone(&self.backend), net, batch, Purpose::Infer, self.seed)?;
+        Ok(Self { beside: true, ..graph })
+    }
+
+    fn on(backend: Rc<B>, net: NetSpec, batch: usize, purpose: Purpose, seed: u64) -> Result<Self, BuildError> {
         let shapes = net.shapes()?;
-        let specs = param_specs(&net, &shapes);
-        let (plan, descs) = make_plan(&backend, &net, &shapes, batch, None, purpose != Purpose::Infer)?;
+        let (specs, train) = (param_specs(&net, &shapes), purpose != Purpose::Infer);
+        let (plan, descs) = make_plan(&*backend, &net, &shapes, batch, None, train)?;
         let formats: Vec<_> = plan.iter().map(|p| p.as_ref().map_or_else(Vec::new, |p| p.formats())).collect();
         let facts: Vec<NodeFacts> =
-            plan.iter().zip(&descs[1..]).map(|(p, d)| facts(&backend, p.as_deref(), d)).collect();
+            plan.iter().zip(&descs[1..]).map(|(p, d)| facts(&*backend, p.as_deref(), d)).collect();
         let input = backend.words(descs[0].elems());
         let (memory, chunk_bytes) = match purpose {
             Purpose::Train { chunk_bytes } => (Memory::train(&net, input, &facts), chunk_bytes),
@@ -122,18 +144,17 @@ impl<B: Backend> Graph<B> {
         let layout = Layout::new(&net, &specs, &formats, chunk_bytes);
         let mut slots = vec![Vec::new(); net.nodes.len()];
         layout.params.iter().for_each(|p| slots[p.node].push(p.slot));
-        let train = purpose != Purpose::Infer;
         let workspace = backend.scratch_bytes() + plan.iter().flatten().map(|p| p.state_bytes()).sum::<usize>();
         let elems = layout.chunks.iter().fold(0, |sum: usize, chunk| sum.saturating_add(*chunk));
         let parameters = backend.parameter_bytes().saturating_mul(elems);
         Need::of(parameters, train, &memory, workspace).check(&net, batch, backend.free_bytes()?)?;
-        let weights = Arena::new(&backend, &layout.chunks)?;
-        let grads = Arena::new(&backend, if train { &layout.chunks } else { &[] })?;
+        let weights = Arena::new(&*backend, &layout.chunks)?;
+        let grads = Arena::new(&*backend, if train { &layout.chunks } else { &[] })?;
         let norms = norm_places(&net, &shapes);
         let running = initial_running(&norms);
         let buffers = memory.buffers.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
         let mut graph = Self {
-            backend: Rc::new(backend),
+            backend,
             serving: net.serving(),
             net,
             shapes,
@@ -142,6 +163,7 @@ impl<B: Backend> Graph<B> {
             layout,
             slots,
             weights,
+            beside: false,
             changed: true,
             grads,
             earlier: Accumulator::new(),
@@ -160,6 +182,7 @@ impl<B: Backend> Graph<B> {
             stamped: Vec::new(),
             sums: None,
             across: None,
+            soft: None,
         };
         graph.check_scores()?;
         graph.fill_params()?;

@@ -13,6 +13,7 @@ mod plan;
 mod profile;
 mod replay;
 mod shortcuts;
+mod soft;
 mod span;
 pub mod spec;
 mod state;

@@ -237,18 +237,28 @@ impl<B: Backend> Graph<B> {
         self.prepare(rows)?;
         self.current = rows;
         if self.changed {
-            self.backend.weights_changed(&self.weights)?;
+            match self.beside {
+                true => self.backend.weights_kept(&self.weights)?,
+                false => self.backend.weights_changed(&self.weights)?,
+            }
             self.changed = false;
+        }
+        if let Some(soft) = self.soft.as_mut().filter(|_| training) {
+            soft.consult(batch)?;
         }
         if loss.is_some() {
             // the sums of older ones are not wanted
             self.open.drain(..self.open.len().saturating_sub(1));
             self.open.push_back(rows);
         }
+        let soft = self.soft.as_ref().filter(|_| training && loss.is_some());
+        let targets = soft.map(|soft| soft.targets(batch.labels));
+        targets.map_or(Ok(()), |targets| targets.check(self.classes()))?;
         let start = PassInput {
             images: batch.images,
             key: self.key(batch),
             loss: loss.map(|loss| ask(batch, loss)),
+            targets,
             running: &self.running,
             training: training && !self.norms.iter().any(|norm| self.freeze.holds(norm.node)),
         };
@@ -256,7 +266,7 @@ impl<B: Backend> Graph<B> {
         self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
     }
 
-    fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
+    pub(super) fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
         let rows = self.current;
         let mut plan = self.plans.remove(&rows).unwrap_or_default();
         let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
@@ -301,7 +311,11 @@ impl<B: Backend> Graph<B> {
         let desc = TensorDesc { n: self.current, ..self.memory_desc(scores) };
         let to = at.map(|at| self.memory.losses[at]);
         let mut dx = to.map(|to| std::mem::take(&mut self.buffers[to]));
-        let sums = self.backend.cross_entropy(&desc, ask, &self.buffers[self.memory.tensors[scores]], dx.as_mut());
+        let x = &self.buffers[self.memory.tensors[scores]];
+        let sums = match self.soft.as_ref().filter(|_| at.is_some()) {
+            Some(soft) => soft.loss(&self.backend, &desc, ask, x, dx.as_mut()),
+            None => self.backend.cross_entropy(&desc, ask, x, dx.as_mut()),
+        };
         if let (Some(to), Some(dx)) = (to, dx) {
             self.buffers[to] = dx;
         }

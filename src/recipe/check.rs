@@ -1,5 +1,6 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit each other. Each error says what to try.
 
+use loaders::Shuffle;
 use loaders::nearest::did_you_mean;
 use toml::Table;
 
@@ -32,6 +33,13 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     }
     recipe.optimizer.check().or_else(|e| refuse(&format!("optimizer.{}", e.key), e.why))?;
     check_codec(recipe, origin)?;
+    if recipe.balanced() && recipe.mixing() != Shuffle::Full {
+        let why = "draws from all of the split, and windows keep to some shards at a time; use shuffle = \"full\"";
+        return refuse("balanced", why.into());
+    }
+    recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
+    recipe.distill.check().or_else(|(key, why)| refuse(key, why))?;
+    recipe.mix.check(recipe.batch, recipe.workers).or_else(|(key, why)| refuse(key, why))?;
     check_start(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
         let why = "\"device\" needs every image, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";

@@ -5,14 +5,18 @@
 
 mod changes;
 mod check;
+mod class_weights;
 mod codec;
 mod differ;
+mod distill;
 mod docs;
 mod error;
 pub mod every;
 pub mod hint;
 pub mod keys;
 mod load;
+mod loss;
+mod mix;
 mod options;
 mod ranks;
 #[allow(clippy::module_inception)]
@@ -31,12 +35,16 @@ pub use crate::optim::schedule::{ScheduleError, ScheduleSpec};
 pub use crate::schema::matches;
 pub use changes::Changes;
 pub use check::Known;
+pub use class_weights::ClassWeights;
 pub use codec::Codec;
+pub use distill::DistillSpec;
 pub use docs::markdown;
 pub use error::Error;
 pub use every::Every;
 pub use load::Loaded;
 pub use loaders::nearest::{did_you_mean, nearest};
+pub use loss::{LossKind, LossSpec, OverClasses};
+pub use mix::MixSpec;
 pub use options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
 pub use recipe::Recipe;
 pub use rename::Rename;

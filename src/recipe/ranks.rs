@@ -20,6 +20,7 @@ impl Recipe {
         }
         codec_holds_workers(self.reduce.codec.entry(), workers).or_else(|why| refuse("workers", why))?;
         one_worker_a_rank(self, workers, ranks)?;
+        self.mix.check(self.batch, Some(workers)).or_else(|(key, why)| refuse(key, why))?;
         batch_holds_workers(self.batch, workers).or_else(|why| refuse("batch", why))
     }
 }

@@ -2,7 +2,10 @@
 
 use loaders::Shuffle;
 
+use super::distill::DistillSpec;
 use super::error::Error;
+use super::loss::LossSpec;
+use super::mix::MixSpec;
 use super::sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 use super::sync::Sync;
 use crate::backend::Precision;
@@ -29,6 +32,9 @@ section! {
         absent workers: usize = "the ranks of the first start", in Range::AtLeast(1.0);
         /// Order of the samples: all mixed, or each worker mixes k shards at a time.
         default shuffle: Parsed<Shuffle> = Parsed::new("full", Shuffle::Full);
+        /// Every class has the same share of an epoch's draws: images of rare classes come more than once, of frequent ones not in every
+        /// epoch.
+        optional balanced: bool = false;
         /// Number format of the arithmetic; "f16" needs a GPU, "bf16" a GPU or a CPU with AVX512-BF16.
         default precision: Precision = Precision::F32;
         /// GPU, f32: products may round their factors to tf32, 11 bits.
@@ -57,6 +63,12 @@ section! {
         section ema: Ema;
         /// Transforms.
         section augment: Augment;
+        /// What is minimised.
+        section loss: LossSpec;
+        /// A teacher.
+        section distill: DistillSpec;
+        /// Mixing of images with each other.
+        section mix: MixSpec;
         /// Exchange of gradients.
         section reduce: Reduce;
         /// Reading of the data set.

@@ -87,7 +87,7 @@ fn check_value(field: &Field, value: &Value) -> Result<(), String> {
             quoted(words),
             did_you_mean(word, words)
         )),
-        (KeyType::Parsed { parse, .. }, Value::String(text)) => parse(text),
+        (KeyType::Parsed { parse, .. } | KeyType::ParsedOrNumbers { parse, .. }, Value::String(text)) => parse(text),
         (KeyType::Tables(schema), Value::Array(tables)) => (1..)
             .zip(tables.iter().filter_map(Value::as_table))
             .try_for_each(|(number, table)| check_table(schema, table).map_err(|why| format!("table {number}: {why}"))),

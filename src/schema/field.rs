@@ -16,6 +16,13 @@ pub enum KeyType {
         /// Checks a string; the error says what was expected and what was found.
         parse: fn(&str) -> Result<(), String>,
     },
+    /// The same, or a list of numbers.
+    ParsedOrNumbers {
+        /// The notation, for error messages.
+        expected: &'static str,
+        /// Checks a string.
+        parse: fn(&str) -> Result<(), String>,
+    },
     /// An integer >= 0.
     Count,
     /// An integer or a float, finite.

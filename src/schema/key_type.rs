@@ -8,7 +8,7 @@ impl KeyType {
         match self {
             KeyType::Text => "a string".into(),
             KeyType::Choice(words) => format!("one of {}", quoted(words)),
-            KeyType::Parsed { expected, .. } => (*expected).into(),
+            KeyType::Parsed { expected, .. } | KeyType::ParsedOrNumbers { expected, .. } => (*expected).into(),
             KeyType::Count => "an integer >= 0".into(),
             KeyType::Number => "a finite number".into(),
             KeyType::Switch => "true or false".into(),
@@ -26,7 +26,7 @@ impl KeyType {
     pub fn words(&self) -> Option<String> {
         match self {
             KeyType::Choice(words) => Some(quoted(words)),
-            KeyType::Parsed { expected, .. } => Some((*expected).into()),
+            KeyType::Parsed { expected, .. } | KeyType::ParsedOrNumbers { expected, .. } => Some((*expected).into()),
             _ => None,
         }
     }
@@ -36,7 +36,7 @@ impl KeyType {
         match self {
             KeyType::Text => "string".into(),
             KeyType::Choice(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
-            KeyType::Parsed { expected, .. } => (*expected).into(),
+            KeyType::Parsed { expected, .. } | KeyType::ParsedOrNumbers { expected, .. } => (*expected).into(),
             KeyType::Count => "integer".into(),
             KeyType::Number => "number".into(),
             KeyType::Switch => "`true`, `false`".into(),
@@ -56,6 +56,7 @@ impl KeyType {
         let number = |value: &toml::Value| value.is_integer() || value.as_float().is_some_and(f64::is_finite);
         match self {
             KeyType::Text | KeyType::Choice(_) | KeyType::Parsed { .. } => value.is_str(),
+            KeyType::ParsedOrNumbers { .. } => value.is_str() || KeyType::Numbers.accepts(value),
             KeyType::Count => value.as_integer().is_some_and(|n| n >= 0),
             KeyType::Number => number(value),
             KeyType::Switch => value.is_bool(),

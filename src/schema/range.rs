@@ -15,6 +15,8 @@ pub enum Range {
     PositiveF32,
     /// From 0 to below 1.
     Fraction,
+    /// From 0 to 1.
+    Probability,
     /// Between 0 and 1, both excluded; with an example for error messages.
     OpenFraction(f64),
 }
@@ -28,6 +30,7 @@ impl Range {
             Range::NonNegativeF32 => ">= 0".into(),
             Range::Positive | Range::PositiveF32 => "> 0".into(),
             Range::Fraction => "in [0, 1)".into(),
+            Range::Probability => "in [0, 1]".into(),
             Range::OpenFraction(_) => "in (0, 1)".into(),
         }
     }
@@ -40,6 +43,7 @@ impl Range {
             Range::NonNegativeF32 => got >= 0.0,
             Range::Positive | Range::PositiveF32 => got > 0.0,
             Range::Fraction => (0.0..1.0).contains(&got),
+            Range::Probability => (0.0..=1.0).contains(&got),
             Range::OpenFraction(_) => got > 0.0 && got < 1.0,
         };
         match self {

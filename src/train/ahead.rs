@@ -136,7 +136,7 @@ impl<B: Backend> Stepper<'_, B> {
         // a loss that is not finite ends the run in `records`
         if metrics.loss().is_finite() {
             if !updated {
-                run.rescale_for_skipped(of_epoch, record.loss.count)?;
+                run.rescale(of_epoch, metrics.total())?;
                 run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
             }
             metrics.update_running(&mut run.graph);

@@ -10,6 +10,7 @@ use crate::report::Start;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::{Footprints, Run};
+use crate::train::plan::targets;
 use loaders::Shuffle;
 
 /// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
@@ -22,6 +23,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
         ("loader", loaders as usize),
         ("work space of operations", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
+        ("teacher", run.graph.teacher_bytes()),
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
@@ -56,6 +58,9 @@ fn frozen<B: Backend>(run: &Run<B>) -> Option<String> {
 fn order<B: Backend>(run: &Run<B>) -> String {
     let (images, shards) = (run.division.images, run.source.train.shards().len().max(1) as u64);
     match run.recipe.mixing() {
+        Shuffle::Full if run.balanced.is_some() => {
+            "balanced: every class has the same share of an epoch's draws".into()
+        }
         Shuffle::Full => "full: all samples mixed".into(),
         Shuffle::Window(k) => {
             let window = (images * k as u64 / shards).min(images / run.division.workers as u64);
@@ -132,7 +137,12 @@ pub fn start_event<B: Backend>(
         ranks: world.size,
         facts: facts
             .into_iter()
+            .chain(
+                run.source.census.as_ref().map(|census| ("classes", census.describe(run.source.train.class_names()))),
+            )
             .chain(frozen(run).map(|text| ("frozen", text)))
+            .chain(targets::describe(&run.recipe).map(|text| ("loss", text)))
+            .chain(run.recipe.mix.describe().map(|text| ("mix", text)))
             .map(|(name, fact)| (name.to_string(), fact))
             .collect(),
     })

@@ -83,7 +83,7 @@ impl DeviceInput {
     pub fn input<'a>(&'a mut self, batch: &'a Batch) -> Input<'a> {
         match self.form {
             PixelFormat::Values => Input::Values(batch.images()),
-            PixelFormat::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables },
+            PixelFormat::Bytes => Input::Bytes { pixels: batch.pixels(), tables: &self.tables, mix: batch.mix() },
             PixelFormat::CropRects { .. } => {
                 let rows = batch.ids().iter().zip(batch.crop_rects());
                 self.views.clear();
@@ -93,7 +93,7 @@ impl DeviceInput {
                     left: crop.left,
                     mirrored: u32::from(crop.mirrored),
                 }));
-                Input::Kept { views: &self.views, tables: &self.tables }
+                Input::Kept { views: &self.views, tables: &self.tables, mix: batch.mix() }
             }
         }
     }

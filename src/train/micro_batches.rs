@@ -13,6 +13,7 @@ use crate::train::observe::notices::Notices;
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::observe::watch::Activity;
 use crate::train::plan::run::Run;
+use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{StepMetrics, digest};
 use loaders::Loader;
@@ -23,6 +24,8 @@ pub struct MicroBatches {
     /// A batch whose copy to the device began early.
     next: Option<loaders::Batch>,
     smoothing: f32,
+    /// Where labels will not do.
+    targets: Option<Targets>,
 }
 
 /// What observes each pass.
@@ -36,9 +39,9 @@ pub struct Observers<'a> {
 }
 
 impl MicroBatches {
-    /// Batches that reach the device by `input`; the loss has this label smoothing.
-    pub fn new(input: DeviceInput, smoothing: f32) -> Self {
-        Self { input, next: None, smoothing }
+    /// Batches that reach the device by `input`; the loss has this label smoothing, or these targets.
+    pub fn new(input: DeviceInput, smoothing: f32, targets: Option<Targets>) -> Self {
+        Self { input, next: None, smoothing, targets }
     }
 
     /// Runs the passes of the step that comes after `at` and adds each worker's sums to `metrics`. Buckets of gradients go to `reduction`
@@ -67,6 +70,7 @@ impl MicroBatches {
             }
             let sums = run.graph.sums()?;
             metrics.add(&run.graph, sums, digest(worker, batch.ids()));
+            metrics.add_weight(self.targets.as_ref().and_then(Targets::weight));
         }
         Ok(())
     }
@@ -82,7 +86,12 @@ impl MicroBatches {
         // plans only if records were skipped: all planned sizes are ready
         run.graph.prepare(batch.len())?;
         session.watch.set_activity(Activity::Computing { step: at.step + 1 });
-        Ok(Batch { images: self.input.input(batch), labels: batch.labels(), ids: batch.ids(), epoch: at.epoch })
+        let Self { input, targets, .. } = self;
+        let labels = match (targets, run.graph.targets_mut()) {
+            (Some(targets), Some(table)) => targets.fill(batch.labels(), batch.mix(), table),
+            _ => batch.labels(),
+        };
+        Ok(Batch { images: input.input(batch), labels, ids: batch.ids(), epoch: at.epoch })
     }
 
     /// Label smoothing of the loss.

@@ -8,6 +8,7 @@
 
 pub mod agree;
 mod ahead;
+mod count;
 mod define;
 mod describe;
 pub mod device_input;
@@ -24,6 +25,7 @@ mod shown;
 pub mod start;
 mod step;
 pub mod strategy;
+mod teacher;
 mod unread;
 
 use std::time::{Duration, Instant};

@@ -13,6 +13,7 @@ use crate::recipe::{self, Recipe};
 use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
+use crate::train::count;
 use crate::train::define;
 use crate::train::describe;
 use crate::train::init::begin::{self, Begin};
@@ -32,6 +33,7 @@ use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
 use crate::train::save::saver::RESUMABLE;
+use crate::train::teacher;
 use crate::train::{self, RunContext};
 
 /// A run that this rank has planned.
@@ -146,6 +148,7 @@ fn plan_alone<D: Device>(
     let resume = resume::find(request)?;
     resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, 1))?;
     source.define()?;
+    source.count()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, 1);
     let place = Place { rank: 0, ranks: 1, loader_threads: resources.loader };
     let backend = open_device(device, &source.recipe, resources, 0, resume.as_ref())?;
@@ -168,6 +171,7 @@ fn plan_together<D: Device>(
     let settled = resume.as_ref().map_or(Ok(()), |resume| resume.head.settle(&mut source, request, ranks));
     session.agree(settled)?;
     define::share(session, &mut source)?;
+    count::share(session, &mut source)?;
     session.same("the recipe or the data set", &source.digest(request)?, "start all ranks with the same files")?;
     let cores = session.cores()?;
     let resources = Resources::new(device, cores, request, source.recipe.loader.threads, ranks);
@@ -208,10 +212,12 @@ fn start<B: Backend>(
     let gpus = gpus::check(session, gpu, request.share_gpu)?;
     session.notes.extend(gpus.notes);
     session.same("the memory layout of the parameters", &run.graph.format_lines(), layout_cure)?;
+    let taught = teacher::begin(session, &mut run)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
     let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
     let of_network = define::notes(&run.source, resume.is_none());
-    let warnings: Vec<String> = run.source.notes.iter().cloned().chain(of_network).chain(warnings).collect();
+    let warnings: Vec<String> =
+        run.source.notes.iter().cloned().chain(of_network).chain(warnings).chain(taught).collect();
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {

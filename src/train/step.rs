@@ -20,6 +20,7 @@ use crate::train::observe::record::StepRecord;
 use crate::train::observe::timing::{EpochTiming, RankTiming};
 use crate::train::observe::trace::{Lane, Trace};
 use crate::train::plan::run::Run;
+use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::MpiRanks;
@@ -79,6 +80,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
         run.graph.follow(trace.follows_steps());
         let layout = MetricsLayout::new(&run.graph, ranks, run.reduction.metrics_gather());
+        let layout = layout.weighted(run.recipe.loss.class_weights.is_some());
         let together = if run.strategy.sums_gradients() { ranks } else { 1 };
         let mine = run.division.mine.clone();
         let unread = Unread::of(run, ranks, trace.follows_steps());
@@ -86,7 +88,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         reduction.follow(trace);
         Ok(Self {
             session,
-            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32),
+            batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run)),
             reduction,
             layout,
             precision: run.recipe.precision,
@@ -120,7 +122,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         }
         let metrics = self.forward_backward(run, loader, at, requests)?;
         let mut step = self.reduce(run, at, metrics)?;
-        run.rescale_for_skipped(at.step_of_epoch, step.record.loss.count)?;
+        run.rescale(at.step_of_epoch, step.metrics.total())?;
         if layers::due(run, at) {
             self.layers = layers::measure(self.session, run, at, &mut self.reduction, self.scale)?;
         }

@@ -50,7 +50,9 @@ impl Unread {
         let alone = ranks == 1 && run.strategy.sums_gradients() && run.reduction.gather() == Gather::Summed;
         // the scale of the losses, the norm of the gradients, traced layers and measured gradients are read after each step
         let measured = run.recipe.log.histograms.is_some();
-        let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured;
+        // gradients are divided by a sum of weights before the update
+        let weighted = run.recipe.loss.class_weights.is_some();
+        let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured || weighted;
         (ahead > 0 && alone && !read).then(Self::default)
     }
 }

@@ -192,7 +192,7 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     let ids = [0, 1, 2];
     let feed = |images: Input<'_>, ahead: bool| {
         let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
-        let start = PassInput { images, key, loss: None, running: &[], training: true };
+        let start = PassInput { images, key, loss: None, targets: None, running: &[], training: true };
         let mut to = cuda.alloc(desc.elems()).unwrap();
         if ahead {
             cuda.prefetch(&images).unwrap();
@@ -202,15 +202,15 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     };
     for ahead in [false, true, true, true] {
         assert_eq!(feed(Input::Values(&want), ahead), bits(&want));
-        assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables }, ahead), bits(&want));
+        assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables, mix: None }, ahead), bits(&want));
     }
     assert!(cuda.keep(&pixels, 4, 5).unwrap());
     let view = |picture, top, left, mirrored| CropRect { picture, top, left, mirrored };
     let views = [view(0, 0, 0, 0), view(1, 0, 0, 0), view(2, 0, 0, 0)];
-    assert_eq!(feed(Input::Kept { views: &views, tables: &tables }, false), bits(&want));
+    assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix: None }, false), bits(&want));
     // mirrored, and moved by one row up and two columns to the left of the picture's corner
     let views = [view(2, 0, 0, 1), view(1, -1, -2, 0), view(0, 1, 2, 1)];
-    let got = feed(Input::Kept { views: &views, tables: &tables }, false);
+    let got = feed(Input::Kept { views: &views, tables: &tables, mix: None }, false);
     for (row, v) in views.iter().enumerate() {
         for (c, h, w) in (0..3).flat_map(|c| (0..4).flat_map(move |h| (0..5).map(move |w| (c, h, w)))) {
             let (from_h, from_w) = (h + v.top, v.left + if v.mirrored == 1 { 4 - w } else { w });
@@ -222,8 +222,8 @@ fn values_bytes_and_kept_pictures_make_the_same_input() {
     }
     let beyond = [view(0, 0, 0, 0), view(3, 0, 0, 0), view(0, 0, 0, 0)];
     let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
-    let images = Input::Kept { views: &beyond, tables: &tables };
-    let start = PassInput { images, key, loss: None, running: &[], training: true };
+    let images = Input::Kept { views: &beyond, tables: &tables, mix: None };
+    let start = PassInput { images, key, loss: None, targets: None, running: &[], training: true };
     assert!(cuda.begin(&start, &desc, &mut cuda.alloc(desc.elems()).unwrap()).is_err());
 }
 

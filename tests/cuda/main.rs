@@ -13,6 +13,7 @@ mod failures;
 mod handover;
 mod launches;
 mod libraries;
+mod mix;
 mod norm_sums;
 mod profile;
 mod raw_gradients;

@@ -16,4 +16,6 @@ mod ops;
 mod optim;
 mod parity;
 mod remote;
+mod soft_loss;
 mod sync_bn;
+mod teacher;

@@ -1,5 +1,6 @@
 //! Which samples make up which batch. Pure arithmetic; nothing is read here.
 
+mod balanced;
 mod chosen;
 mod eval;
 mod job;
@@ -12,6 +13,7 @@ mod window;
 #[cfg(test)]
 mod window_tests;
 
+pub use balanced::Balanced;
 pub use chosen::Chosen;
 pub use eval::EvalOrder;
 pub use job::{Job, Order};

@@ -1,7 +1,9 @@
 //! The order of training: one keyed permutation of the split per epoch, dealt to logical workers and from them to ranks.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::order::balanced::Balanced;
 use crate::order::job::{Job, Order};
 use crate::order::permutation::Permutation;
 use crate::order::share::worker_positions;
@@ -27,6 +29,7 @@ pub struct TrainOrder {
 #[derive(Debug, Clone)]
 enum Mixing {
     Full(Permutation),
+    Balanced(Permutation, Arc<Balanced>),
     Window(Windows),
 }
 
@@ -78,6 +81,16 @@ impl TrainOrder {
         self
     }
 
+    /// The same, but an epoch's draws are those of a balanced order over as many samples.
+    ///
+    /// # Panics
+    /// If that order has another number of draws, or none of its samples has a class.
+    pub fn balanced(mut self, balanced: Arc<Balanced>) -> Self {
+        assert!(balanced.len() == self.n && !balanced.is_empty(), "samples with classes");
+        self.mixing = Mixing::Balanced(Permutation::new(self.seed, self.epoch, self.n), balanced);
+        self
+    }
+
     /// Steps in an epoch, a short last one included.
     pub fn steps_per_epoch(&self) -> u64 {
         self.n.div_ceil(self.batch)
@@ -95,7 +108,9 @@ impl TrainOrder {
             self.step = 0;
             self.epoch += 1;
             match &mut self.mixing {
-                Mixing::Full(permutation) => *permutation = Permutation::new(self.seed, self.epoch, self.n),
+                Mixing::Full(permutation) | Mixing::Balanced(permutation, _) => {
+                    *permutation = Permutation::new(self.seed, self.epoch, self.n);
+                }
                 Mixing::Window(windows) => windows.enter(self.epoch),
             }
         }
@@ -119,6 +134,10 @@ impl Order for TrainOrder {
         job.ahead.clear();
         match &mut self.mixing {
             Mixing::Full(permutation) => job.ids.extend(positions.map(|p| permutation.get(first + p as u64))),
+            Mixing::Balanced(permutation, balanced) => {
+                let id = |p| balanced.id(self.epoch, permutation.get(first + p as u64));
+                job.ids.extend(positions.map(id));
+            }
             Mixing::Window(windows) => windows.fill(self.step, positions.len(), job),
         }
         self.worker += 1;
@@ -155,6 +174,26 @@ mod tests {
         // The last step has 3 samples for 4 workers.
         let last: Vec<_> = whole[8..12].iter().map(|job| job.ids.len()).collect();
         assert_eq!(last, [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_balanced_order_is_the_same_for_all_ranks_and_goes_on_where_it_stopped() {
+        let labels: Vec<_> = (0..23).map(|id| Some(u32::from(id > 3))).collect();
+        let balanced = Arc::new(Balanced::new(9, &labels));
+        let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 3).balanced(balanced.clone());
+        let whole = jobs(order(0..4, (0, 0)));
+        for ranks in 1..=4 {
+            let mut parts: Vec<_> =
+                (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4), (0, 0)))).collect();
+            parts.sort_by_key(|job| (job.epoch, job.step, job.worker));
+            assert_eq!(parts, whole);
+        }
+        assert_eq!(jobs(order(0..4, (1, 1))), whole[16..]);
+        let rare = |epoch| {
+            let ids = whole.iter().filter(|job| job.epoch == epoch).flat_map(|job| &job.ids);
+            ids.filter(|id| **id < 4).count()
+        };
+        assert_eq!([0, 1, 2].map(rare), [12, 12, 12], "of 23 draws an epoch");
     }
 
     #[test]

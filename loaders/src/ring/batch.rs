@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
+use crate::mix::Mix;
 use crate::ring::slot::{FreeSlots, Slot, Token};
 use crate::spec::ImageSpec;
 use crate::sync::{AtomicUsize, Sender};
@@ -81,6 +82,11 @@ impl Batch {
     /// The labels, one a sample, below the number of classes.
     pub fn labels(&self) -> &[u32] {
         &self.slot.labels
+    }
+
+    /// How the images are mixed with each other: floats are mixed already, all else is left to the consumer.
+    pub fn mix(&self) -> Option<Mix> {
+        self.slot.mix
     }
 
     /// The errors of the samples that were left out, see [`Options::skip`](crate::Options::skip).

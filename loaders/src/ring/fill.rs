@@ -90,6 +90,7 @@ pub(crate) fn fill(shared: &Shared, task: &mut Task, state: &mut ThreadState) ->
         *crop_rects = job.ids.iter().map(|&id| shared.pipeline.crop_rect(*spec, id, job.epoch)).collect();
         *bytes = 0;
         skipped.clear();
+        mix(shared, &mut task.slot);
         return Ok(Outcome::Filled);
     }
     request(shared, task, state)?;
@@ -133,7 +134,18 @@ fn fill_images(shared: &Shared, task: &mut Task, state: &mut ThreadState, as_byt
         }
     }
     slot.job.ids.truncate(slot.labels.len());
+    mix(shared, slot);
     Ok(Outcome::Filled)
+}
+
+/// Mixes the images of a batch with each other: floats here, all else where the consumer makes floats of it.
+fn mix(shared: &Shared, slot: &mut Slot) {
+    let (job, rows) = (&slot.job, slot.labels.len());
+    slot.mix = shared.pipeline.mix(job.epoch, job.step, job.worker, rows);
+    if let (Some(mix), PixelFormat::Values) = (slot.mix, &shared.format) {
+        let spec = shared.pipeline.output();
+        mix.apply(&mut slot.images[..rows * spec.values()], spec);
+    }
 }
 
 /// Makes one sample's image.

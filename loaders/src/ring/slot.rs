@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 
 use crate::error::Error;
+use crate::mix::Mix;
 use crate::order::Job;
 use crate::storage::mapping::populate_fresh;
 use crate::sync::{Mutex, Sender};
@@ -24,6 +25,8 @@ pub(crate) struct Slot {
     /// How many values of `images` have their pages populated.
     pub populated: usize,
     pub labels: Vec<u32>,
+    /// How the images are mixed with each other, if they are.
+    pub mix: Option<Mix>,
     /// Bytes of the records read.
     pub bytes: u64,
     /// The errors of the samples that were left out.

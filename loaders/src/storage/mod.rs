@@ -6,6 +6,7 @@ pub(crate) mod fetch;
 pub mod filesystem;
 mod images;
 pub mod io;
+mod labels;
 mod limits;
 pub(crate) mod mapping;
 pub(crate) mod open_shards;

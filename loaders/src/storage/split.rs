@@ -150,7 +150,8 @@ impl Split {
         }
     }
 
-    fn label(&self, stored: i64) -> Result<u32, Fault> {
+    /// The class of a stored label.
+    pub(super) fn label(&self, stored: i64) -> Result<u32, Fault> {
         let label = i128::from(stored) - i128::from(self.label_offset);
         u32::try_from(label).ok().filter(|&label| (label as usize) < self.classes.len()).ok_or(Fault::Label {
             stored,

@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::format::example::{Example, Format};
 use crate::format::manifest::Manifest;
 use crate::memory;
+use crate::mix::{BatchKey, Mix, MixSettings};
 use crate::random::Draws;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Canvas;
@@ -19,6 +20,7 @@ use crate::transform::scratch::Scratch;
 pub struct Pipeline {
     seed: u64,
     list: Arc<TransformList>,
+    mix: Option<MixSettings>,
 }
 
 impl Pipeline {
@@ -36,7 +38,18 @@ impl Pipeline {
         // pixels, floats, and what decoding and resizing need beside them
         let image = (built.work.max(built.output.values()) as u64).saturating_mul(4 * 4);
         memory::check("one image after these transforms", image, "smaller sizes in the list of transforms")?;
-        Ok(Self { seed, list: Arc::new(built) })
+        Ok(Self { seed, list: Arc::new(built), mix: None })
+    }
+
+    /// The same, with batches whose images are mixed with each other.
+    pub fn mixed(self, mix: MixSettings) -> Self {
+        Self { mix: Some(mix), ..self }
+    }
+
+    /// How a batch of so many images is mixed; none where it stays as it is.
+    pub fn mix(&self, epoch: u32, step: u64, worker: usize, rows: usize) -> Option<Mix> {
+        let settings = self.mix.filter(|_| rows > 1)?;
+        settings.draw(BatchKey { seed: self.seed, epoch, step, worker }, self.output())
     }
 
     /// The images that go in.

@@ -43,6 +43,38 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
     payload
 }
 
+/// The record of a RAW image of one row whose label stands behind its pixels.
+pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
+    let entry = |key: &str, list: Vec<u8>| field(1, &[field(1, key.as_bytes()), field(2, &list)].concat());
+    let bytes = |value: &[u8]| field(1, &field(1, value));
+    let number = |value: u64| field(3, &field(1, &varint(value)));
+    let width = encoded.len() as u64 / 3;
+    let entries = [
+        entry("image/encoded", bytes(encoded)),
+        entry("image/format", bytes(b"RAW")),
+        entry("image/height", number(1)),
+        entry("image/width", number(width)),
+        entry("image/channels", number(3)),
+        entry("image/class/label", number(u64::from(label(id)))),
+    ];
+    field(1, &entries.concat())
+}
+
+/// A field of known length, as protobuf writes it.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2], varint(bytes.len() as u64).as_slice(), bytes].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
 /// An empty folder of its own.
 pub fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);

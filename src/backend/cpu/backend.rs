@@ -4,10 +4,11 @@ use super::bf16::Bf16;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::isa::Isa;
-use super::{loss, onednn, update};
+use super::{loss, onednn, soft_loss, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
+    TensorDesc, Update,
 };
 
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
@@ -105,5 +106,17 @@ impl Backend for Cpu {
         dx: Option<&mut AlignedBuf>,
     ) -> Result<Option<LossSums>, Error> {
         loss::cross_entropy(desc, ask, x.as_slice(), dx.map(AlignedBuf::as_mut_slice)).map(Some)
+    }
+
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &AlignedBuf,
+        teacher: Option<&AlignedBuf>,
+        dx: Option<&mut AlignedBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let (teacher, dx) = (teacher.map(AlignedBuf::as_slice), dx.map(AlignedBuf::as_mut_slice));
+        soft_loss::soft_loss(desc, ask, x.as_slice(), teacher, dx).map(Some)
     }
 }

@@ -26,6 +26,7 @@ mod own_gradient;
 mod per_channel;
 mod product;
 mod signals;
+mod soft_loss;
 mod spread;
 mod sys;
 mod threads;

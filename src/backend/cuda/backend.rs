@@ -7,12 +7,12 @@ use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::kernels::elementwise::{CastWeights, SumOfTwo};
 use super::layout::{channels_last, layouts};
-use super::ops::{codec, halves, loss, norms, shortcut, update};
+use super::ops::{codec, halves, loss, norms, shortcut, soft_loss, update};
 use super::settings::Precision;
 use crate::backend::op::{Op, Shape, for_each_op};
 use crate::backend::{
     AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
-    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, ShortcutOf, TensorDesc, Update,
+    LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, ShortcutOf, SoftLoss, TensorDesc, Update,
 };
 
 macro_rules! plan_op {
@@ -112,11 +112,18 @@ impl Backend for Cuda {
                 blocks.outbox.expect(ask.labels.len());
             }
         }
+        if let Some(targets) = &start.targets {
+            soft_loss::bring(shared, targets)?;
+        }
         self.feed.take(shared, &start.images, desc, to)
     }
 
     fn weights_changed(&self, weights: &Arena<Self>) -> Result<(), Error> {
         halves::renew(&self.shared, weights)
+    }
+
+    fn weights_kept(&self, weights: &Arena<Self>) -> Result<(), Error> {
+        halves::keep(&self.shared, weights)
     }
 
     fn gradients_done(&self, chunk: usize, gradients: &mut CudaBuf) -> Result<(), Error> {
@@ -138,6 +145,18 @@ impl Backend for Cuda {
         dx: Option<&mut CudaBuf>,
     ) -> Result<Option<LossSums>, Error> {
         loss::cross_entropy(&self.shared, desc, ask, x, dx)?;
+        Ok(None)
+    }
+
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &CudaBuf,
+        teacher: Option<&CudaBuf>,
+        dx: Option<&mut CudaBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        soft_loss::soft_loss(&self.shared, desc, ask, x, teacher, dx)?;
         Ok(None)
     }
 

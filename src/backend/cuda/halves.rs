@@ -9,6 +9,8 @@ use crate::backend::{Buffer, Slot};
 pub struct Halves {
     /// Chunk by chunk.
     pub weights: Vec<Half>,
+    /// Those of networks that only run.
+    pub kept: Vec<Half>,
     /// Chunk by chunk; what libraries leave there is brought to f32.
     pub gradients: Vec<CudaBuf>,
     /// Gradients that are in 16 bits alone, so far.

@@ -24,6 +24,8 @@ pub struct PassBlocks {
     /// Whether the labels in it are those of the pass under way.
     pub labelled: bool,
     pub running: Inlet<f32>,
+    /// Of a loss against targets: each row's weight and targets.
+    pub targets: Inlet<f32>,
     /// Loss and hits.
     pub outbox: Outbox,
     /// Loss and hits of each row.
@@ -47,6 +49,7 @@ impl PassBlocks {
             inbox: Inbox::new(queues, 64)?,
             labelled: false,
             running: Inlet::new(queues, 64, "running statistics")?,
+            targets: Inlet::new(queues, 64, "targets")?,
             outbox: Outbox::new(queues)?,
             losses: CudaBuf::zeroed(queues, 128, "losses")?,
             hits: CudaBuf::zeroed(queues, 64, "hits")?,
@@ -95,6 +98,15 @@ impl PassBlocks {
             return Ok(false);
         }
         self.running = Inlet::new(queues, len, "running statistics")?;
+        Ok(true)
+    }
+
+    /// Makes room for so many targets; returns whether any address changed.
+    pub fn fit_targets(&mut self, queues: &Arc<Queues>, len: usize) -> Result<bool, Error> {
+        if self.targets.room() >= len {
+            return Ok(false);
+        }
+        self.targets = Inlet::new(queues, len, "targets")?;
         Ok(true)
     }
 }

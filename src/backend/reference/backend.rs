@@ -2,10 +2,11 @@
 
 use super::device::Reference;
 use super::host_buf::HostBuf;
-use super::{loss, update};
+use super::{loss, soft_loss, update};
 use crate::backend::op::{Op, for_each_op};
 use crate::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, TensorDesc, Update,
+    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
+    TensorDesc, Update,
 };
 
 macro_rules! plan_op {
@@ -69,5 +70,17 @@ impl Backend for Reference {
         dx: Option<&mut HostBuf>,
     ) -> Result<Option<LossSums>, Error> {
         loss::cross_entropy(desc, ask, &x.0, dx.map(|d| d.0.as_mut_slice())).map(Some)
+    }
+
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &HostBuf,
+        teacher: Option<&HostBuf>,
+        dx: Option<&mut HostBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let (teacher, dx) = (teacher.map(|t| t.0.as_slice()), dx.map(|d| d.0.as_mut_slice()));
+        soft_loss::soft_loss(desc, ask, &x.0, teacher, dx).map(Some)
     }
 }

@@ -6,6 +6,7 @@ mod backend;
 mod device;
 mod host_buf;
 mod loss;
+mod soft_loss;
 mod update;
 
 macro_rules! modules {

@@ -1,8 +1,11 @@
 //! Plans a run: network, memory, reduction, optimizer and loaders, so that no step can fail for want of memory or for shapes.
 
+use std::sync::Arc;
+
 use super::division::Division;
 use super::patterns;
 use super::source::Source;
+use super::targets;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
@@ -15,7 +18,7 @@ use crate::train::strategy::Strategy;
 use crate::train::strategy::allreduce::Allreduce;
 use crate::train::strategy::easgd::Easgd;
 use crate::train::strategy::local_sgd::LocalSgd;
-use loaders::{Footprint, Options};
+use loaders::{Balanced, Footprint, Options};
 
 /// Loader threads give way to compute threads, whose barriers wait for the slowest.
 pub const LOADER_NICE: i32 = 19;
@@ -44,6 +47,9 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     loader.check(&options)?;
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
+    if let Some(objective) = targets::objective(&recipe) {
+        graph.train_against(objective);
+    }
     for size in division.sizes() {
         graph.prepare(size)?;
     }
@@ -58,9 +64,34 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
         thaws(&graph, &optimizer)?;
         optimizer.begin_frozen_at(u64::from(epochs) * division.steps_per_epoch);
     }
+    let balanced = balanced(&recipe, &source)?;
     let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
-    Ok(Run { recipe, source, division, schedule, graph, reduction, optimizer, ema, evaluation, strategy, options })
+    Ok(Run {
+        recipe,
+        source,
+        division,
+        schedule,
+        graph,
+        reduction,
+        optimizer,
+        ema,
+        evaluation,
+        strategy,
+        balanced,
+        options,
+    })
+}
+
+/// The order in which every class has the same share of the draws, if the recipe wants it.
+fn balanced(recipe: &Recipe, source: &Source) -> Result<Option<Arc<Balanced>>, Error> {
+    let Some(census) = source.census.as_ref().filter(|_| recipe.balanced()) else { return Ok(None) };
+    let balanced = Balanced::new(recipe.seed, &census.labels);
+    if balanced.is_empty() {
+        let what = "balanced: none of its training records has a label".into();
+        return Err(Error::DataSet { data: recipe.data.clone(), what });
+    }
+    Ok(Some(Arc::new(balanced)))
 }
 
 /// Bytes of a chunk of gradients: of a bucket of the exchange. Where nothing is exchanged, each chunk more is only another launch of every

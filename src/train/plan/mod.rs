@@ -1,6 +1,7 @@
 //! From a request to a planned run. Nothing here speaks to other ranks.
 
 pub mod build;
+pub mod census;
 pub mod division;
 pub mod network;
 pub mod patterns;
@@ -9,3 +10,4 @@ pub mod resources;
 pub mod run;
 pub mod settings;
 pub mod source;
+pub mod targets;

@@ -1,5 +1,7 @@
 //! A planned run on one rank: all that its steps work on. [`build`](super::build) makes it.
 
+use std::sync::Arc;
+
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::Graph;
@@ -11,7 +13,7 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
 use loaders::order::{TrainOrder, worker_positions};
-use loaders::{Footprint, Options, Split};
+use loaders::{Balanced, Footprint, Options, Split};
 
 /// A planned run on one rank.
 pub struct Run<B: Backend> {
@@ -35,6 +37,8 @@ pub struct Run<B: Backend> {
     pub evaluation: Option<Evaluation>,
     /// How the ranks keep one model.
     pub strategy: Box<dyn Strategy<B>>,
+    /// Where every class has the same share of the draws.
+    pub balanced: Option<Arc<Balanced>>,
     /// How the training loader runs.
     pub options: Options,
 }
@@ -53,12 +57,12 @@ impl<B: Backend> Run<B> {
         max_steps.unwrap_or(u64::MAX).min(self.schedule.total_steps())
     }
 
-    /// Rescales the gradients of a step of an epoch from the planned number of samples to `count`, the true one. They differ where records
-    /// were skipped, which is known only after the reduction.
-    pub fn rescale_for_skipped(&mut self, step: u64, count: u64) -> Result<(), Error> {
-        let planned = self.samples(step) as u64;
-        if count != planned && count > 0 {
-            self.graph.scale_gradients((planned as f64 / count as f64) as f32)?;
+    /// Rescales the gradients of a step of an epoch from the planned number of samples to `total`: their true number, or the sum of their
+    /// weights. They differ where records were skipped and where classes have weights, which is known only after the reduction.
+    pub fn rescale(&mut self, step: u64, total: f64) -> Result<(), Error> {
+        let planned = self.samples(step) as f64;
+        if total != planned && total > 0.0 {
+            self.graph.scale_gradients((planned / total) as f32)?;
         }
         Ok(())
     }
@@ -81,7 +85,7 @@ impl<B: Backend> Run<B> {
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
-        TrainOrder::new(
+        let order = TrainOrder::new(
             self.recipe.seed,
             d.images,
             d.batch,
@@ -90,7 +94,11 @@ impl<B: Backend> Run<B> {
             (epoch, step),
             self.recipe.epochs,
         )
-        .shuffled(self.recipe.mixing(), &counts)
+        .shuffled(self.recipe.mixing(), &counts);
+        match &self.balanced {
+            Some(balanced) => order.balanced(balanced.clone()),
+            None => order,
+        }
     }
 
     /// Memory of the loaders of training and of scoring.

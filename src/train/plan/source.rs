@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::census::Census;
 use super::network::{Defined, network};
 use super::patterns;
 use super::request::TrainRequest;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
-use crate::recipe::{self, Known, Loaded, Recipe};
+use crate::recipe::{self, ClassWeights, Known, Loaded, Recipe};
 use loaders::{Dataset, Images, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
@@ -26,6 +27,8 @@ pub struct Source {
     pub manifest: Manifest,
     /// Training images.
     pub train: Arc<Split>,
+    /// Its classes, once they were counted: [`Source::count`].
+    pub census: Option<Census>,
     /// Scored after each epoch, if the data set has such a split.
     pub eval: Option<Arc<Split>>,
     /// From a record to an input, for training.
@@ -62,6 +65,7 @@ impl Source {
         if train.is_empty() {
             return Err(Error::DataSet { data: recipe.data, what: "its train split has no images".into() });
         }
+        class_weights_fit(&recipe, &train)?;
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
@@ -71,6 +75,7 @@ impl Source {
                 .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
+        let augment = recipe.mix.settings().map_or(augment.clone(), |mix| augment.mixed(mix));
         let preprocess = pipeline("eval", &recipe.augment.eval)?;
         if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
             && split.images()? != images
@@ -90,7 +95,7 @@ impl Source {
             )));
         }
         let manifest = dataset.manifest;
-        Ok(Self { recipe, notes, file, defined: None, manifest, train, eval, augment, preprocess })
+        Ok(Self { recipe, notes, file, defined: None, manifest, train, census: None, eval, augment, preprocess })
     }
 
     /// Reads the network's file, if there is one. A run that goes on has its network from its checkpoint already, and the file may be gone;
@@ -114,6 +119,25 @@ impl Source {
             }
         }
         Ok(())
+    }
+
+    /// Counts the classes of the training images, where the recipe needs to know.
+    ///
+    /// # Errors
+    /// For a record without a label, unless such records are left out.
+    pub fn count(&mut self) -> Result<(), Error> {
+        if Census::needed(&self.recipe) && self.census.is_none() {
+            self.census = Some(Census::read(&self.train, &self.recipe)?);
+        }
+        Ok(())
+    }
+
+    /// How much each class counts in the loss; none where all count alike. [`Source::count`] comes before.
+    pub fn class_weights(&self) -> Option<Vec<f64>> {
+        match self.recipe.loss.class_weights.as_ref()? {
+            ClassWeights::Given(weights) => Some(weights.clone()),
+            rule => Some(self.census.as_ref()?.weights(rule)),
+        }
     }
 
     /// Takes the network from a checkpoint, or from rank 0.
@@ -161,6 +185,20 @@ impl Source {
         let net = self.definition();
         Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\n{manifest}\n{net}"))
     }
+}
+
+/// Refuses a list of weights that is not one a class.
+fn class_weights_fit(recipe: &Recipe, train: &Split) -> Result<(), Error> {
+    let Some(ClassWeights::Given(weights)) = &recipe.loss.class_weights else { return Ok(()) };
+    let (given, classes) = (weights.len(), train.classes());
+    if given == classes {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "loss.class_weights: {given} weights for {classes} classes; give one for each class of {}, in the order of its dataset.json, or \
+         \"auto\"",
+        recipe.data
+    )))
 }
 
 /// A list of transforms that does not fit the images: where these vary, one that does is named.

@@ -30,6 +30,8 @@ pub struct MetricsLayout {
     statistics: usize,
     /// Batch normalisations.
     norms: usize,
+    /// 1 where images have weights, else 0.
+    weights: usize,
     ranks: usize,
     /// Whether workers' metrics are added on their rank or stay separate.
     gather: Gather,
@@ -52,6 +54,8 @@ struct Metrics {
     statistics: Vec<f64>,
     /// Elements behind the statistics of each batch normalisation.
     norms: Vec<f64>,
+    /// Sum of the images' weights, where they have some.
+    weights: Vec<f64>,
     /// One a rank, which alone writes it.
     timings: Vec<RankTiming>,
 }
@@ -61,14 +65,14 @@ impl Metrics {
     const SCALARS: usize = 7;
 
     fn zero(layout: &MetricsLayout) -> Self {
-        let slots = Self::SCALARS + layout.statistics + layout.norms + 3 * layout.ranks;
+        let slots = Self::SCALARS + layout.statistics + layout.norms + layout.weights + 3 * layout.ranks;
         Self::from_slots(layout, &vec![0.0; slots])
     }
 
     /// The numbers that travel, in the order of the fields.
     fn to_slots(&self) -> Vec<f64> {
         let mut slots = vec![self.loss, self.top1, self.top5, self.count, self.samples, self.stop, self.save];
-        slots.extend(self.statistics.iter().chain(&self.norms));
+        slots.extend(self.statistics.iter().chain(&self.norms).chain(&self.weights));
         slots.extend(self.timings.iter().flat_map(|t| [t.data, t.comm, t.step]));
         slots
     }
@@ -76,7 +80,8 @@ impl Metrics {
     fn from_slots(layout: &MetricsLayout, slots: &[f64]) -> Self {
         let (scalars, rest) = slots.split_at(Self::SCALARS);
         let (statistics, rest) = rest.split_at(layout.statistics);
-        let (norms, timings) = rest.split_at(layout.norms);
+        let (norms, rest) = rest.split_at(layout.norms);
+        let (weights, timings) = rest.split_at(layout.weights);
         let timing = |t: &[f64]| RankTiming { data: t[0], comm: t[1], step: t[2] };
         Self {
             loss: scalars[0],
@@ -88,6 +93,7 @@ impl Metrics {
             save: scalars[6],
             statistics: statistics.to_vec(),
             norms: norms.to_vec(),
+            weights: weights.to_vec(),
             timings: timings.chunks_exact(3).map(timing).collect(),
         }
     }
@@ -106,7 +112,12 @@ pub struct StepMetrics {
 impl MetricsLayout {
     /// For this graph on so many ranks.
     pub fn new<B: Backend>(graph: &Graph<B>, ranks: usize, gather: Gather) -> Self {
-        Self { statistics: graph.running().len(), norms: graph.norms().len(), ranks, gather }
+        Self { statistics: graph.running().len(), norms: graph.norms().len(), weights: 0, ranks, gather }
+    }
+
+    /// The same for images that have weights.
+    pub fn weighted(self, weighted: bool) -> Self {
+        Self { weights: usize::from(weighted), ..self }
     }
 
     /// All zero.
@@ -147,6 +158,17 @@ impl StepMetrics {
         }
     }
 
+    /// Adds the weight of the images of the worker whose metrics were added last, where they have weights.
+    pub fn add_weight(&mut self, weight: Option<f64>) {
+        let metrics = self.workers.last_mut().unwrap_or(&mut self.first);
+        metrics.weights.iter_mut().zip(weight).for_each(|(sum, weight)| *sum += weight);
+    }
+
+    /// What the sum of the losses is divided by: the sum of the images' weights, or their number.
+    pub fn total(&self) -> f64 {
+        self.first.weights.first().copied().unwrap_or(self.first.count)
+    }
+
     /// Notes this rank's timing: the wait for its loader in this step, all else of the step before.
     pub fn set_timing(&mut self, rank: usize, timing: RankTiming) {
         self.first.timings[rank] = timing;
@@ -183,9 +205,11 @@ impl StepMetrics {
         self.first.loss = f64::NAN;
     }
 
-    /// Loss, hits and images.
+    /// Loss, hits and images. Where images have weights, the loss is their weighted mean times their number.
     pub fn loss_sums(&self) -> LossSums {
-        let Metrics { loss, top1, top5, count, .. } = self.first;
+        let Metrics { loss, top1, top5, count, ref weights, .. } = self.first;
+        let weighted = |loss: f64, total: &f64| if *total > 0.0 { loss * count / total } else { loss };
+        let loss = weights.iter().fold(loss, weighted);
         LossSums { loss, top1: top1 as u64, top5: top5 as u64, count: count as u64 }
     }
 
@@ -233,11 +257,27 @@ mod tests {
 
     #[test]
     fn slots_come_back_as_they_were_and_every_field_has_its_own() {
-        let layout = MetricsLayout { statistics: 4, norms: 1, ranks: 2, gather: Gather::Summed };
+        let layout = MetricsLayout { statistics: 4, norms: 1, weights: 0, ranks: 2, gather: Gather::Summed };
         let slots: Vec<f64> = (0..Metrics::SCALARS + 4 + 1 + 6).map(|i| i as f64).collect();
         let metrics = Metrics::from_slots(&layout, &slots);
         assert_eq!(metrics.to_slots(), slots);
         assert_eq!((metrics.loss, metrics.save, metrics.norms[0], metrics.timings[1].step), (0.0, 6.0, 11.0, 17.0));
         assert_eq!(Metrics::zero(&layout).to_slots(), vec![0.0; slots.len()]);
+    }
+
+    #[test]
+    fn weighted_losses_are_divided_by_the_sum_of_the_weights() {
+        let layout = MetricsLayout { statistics: 2, norms: 1, weights: 0, ranks: 1, gather: Gather::PerWorker };
+        let mut metrics = layout.weighted(true).zero();
+        (metrics.first.loss, metrics.first.count) = (12.0, 4.0);
+        metrics.add_weight(Some(1.5));
+        metrics.add_weight(Some(0.5));
+        assert_eq!((metrics.total(), metrics.loss_sums().loss, metrics.loss_sums().count), (2.0, 24.0, 4));
+        let slots = metrics.to_vectors().concat();
+        assert_eq!((slots.len(), slots[Metrics::SCALARS + 3]), (Metrics::SCALARS + 2 + 1 + 1 + 3, 2.0));
+        let mut plain = layout.zero();
+        plain.first.count = 4.0;
+        plain.add_weight(None);
+        assert_eq!((plain.total(), plain.to_vectors()[0].len()), (4.0, Metrics::SCALARS + 2 + 1 + 3));
     }
 }

@@ -20,7 +20,7 @@ use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
 use trireme::backend::{
     Arena, Backend, Buffer, CropRect, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, ParamGroup, PassInput,
-    PlanRequest, Planned, Queue, TensorDesc, Update,
+    PlanRequest, Planned, Queue, SoftLoss, SoftTargets, TensorDesc, Update,
 };
 
 /// The device.
@@ -99,11 +99,11 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
     };
     match images {
         Input::Values(values) => values.to_vec(),
-        Input::Bytes { pixels, tables } => {
+        Input::Bytes { pixels, tables, .. } => {
             let n = pixels.len() / (c * h * w);
             plain(n, &|row, channel, y, x| tables[channel][pixels[((row * h + y) * w + x) * c + channel] as usize])
         }
-        Input::Kept { views, tables } => {
+        Input::Kept { views, tables, .. } => {
             let (pictures, height, width) = device.expect("kept pictures");
             plain(views.len(), &|row, channel, y, x| {
                 let CropRect { picture, top, left, mirrored } = views[row];
@@ -248,7 +248,7 @@ impl Backend for Remote {
 
     fn begin(&self, start: &PassInput<'_>, _: &TensorDesc, to: &mut RemoteBuf) -> Result<(), Error> {
         let (to, now) = (to.memory()?, queue::Now::of(start));
-        let Input::Kept { views, tables } = start.images else {
+        let Input::Kept { views, tables, .. } = start.images else {
             let images = values(&start.images, None, self.queues.input());
             if let Some((_, ahead)) = self.ahead.take().filter(|(place, _)| *place == place_of(&start.images)) {
                 assert_eq!(ahead, images, "what was sent ahead has changed since");
@@ -263,7 +263,7 @@ impl Backend for Remote {
         self.enqueue(move |device| {
             device.now = now.clone();
             let (pictures, height, width) = &device.kept;
-            let images = Input::Kept { views: &views, tables: &tables };
+            let images = Input::Kept { views: &views, tables: &tables, mix: None };
             let images = values(&images, Some((pictures, *height, *width)), shape);
             to.lock().0[..images.len()].copy_from_slice(&images);
             Ok(())
@@ -284,6 +284,28 @@ impl Backend for Remote {
             let ask = CrossEntropy { labels, smoothing: *smoothing, scale: *scale, weight };
             let mut dx = dx.as_ref().map(|dx| dx.lock());
             device.sums = Reference.cross_entropy(&desc, ask, &x.lock(), dx.as_deref_mut())?;
+            Ok(())
+        })?;
+        Ok(None)
+    }
+
+    fn soft_loss(
+        &self,
+        desc: &TensorDesc,
+        ask: SoftLoss<'_>,
+        x: &RemoteBuf,
+        teacher: Option<&RemoteBuf>,
+        dx: Option<&mut RemoteBuf>,
+    ) -> Result<Option<LossSums>, Error> {
+        let (objective, weight, desc, x) = (ask.objective, ask.weight, *desc, x.memory()?);
+        let (teacher, dx) = (teacher.map(|t| t.memory()).transpose()?, dx.map(|dx| dx.memory()).transpose()?);
+        self.enqueue(move |device| {
+            let (labels, _, scale) = device.now.loss.as_ref().expect("a loss was begun");
+            let targets = SoftTargets { labels, table: device.now.targets.as_ref().expect("targets were begun") };
+            let ask = SoftLoss { targets, objective, scale: *scale, weight };
+            let teacher = teacher.as_ref().map(|teacher| teacher.lock());
+            let mut dx = dx.as_ref().map(|dx| dx.lock());
+            device.sums = Reference.soft_loss(&desc, ask, &x.lock(), teacher.as_deref(), dx.as_deref_mut())?;
             Ok(())
         })?;
         Ok(None)

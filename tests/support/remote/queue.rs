@@ -64,13 +64,16 @@ pub struct Now {
     pub running: Vec<f32>,
     /// Labels, smoothing, scale.
     pub loss: Option<(Vec<u32>, f32, f32)>,
+    /// Weights and targets of the rows.
+    pub targets: Option<Vec<f32>>,
 }
 
 impl Now {
     pub fn of(start: &PassInput<'_>) -> Self {
         let loss = start.loss.map(|ask| (ask.labels.to_vec(), ask.smoothing, ask.scale));
         let (seed, epoch, ids) = (start.key.seed, start.key.epoch, start.key.ids.to_vec());
-        Self { seed, epoch, ids, running: start.running.to_vec(), loss }
+        let targets = start.targets.map(|targets| targets.table.to_vec());
+        Self { seed, epoch, ids, running: start.running.to_vec(), loss, targets }
     }
 }
 

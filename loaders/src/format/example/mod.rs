@@ -5,10 +5,12 @@
 //! The key names are those of TensorFlow's ImageNet scripts.
 
 mod encode;
+mod label;
 mod message;
 mod parse;
 
 pub use crate::fault::ExampleFault;
 pub use encode::{encode, encode_with};
+pub(crate) use label::label;
 pub use message::{Example, Format};
 pub use parse::parse;

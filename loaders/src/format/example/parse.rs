@@ -108,7 +108,7 @@ fn first_bytes<'a>(feature: &'a [u8], key: &'static str) -> Result<&'a [u8], Exa
 }
 
 /// The first value of a Feature's Int64List, packed or not.
-fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
+pub(super) fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
         if let (3, Value::Bytes(list)) = (number, value) {

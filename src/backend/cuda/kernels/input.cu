@@ -39,3 +39,24 @@ extern "C" __global__ void input_views(const u8* pictures, u32 from_h, u32 from_
         for (u32 c = 0; c < channels; c++) to[i * channels + c] = rounded(tables[c * 256 + (inside ? from[c] : 0)]);
     }
 }
+
+// Row i of n is mixed with row n - 1 - i, and that one with it: within the area whole pixels are exchanged; where bottom is 0, each value
+// becomes share * own + (1 - share) * other, to the host's bits.
+extern "C" __global__ void mix_rows(T* x, u32 rows, u32 h, u32 w, u32 channels, float share, u32 top, u32 bottom, u32 left, u32 right) {
+    u64 each = (u64)h * w * channels, count = (rows / 2) * each;
+    float rest = 1.0f - share;
+    for (u64 i = thread_index(); i < count; i += thread_count()) {
+        u64 row = i / each, at = i % each;
+        T* own = x + row * each + at;
+        T* other = x + (rows - 1 - row) * each + at;
+        u32 pixel = (u32)(at / channels), y = pixel / w, column = pixel % w;
+        T a = *own, b = *other;
+        if (bottom == 0) {
+            *own = rounded(__fadd_rn(__fmul_rn(value(a), share), __fmul_rn(value(b), rest)));
+            *other = rounded(__fadd_rn(__fmul_rn(value(b), share), __fmul_rn(value(a), rest)));
+        } else if (y >= top && y < bottom && column >= left && column < right) {
+            *own = b;
+            *other = a;
+        }
+    }
+}

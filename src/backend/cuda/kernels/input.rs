@@ -31,6 +31,21 @@ kernels! {
         words: u32,
     }
 
+    /// Rows (n, h, w, c) mixed in place with those that mirror them in the batch: within the area whole pixels are exchanged; where
+    /// `bottom` is 0, all are mixed by `share`.
+    mix_rows: MixRows over threads(rows / 2 * h * w * channels) {
+        x: [Activation; rows * h * w * channels],
+        rows: u32,
+        h: u32,
+        w: u32,
+        channels: u32,
+        share: f32,
+        top: u32,
+        bottom: u32,
+        left: u32,
+        right: u32,
+    }
+
     /// Parts of pictures that are on the GPU; the views name the first `pictures_used` of them.
     input_views: InputViews over threads(rows * h * w) given(pictures_used) {
         pictures: [u8; pictures_used * from_h * from_w * channels],

@@ -15,6 +15,7 @@ pub mod norm;
 pub mod shortcut;
 #[cfg(test)]
 pub mod signature;
+pub mod soft_loss;
 mod source;
 pub mod update;
 mod variant;

@@ -22,6 +22,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("layer_scale.cu", include_str!("layer_scale.cu")),
     ("dropout.cu", include_str!("dropout.cu")),
     ("loss.cu", include_str!("loss.cu")),
+    ("soft_loss.cu", include_str!("soft_loss.cu")),
     ("arena.cu", include_str!("arena.cu")),
     ("update.cu", include_str!("update.cu")),
     ("input.cu", include_str!("input.cu")),

@@ -27,7 +27,9 @@ pub fn weights<'a>(
     }
     let not_told =
         || Error::Unsupported { op: "weights".into(), why: "the device was not told that they changed".into() };
-    let half = halves.weights.get(slot.chunk).ok_or_else(not_told)?;
+    let chunk = &params.chunks[slot.chunk];
+    let kept = halves.kept.iter().find(|half| half.of == (chunk.address(), chunk.len()));
+    let half = kept.or_else(|| halves.weights.get(slot.chunk)).ok_or_else(not_told)?;
     half.values.activations(precision).range(slot.offset, slot.len)
 }
 
@@ -37,8 +39,10 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     if precision == Precision::F32 {
         return Ok(());
     }
-    let weights = &mut shared.halves.borrow_mut().weights;
     let chunks = &params.chunks;
+    let Halves { weights, kept, .. } = &mut *shared.halves.borrow_mut();
+    // memory of a network that is gone
+    kept.retain(|half| chunks.iter().all(|chunk| chunk.address() != half.of.0));
     if !weights.iter().map(|half| half.of.1).eq(chunks.iter().map(Buffer::len)) {
         // a recorded pass may know the others
         shared.moved.set(shared.moved.get() + u64::from(!weights.is_empty()));
@@ -50,6 +54,29 @@ pub fn renew(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
     }
     for (half, chunk) in weights.iter_mut().zip(chunks) {
         half.of.0 = chunk.address();
+        let to = half.values.activations(precision);
+        shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
+    }
+    Ok(())
+}
+
+/// Makes copies of the weights of a network that only runs.
+pub fn keep(shared: &Shared, params: &Arena<Cuda>) -> Result<(), Error> {
+    let precision = shared.settings.precision;
+    if precision == Precision::F32 {
+        return Ok(());
+    }
+    let kept = &mut shared.halves.borrow_mut().kept;
+    for chunk in &params.chunks {
+        let of = (chunk.address(), chunk.len());
+        let known = kept.iter().position(|half| half.of == of);
+        let half = match known {
+            Some(place) => &kept[place],
+            None => {
+                kept.push(Half { of, values: shared.alloc(chunk.len().div_ceil(2), "weights in 16 bits")? });
+                &kept[kept.len() - 1]
+            }
+        };
         let to = half.values.activations(precision);
         shared.launch(&CastWeights { from: chunk.slice(), to, n: chunk.len() as u64 })?;
     }

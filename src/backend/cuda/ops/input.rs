@@ -8,9 +8,10 @@ use crate::backend::cuda::driver::memory::CudaBuf;
 use crate::backend::cuda::driver::pinned::Pinned;
 use crate::backend::cuda::driver::slice::{Activation, Slice};
 use crate::backend::cuda::driver::stream::Event;
-use crate::backend::cuda::kernels::input::{InputBytes, InputValues, InputViews};
+use crate::backend::cuda::kernels::input::{InputBytes, InputValues, InputViews, MixRows};
 use crate::backend::cuda::shared::Shared;
 use crate::backend::{Buffer, CropRect, Error, Input, TensorDesc};
+use loaders::{Area, Mix};
 
 /// Bytes of stored pictures that are copied at once: page-locked memory is scarce.
 const BLOCK: usize = 64 << 20;
@@ -76,6 +77,14 @@ fn wrong(why: &str) -> Error {
     Error::Unsupported { op: "the network's input".into(), why: why.into() }
 }
 
+/// Enqueues the kernel that mixes the images of the network's input with each other.
+fn mix_rows(shared: &Shared, mix: Mix, desc: &TensorDesc, x: Slice<'_, Activation>) -> Result<(), Error> {
+    let shape = desc.shape;
+    let [rows, h, w, channels] = [desc.n, shape.h, shape.w, shape.c].map(|v| v as u32);
+    let Area { top, bottom, left, right } = mix.area.unwrap_or(Area { top: 0, bottom: 0, left: 0, right: 0 });
+    shared.launch(&MixRows { x, rows, h, w, channels, share: mix.share, top, bottom, left, right })
+}
+
 impl Feed {
     /// Starts the copy of a batch to the GPU; gives its slot.
     pub fn send(&self, shared: &Shared, images: &Input<'_>) -> Result<usize, Error> {
@@ -136,6 +145,7 @@ impl Feed {
         shared.stream().wait_for(&slot.arrived)?;
         expect(data.len(), images, desc)?;
         self.expand(shared, images, desc, &slot.device, to)?;
+        images.mix().map_or(Ok(()), |mix| mix_rows(shared, mix, desc, to))?;
         slot.used.record(shared.stream(), false)
     }
 

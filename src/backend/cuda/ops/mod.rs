@@ -9,6 +9,7 @@ pub mod loss;
 pub mod norms;
 pub mod parts;
 pub mod runs;
+pub mod soft_loss;
 pub mod update;
 
 macro_rules! modules {

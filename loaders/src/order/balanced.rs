@@ -1,0 +1,113 @@
+//! An order in which every class has the same share of an epoch's draws.
+
+use crate::order::permutation::Permutation;
+
+/// The samples of each class, drawn in turn. An epoch has as many draws as there are samples, and each class the same number of them, up to
+/// one. Each class goes through permutations of its samples, one after another: a rare one through several in an epoch, a frequent one
+/// goes on where the epoch before has left it. A draw is a function of seed, epoch and position.
+#[derive(Debug, Clone)]
+pub struct Balanced {
+    seed: u64,
+    /// Ids of the samples of each class that has some.
+    classes: Vec<Vec<u64>>,
+    /// Draws of an epoch.
+    n: u64,
+}
+
+impl Balanced {
+    /// For samples with these labels, by id; those without one are never drawn.
+    pub fn new(seed: u64, labels: &[Option<u32>]) -> Self {
+        let mut classes: Vec<Vec<u64>> = Vec::new();
+        for (id, label) in (0..).zip(labels) {
+            let Some(label) = label.map(|label| label as usize) else { continue };
+            if classes.len() <= label {
+                classes.resize(label + 1, Vec::new());
+            }
+            classes[label].push(id);
+        }
+        classes.retain(|ids| !ids.is_empty());
+        Self { seed, classes, n: labels.len() as u64 }
+    }
+
+    /// Draws of an epoch.
+    pub fn len(&self) -> u64 {
+        self.n
+    }
+
+    /// Whether no sample has a label.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The sample that an epoch's draw `place` gives, after the epoch's permutation of its draws.
+    ///
+    /// # Panics
+    /// If there are no classes.
+    pub(super) fn id(&self, epoch: u32, place: u64) -> u64 {
+        let classes = self.classes.len() as u64;
+        let (class, draw) = (place % classes, place / classes);
+        // draws of the class in each epoch
+        let each = self.n / classes + u64::from(class < self.n % classes);
+        let number = u64::from(epoch) * each + draw;
+        let ids = &self.classes[class as usize];
+        let (turn, at) = (number / ids.len() as u64, number % ids.len() as u64);
+        // domain 0 is the permutation of the draws
+        let permutation = Permutation::of_domain(self.seed, turn as u32, 1 + class as u32, ids.len() as u64);
+        ids[permutation.get(at) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// 3 samples of class 0, 40 of class 2, 17 of class 5, one without a label.
+    fn labels() -> Vec<Option<u32>> {
+        let of = |n: usize, class| std::iter::repeat_n(class, n);
+        of(3, Some(0)).chain(of(40, Some(2))).chain(of(1, None)).chain(of(17, Some(5))).collect()
+    }
+
+    fn epoch(balanced: &Balanced, epoch: u32) -> Vec<u64> {
+        let permutation = Permutation::new(9, epoch, balanced.len());
+        (0..balanced.len()).map(|position| balanced.id(epoch, permutation.get(position))).collect()
+    }
+
+    #[test]
+    fn classes_have_equal_shares_of_every_epoch() {
+        let (labels, balanced) = (labels(), Balanced::new(9, &labels()));
+        for number in 0..4 {
+            let ids = epoch(&balanced, number);
+            assert_eq!(ids.len(), 61);
+            let mut counts = BTreeMap::new();
+            ids.iter().for_each(|id| *counts.entry(labels[*id as usize].expect("a label")).or_insert(0) += 1);
+            assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(0, 21), (2, 20), (5, 20)]);
+        }
+    }
+
+    #[test]
+    fn each_class_goes_through_all_its_samples_before_one_comes_again() {
+        let balanced = Balanced::new(9, &labels());
+        let mut seen = BTreeMap::new();
+        for number in 0..34 {
+            epoch(&balanced, number).iter().for_each(|id| *seen.entry(*id).or_insert(0u32) += 1);
+        }
+        // 34 epochs: 714, 680 and 680 draws
+        let range = |ids: std::ops::Range<u64>| {
+            let counts: Vec<u32> = ids.map(|id| seen.get(&id).copied().unwrap_or(0)).collect();
+            (*counts.iter().min().unwrap(), *counts.iter().max().unwrap())
+        };
+        assert_eq!((range(0..3), range(3..43), range(44..61)), ((238, 238), (17, 17), (40, 40)));
+        assert!(!seen.contains_key(&43), "it has no label");
+    }
+
+    #[test]
+    fn epochs_and_seeds_mix_anew() {
+        let balanced = Balanced::new(9, &labels());
+        assert_ne!(epoch(&balanced, 0), epoch(&balanced, 1));
+        assert_ne!(epoch(&balanced, 0), epoch(&Balanced::new(10, &labels()), 0));
+        assert_eq!(epoch(&balanced, 3), epoch(&Balanced::new(9, &labels()), 3));
+        assert!(Balanced::new(1, &[None, None]).is_empty());
+    }
+}

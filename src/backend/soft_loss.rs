@@ -1,0 +1,109 @@
+//! Losses of scores against targets over all classes: what they compare, their arguments, and what a host computes alike for all rows.
+//!
+//! With z a row's scores, t its targets, K classes, and log p the logarithm of the softmax of z:
+//! - softmax: the sum over c of -t (1 - p)^gamma log p: cross-entropy, and with gamma > 0 the focal loss;
+//! - sigmoid, each class by itself: p = 1 / (1 + exp(-z)), e = -t log p - (1 - t) log(1 - p), r = p t + (1 - p) (1 - t), and the sum over c
+//!   of a (1 - r)^gamma e with a = alpha t + (1 - alpha) (1 - t), or 1 without alpha: binary cross-entropy, and with gamma > 0 the focal
+//!   loss of Lin et al. 2017 (arXiv 1708.02002);
+//! - with a teacher of share s and temperature T, (1 - s) times the loss, and s T^2 times the divergence of Kullback and Leibler from the
+//!   softmax of the teacher's scores / T to that of z / T (Hinton et al. 2015, arXiv 1503.02531).
+
+use super::error::Error;
+
+/// What a loss compares, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Objective {
+    /// Softmax or sigmoid.
+    pub form: LossForm,
+    /// Exponent by which classes that are right already count less; 0: cross-entropy.
+    pub gamma: f32,
+    /// How much a teacher says, if there is one.
+    pub teacher: Option<Teaching>,
+}
+
+/// How scores become probabilities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossForm {
+    /// All classes together.
+    Softmax,
+    /// Each class by itself.
+    Sigmoid {
+        /// Weight of what is true; 1 less it that of what is not. None: both count alike.
+        alpha: Option<f32>,
+        /// Whether a row's loss is the mean over its classes instead of their sum.
+        mean: bool,
+    },
+}
+
+/// What a teacher's scores count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Teaching {
+    /// Share of the loss.
+    pub share: f32,
+    /// By which both networks' scores are divided.
+    pub temperature: f32,
+}
+
+/// The targets of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct SoftTargets<'a> {
+    /// The class of each row that counts as a hit.
+    pub labels: &'a [u32],
+    /// (rows, 1 + classes): a row's weight, then its targets. The weight multiplies the loss of the sigmoid form and the teacher's part;
+    /// for the softmax form, targets are multiplied by the weights of their classes instead.
+    pub table: &'a [f32],
+}
+
+/// Arguments of a loss against targets.
+#[derive(Clone, Copy, Debug)]
+pub struct SoftLoss<'a> {
+    /// What the scores should be.
+    pub targets: SoftTargets<'a>,
+    /// What is compared, and how.
+    pub objective: Objective,
+    /// Factor of the gradient: 1 / (true number of samples of the whole step).
+    pub scale: f32,
+    /// Another factor of the gradient, where several losses are added up.
+    pub weight: f32,
+}
+
+impl SoftTargets<'_> {
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// A row's weight, then its targets.
+    pub fn row(&self, row: usize, classes: usize) -> (f32, &[f32]) {
+        let all = &self.table[row * (1 + classes)..][..1 + classes];
+        (all[0], &all[1..])
+    }
+
+    /// Fails unless labels are classes and the table has all rows.
+    pub fn check(&self, classes: usize) -> Result<(), Error> {
+        let size = |expected, got| Err(Error::Size { op: "the loss".into(), expected, got });
+        if let Some(wrong) = self.labels.iter().find(|label| **label as usize >= classes) {
+            return size(format!("labels below {classes}"), wrong.to_string());
+        }
+        let (need, got) = (self.rows() * (1 + classes), self.table.len());
+        if got != need {
+            return size(format!("{need} targets and weights for {} rows", self.rows()), got.to_string());
+        }
+        Ok(())
+    }
+}
+
+impl Objective {
+    /// Cross-entropy with the softmax.
+    pub const CROSS_ENTROPY: Self = Self { form: LossForm::Softmax, gamma: 0.0, teacher: None };
+
+    /// Factor of a row's loss and gradient, without the teacher's part: its weight and the mean over the classes, where it has them.
+    pub fn factor(&self, weight: f64, classes: usize) -> f64 {
+        let own = match self.form {
+            LossForm::Softmax => 1.0,
+            LossForm::Sigmoid { mean: true, .. } => weight / classes as f64,
+            LossForm::Sigmoid { mean: false, .. } => weight,
+        };
+        self.teacher.map_or(own, |teacher| own * (1.0 - f64::from(teacher.share)))
+    }
+}

@@ -1,0 +1,181 @@
+//! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
+
+use crate::backend::{Backend, LossForm, Objective, Teaching};
+use crate::recipe::{LossKind, OverClasses, Recipe};
+use crate::train::plan::run::Run;
+use loaders::Mix;
+
+/// What is compared, and how; none where it is cross-entropy with one label a row.
+pub fn objective(recipe: &Recipe) -> Option<Objective> {
+    let loss = &recipe.loss;
+    let mean = loss.over_classes() == OverClasses::Mean;
+    let (form, gamma) = match loss.kind() {
+        LossKind::CrossEntropy => (LossForm::Softmax, 0.0),
+        LossKind::Focal => (LossForm::Softmax, loss.gamma()),
+        LossKind::Bce => (LossForm::Sigmoid { alpha: None, mean }, 0.0),
+        LossKind::SigmoidFocal => (LossForm::Sigmoid { alpha: Some(loss.alpha() as f32), mean }, loss.gamma()),
+    };
+    let distill = &recipe.distill;
+    let [share, temperature] = [distill.share(), distill.temperature()].map(|v| v as f32);
+    let teacher = distill.teacher.as_ref().map(|_| Teaching { share, temperature });
+    let objective = Objective { form, gamma: gamma as f32, teacher };
+    let weighted = loss.class_weights.is_some();
+    let plain = objective == Objective::CROSS_ENTROPY && !weighted && recipe.mix.settings().is_none();
+    (!plain).then_some(objective)
+}
+
+/// A loss that is not the cross-entropy of labels, for the log.
+pub fn describe(recipe: &Recipe) -> Option<String> {
+    let loss = &recipe.loss;
+    let over = format!("{} over classes", loss.over_classes());
+    let weighted = loss.class_weights.as_ref().map(|weights| format!("class weights {weights}"));
+    let (gamma, alpha) = (loss.gamma(), loss.alpha());
+    let kind = match loss.kind() {
+        LossKind::CrossEntropy => None,
+        LossKind::Focal => Some(format!("focal, gamma {gamma}")),
+        LossKind::Bce => Some(format!("binary cross-entropy, {over}")),
+        LossKind::SigmoidFocal => Some(format!("sigmoid focal, gamma {gamma}, alpha {alpha}, {over}")),
+    };
+    let parts: Vec<String> = kind.into_iter().chain(weighted).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Makes the targets of one pass after another.
+pub struct Targets {
+    classes: usize,
+    smoothing: f64,
+    /// Targets above it are 1, all others 0.
+    threshold: Option<f64>,
+    /// How much each class counts, if not all alike.
+    weights: Option<Vec<f64>>,
+    /// Whether the targets are multiplied by the weights: where each class has a loss of its own, rows have weights instead.
+    folded: bool,
+    /// The class of each row that counts as a hit.
+    labels: Vec<u32>,
+    /// Sum of the rows' weights.
+    total: f64,
+}
+
+impl Targets {
+    /// For a run that needs them.
+    pub fn of<B: Backend>(run: &Run<B>) -> Option<Self> {
+        let objective = objective(&run.recipe)?;
+        let (smoothing, threshold) = (run.recipe.label_smoothing, run.recipe.loss.threshold);
+        let (weights, folded) = (run.source.class_weights(), objective.form == LossForm::Softmax);
+        let (classes, labels) = (run.graph.classes(), Vec::new());
+        Some(Self { classes, smoothing, threshold, weights, folded, labels, total: 0.0 })
+    }
+
+    /// Fills the `table` of a pass (see [`SoftTargets::table`](crate::backend::SoftTargets::table)) whose images have these labels and were
+    /// mixed like this, and gives the class of each row that counts as a hit: the one with the larger share.
+    ///
+    /// With smoothing s and K classes, the target of class c is s / K + (1 - s) (share [c = own] + (1 - share) [c = partner's]).
+    pub fn fill(&mut self, labels: &[u32], mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
+        let (rows, stride) = (labels.len(), 1 + self.classes);
+        let share = mix.map_or(1.0, |mix| f64::from(mix.share));
+        let even = self.smoothing / self.classes as f64;
+        table.clear();
+        table.resize(rows * stride, even as f32);
+        self.labels.clear();
+        self.total = 0.0;
+        for (row, all) in table.chunks_exact_mut(stride).enumerate() {
+            let (own, partner) = (labels[row], labels[Mix::partner(row, rows)]);
+            let kept = if own == partner { 1.0 } else { share };
+            let target = |part: f64| (even + (1.0 - self.smoothing) * part) as f32;
+            all[0] = 1.0;
+            all[1 + partner as usize] = target(1.0 - kept);
+            all[1 + own as usize] = target(kept);
+            if let Some(threshold) = self.threshold {
+                all[1..].iter_mut().for_each(|t| *t = f32::from(u8::from(f64::from(*t) > threshold)));
+            }
+            if let Some(weights) = &self.weights {
+                let [of_own, of_partner] = [own, partner].map(|class| weights[class as usize]);
+                let weight = kept * of_own + (1.0 - kept) * of_partner;
+                self.total += weight;
+                all[0] = weight as f32;
+                if self.folded {
+                    all[1..].iter_mut().zip(weights).for_each(|(t, w)| *t = (f64::from(*t) * w) as f32);
+                }
+            }
+            self.labels.push(if share < 0.5 { partner } else { own });
+        }
+        &self.labels
+    }
+
+    /// Sum of the weights of the rows of the pass; none where all classes count alike.
+    pub fn weight(&self) -> Option<f64> {
+        self.weights.as_ref().map(|_| self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Targets {
+        let (threshold, weights, labels) = (None, None, Vec::new());
+        Targets { classes: 4, smoothing: 0.0, threshold, weights, folded: true, labels, total: 0.0 }
+    }
+
+    fn fill(labels: &[u32], mix: Option<Mix>, smoothing: f64) -> (Vec<f32>, Vec<u32>) {
+        let (mut targets, mut table) = (Targets { smoothing, labels: vec![9], ..plain() }, vec![7.0]);
+        let hits = targets.fill(labels, mix, &mut table).to_vec();
+        (table, hits)
+    }
+
+    #[test]
+    fn targets_are_those_of_timm() {
+        // timm 1.0.31: mixup_target(torch.tensor([0, 2, 2]), 4, lam, smoothing), by tests/golden/soft_loss.py
+        let mix = |share| Some(Mix { share, area: None });
+        let rows = |table: &[f32]| table.chunks(5).map(|row| row[1..].to_vec()).collect::<Vec<_>>();
+        let (table, hits) = fill(&[0, 2, 2], mix(0.25), 0.0);
+        assert_eq!(rows(&table), [[0.25, 0.0, 0.75, 0.0], [0.0, 0.0, 1.0, 0.0], [0.75, 0.0, 0.25, 0.0]]);
+        assert_eq!(hits, [2, 2, 0], "the class with the larger share");
+        let (table, hits) = fill(&[0, 2, 2], mix(0.75), 0.1);
+        let expected = [[0.7, 0.025, 0.25, 0.025], [0.025, 0.025, 0.925, 0.025], [0.25, 0.025, 0.7, 0.025]];
+        for (got, want) in rows(&table).iter().flatten().zip(expected.iter().flatten()) {
+            assert!((got - want).abs() < 1e-7, "{table:?}");
+        }
+        assert_eq!(hits, [0, 2, 2]);
+        assert!(table.chunks(5).all(|row| row[0] == 1.0), "every row counts once");
+    }
+
+    #[test]
+    fn a_batch_that_is_not_mixed_has_its_labels() {
+        let (table, hits) = fill(&[3, 1], None, 0.0);
+        assert_eq!(table, [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(hits, [3, 1]);
+        assert_eq!(fill(&[], None, 0.1), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_threshold_makes_targets_of_0_and_1() {
+        let mut targets = Targets { smoothing: 0.1, threshold: Some(0.2), ..plain() };
+        let mut table = Vec::new();
+        targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.75, area: None }), &mut table);
+        // 0.7 and 0.25 are above, 0.025 is not
+        assert_eq!(table[..5], [1.0, 1.0, 0.0, 1.0, 0.0]);
+        targets.fill(&[0, 1, 3, 2], Some(Mix { share: 0.9, area: None }), &mut table);
+        assert_eq!(table[..5], [1.0, 1.0, 0.0, 0.0, 0.0], "0.115 is not above either");
+    }
+
+    #[test]
+    fn classes_count_by_their_weights() {
+        let weights = vec![0.5, 1.0, 2.0, 4.0];
+        let mut folded = Targets { smoothing: 0.2, weights: Some(weights.clone()), ..plain() };
+        let mut table = Vec::new();
+        folded.fill(&[3, 0], None, &mut table);
+        // as PyTorch's weight: each class's target by its own weight, smoothing included
+        for (got, want) in table.iter().zip([4.0, 0.025, 0.05, 0.1, 3.4, 0.5, 0.425, 0.05, 0.1, 0.2]) {
+            assert!((f64::from(*got) - want).abs() < 1e-6, "{table:?}");
+        }
+        assert_eq!(folded.weight(), Some(4.5));
+        // two labels count in part
+        folded.fill(&[3, 0], Some(Mix { share: 0.75, area: None }), &mut table);
+        assert_eq!((table[0], table[5], folded.weight()), (3.125, 1.375, Some(4.5)));
+        let mut rows = Targets { folded: false, ..folded };
+        rows.fill(&[3, 0], None, &mut table);
+        assert!((table[0], table[5]) == (4.0, 0.5) && (table[4] - 0.85).abs() < 1e-6, "{table:?}");
+        assert_eq!(plain().weight(), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! A trained network that scores each batch beside the one that is trained: read by every rank from the same file, planned before the
+//! first step on the rank's own device.
+
+use std::path::{Path, PathBuf};
+
+use crate::backend::Backend;
+use crate::checkpoint::ModelFile;
+use crate::error::Error;
+use crate::train::agree::session::Session;
+use crate::train::plan::network::of_model;
+use crate::train::plan::run::Run;
+use crate::train::save::class_names::Sides;
+use crate::train::save::model;
+use loaders::record::masked_crc32c;
+
+/// Gives the run its teacher, if the recipe names one, and a line for the log. Collective.
+///
+/// # Errors
+/// On all ranks alike: for a file that cannot be read, differs between ranks, or was trained on other classes or images of another size.
+pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<Option<String>, Error> {
+    let Some(teacher) = &run.recipe.distill.teacher else { return Ok(None) };
+    let path = file(Path::new(teacher));
+    let model = session.agree(read(&path, run))?;
+    let checksum = checksum(&model);
+    session.same("the teacher of distill.teacher", &checksum, "start all ranks with the same file")?;
+    session.agree(plan(run, &model))?;
+    let other = other_transforms(&model, run).map(|text| format!("; warning: {text}")).unwrap_or_default();
+    Ok(Some(format!(
+        "teacher: {} of {}, step {}, checksum {checksum}{other}",
+        model.network,
+        path.display(),
+        model.step
+    )))
+}
+
+/// The model that is meant: of a run's folder its model.h5.
+fn file(given: &Path) -> PathBuf {
+    if given.is_dir() { given.join("model.h5") } else { given.to_path_buf() }
+}
+
+fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
+    let model = ModelFile::read(path)?;
+    let data = Path::new(&run.recipe.data);
+    let sides = Sides { model: &model.classes, file: path, data };
+    if let Some(difference) = sides.difference(run.source.train.class_names()) {
+        let why = format!("distill.teacher: the classes differ: {difference}; give a teacher of this data set");
+        return Err(Error::Usage(why));
+    }
+    let input = run.graph.net().input;
+    if model.input != [input.c, input.h, input.w] {
+        let [c, h, w] = model.input;
+        return Err(Error::Usage(format!(
+            "distill.teacher: {} takes images of {c}x{h}x{w}, and the transforms make {input}; make augment.train and augment.eval end \
+             with its size",
+            path.display()
+        )));
+    }
+    Ok(model)
+}
+
+/// Both networks see the same images, so they should be normalised alike.
+fn other_transforms<B: Backend>(model: &ModelFile, run: &Run<B>) -> Option<String> {
+    let normalize = |ops: &[String]| ops.iter().find(|op| op.starts_with("normalize")).cloned();
+    let (there, here) = (normalize(&model.preprocess)?, normalize(&run.source.preprocess.ops())?);
+    (there != here).then(|| format!("it was trained on images under {there}, and this run has {here}"))
+}
+
+fn checksum(model: &ModelFile) -> String {
+    let tensors = model.layers.iter().flat_map(|layer| &layer.tensors);
+    let bytes: Vec<u8> = tensors.flat_map(|tensor| &tensor.2).flat_map(|value| value.to_le_bytes()).collect();
+    format!("{:08x}", masked_crc32c(&bytes))
+}
+
+fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
+    let net = of_model(model)?;
+    model::check(model, &model.layers, &net)?;
+    let mut teacher = run.graph.beside(net, run.division.largest())?;
+    for size in run.division.sizes() {
+        teacher.prepare(size)?;
+    }
+    model::restore(&mut teacher, model)?;
+    Ok(run.graph.teach(teacher)?)
+}

@@ -1,0 +1,100 @@
+//! Images that the GPU mixes with each other have the bits of those that the loader's threads mix, and runs on it keep the laws.
+
+use crate::support::gpu::{self, alone};
+use crate::support::numerics::cuda;
+use crate::support::setting::Setting;
+use loaders::{Area, ImageSpec, Mix};
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::Shape;
+use trireme::backend::{Backend, CropRect, DeviceMemory, DrawKey, Input, PassInput, Queue};
+
+#[test]
+fn bytes_and_kept_pictures_are_mixed_to_the_hosts_bits() {
+    let _alone = alone();
+    let Some(cuda) = cuda(Precision::F32) else { return };
+    let (shape, spec) = (Shape::image(3, 4, 5), ImageSpec::new(4, 5, 3));
+    let tables: Vec<[f32; 256]> =
+        (0..3).map(|c| std::array::from_fn(|b| (b as f32 / 255.0 - 0.3) / (0.2 + c as f32))).collect();
+    for rows in [2, 3, 6] {
+        let desc = cuda.input(rows, shape);
+        let pixels: Vec<u8> = (0..rows * shape.elems()).map(|i| (i * 37 % 256) as u8).collect();
+        // the host's own: NCHW
+        let mut plain = vec![0.0; pixels.len()];
+        for (i, &byte) in pixels.iter().enumerate() {
+            let (row, p, c) = (i / shape.elems(), i / 3 % shape.plane(), i % 3);
+            plain[(row * 3 + c) * shape.plane() + p] = tables[c][byte as usize];
+        }
+        let ids: Vec<u64> = (0..rows as u64).collect();
+        let key = DrawKey { seed: 1, epoch: 0, ids: &ids };
+        let feed = |images: Input<'_>| {
+            let start = PassInput { images, key, loss: None, targets: None, running: &[], training: true };
+            let mut to = cuda.alloc(desc.elems()).unwrap();
+            cuda.begin(&start, &desc, &mut to).unwrap();
+            cuda.download(&desc, &to).unwrap().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        assert!(cuda.keep(&pixels, 4, 5).unwrap());
+        let view = |picture| CropRect { picture, top: 0, left: 0, mirrored: 0 };
+        let views: Vec<CropRect> = (0..rows as u32).map(view).collect();
+        let area = Area { top: 1, bottom: 3, left: 2, right: 5 };
+        let mixes = [(0.3, None), (0.7, Some(area))].map(|(share, area)| Some(Mix { share, area }));
+        for mix in mixes.into_iter().chain([None]) {
+            let mut want = plain.clone();
+            mix.iter().for_each(|mix| mix.apply(&mut want, spec));
+            let want: Vec<u32> = want.into_iter().map(f32::to_bits).collect();
+            assert_eq!(feed(Input::Bytes { pixels: &pixels, tables: &tables, mix }), want, "{rows} rows, {mix:?}");
+            assert_eq!(feed(Input::Kept { views: &views, tables: &tables, mix }), want, "{rows} kept, {mix:?}");
+        }
+    }
+}
+
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 3
+seed = 3
+batch = 12
+workers = 2
+label_smoothing = 0.1
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(1)", "flip", "normalize"]
+eval = ["normalize"]
+
+[mix]
+mixup = 0.8
+cutmix = 1.0
+"#;
+
+const STEPS: &[&str] = &["--share-gpu", "--max-steps", "8"];
+
+#[test]
+fn runs_with_mixed_images_keep_the_laws() {
+    if !gpu::available(1) {
+        return;
+    }
+    let setting = Setting::new(RECIPE, ImageSpec::new(8, 8, 3), [43, 16]);
+    let train = |out: &str, ranks: usize, more: &[&str]| {
+        gpu::train(&setting, out, ranks, &[STEPS, more].concat(), &[]).succeeded();
+        setting.losses(out)
+    };
+    let exact = ["--set", "reduce.codec=exact"];
+    let one = train("1", 1, &exact);
+    assert_eq!(train("2", 2, &exact), one, "2 ranks");
+    // pictures that stay on the device are mixed as those that come as bytes
+    assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
+    // one rank alone works ahead of the device; the processor mixes the same images
+    let ahead = train("ahead", 1, &[]);
+    let host = setting.trained("host", 1, &["--device", "cpu", "--max-steps", "8"]);
+    assert!(!host.is_empty());
+    for (a, b) in ahead.iter().zip(setting.losses("host")) {
+        assert!((a - b).abs() < 2e-3 * b, "{a} on the GPU, {b} on the processor");
+    }
+}

@@ -1,0 +1,234 @@
+//! Losses against targets, on every backend: the numbers of PyTorch, torchvision and timm in `golden/soft_loss.json`, the reference's
+//! loops on many shapes, and differences of the reference's losses.
+
+use crate::support::numerics::{Example, Formula, assert_close, golden, magnitude, noise, on_every_backend};
+use serde::Deserialize;
+use trireme::backend::op::Shape;
+use trireme::backend::reference::Reference;
+use trireme::backend::{
+    Backend, CrossEntropy, Error, LossForm, LossSums, Objective, SoftLoss, SoftTargets, Teaching, TensorDesc,
+};
+
+#[derive(Deserialize)]
+struct File {
+    fill_example: Example,
+    cases: Vec<Golden>,
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    name: String,
+    form: String,
+    gamma: f32,
+    alpha: Option<f32>,
+    mean: bool,
+    share: f32,
+    temperature: f32,
+    x: Formula,
+    teacher: Option<Formula>,
+    targets: Vec<f32>,
+    weights: Vec<f32>,
+    divisor: f64,
+    y: Vec<f64>,
+    dx: Vec<f64>,
+}
+
+/// A loss with everything that it reads.
+#[derive(Clone, Debug)]
+struct Case {
+    what: String,
+    objective: Objective,
+    classes: usize,
+    x: Vec<f32>,
+    teacher: Option<Vec<f32>>,
+    labels: Vec<u32>,
+    table: Vec<f32>,
+    scale: f32,
+}
+
+struct Outcome {
+    sums: LossSums,
+    dx: Vec<f32>,
+}
+
+impl Case {
+    fn desc(&self) -> TensorDesc {
+        TensorDesc::plain(self.labels.len(), Shape::vector(self.classes))
+    }
+
+    fn ask(&self) -> SoftLoss<'_> {
+        let targets = SoftTargets { labels: &self.labels, table: &self.table };
+        SoftLoss { targets, objective: self.objective, scale: self.scale, weight: 1.0 }
+    }
+
+    /// With the gradient, and once without.
+    fn run<B: Backend>(&self, backend: &B) -> Result<Outcome, Error> {
+        let upload = |values: &Vec<f32>| {
+            let mut buffer = backend.alloc(values.len())?;
+            backend.upload(values, &mut buffer).map(|()| buffer)
+        };
+        let (x, teacher) = (upload(&self.x)?, self.teacher.as_ref().map(upload).transpose()?);
+        let mut dx = backend.alloc(self.x.len())?;
+        let (desc, ask) = (self.desc(), self.ask());
+        let sums = |sums: Option<LossSums>| {
+            sums.map_or_else(|| backend.queue().expect("a queue").loss_sums(), Ok::<LossSums, Error>)
+        };
+        let with = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref(), Some(&mut dx))?)?;
+        let dx = backend.download(&desc, &dx)?;
+        let without = sums(backend.soft_loss(&desc, ask, &x, teacher.as_ref(), None)?)?;
+        let neither = without.loss.is_nan() && with.loss.is_nan();
+        assert!(neither || without == with, "{} without gradient: {without:?} for {with:?}", self.what);
+        Ok(Outcome { sums: with, dx })
+    }
+}
+
+impl Golden {
+    fn case(&self) -> Case {
+        let (rows, classes) = (self.x.shape[0], self.x.shape[1]);
+        let form = match self.form.as_str() {
+            "softmax" => LossForm::Softmax,
+            _ => LossForm::Sigmoid { alpha: self.alpha, mean: self.mean },
+        };
+        let teaching = Teaching { share: self.share, temperature: self.temperature };
+        let objective = Objective { form, gamma: self.gamma, teacher: self.teacher.as_ref().map(|_| teaching) };
+        let rows_of = self.targets.chunks(classes).zip(&self.weights);
+        Case {
+            what: self.name.clone(),
+            objective,
+            classes,
+            x: self.x.fill(),
+            teacher: self.teacher.as_ref().map(Formula::fill),
+            labels: vec![0; rows],
+            table: rows_of.flat_map(|(row, weight)| [&[*weight], row].concat()).collect(),
+            scale: (1.0 / self.divisor) as f32,
+        }
+    }
+}
+
+fn check_golden<B: Backend>(backend: &B, name: &str, _: &[usize], cases: &[Golden]) {
+    for golden in cases {
+        let what = format!("{} on {name}", golden.name);
+        let Outcome { sums, dx } = golden.case().run(backend).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let (got, want) = (sums.loss / golden.divisor, golden.y[0]);
+        assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{what}: {got} for {want}");
+        assert_close(&what, &dx, &golden.dx, 3e-7 * (1.0 + magnitude(&golden.dx)));
+    }
+}
+
+#[test]
+fn the_numbers_of_pytorch_torchvision_and_timm() {
+    let file: File = golden("soft_loss.json");
+    file.fill_example.check(Formula::fill_n);
+    assert!(file.cases.len() >= 17, "only {} cases", file.cases.len());
+    on_every_backend!(check_golden(&file.cases));
+}
+
+/// Every form with every option, over shapes from one class to more than a warp has lanes.
+fn many() -> Vec<Case> {
+    let sigmoid = |alpha, mean| LossForm::Sigmoid { alpha, mean };
+    let forms = [LossForm::Softmax, sigmoid(None, false), sigmoid(Some(0.3), true)];
+    let mut cases = Vec::new();
+    for (k, (rows, classes)) in (100..).step_by(10).zip([(1, 1), (3, 2), (5, 31), (33, 32), (2, 70)]) {
+        for (form, gamma) in forms.into_iter().flat_map(|form| [0.0, 0.7, 1.0, 3.0].map(|gamma| (form, gamma))) {
+            for teacher in [None, Some(Teaching { share: 0.4, temperature: 2.5 })] {
+                let targets = noise(rows * classes, k, 0.5).into_iter().map(|v| v + 0.5);
+                let weights = noise(rows, k + 1, 1.0).into_iter().map(|v| v + 1.5);
+                let mut targets = targets.collect::<Vec<_>>().into_iter();
+                let table =
+                    weights.flat_map(|w| [vec![w], targets.by_ref().take(classes).collect()].concat()).collect();
+                cases.push(Case {
+                    what: format!("{rows} x {classes}, {form:?}, gamma {gamma}, {teacher:?}"),
+                    objective: Objective { form, gamma, teacher },
+                    classes,
+                    x: noise(rows * classes, k + 2, 4.0),
+                    teacher: teacher.map(|_| noise(rows * classes, k + 3, 3.0)),
+                    labels: (0..rows).map(|row| (row * 7 % classes) as u32).collect(),
+                    table,
+                    scale: 0.37,
+                });
+            }
+        }
+    }
+    cases
+}
+
+fn check_against_loops<B: Backend>(backend: &B, name: &str, _: &[usize], cases: &[Case]) {
+    for case in cases {
+        let what = format!("{} on {name}", case.what);
+        let want = case.run(&Reference).unwrap();
+        let got = case.run(backend).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let off = (got.sums.loss - want.sums.loss).abs();
+        assert!(off <= 4e-6 * (1.0 + want.sums.loss.abs()), "{what}: {} for {}", got.sums.loss, want.sums.loss);
+        assert_eq!(LossSums { loss: 0.0, ..got.sums }, LossSums { loss: 0.0, ..want.sums }, "{what}");
+        let expected: Vec<f64> = want.dx.iter().map(|v| f64::from(*v)).collect();
+        assert_close(&what, &got.dx, &expected, 4e-6 * (1.0 + magnitude(&expected)));
+    }
+}
+
+#[test]
+fn every_backend_computes_what_the_plain_loops_do() {
+    let cases = many();
+    on_every_backend!(check_against_loops(&cases));
+}
+
+#[test]
+fn gradients_are_the_slopes_of_the_losses() {
+    const STEP: f32 = 1.0 / 512.0;
+    for case in many().into_iter().filter(|case| case.x.len() < 200) {
+        let dx = case.run(&Reference).unwrap().dx;
+        let largest = dx.iter().fold(0.0f32, |most, d| most.max(d.abs()));
+        for i in 0..case.x.len() {
+            let moved = |step: f32| {
+                let mut other = case.clone();
+                other.x[i] += step;
+                // the step that f32 has taken
+                (other.run(&Reference).unwrap().sums.loss, f64::from(other.x[i]))
+            };
+            let ((up, above), (down, below)) = (moved(STEP), moved(-STEP));
+            let slope = (up - down) / (above - below) * f64::from(case.scale);
+            let off = (slope - f64::from(dx[i])).abs();
+            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: {} for {slope}", case.what, dx[i]);
+        }
+    }
+}
+
+fn check_one_class_a_row<B: Backend>(backend: &B, name: &str, _: &[usize]) {
+    let case = Case { objective: Objective::CROSS_ENTROPY, ..many().remove(24) };
+    let (rows, classes) = (case.labels.len(), case.classes);
+    let one = |row: usize, c: usize| f32::from(c == 0 || c == 1 + case.labels[row] as usize);
+    let table = (0..rows).flat_map(|row| (0..=classes).map(move |c| (row, c))).map(|(row, c)| one(row, c)).collect();
+    let got = Case { table, ..case.clone() }.run(backend).unwrap();
+    let mut x = backend.alloc(case.x.len()).unwrap();
+    let mut dx = backend.alloc(case.x.len()).unwrap();
+    backend.upload(&case.x, &mut x).unwrap();
+    let ask = CrossEntropy { labels: &case.labels, smoothing: 0.0, scale: case.scale, weight: 1.0 };
+    let sums = backend.cross_entropy(&case.desc(), ask, &x, Some(&mut dx)).unwrap();
+    let sums = sums.unwrap_or_else(|| backend.queue().unwrap().loss_sums().unwrap());
+    assert!((got.sums.loss - sums.loss).abs() <= 1e-6 * sums.loss, "{name}: {} for {}", got.sums.loss, sums.loss);
+    assert_eq!((got.sums.top1, got.sums.top5, got.sums.count), (sums.top1, sums.top5, sums.count), "{name}");
+    let want: Vec<f64> = backend.download(&case.desc(), &dx).unwrap().into_iter().map(f64::from).collect();
+    assert_close(name, &got.dx, &want, 1e-6);
+}
+
+#[test]
+fn one_class_a_row_is_the_cross_entropy_of_labels() {
+    on_every_backend!(check_one_class_a_row());
+}
+
+fn check_bad_input<B: Backend>(backend: &B, name: &str, _: &[usize]) {
+    let case = many().remove(24);
+    let refused = |case: Case| case.run(backend).err().unwrap_or_else(|| panic!("{name}: accepted")).to_string();
+    let short = refused(Case { table: case.table[1..].to_vec(), ..case.clone() });
+    assert!(short.contains(&format!("{} targets and weights", case.table.len())), "{name}: {short}");
+    let wrong = refused(Case { labels: vec![case.classes as u32; case.labels.len()], ..case.clone() });
+    assert!(wrong.contains(&format!("labels below {}", case.classes)), "{name}: {wrong}");
+    // what is not finite is seen
+    let mut broken = case.clone();
+    broken.x[0] = f32::NAN;
+    assert!(broken.run(backend).unwrap().sums.loss.is_nan(), "{name} hides a NaN");
+}
+
+#[test]
+fn tables_of_another_length_and_labels_out_of_range_are_refused() {
+    on_every_backend!(check_bad_input());
+}

@@ -1,0 +1,100 @@
+//! A teacher beside the network that is trained, on every backend.
+
+use crate::support::numerics::{cpu, cuda, noise};
+use crate::support::remote::Remote;
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Activation, Conv, Linear, Op, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Error, Input, LossForm, Objective, Teaching};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+
+const ROWS: usize = 6;
+const CLASSES: usize = 8;
+
+/// What a step has found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Lesson {
+    loss: f64,
+    /// The largest magnitude of a gradient.
+    largest: f32,
+}
+
+fn net(width: usize) -> NetSpec {
+    let mut net = NetSpec::new("small", Shape::image(8, 4, 4));
+    let x = net.image();
+    let x = net.add("conv", Op::Conv(Conv::new(width, 3).pad(1)), x);
+    let x = net.add("relu", Op::Activation(Activation::Relu), x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+/// Steps on other images each, whose targets are the scores of a teacher of 16 channels alone. The weights of all networks of a width are
+/// the same.
+fn lessons<B: Backend>(backend: B, width: usize) -> Vec<Lesson> {
+    let purpose = Purpose::Train { chunk_bytes: 1 << 20 };
+    let mut graph = Graph::new(backend, net(width), ROWS, purpose, 5).unwrap_or_else(|e| panic!("{e}"));
+    let teacher = graph.beside(net(16), ROWS).unwrap_or_else(|e| panic!("{e}"));
+    let teaching = Teaching { share: 1.0, temperature: 2.0 };
+    graph.train_against(Objective { form: LossForm::Softmax, gamma: 0.0, teacher: Some(teaching) });
+    graph.teach(teacher).unwrap();
+    let (labels, ids) = ([0; ROWS], [1, 2, 3, 4, 5, 6]);
+    let step = |step: u64| {
+        let images = noise(ROWS * 128, 3 + step, 1.0);
+        let first_two = |i: usize| f32::from(u8::from(i % (1 + CLASSES) < 2));
+        *graph.targets_mut().expect("targets") = (0..ROWS * (1 + CLASSES)).map(first_two).collect();
+        let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 0 };
+        let loss = Loss { smoothing: 0.0, scale: 1.0 / ROWS as f32 };
+        let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
+        let gradients = (0..graph.params().len()).flat_map(|i| graph.gradient(i).unwrap());
+        Lesson { loss: sums.loss, largest: gradients.fold(0.0, |most: f32, g| most.max(g.abs())) }
+    };
+    (0..5).map(step).collect()
+}
+
+/// A student that is its teacher learns nothing; another one learns what the reference does.
+#[track_caller]
+fn check<B: Backend>(name: &str, backend: impl Fn() -> B, tolerance: f64) {
+    for lesson in lessons(backend(), 16) {
+        assert!(lesson.loss.abs() < tolerance && f64::from(lesson.largest) < tolerance, "{name}: {lesson:?}");
+    }
+    let expected = lessons(Reference, 8);
+    for (got, want) in lessons(backend(), 8).iter().zip(&expected) {
+        assert!(want.loss > 0.05 && want.largest > 0.01, "{want:?}");
+        assert!((got.loss - want.loss).abs() < tolerance * (1.0 + want.loss), "{name}: {got:?} for {want:?}");
+        assert!(f64::from(got.largest - want.largest).abs() < tolerance, "{name}: {got:?} for {want:?}");
+    }
+}
+
+#[test]
+fn a_teacher_says_the_same_on_every_backend() {
+    check("reference", || Reference, 1e-6);
+    check("cpu", || cpu(2), 1e-4);
+    for precision in [Precision::F32, Precision::Bf16] {
+        if cuda(precision).is_some() {
+            let tolerance = if precision == Precision::F32 { 1e-4 } else { 0.05 };
+            check("cuda", || cuda(precision).expect("there a moment ago"), tolerance);
+        }
+    }
+}
+
+/// A device that replays its passes looks at each step's images.
+#[test]
+fn replayed_passes_ask_the_teacher_anew() {
+    let expected = lessons(Reference, 8);
+    assert!(expected.windows(2).all(|two| two[0].loss != two[1].loss), "{expected:?}");
+    assert_eq!(lessons(Remote::new(), 8), expected);
+}
+
+#[test]
+fn a_teacher_of_other_classes_or_images_is_refused() {
+    let mut graph = Graph::new(cpu(1), net(8), ROWS, Purpose::Train { chunk_bytes: 1 << 20 }, 5).unwrap();
+    let mut wider = NetSpec::new("wider", Shape::image(8, 4, 4));
+    let image = wider.image();
+    wider.add("fc", Op::Linear(Linear::new(CLASSES + 1)), image);
+    let no_targets = graph.beside(net(16), ROWS).unwrap();
+    assert!(graph.teach(no_targets).unwrap_err().to_string().contains("training against targets"));
+    graph.train_against(Objective::CROSS_ENTROPY);
+    let wider = graph.beside(wider, ROWS).unwrap();
+    let error = graph.teach(wider).unwrap_err().to_string();
+    assert!(error.contains("8 scores of images of 8x4x4") && error.contains("9 scores"), "{error}");
+}

@@ -1,0 +1,101 @@
+//! Training by a teacher, by the real binary: a student comes near to it, has the same bits on any number of ranks and after a stop, and
+//! what does not fit is refused.
+
+use std::fs;
+
+use crate::support::images::{DIGITS, THINGS};
+use crate::support::program::events;
+use crate::support::setting::Setting;
+
+/// Six steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 3
+seed = 5
+batch = 16
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.002
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+fn taught(teacher: &str) -> String {
+    format!("distill.teacher={teacher}")
+}
+
+#[test]
+fn a_student_is_the_same_on_any_ranks_and_after_a_stop() {
+    let setting = Setting::new(RECIPE, DIGITS, [90, 40]);
+    let teacher =
+        setting.trained("teacher", 2, &["--set", "model=lenet", "--set", "epochs=8", "--set", "schedule.base_lr=0.01"]);
+    let taught = taught(&teacher);
+    let more = ["--set", &taught, "--set", "distill.share=1", "--set", "distill.temperature=2", "--set", "epochs=4"];
+    let one = setting.trained("1", 1, &more);
+    for ranks in [2, 3] {
+        let out = ranks.to_string();
+        setting.trained(&out, ranks, &more);
+        assert_eq!(setting.digest(&out), setting.digest("1"), "{ranks} ranks");
+    }
+    let parts = setting.trained("parts", 3, &[&more[..], &["--max-steps", "8"]].concat());
+    fs::remove_file(format!("{parts}/model.h5")).unwrap();
+    setting.train("parts", 2, &[&more[..], &["--resume", "auto"]].concat()).succeeded();
+    assert_eq!(setting.digest("parts"), setting.digest("1"));
+    // the teacher alone says what is right here, so what falls is the divergence from it
+    let losses = setting.losses("1");
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!(mean(&losses[18..]) < 0.7 * mean(&losses[..4]), "nothing was learnt: {losses:?}");
+    let first = setting.train("said", 1, &[&more[..], &["--max-steps", "1"]].concat()).succeeded();
+    assert!(first.stderr.contains("teacher: lenet of "), "{}", first.stderr);
+    let scores = events(&one, "eval");
+    assert!(scores[3]["loss"].as_f64() < scores[0]["loss"].as_f64(), "{scores:?}");
+    // without a share in the loss a teacher changes nothing but rounding
+    setting.trained("deaf", 1, &["--set", &taught, "--set", "distill.share=0"]);
+    setting.trained("alone", 1, &[]);
+    for (a, b) in setting.losses("deaf").iter().zip(setting.losses("alone")) {
+        assert!((a - b).abs() < 1e-4 * b, "{a} and {b}");
+    }
+}
+
+#[test]
+fn teachers_that_do_not_fit_are_refused() {
+    let setting = Setting::new(RECIPE, DIGITS, [32, 16]);
+    let teacher = setting.trained("teacher", 0, &["--max-steps", "1"]);
+    let refused = |sets: &[&str], parts: &[&str]| {
+        for ranks in [0, 2] {
+            let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+            let ended = setting.train("out", ranks, &args);
+            assert!(!ended.status.success(), "{sets:?} on {ranks} ranks");
+            let said = ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
+            assert_eq!(said, 1, "{parts:?} in {}", ended.stderr);
+        }
+    };
+    refused(&["distill.share=0.5"], &["distill.share", "has no meaning without distill.teacher"]);
+    refused(&[&taught(&teacher), "distill.share=1.5"], &["distill.share=1.5", "must be in [0, 1]"]);
+    refused(&[&taught(&teacher), "distill.temperature=0"], &["distill.temperature=0", "must be > 0"]);
+    refused(&[&taught("nowhere.h5")], &["nowhere.h5"]);
+    refused(&[&taught(&setting.recipe)], &["recipe.toml"]);
+    refused(
+        &[
+            &taught(&teacher),
+            "augment.train=[\"pad_crop(2)\", \"random_crop(24)\", \"normalize\"]",
+            "augment.eval=[\"center_crop(24)\", \"normalize\"]",
+        ],
+        &["distill.teacher", "takes images of 1x28x28", "24"],
+    );
+    let things = Setting::new(RECIPE, THINGS, [32, 16]);
+    let coloured = things.trained("teacher", 0, &["--max-steps", "1"]);
+    refused(&[&taught(&coloured)], &["distill.teacher", "takes images of 3x32x32"]);
+}

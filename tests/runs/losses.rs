@@ -1,0 +1,87 @@
+//! Losses other than the cross-entropy of labels, by the real binary: each is learnt, has the same bits on any number of ranks and after
+//! a stop, and stands in the log; keys that do not fit are refused.
+
+use std::fs;
+
+use crate::support::images::DIGITS;
+use crate::support::program::events;
+use crate::support::setting::Setting;
+use crate::support::small_run::SmallRun;
+
+/// Nine steps an epoch; in the short last one workers have one image or none.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 4
+seed = 5
+batch = 12
+workers = 3
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.002
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+/// Sections of a loss, and what the log says of it.
+const LOSSES: &[(&str, &str)] = &[
+    ("kind = \"bce\"\nover_classes = \"sum\"", "binary cross-entropy, sum over classes"),
+    ("kind = \"bce\"\nover_classes = \"sum\"\nthreshold = 0.2\n[mix]\nmixup = 0.2", "binary cross-entropy"),
+    ("kind = \"focal\"\ngamma = 1.5", "focal, gamma 1.5"),
+    ("kind = \"sigmoid_focal\"\nover_classes = \"sum\"", "sigmoid focal, gamma 2, alpha 0.25, sum over classes"),
+];
+
+#[test]
+fn each_loss_is_learnt_on_any_number_of_ranks() {
+    for (section, said) in LOSSES {
+        let setting = Setting::new(&format!("{RECIPE}[loss]\n{section}\n"), DIGITS, [98, 20]);
+        let one = setting.trained("1", 1, &[]);
+        let parts = setting.trained("parts", 3, &["--max-steps", "13"]);
+        fs::remove_file(format!("{parts}/model.h5")).unwrap();
+        setting.train("parts", 2, &["--resume", "auto"]).succeeded();
+        assert_eq!(setting.digest("parts"), setting.digest("1"), "{section}");
+        assert_eq!(setting.losses("parts"), setting.losses("1"), "{section}");
+        let losses = setting.losses("1");
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        assert!(mean(&losses[30..]) < 0.9 * mean(&losses[..6]), "{section}: nothing was learnt: {losses:?}");
+        let start = events(&one, "start")[0]["facts"].to_string();
+        assert!(start.contains(said), "{section}: {start}");
+    }
+}
+
+/// Ten classes: the mean of a row's losses is a tenth of their sum, and so is its gradient.
+#[test]
+fn the_mean_over_classes_is_a_tenth_of_the_sum() {
+    let recipe = RECIPE.replace("momentum = 0.9", "momentum = 0.0");
+    let setting = Setting::new(&format!("{recipe}[loss]\nkind = \"bce\"\n"), DIGITS, [36, 20]);
+    setting.trained("mean", 1, &["--set", "schedule.base_lr=0.02", "--max-steps", "3"]);
+    setting.trained("sum", 1, &["--set", "loss.over_classes=sum", "--max-steps", "3"]);
+    for (mean, sum) in setting.losses("mean").iter().zip(setting.losses("sum")) {
+        assert!((10.0 * mean - sum).abs() < 1e-4 * sum, "{mean} and {sum}");
+    }
+}
+
+#[test]
+fn keys_of_other_kinds_and_values_out_of_range_are_refused() {
+    let (small, _images) = SmallRun::new();
+    let refused = |sets: &[&str], parts: &[&str]| {
+        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        small.refused(2, &args, parts);
+    };
+    refused(&["loss.gamma=2"], &["loss.gamma", "belongs to kind \"focal\" or \"sigmoid_focal\"", "\"cross_entropy\""]);
+    refused(&["loss.kind=focal", "loss.over_classes=sum"], &["loss.over_classes", "belongs to kind \"bce\""]);
+    refused(&["loss.kind=focal", "loss.gamma=-0.5"], &["loss.gamma=-0.5", "must be >= 0"]);
+    refused(&["loss.kind=sigmoid_focal", "loss.alpha=1.5"], &["loss.alpha=1.5", "must be in [0, 1]"]);
+    refused(&["loss.kind=bce", "loss.threshold=1"], &["loss.threshold=1", "must be in [0, 1)"]);
+    refused(&["loss.kind=bcee"], &["loss.kind", "did you mean \"bce\""]);
+}

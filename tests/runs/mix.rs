@@ -1,0 +1,117 @@
+//! Images that are mixed with each other, by the real binary: the same bits on any number of ranks and after a stop in the middle of an
+//! epoch, the loss of the mixed labels, and what is refused.
+
+use std::fs;
+
+use crate::support::images::{DIGITS, THINGS};
+use crate::support::program::events;
+use crate::support::setting::Setting;
+use crate::support::small_run::SmallRun;
+
+/// Seven steps an epoch; in the short last one workers have one image or none.
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 2
+seed = 5
+batch = 16
+workers = 4
+label_smoothing = 0.1
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["pad_crop(4)", "flip", "normalize"]
+eval = ["normalize"]
+
+[mix]
+mixup = 0.8
+cutmix = 1.0
+
+[reduce]
+codec = "exact"
+"#;
+
+#[test]
+fn ranks_and_stops_change_no_bit() {
+    let setting = Setting::new(RECIPE, THINGS, [99, 20]);
+    setting.trained("1", 1, &[]);
+    for ranks in [2, 3, 4] {
+        let out = ranks.to_string();
+        setting.trained(&out, ranks, &[]);
+        assert_eq!(setting.digest(&out), setting.digest("1"), "{ranks} ranks");
+        assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: model.h5 differs");
+    }
+    // cut in the middle of each epoch
+    let parts = setting.trained("parts", 2, &["--max-steps", "4"]);
+    fs::remove_file(format!("{parts}/model.h5")).unwrap();
+    setting.train("parts", 1, &["--resume", "auto", "--max-steps", "10"]).succeeded();
+    setting.train("parts", 3, &["--resume", "auto"]).succeeded();
+    assert_eq!(setting.digest("parts"), setting.digest("1"));
+    assert_eq!(setting.losses("parts"), setting.losses("1"));
+    // the keys are part of what a run computes
+    let other = setting.train("parts", 1, &["--resume", "auto", "--set", "mix.prob=0.5"]);
+    other.failed(2, &["mix.prob: absent there, 0.5 here"]);
+}
+
+#[test]
+fn mixing_changes_what_is_computed_and_its_absence_nothing() {
+    let setting = Setting::new(RECIPE, THINGS, [64, 20]);
+    let run = |out: &str, more: &[&str]| {
+        setting.trained(out, 1, &[&["--max-steps", "4"], more].concat());
+        setting.digest(out)
+    };
+    let both = run("both", &[]);
+    let mixup = run("mixup", &["--unset", "mix.cutmix"]);
+    let cutmix = run("cutmix", &["--unset", "mix.mixup"]);
+    let off = run("off", &["--unset", "mix"]);
+    let never = run("never", &["--set", "mix.prob=0"]);
+    assert!(both != mixup && mixup != cutmix && both != cutmix && both != off);
+    // images that are never mixed are those of a recipe without the section, and the loss is the same to rounding
+    assert_ne!(mixup, never);
+    for (a, b) in setting.losses("off").iter().zip(setting.losses("never")) {
+        assert!((a - b).abs() <= 1e-4 * a, "{a} and {b}");
+    }
+    let facts = |out: &str| events(&setting.out(out), "start")[0]["facts"].to_string();
+    assert!(facts("both").contains("mixup 0.8 or CutMix 1"), "{}", facts("both"));
+    assert!(!facts("off").contains("mixup"), "{}", facts("off"));
+}
+
+/// Two images a worker, mixed half and half in each step: what it learns is not what it would learn of one of them.
+#[test]
+fn a_network_learns_mixed_digits() {
+    let recipe = RECIPE
+        .replace("resnet20", "lenet")
+        .replace("\"pad_crop(4)\", \"flip\", ", "")
+        .replace("epochs = 2", "epochs = 8");
+    let setting = Setting::new(&recipe, DIGITS, [128, 64]);
+    let out = setting.trained("out", 2, &[]);
+    let losses = setting.losses("out");
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!(mean(&losses[56..]) < 0.9 * mean(&losses[..8]), "nothing was learnt: {losses:?}");
+    let evals = events(&out, "eval");
+    let scores: Vec<f64> = evals.iter().map(|eval| eval["loss"].as_f64().unwrap()).collect();
+    assert!(scores[7] < scores[0], "{scores:?}");
+}
+
+#[test]
+fn shares_of_one_image_and_values_out_of_range_are_refused() {
+    let (small, _images) = SmallRun::new();
+    let refused = |set: &str, parts: &[&str]| small.refused(2, &["--set", "mix.mixup=0.8", "--set", set], parts);
+    refused("workers=8", &["mix.mixup", "batch = 8 leaves some of 8 workers a single image", "at least 16"]);
+    refused("mix.mixup=-1", &["mix.mixup=-1", "must be >= 0, got -1"]);
+    refused("mix.cutmix=nan", &["mix.cutmix", "expected a finite number"]);
+    refused("mix.prob=1.5", &["mix.prob=1.5", "must be in [0, 1], got 1.5"]);
+    refused("mix.switch=0.5", &["mix.switch", "has no meaning without both mix.mixup and mix.cutmix"]);
+    small.refused(2, &["--set", "mix.prob=0.5"], &["mix.prob", "has no meaning without mix.mixup or mix.cutmix"]);
+    // workers that are the ranks are known only at the start
+    let silent = ["--unset", "workers", "--set", "batch=3", "--set", "mix.cutmix=1"];
+    small.train(2, &silent).failed(2, &["mix.cutmix", "batch = 3 leaves some of 2 workers a single image"]);
+}

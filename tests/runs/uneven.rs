@@ -1,0 +1,133 @@
+//! Classes of which some are rare, by the real binary: weights in the loss and balanced draws have the same bits on any number of ranks and
+//! after a stop, a step's losses are divided by its sum of weights, and what is refused.
+
+use std::fs;
+
+use crate::support::images::{DIGITS, Images, Record};
+use crate::support::program::events;
+use crate::support::setting::Setting;
+use crate::support::small_run::SmallRun;
+
+/// Nine steps an epoch; in the short last one workers have one image or none.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 2
+seed = 5
+batch = 12
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.002
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+/// Of three images of the classes from 1 on, two are said to be of class 0.
+fn uneven(more: &str) -> Setting {
+    Setting::with(&format!("{RECIPE}{more}"), |dir| {
+        Images::edited(dir, DIGITS, 99, 20, |id, record| record.label *= i64::from(id % 3 == 0))
+    })
+}
+
+/// The same bits on 1 to 4 ranks, and after a stop in the middle of each epoch.
+#[track_caller]
+fn assert_ranks_and_stops_change_nothing(setting: &Setting, more: &[&str]) {
+    setting.trained("1", 1, more);
+    for ranks in [2, 3, 4] {
+        let out = ranks.to_string();
+        setting.trained(&out, ranks, more);
+        assert_eq!(setting.digest(&out), setting.digest("1"), "{more:?} on {ranks} ranks");
+        assert_eq!(setting.losses(&out), setting.losses("1"), "{more:?} on {ranks} ranks");
+    }
+    let parts = setting.trained("parts", 2, &[more, &["--max-steps", "4"]].concat());
+    fs::remove_file(format!("{parts}/model.h5")).unwrap();
+    setting.train("parts", 3, &[more, &["--resume", "auto", "--max-steps", "13"]].concat()).succeeded();
+    setting.train("parts", 1, &[more, &["--resume", "auto"]].concat()).succeeded();
+    assert_eq!(setting.digest("parts"), setting.digest("1"), "{more:?}");
+    assert_eq!(setting.losses("parts"), setting.losses("1"), "{more:?}");
+}
+
+#[test]
+fn class_weights_keep_the_laws() {
+    let setting = uneven("[loss]\nclass_weights = \"auto\"\n[mix]\nmixup = 0.4\n");
+    assert_ranks_and_stops_change_nothing(&setting, &[]);
+    let start = &events(&setting.out("1"), "start")[0]["facts"];
+    let classes = start["classes"].as_str().expect("counts");
+    let counts: Vec<u64> = classes.split(", ").map(|text| text.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();
+    assert!(classes.starts_with("wave 0 ") && counts.len() == 10 && counts.iter().sum::<u64>() == 99, "{classes}");
+    assert!(counts[0] > 60, "{classes}");
+    assert_eq!(start["loss"], "class weights auto");
+}
+
+#[test]
+fn balanced_draws_keep_the_laws() {
+    let setting = uneven("[loss]\nkind = \"bce\"\nclass_weights = \"effective(0.9)\"\n");
+    assert_ranks_and_stops_change_nothing(&setting, &["--set", "balanced=true"]);
+    // every draw counts: as many images as the split has
+    let samples = |out: &str| events(&setting.out(out), "epoch").len();
+    assert_eq!((samples("1"), events(&setting.out("1"), "step").len()), (2, 18));
+    assert!(events(&setting.out("1"), "start")[0]["facts"]["order"].as_str().unwrap().starts_with("balanced"));
+    setting.trained("plain", 1, &["--max-steps", "2"]);
+    assert_ne!(setting.losses("plain")[..2], setting.losses("1")[..2]);
+}
+
+/// Weights are relative to each other, and equal ones are none; the batch may be cut in any number of shares.
+#[test]
+fn a_step_is_divided_by_its_sum_of_weights() {
+    let setting = uneven("");
+    let weights = "[1, 2, 0.5, 4, 1, 3, 1, 0.25, 2, 1]";
+    let double = "[2, 4, 1, 8, 2, 6, 2, 0.5, 4, 2]";
+    let losses = |out: &str, more: &[&str]| {
+        setting.trained(out, 1, &[&["--max-steps", "9"], more].concat());
+        setting.losses(out)
+    };
+    #[track_caller]
+    fn assert_near(a: &[f64], b: &[f64]) {
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * a), "{a:?} and {b:?}");
+    }
+    let given = |weights: &str| format!("loss.class_weights={weights}");
+    let one = losses("given", &["--set", &given(weights)]);
+    assert_near(&one, &losses("double", &["--set", &given(double)]));
+    assert_near(&one, &losses("one worker", &["--set", &given(weights), "--set", "workers=1"]));
+    let plain = losses("plain", &[]);
+    assert_near(&plain, &losses("equal", &["--set", &given("[3, 3, 3, 3, 3, 3, 3, 3, 3, 3]")]));
+    assert!((one[0] - plain[0]).abs() > 1e-3, "{one:?} and {plain:?}");
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let (small, _images) = SmallRun::new();
+    let refused = |sets: &[&str], parts: &[&str]| {
+        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        small.refused(2, &args, parts);
+    };
+    refused(&["loss.class_weights=[1, 2, 3]"], &["loss.class_weights", "3 weights for 10 classes", "\"auto\""]);
+    refused(&["loss.class_weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, 0]"], &["loss.class_weights", "must be numbers > 0"]);
+    refused(&["loss.class_weights=[1, -1]"], &["loss.class_weights", "must be numbers > 0"]);
+    refused(&["loss.class_weights=effective(1)"], &["loss.class_weights", "expected a beta in (0, 1)"]);
+    refused(
+        &["loss.class_weights=inverse"],
+        &["loss.class_weights", "expected \"auto\", \"effective(beta)\" or a list"],
+    );
+    refused(&["loss.class_weights=2"], &["loss.class_weights", "expected \"auto\""]);
+    refused(&["balanced=true", "shuffle=window(2)"], &["balanced", "use shuffle = \"full\""]);
+    // a record whose label is no class: named, or left out
+    let odd = |id: u64, record: &mut Record| record.label = if id == 12 { 99 } else { record.label };
+    let (small, _images) = SmallRun::of(|dir| Images::edited(dir, DIGITS, 48, 10, odd));
+    let balanced = ["--set", "balanced=true"];
+    for ranks in [0, 2] {
+        small.train(ranks, &balanced).failed(1, &["train-00001-of-00004.tfrecord", "record 0", "label 99"]);
+    }
+    small.train(2, &[&balanced[..], &["--set", "loader.on_corrupt=skip"]].concat()).succeeded();
+}
