@@ -28,6 +28,7 @@ pub mod optim;
 pub mod recipe;
 pub mod report;
 pub mod schema;
+mod screen;
 mod simd;
 mod sync;
 pub mod train;

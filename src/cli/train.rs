@@ -7,6 +7,7 @@ use super::value::{Patience, patience, positive};
 use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::{Changes, keys};
+use crate::report::Verbosity;
 use crate::train::observe::watch::Limits;
 use crate::train::plan::request::TrainRequest;
 use crate::train::save::marker;
@@ -89,6 +90,12 @@ pub struct Args {
     /// Print the resolved recipe, the layers and the memory plan, and stop
     #[arg(long)]
     pub dry_run: bool,
+    /// Show all facts: ranks, devices, libraries, memory, waits, files. OUT/run.log has them in any case
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Show warnings and errors alone
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
 }
 
 /// What `--resume` names.
@@ -153,6 +160,11 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         trace: args.trace.clone(),
         trace_steps: args.trace_steps,
         stall: Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 },
+        verbosity: match (args.quiet, args.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        },
     };
     match launch::train(&request, started)? {
         Some(plan) => print(plan),

@@ -44,6 +44,27 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
     case.assert_whole();
 }
 
+/// The launcher ends the others, and the one that is left to speak says who is gone and how to go on.
+#[test]
+fn the_last_words_after_a_killed_rank() {
+    for killed in [0, 2] {
+        let case = Case::new();
+        let mut running = case.running(3, &[]);
+        let checkpoint = Path::new(&case.out).join("checkpoints");
+        running.until("checkpoint", || fs::read_dir(&checkpoint).is_ok_and(|files| files.count() > 0));
+        let victim = running.ranks()[killed];
+        signal(victim as i32, libc::SIGKILL);
+        let ended = running.wait(PATIENCE);
+        assert!(!ended.status.success());
+        let parts =
+            [&format!("(process {victim}) is gone, and the run with it"), "--resume auto, from ", "/checkpoints/step-"];
+        let words: Vec<&str> =
+            ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
+        assert_eq!(words.len(), 1, "{}", ended.stderr);
+        case.start(2, &["--resume", "auto", "--set", "epochs=1000", "--max-steps", "40"]).wait(PATIENCE).succeeded();
+    }
+}
+
 #[test]
 fn no_watchdog_speaks_of_ranks_at_work() {
     let case = Case::new();

@@ -23,4 +23,5 @@ mod resume;
 mod seeing;
 mod stop;
 mod sync;
+mod terminal;
 mod varied;

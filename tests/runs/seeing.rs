@@ -63,6 +63,17 @@ fn spans<'a>(trace: &'a Value, kind: &str, rank: u64) -> Vec<&'a Value> {
     all.iter().filter(|e| e["ph"] == "X" && e["cat"] == kind && e["pid"] == rank).collect()
 }
 
+/// Every lane of a rank has a name, and every name a lane with something in it.
+#[track_caller]
+fn assert_lanes(trace: &Value, rank: u64) {
+    let of = |wanted: &dyn Fn(&Value) -> bool| -> BTreeSet<u64> {
+        let all = trace["traceEvents"].as_array().expect("a list of events").iter();
+        all.filter(|e| e["pid"] == rank && wanted(e)).filter_map(|e| e["tid"].as_u64()).collect()
+    };
+    let (named, full) = (of(&|e| e["name"] == "thread_name"), of(&|e| e["ph"] == "X"));
+    assert_eq!(named, full);
+}
+
 #[test]
 fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
     let setting = setting();
@@ -86,6 +97,9 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
             assert_eq!(count("forward"), 6 * names.len());
             assert_eq!(count("backward"), count("forward"));
             assert_eq!((count("data"), count("update"), count("eval"), count("files")), (6, 3, 2, 2));
+            let loads = spans(&trace, "load", rank);
+            assert!(loads.len() == 6 && loads.iter().all(|s| s["tid"].as_u64() >= Some(2)), "{loads:?}");
+            assert_lanes(&trace, rank);
             let wire = spans(&trace, "wire", rank);
             assert!(wire.len() >= 3 && wire.len() == count("encode") && wire.len() == count("decode"));
             assert!(wire.iter().all(|s| s["tid"] == lane), "overlap {overlap}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::ring::slot::{FreeSlots, Slot, Token};
+use crate::ring::slot::{Filling, FreeSlots, Slot, Token};
 use crate::spec::ImageSpec;
 use crate::sync::{AtomicUsize, Sender};
 use crate::transform::CropRect;
@@ -91,6 +91,11 @@ impl Batch {
     /// The samples' ids.
     pub fn ids(&self) -> &[u64] {
         &self.slot.job.ids
+    }
+
+    /// Which thread filled it, and when.
+    pub fn filling(&self) -> Option<Filling> {
+        self.slot.filling
     }
 
     /// Bytes of the records read.

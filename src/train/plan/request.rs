@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::recipe::Changes;
+use crate::report::Verbosity;
 use crate::train::observe::watch;
 
 /// The arguments of `trireme train`.
@@ -41,6 +42,8 @@ pub struct TrainRequest {
     pub trace: Option<PathBuf>,
     /// Steps of which it holds every part.
     pub trace_steps: u64,
+    /// How much is shown on stderr.
+    pub verbosity: Verbosity,
     /// When the watchdog speaks, and when it ends the run.
     pub stall: watch::Limits,
 }
