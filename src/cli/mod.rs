@@ -17,6 +17,8 @@ pub mod predict;
 pub mod report;
 pub mod rewrite;
 pub mod runs;
+pub mod scale;
+pub mod sweep;
 mod threads;
 pub mod tip;
 pub mod train;
