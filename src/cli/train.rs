@@ -51,6 +51,10 @@ pub struct Args {
     /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
+    /// Go on for more epochs than the run was planned for, with --set epochs=N: rates of kind step, constant and exponential as written,
+    /// cosine and polynomial stretched from here to N
+    #[arg(long, requires = "resume")]
+    pub extend_epochs: bool,
     /// Take --out although a run on another host has it that cannot be asked, because you know that it is over
     #[arg(long)]
     pub steal_lock: bool,
@@ -149,6 +153,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             Some(Resume::From(file)) => Some(file.clone()),
             _ => None,
         },
+        extend_epochs: args.extend_epochs,
         steal_lock: args.steal_lock,
         device: args.device,
         share_gpu: args.share_gpu,

@@ -8,6 +8,7 @@ mod classes;
 mod complete;
 mod evaluation;
 mod export;
+mod extend;
 mod folder;
 mod import;
 mod init;

@@ -56,6 +56,7 @@ fn worker() {
         out: out.into(),
         resume: resume == "resume",
         resume_from: None,
+        extend_epochs: false,
         steal_lock: false,
         device: DeviceChoice::Auto,
         share_gpu: false,

@@ -22,6 +22,8 @@ pub struct TrainRequest {
     pub resume: bool,
     /// The checkpoint to resume from instead.
     pub resume_from: Option<PathBuf>,
+    /// Whether a run that is resumed may have more epochs than before.
+    pub extend_epochs: bool,
     /// Whether to take the output folder from a run on another host that cannot be asked.
     pub steal_lock: bool,
     /// What to compute on.
