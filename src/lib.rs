@@ -30,6 +30,7 @@ pub mod report;
 pub mod schema;
 mod screen;
 mod simd;
+mod sweep;
 mod sync;
 pub mod train;
 

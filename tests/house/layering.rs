@@ -70,6 +70,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nn",
             "recipe",
             "report",
+            "sweep",
             "train",
         ],
     ),

@@ -23,6 +23,7 @@ mod remote;
 mod resume;
 mod seeing;
 mod stop;
+mod sweep;
 mod sync;
 mod terminal;
 mod varied;
