@@ -15,6 +15,7 @@ mod init;
 mod laws;
 mod loading;
 mod log;
+mod many;
 mod networks;
 mod optimizers;
 mod predict;
