@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::case::{Case, assert_failed};
 use crate::support::images::{DIGITS, Images};
-use crate::support::program::{PATIENCE, assert_gone, run, signal, start, trireme};
+use crate::support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
 
 #[test]
 fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
@@ -50,8 +50,7 @@ fn the_last_words_after_a_killed_rank() {
     for killed in [0, 2] {
         let case = Case::new();
         let mut running = case.running(3, &[]);
-        let checkpoint = Path::new(&case.out).join("checkpoints");
-        running.until("checkpoint", || fs::read_dir(&checkpoint).is_ok_and(|files| files.count() > 0));
+        running.until("checkpoint", || files(&case.out).iter().any(|file| file.starts_with("checkpoints/step-")));
         let victim = running.ranks()[killed];
         signal(victim as i32, libc::SIGKILL);
         let ended = running.wait(PATIENCE);
