@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
-	test-slurm test-sites test-install test-mpich setup-cuda-check test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz \
+	test-slurm test-sites test-install test-readme test-many-ranks test-mpich setup-cuda-check test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny doc clean
 
 CARGO ?= cargo
@@ -89,7 +89,7 @@ demo: ## train LeNet on Fashion-MNIST with two ranks, and score it
 	@$(MAKE) --no-print-directory $(RUN)/model.h5
 	@echo
 	@echo "score of $(RUN)/model.h5 on the 10,000 test images:"
-	@$(BIN) eval $(RUN)/model.h5 --data $(DATA)
+	@$(BIN) eval $(RUN)/model.h5 --data $(DATA) | head -n 1
 	@sed -n 's/.*"event":"end".*"seconds":\([0-9]*\.\?[0-9]\?\).*/training took \1 s on $(RANKS) ranks/p' $(RUN)/metrics.jsonl
 	@echo "metrics: $(RUN)/metrics.jsonl"
 	@[ -f $(RUN)/boot.png ] || $(BIN) data extract $(DATA) 0 --split test -o $(RUN)/boot.png
@@ -130,6 +130,14 @@ test-faults: ## kill, stop, corrupt and fill runs at many moments, and resume ea
 test-networks: ## every network against torchvision's, timm's or plain PyTorch's numbers; recipes of large ones for twenty steps (minutes)
 	@$(CARGO) test --locked --test numerics -- catalogue:: --include-ignored --nocapture --test-threads 1
 	@$(CARGO) test --locked --test runs -- recipes:: --include-ignored --nocapture --test-threads 1
+
+test-readme: ## every command of README.md as printed, and what it answers, after `make demo` (some five minutes)
+	@$(MAKE) --no-print-directory demo
+	@$(PYTHON) tests/readme/walk.py '$(abspath $(BIN))'
+
+test-many-ranks: ## 64 ranks (RANKS=) on the cores that there are: start, steps, checkpoint, kill, resume; messages and memory counted (minutes)
+	@RANKS='$(if $(filter command line environment,$(origin RANKS)),$(RANKS),64)' \
+		$(CARGO) test --locked --test runs -- many:: --ignored --nocapture --test-threads 1
 
 soak: build ## MINUTES=60 of trainings with a fault every 15 seconds: equal bits after every resume, flat memory; SEED= repeats it
 	@MINUTES='$(MINUTES)' SEED='$(SEED)' $(CARGO) test --locked --release --test soak -- soak --ignored --nocapture

@@ -9,7 +9,7 @@ use crate::backend::cuda::{self, CudaDevice, visible};
 use crate::backend::reference::Reference;
 use crate::backend::{Backend, Precision, Unavailable};
 use crate::bench;
-use crate::comm::Comm;
+use crate::comm::{self, Comm};
 use crate::device::{Device, DeviceChoice, DeviceSettings};
 use crate::error::Error;
 use crate::eval::follow;
@@ -207,6 +207,11 @@ pub fn bench_loader_step(
     request: &bench::loader_step::LoaderStepRequest,
 ) -> Result<bench::loader_step::LoaderStepResult, Error> {
     on!(request.device, device => bench::loader_step::run(device, request))
+}
+
+/// Whether an MPI launcher started this process.
+pub fn has_launcher() -> bool {
+    comm::launcher().is_some()
 }
 
 /// How steps scale; collective. `None` on ranks other than 0.

@@ -28,7 +28,9 @@ pub mod optim;
 pub mod recipe;
 pub mod report;
 pub mod schema;
+mod screen;
 mod simd;
+mod sweep;
 mod sync;
 pub mod train;
 

@@ -45,6 +45,7 @@ pub use ring::footprint::Footprint;
 pub use ring::loader::Loader;
 pub use ring::options::Options;
 pub use ring::pixel_format::PixelFormat;
+pub use ring::slot::Filling;
 pub use ring::stats::LoaderStats;
 pub use ring::{bench, stats};
 pub use spec::{ImageSpec, Images};

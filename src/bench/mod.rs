@@ -2,6 +2,7 @@
 //! scale.
 
 pub mod allreduce;
+pub mod forecast;
 pub mod loader_step;
 pub mod scale;
 mod synthetic;

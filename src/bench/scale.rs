@@ -1,4 +1,4 @@
-//! How a training step scales: measured on 1, 2, 4 ... of the ranks that were started, and forecast for more ranks on another link.
+//! How a training step scales, measured on 1, 2, 4 ... of the ranks that were started; `forecast` says what to expect of more.
 //! Weak scaling: every rank has the same batch, and gradients are summed after backward.
 
 use std::time::{Duration, Instant};
@@ -50,15 +50,6 @@ pub struct Fit {
     pub rate: f64,
 }
 
-/// A link between nodes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Bytes a second, one way.
-    pub rate: f64,
-    /// Seconds.
-    pub latency: f64,
-}
-
 /// What was measured, on rank 0.
 pub struct Measured {
     /// By number of ranks, 1 first.
@@ -67,6 +58,8 @@ pub struct Measured {
     pub bytes: usize,
     /// Sums that they go in.
     pub buckets: usize,
+    /// MB of the largest rank.
+    pub memory_mb: f64,
     /// Compute threads of a rank.
     pub threads: usize,
     /// The MPI library.
@@ -115,11 +108,15 @@ pub fn run<D: Device>(device: &D, request: &Scale) -> Result<Option<Measured>, E
         steps = ((request.seconds * 1e3 / step_ms) as usize).max(FEWEST);
         points.push(Point { ranks, step_ms, comm_ms, link: (ranks > 1).then_some(Fit { latency, rate }) });
     }
+    let mut memory = [super::memory_mb()];
+    session.comm.run("largest memory", |world| world.max_f64(&mut memory))?;
     session.comm.finish()?;
     let chunks = &work.trained.graph.layout().chunks;
     let (bytes, buckets) = (4 * chunks.iter().sum::<usize>(), chunks.len());
     let library = session.world.library.clone();
-    Ok(session.is_root().then_some(Measured { points, bytes, buckets, threads: work.trained.threads, library }))
+    let [memory_mb] = memory;
+    let measured = Measured { points, bytes, buckets, memory_mb, threads: work.trained.threads, library };
+    Ok(session.is_root().then_some(measured))
 }
 
 /// 1, 2, 4 ... and all.
@@ -207,14 +204,6 @@ fn fit(points: &[(f64, f64)]) -> Fit {
     Fit { latency: ((wt - slope * wx) / w).max(0.0), rate: 1.0 / slope }
 }
 
-/// Milliseconds that the sum of the gradients takes on `ranks` ranks, one a node: each bucket by a ring at full rate, 2 (N - 1) / N of
-/// its bytes each way, and 2 log2 N latencies, the least that any algorithm needs for both halves.
-pub fn forecast(measured: &Measured, ranks: usize, link: Link) -> f64 {
-    let n = ranks as f64;
-    let wire = 2.0 * (n - 1.0) / n * measured.bytes as f64 / link.rate;
-    1e3 * (wire + measured.buckets as f64 * 2.0 * n.log2().ceil() * link.latency)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,15 +221,5 @@ mod tests {
         let points: Vec<(f64, f64)> = [4e3, 1e5, 1e6, 4e6].map(|x| (x, latency + x / rate)).to_vec();
         let found = fit(&points);
         assert!((found.latency / latency - 1.0).abs() < 1e-6 && (found.rate / rate - 1.0).abs() < 1e-6, "{found:?}");
-    }
-
-    #[test]
-    fn a_forecast_by_hand() {
-        let measured =
-            Measured { points: Vec::new(), bytes: 100_000_000, buckets: 25, threads: 1, library: String::new() };
-        // 2 * 7/8 * 100 MB at 10 GB/s are 17.5 ms; 25 buckets of 6 latencies of 10 us are 1.5 ms
-        let ms = forecast(&measured, 8, Link { rate: 10e9, latency: 10e-6 });
-        assert!((ms - 19.0).abs() < 1e-9, "{ms}");
-        assert_eq!(forecast(&measured, 1, Link { rate: 10e9, latency: 10e-6 }), 0.0);
     }
 }

@@ -2,10 +2,11 @@
 
 use super::exit::Failure;
 use super::output::print;
+use super::scale;
 use super::threads;
-use super::value::{bytes, duration, link, positive, transforms};
+use super::value::{bytes, duration, positive, transforms};
 use crate::backend::Precision;
-use crate::bench::{self, scale::Link};
+use crate::bench;
 use crate::device::DeviceChoice;
 use crate::launch;
 use clap::Subcommand;
@@ -41,7 +42,7 @@ pub enum What {
     /// The sum over all ranks, as gradients need it
     Allreduce(Allreduce),
     /// The training step on 1, 2, 4 ... ranks, and a forecast for more
-    Scale(Scale),
+    Scale(scale::Args),
 }
 
 /// Arguments of `trireme bench step`.
@@ -177,39 +178,6 @@ pub struct Allreduce {
     pub codec: String,
 }
 
-/// Arguments of `trireme bench scale`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
-  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64")]
-pub struct Scale {
-    /// Network
-    #[arg(long, value_name = "NAME", default_value = "resnet20")]
-    pub model: String,
-    /// Images a step on each rank
-    #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
-    pub batch: usize,
-    /// Where to compute
-    #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceChoice,
-    /// Let several ranks compute on one GPU
-    #[arg(long)]
-    pub share_gpu: bool,
-    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub threads: Option<usize>,
-    /// Seconds to measure on each number of ranks
-    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
-    pub seconds: f64,
-    /// Link between nodes to forecast for: bandwidth one way in Gb/s (bits) or GB/s (bytes), and latency
-    #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]
-    pub link: Option<Link>,
-    /// Numbers of ranks to forecast, one rank a node; a list has commas
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,64", requires = "link", value_parser = positive)]
-    pub ranks: Vec<usize>,
-}
-
 /// Parses a number format.
 fn precision() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::WORDS).try_map(|word| word.parse::<Precision>())
@@ -270,7 +238,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             }))
         }
         What::Allreduce(a) => allreduce(a),
-        What::Scale(s) => scale(s),
+        What::Scale(args) => scale::run(args),
     }
 }
 
@@ -316,52 +284,6 @@ fn allreduce(args: &Allreduce) -> Result<(), Failure> {
         }))
     })
 }
-
-fn scale(args: &Scale) -> Result<(), Failure> {
-    threads::calm_waiting()?;
-    let request = bench::scale::Scale {
-        model: args.model.clone(),
-        batch: args.batch,
-        device: args.device,
-        share_gpu: args.share_gpu,
-        threads: args.threads,
-        seconds: args.seconds,
-    };
-    let Some(measured) = launch::bench_scale(&request)? else { return Ok(()) };
-    let alone = measured.points[0].step_ms;
-    let line = |ranks: usize, step_ms: f64, comm_ms: f64| {
-        serde_json::json!({
-            "bench": "scale", "model": args.model, "batch": args.batch, "threads": measured.threads, "ranks": ranks,
-            "step_ms": step_ms, "comm_ms": comm_ms, "img_per_s": (ranks * args.batch) as f64 * 1e3 / step_ms,
-            "efficiency": alone / step_ms, "gradient_bytes": measured.bytes,
-        })
-    };
-    for p in &measured.points {
-        let mut json = line(p.ranks, p.step_ms, p.comm_ms);
-        json["forecast"] = false.into();
-        if let Some(fit) = p.link {
-            json["allreduce_latency_us"] = (fit.latency * 1e6).into();
-            json["allreduce_gb_per_s"] = (fit.rate / 1e9).into();
-        }
-        json["mpi"] = measured.library.clone().into();
-        json["cpu"] = bench::processor().into();
-        print(json)?;
-    }
-    for (&ranks, link) in args.ranks.iter().flat_map(|ranks| args.link.map(|link| (ranks, link))) {
-        let comm = bench::scale::forecast(&measured, ranks, link);
-        let mut json = line(ranks, alone + comm, comm);
-        json["forecast"] = true.into();
-        json["gb_per_s"] = (link.rate / 1e9).into();
-        json["latency_us"] = (link.latency * 1e6).into();
-        json["assumes"] = ASSUMES.into();
-        print(json)?;
-    }
-    Ok(())
-}
-
-/// How forecasts are made.
-const ASSUMES: &str = "a forecast, not a measurement: the step of one rank here, one rank a node, ring allreduce at the link's full \
-                       rate after backward, no overlap, no slower rank";
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,8 @@ pub mod predict;
 pub mod report;
 pub mod rewrite;
 pub mod runs;
+pub mod scale;
+pub mod sweep;
 mod threads;
 pub mod tip;
 pub mod train;
@@ -66,6 +68,8 @@ pub enum Command {
     Predict(predict::Args),
     /// Make one page of all that a run, or several side by side, left behind
     Report(report::Args),
+    /// Train every combination of some values of a recipe, and print a table
+    Sweep(sweep::Args),
     /// List runs with their scores and how far they came
     Runs(runs::Args),
     /// Say in what two runs differ, and where their losses part
@@ -98,6 +102,7 @@ pub fn run(cli: Cli, started: Instant) -> Result<(), Failure> {
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Models(args) => models::run(&args),
@@ -184,6 +189,8 @@ mod tests {
             "trireme import a.pth --match a -o b.h5",
             "trireme data convert imagenette a b",
             "trireme data convert mnist a b --shards 0",
+            "trireme sweep a.toml",
+            "trireme sweep a.toml --grid seed=1,2 --list --json",
             "trireme bench allreduce --sizes 4X",
             "trireme bench step --seconds -1",
         ] {

@@ -1,14 +1,28 @@
 //! Standard output, for results that a script may want. Everything else goes to stderr.
 
 use super::exit::Failure;
+use crate::launch;
 use loaders::printable_lines;
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::unix::process::parent_id;
+use std::path::Path;
 
 /// Writes `text` and a line break to stdout, without anything that a terminal would act on. A reader that has gone (`| head`) is no
 /// failure; a full disk is.
 pub fn print(text: impl Display) -> Result<(), Failure> {
     write(&mut io::stdout().lock(), text)
+}
+
+/// Whether what is printed goes to a terminal, not to a program or a file. Open MPI gives every rank a terminal of its own, whatever reads
+/// its output; there its own output counts.
+pub fn is_read_by_people() -> bool {
+    let of_launcher = || std::fs::read_link(format!("/proc/{}/fd/1", parent_id())).unwrap_or_default();
+    io::stdout().is_terminal() && (!launch::has_launcher() || is_terminal(&of_launcher()))
+}
+
+fn is_terminal(file: &Path) -> bool {
+    file.starts_with("/dev/pts") || file.to_string_lossy().starts_with("/dev/tty")
 }
 
 fn write(out: &mut dyn Write, text: impl Display) -> Result<(), Failure> {

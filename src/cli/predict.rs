@@ -125,7 +125,7 @@ impl<'a> Output<'a> {
 }
 
 fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
-    let size = prediction.resized_from.map(|(h, w)| format!("{h}x{w}"));
+    let size = prediction.resized_from.map(size_in_words);
     // a name that is not UTF-8 has no form in JSON: the odd bytes become replacement characters, as on a terminal
     let image = path.to_string_lossy();
     if args.json {
@@ -145,6 +145,11 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
 }
 
+/// Height and width as people write them, the width first.
+fn size_in_words((height, width): (u32, u32)) -> String {
+    format!("{width}x{height}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Cli, Command};
@@ -152,6 +157,11 @@ mod tests {
     use clap::Parser;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn the_width_comes_first() {
+        assert_eq!(size_in_words((20, 30)), "30x20");
+    }
 
     /// A name that is not UTF-8 is shown in all forms.
     #[test]

@@ -7,6 +7,7 @@ use super::value::{Patience, patience, positive};
 use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::{Changes, keys};
+use crate::report::Verbosity;
 use crate::train::observe::watch::Limits;
 use crate::train::plan::request::TrainRequest;
 use crate::train::save::marker;
@@ -50,6 +51,10 @@ pub struct Args {
     /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
+    /// Go on for more epochs than the run was planned for, with --set epochs=N: rates of kind step, constant and exponential as written,
+    /// cosine and polynomial stretched from here to N
+    #[arg(long, requires = "resume")]
+    pub extend_epochs: bool,
     /// Take --out although a run on another host has it that cannot be asked, because you know that it is over
     #[arg(long)]
     pub steal_lock: bool,
@@ -89,6 +94,12 @@ pub struct Args {
     /// Print the resolved recipe, the layers and the memory plan, and stop
     #[arg(long)]
     pub dry_run: bool,
+    /// Show all facts: ranks, devices, libraries, memory, waits, files. OUT/run.log has them in any case
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Show warnings and errors alone
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
 }
 
 /// What `--resume` names.
@@ -142,6 +153,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
             Some(Resume::From(file)) => Some(file.clone()),
             _ => None,
         },
+        extend_epochs: args.extend_epochs,
         steal_lock: args.steal_lock,
         device: args.device,
         share_gpu: args.share_gpu,
@@ -153,6 +165,11 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         trace: args.trace.clone(),
         trace_steps: args.trace_steps,
         stall: Limits { warn: args.stall_warn.0, abort: args.stall_abort.0 },
+        verbosity: match (args.quiet, args.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        },
     };
     match launch::train(&request, started)? {
         Some(plan) => print(plan),

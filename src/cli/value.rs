@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use crate::bench::scale::Link;
+use crate::bench::forecast::Link;
 use crate::device::DeviceChoice;
 use crate::launch;
 use crate::recipe::every::duration as duration_of;

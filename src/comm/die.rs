@@ -4,13 +4,11 @@
 //! so every error and every panic of any thread ends in [`die`].
 
 use std::any::Any;
-use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use loaders::printable_lines;
-
 use super::{launcher, state, sys};
+use crate::screen;
 
 /// How long an initialisation under way may hold up the end, and how long MPI_Abort may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,18 +42,9 @@ pub fn die(code: i32, message: &str) -> ! {
         std::thread::sleep(2 * PATIENCE);
         sys::exit_now(code)
     });
-    print(message);
+    // in one piece, so that the messages of several ranks do not mix
+    screen::say_last(&format!("{}{}", rank_prefix(), message.trim_end()));
     end(code)
-}
-
-/// Writes the message in one piece, so that the messages of several ranks do not mix.
-fn print(message: &str) {
-    let mut stderr = std::io::stderr();
-    // on a terminal the line may hold a progress bar
-    let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
-    let text = format!("{clear}{}{}\n", rank_prefix(), printable_lines(message.trim_end()));
-    // with stderr closed only the exit code remains
-    let _ = stderr.write_all(text.as_bytes());
 }
 
 fn end(code: i32) -> ! {

@@ -12,6 +12,17 @@ use super::jsonl::Jsonl;
 use super::plain::Plain;
 use super::sink::{Error, Sink};
 use super::terminal::Terminal;
+use super::verbosity::{LOG, Verbosity};
+use loaders::safe_create;
+
+/// A line about what slows a run down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The line.
+    pub text: String,
+    /// Whether enough time is lost to act.
+    pub pressing: bool,
+}
 
 /// Hands each event to every sink.
 #[derive(Default)]
@@ -25,13 +36,15 @@ impl Reporter {
         Reporter::default()
     }
 
-    /// Rank 0's: a progress bar if stderr is a terminal, else plain lines; and `out/metrics.jsonl` with a step
-    /// line every `every` steps; with `goes_on`, behind the lines that are there already. The process began at `started`.
-    pub fn new(out: &Path, every: u64, goes_on: bool, started: Instant) -> Result<Self, Error> {
+    /// Rank 0's: the screen; `out/run.log`, with everything; and `out/metrics.jsonl` with a step line every `every` steps. With
+    /// `goes_on`, both behind the lines that are there already. The process began at `started`.
+    pub fn new(out: &Path, every: u64, goes_on: bool, started: Instant, verbosity: Verbosity) -> Result<Self, Error> {
         let path = out.join("metrics.jsonl");
         let metrics =
             if goes_on { Jsonl::append(&path, every, started)? } else { Jsonl::create(&path, every, started)? };
-        Ok(Reporter::default().with(screen()).with(Box::new(metrics)))
+        let path = out.join(LOG);
+        let log = safe_create::to_append(&path).map_err(|source| Error { path, source })?;
+        Ok(Reporter::default().with(screen(verbosity)).with(Box::new(metrics)).with(Box::new(Plain::log(log))))
     }
 
     /// Adds a sink.
@@ -63,11 +76,22 @@ impl Reporter {
     pub fn note(&mut self, text: &str) {
         self.sinks.iter_mut().for_each(|sink| sink.note(text));
     }
+
+    /// Hands on what may be worth a reader's time, or only a fact.
+    pub fn advice(&mut self, advice: &Advice) {
+        if advice.pressing { self.note(&advice.text) } else { self.fact(&advice.text) }
+    }
+
+    /// Hands on lines of text that few readers need.
+    pub fn fact(&mut self, text: &str) {
+        self.sinks.iter_mut().for_each(|sink| sink.fact(text));
+    }
 }
 
-/// The sink for stderr: a bar on a terminal, lines elsewhere.
-pub fn screen() -> Box<dyn Sink> {
-    if std::io::stderr().is_terminal() { Box::new(Terminal::new()) } else { Box::new(Plain::new(std::io::stderr())) }
+/// The sink for stderr: a status block on a terminal where lines can be taken back, plain lines elsewhere.
+fn screen(verbosity: Verbosity) -> Box<dyn Sink> {
+    let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    if terminal { Box::new(Terminal::new(verbosity)) } else { Box::new(Plain::new(std::io::stderr(), verbosity)) }
 }
 
 #[cfg(test)]

@@ -34,4 +34,7 @@ pub trait Sink {
 
     /// Takes one line of plain text, such as a warning. Files of metrics ignore it.
     fn note(&mut self, _text: &str) {}
+
+    /// Takes lines of plain text that few readers need: what the run stands on, and where its time goes.
+    fn fact(&mut self, _text: &str) {}
 }

@@ -1,9 +1,47 @@
 //! Events in words, shared by the terminal and the plain lines.
 
-use super::{Checkpoint, End, Epoch, Eval, Exchange, Start, Step};
+use std::time::Duration;
+
+use super::{Checkpoint, End, Epoch, Eval, Event, Exchange, Start, Step, Verbosity, time_left};
+
+/// Share of a step from which on a wait is worth a word.
+const LARGE: f64 = 0.1;
+
+/// The line of an event that is no step; none where so little is to be shown.
+pub(super) fn line(event: &Event, verbosity: Verbosity) -> Option<String> {
+    let facts = verbosity.shows_facts();
+    let text = match event {
+        Event::Start(event) => Some(if facts { start(event) } else { headline(event) }),
+        Event::Epoch(event) => Some(epoch(event)),
+        Event::Exchange(event) => facts.then(|| exchange(event)),
+        Event::Eval(event) => Some(eval(event)),
+        Event::Checkpoint(event) => (facts || event.error.is_some()).then(|| checkpoint(event)),
+        Event::End(event) => Some(end(event)),
+        Event::Step(_) | Event::Layers(_) => None,
+    };
+    text.filter(|text| verbosity.shows(text))
+}
+
+/// What will happen, in two lines; where it begins if not at the beginning.
+fn headline(start: &Start) -> String {
+    let Start { model, parameters, images, batch, ranks, .. } = start;
+    let steps = format!("{} of {} steps of {batch}", plural(start.epochs.into(), "epoch"), start.steps_per_epoch);
+    let from = start
+        .facts
+        .get("resumed")
+        .map_or(String::new(), |file| format!("goes on behind step {} of {file}\n", start.step));
+    let facts = start.facts.get("out").map_or(String::new(), |out| format!("; all facts: {out}/{}, or -v", super::LOG));
+    format!(
+        "{model}: {} parameters, {} images, {steps}\n{from}{}, {}{facts}",
+        grouped(*parameters),
+        grouped(*images),
+        plural(*ranks as u64, "rank"),
+        plural(start.workers as u64, "worker")
+    )
+}
 
 /// The table at the start: what will happen, on what.
-pub(super) fn start(start: &Start) -> String {
+fn start(start: &Start) -> String {
     let Start { model, parameters, images, batch, workers, ranks, .. } = start;
     let whole = u64::from(start.epochs) * start.steps_per_epoch;
     let mut rows = vec![
@@ -28,39 +66,51 @@ fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// The numbers of a step, aligned from line to line.
-pub(super) fn step(step: &Step) -> String {
-    format!("{}  {}", score(step), times(step))
+/// What a step has learnt, how fast, and for what it waited long.
+pub(super) fn numbers(step: &Step) -> Vec<String> {
+    let Step { loss, top1, lr, img_per_s, step_ms, .. } = *step;
+    let mut words = vec![
+        format!("loss {loss:.4}"),
+        format!("top-1 {:.2} %", top1 * 100.0),
+        format!("lr {}", rate(lr)),
+        format!("{} img/s", grouped(img_per_s.round() as u64)),
+    ];
+    let waits = [("data", step.data_wait_ms), ("comm", step.comm_wait_ms)];
+    let large = waits.into_iter().filter(|(_, wait)| *wait >= LARGE * step_ms && *wait > 0.0);
+    words.extend(large.map(|(what, wait)| format!("{what} wait {:.0} %", 100.0 * wait / step_ms)));
+    words
 }
 
-/// What a step has learnt, and how fast.
-pub(super) fn score(step: &Step) -> String {
-    let Step { loss, top1, lr, img_per_s, .. } = step;
-    format!("loss {loss:7.4}  top-1 {:5.2} %  lr {:<9}  {img_per_s:7.0} img/s", top1 * 100.0, rate(*lr))
-}
-
-/// Where the time of a step has gone.
-pub(super) fn times(step: &Step) -> String {
+/// The line of a step where nothing is drawn; with `-v` also where its time has gone.
+pub(super) fn step(start: &Start, step: &Step, left: Option<Duration>, verbosity: Verbosity) -> String {
     let Step { data_wait_ms, comm_wait_ms, step_ms, .. } = step;
-    format!("step {step_ms:6.1} ms  data wait {data_wait_ms:5.1} ms  comm wait {comm_wait_ms:5.1} ms")
+    let mut words =
+        vec![format!("epoch {}/{}", step.epoch + 1, start.epochs), format!("step {}/{}", step.step, start.last_step)];
+    words.extend(numbers(step).into_iter().filter(|word| !verbosity.shows_facts() || !word.contains(" wait ")));
+    if verbosity.shows_facts() {
+        words.push(format!("step {step_ms:.1} ms  data wait {data_wait_ms:.1} ms  comm wait {comm_wait_ms:.1} ms"));
+    }
+    words.extend(left.map(|left| format!("{} left", time_left::shown(left))));
+    words.join("  ")
 }
 
-pub(super) fn epoch(epoch: &Epoch) -> String {
+fn epoch(epoch: &Epoch) -> String {
     let Epoch { loss, top1, lr, img_per_s, seconds, .. } = epoch;
     let skipped = match epoch.loader.skipped {
         0 => String::new(),
         n => format!("  {} left out", plural(n, "bad record")),
     };
     format!(
-        "epoch {} done: loss {loss:.4}  top-1 {:.2} %  lr {}  {img_per_s:.0} img/s  {seconds:.1} s{skipped}",
+        "epoch {} done: loss {loss:.4}  top-1 {:.2} %  lr {}  {} img/s  {seconds:.1} s{skipped}",
         epoch.epoch + 1,
         top1 * 100.0,
         rate(*lr),
+        grouped(img_per_s.round() as u64)
     )
 }
 
 /// What the exchange costs, what float does, and what to make of it.
-pub(super) fn exchange(exchange: &Exchange) -> String {
+fn exchange(exchange: &Exchange) -> String {
     let Exchange { codec, bytes, float_bytes, encode_ms, wire_ms, decode_ms, float_ms, steps, .. } = exchange;
     let mb = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
     let mut text = format!("exchange: {codec}, {} a step", mb(*bytes));
@@ -83,13 +133,13 @@ pub(super) fn exchange(exchange: &Exchange) -> String {
     }
 }
 
-pub(super) fn eval(eval: &Eval) -> String {
+fn eval(eval: &Eval) -> String {
     let Eval { split, top1, top5, loss, count, .. } = eval;
     let (top1, top5) = (top1 * 100.0, top5 * 100.0);
     format!("{split}: top-1 {top1:.2} %  top-5 {top5:.2} %  loss {loss:.4}  ({} images)", grouped(*count))
 }
 
-pub(super) fn checkpoint(checkpoint: &Checkpoint) -> String {
+fn checkpoint(checkpoint: &Checkpoint) -> String {
     let Checkpoint { path, bytes, wait_ms, write_ms, error, .. } = checkpoint;
     let path = path.display();
     match error {
@@ -98,19 +148,20 @@ pub(super) fn checkpoint(checkpoint: &Checkpoint) -> String {
     }
 }
 
-pub(super) fn end(end: &End) -> String {
+fn end(end: &End) -> String {
     let End { step, seconds, img_per_s, model, .. } = end;
-    format!("done: {step} steps in {seconds:.1} s, {img_per_s:.0} img/s; model: {}", model.display())
+    let rate = grouped(img_per_s.round() as u64);
+    format!("done: {step} steps in {seconds:.1} s, {rate} img/s; model: {}", model.display())
 }
 
 /// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`.
-pub(super) fn rate(lr: f64) -> String {
+fn rate(lr: f64) -> String {
     let short: f64 = format!("{lr:.3e}").parse().unwrap_or(lr);
     if short != 0.0 && short.abs() < 1e-4 { format!("{short:e}") } else { short.to_string() }
 }
 
 /// `1234567` as `1,234,567`.
-pub(super) fn grouped(n: u64) -> String {
+fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -133,11 +184,69 @@ mod tests {
         assert_eq!(["0.05", "0.3", "0.0007123", "1.235e-7", "0", "NaN"], rates.map(rate).as_slice());
     }
 
+    fn some_step() -> Step {
+        Step {
+            step: 1251,
+            epoch: 1,
+            loss: 0.47361,
+            top1: 0.8325,
+            lr: 0.029_42,
+            img_per_s: 1918.4,
+            step_ms: 33.4,
+            data_wait_ms: 0.1,
+            comm_wait_ms: 6.5,
+            ..Step::default()
+        }
+    }
+
     #[test]
-    fn step_lines_align() {
-        let one = step(&Step { loss: 2.3, lr: 0.1, img_per_s: 99.0, ..Step::default() });
-        let two = step(&Step { loss: 12.34567, top1: 0.98, lr: 0.000_123_4, img_per_s: 104_000.0, ..Step::default() });
-        assert_eq!(one.find("data wait"), two.find("data wait"));
-        assert!(two.contains("loss 12.3457  top-1 98.00 %  lr 0.0001234"), "{two}");
+    fn waits_are_told_where_they_are_large() {
+        let start = Start { epochs: 3, last_step: 2814, ..Start::default() };
+        let left = Some(Duration::from_secs(45));
+        let line = step(&start, &some_step(), left, Verbosity::Normal);
+        let words = "epoch 2/3  step 1251/2814  loss 0.4736  top-1 83.25 %  lr 0.02942  1,918 img/s";
+        assert_eq!(line, format!("{words}  comm wait 19 %  0:45 left"));
+        let calm = Step { comm_wait_ms: 3.3, ..some_step() };
+        assert_eq!(step(&start, &calm, left, Verbosity::Normal), format!("{words}  0:45 left"));
+        let all = step(&start, &some_step(), None, Verbosity::Verbose);
+        assert_eq!(all, format!("{words}  step 33.4 ms  data wait 0.1 ms  comm wait 6.5 ms"));
+    }
+
+    /// What is no fact fits a terminal of 80 columns; a quiet run says what went wrong.
+    #[test]
+    fn few_words_unless_all_are_wanted() {
+        let facts = [("out", "runs/try"), ("device", "cpu"), ("resumed", "runs/try/checkpoints/step-00001000.h5")];
+        let facts = facts.map(|(name, fact)| (name.to_string(), fact.to_string())).into();
+        let start = Start {
+            step: 1000,
+            epochs: 160,
+            steps_per_epoch: 391,
+            model: "resnet20".into(),
+            parameters: 269_722,
+            images: 50_000,
+            batch: 128,
+            ranks: 2,
+            workers: 4,
+            facts,
+            ..Start::default()
+        };
+        let line = |event: &Event, verbosity| super::line(event, verbosity);
+        assert_eq!(
+            line(&start.clone().into(), Verbosity::Normal).unwrap(),
+            "resnet20: 269,722 parameters, 50,000 images, 160 epochs of 391 steps of 128\n\
+             goes on behind step 1000 of runs/try/checkpoints/step-00001000.h5\n\
+             2 ranks, 4 workers; all facts: runs/try/run.log, or -v"
+        );
+        assert!(line(&start.clone().into(), Verbosity::Verbose).unwrap().contains("\ndevice   cpu\n"));
+        let written = Checkpoint { path: "a.h5".into(), ..Checkpoint::default() };
+        let failed = Checkpoint { error: Some("no space left".into()), ..written.clone() };
+        let shown = |verbosity| {
+            let events: [Event; 4] =
+                [start.clone().into(), written.clone().into(), failed.clone().into(), Eval::default().into()];
+            events.map(|event| line(&event, verbosity).is_some())
+        };
+        assert_eq!(shown(Verbosity::Quiet), [false, false, true, false]);
+        assert_eq!(shown(Verbosity::Normal), [true, false, true, true]);
+        assert_eq!(shown(Verbosity::Verbose), [true; 4]);
     }
 }

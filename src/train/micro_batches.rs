@@ -16,7 +16,7 @@ use crate::train::plan::run::Run;
 use crate::train::plan::targets::Targets;
 use crate::train::reduce::gradients::GradientSum;
 use crate::train::reduce::metrics::{StepMetrics, digest};
-use loaders::Loader;
+use loaders::{Filling, Loader};
 
 /// This rank's batches on their way to the device.
 pub struct MicroBatches {
@@ -121,6 +121,9 @@ impl MicroBatches {
             return Err(other(place(batch.epoch(), batch.step(), batch.worker())));
         }
         observers.trace.part("data", "data wait", Lane::Compute, start, start.elapsed());
+        if let Some(Filling { thread, start, took }) = batch.filling() {
+            observers.trace.part("load", format!("batch of worker {worker}"), Lane::Loader(thread), start, took);
+        }
         observers.notices.records(batch.skipped(), &session.world);
         Ok(batch)
     }

@@ -14,6 +14,7 @@ mod describe;
 pub mod device_input;
 pub mod evaluate;
 pub mod init;
+mod last_words;
 mod layers;
 mod micro_batches;
 pub mod observe;
@@ -35,9 +36,11 @@ use crate::checkpoint::{Progress, Sums};
 use crate::error::Error;
 use crate::recipe::ImageCache;
 use crate::report::{End, Epoch, Eval, Loading, Reporter};
+use crate::screen;
 use agree::session::Session;
 use device_input::DeviceInput;
 use evaluate::{Evaluated, Score};
+use last_words::LastWords;
 use loaders::{Loader, LoaderStats};
 use observe::loading::{self, EpochLoading};
 use observe::stop::Stop;
@@ -95,10 +98,12 @@ pub fn train<B: Backend>(
     transport: TransportPlan<B>,
     report: Reporter,
 ) -> Result<(), Error> {
+    let RunContext { session, request, .. } = context;
+    let _words = (session.world.size > 1).then(|| LastWords::prepare(&session.watch, &request.out));
     let mut training = Training::new(context, run, at, transport, report)?;
     let ended = training.run_to_end();
     if ended.as_ref().err().is_none_or(|error| error.code() == RESUMABLE) {
-        training.shown.finish(&context.request.out, &training.run, &mut training.report);
+        training.shown.finish(&request.out, &training.run, &mut training.report);
     }
     ended
 }
@@ -113,12 +118,13 @@ impl<'a, B: Backend> Training<'a, B> {
     ) -> Result<Self, Error> {
         let RunContext { session, request, stop, lock, .. } = context;
         let input = device_input(session, &run, &mut report)?;
-        let order = Box::new(run.order(at.epoch, at.step_of_epoch));
-        let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
+        // before the loader, whose first batches are in it, too
         let trace = match request.trace {
             Some(_) => Trace::start(&session.comm, request.trace_steps)?,
             None => Trace::default(),
         };
+        let order = Box::new(run.order(at.epoch, at.step_of_epoch));
+        let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
         let stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         let saver = Saver::new(session, stop, lock, request, &run)?;
         let last = run.last_step(request.max_steps);
@@ -157,7 +163,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let mut ranks = MpiRanks::of(self.context.session);
         self.run.strategy.swap_in(&mut self.run.graph, &mut ranks)?;
         if let Some(slowest) = self.stepper.take_slowest() {
-            self.report.note(&slowest);
+            self.report.advice(&slowest);
         }
         let begin = Instant::now();
         if !self.evaluate()? {
@@ -189,7 +195,7 @@ impl<'a, B: Backend> Training<'a, B> {
         if self.at.step == self.begun.step + 1 {
             self.context.session.watch.stepped();
             let seconds = self.context.started.elapsed().as_secs_f64();
-            self.report.note(&format!("first step done {seconds:.2} s after the start of the program"));
+            self.report.fact(&format!("first step done {seconds:.2} s after the start of the program"));
         }
         let (saver, mut now, report) = self.between_steps();
         saver.step_done(&mut now, begin.elapsed(), report)
@@ -199,11 +205,7 @@ impl<'a, B: Backend> Training<'a, B> {
     fn tell(&mut self) {
         for notice in self.stepper.take_notices(&self.run) {
             // the reporters of other ranks are silent, and their notices are theirs alone
-            if self.context.session.is_root() {
-                self.report.note(&notice)
-            } else {
-                eprintln!("{}", loaders::printable_lines(&notice))
-            }
+            if self.context.session.is_root() { self.report.note(&notice) } else { screen::say(&notice) }
         }
     }
 
@@ -219,7 +221,7 @@ impl<'a, B: Backend> Training<'a, B> {
         let (loader, advice) = loading::gather(&session.comm, &session.world, loading)?;
         let lr = self.run.schedule.lr(at.step.saturating_sub(1));
         self.report.event(epoch_event(at, lr, images, time, loader))?;
-        advice.iter().for_each(|advice| self.report.note(advice));
+        advice.iter().for_each(|advice| self.report.advice(advice));
         Ok(())
     }
 
@@ -273,8 +275,10 @@ fn device_input<B: Backend>(session: &Session, run: &Run<B>, report: &mut Report
         return Ok(DeviceInput::new(backend, augment));
     }
     let (input, note) = session.agree(DeviceInput::kept(backend, augment, &run.source.train, &run.options))?;
-    let note = note.unwrap_or_else(|| format!("images: {}", input.describe()));
-    report.note(&note);
+    match note {
+        Some(note) => report.note(&note),
+        None => report.fact(&format!("images: {}", input.describe())),
+    }
     Ok(input)
 }
 

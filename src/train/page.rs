@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::report::history::Run;
 use crate::report::page;
+use crate::screen;
 
 /// Writes the page of the run in `out`. A run is no worse for a page that could not be written: that is a line on stderr.
 pub(super) fn write(out: &Path) {
@@ -11,6 +12,6 @@ pub(super) fn write(out: &Path) {
     let path = out.join(page::NAME);
     let written = text.and_then(|text| loaders::replace::replace(&path, text.as_bytes()).map_err(|e| e.to_string()));
     if let Err(why) = written {
-        eprintln!("warning: no {}: {why}; `trireme report {}` makes it later", page::NAME, out.display());
+        screen::say(&format!("warning: no {}: {why}; `trireme report {}` makes it later", page::NAME, out.display()));
     }
 }

@@ -296,7 +296,7 @@ fn open_report<B: Backend>(
     };
     let Output { lock, mut report } = session.agree(opened)?;
     session.watch.share(&request.out, session.world.rank, session.world.size);
-    table.iter().for_each(|row| report.note(row));
+    table.iter().for_each(|row| report.fact(row));
     let notes = head.iter().flat_map(|head| &head.notes).chain(&session.notes);
     notes.for_each(|note| report.note(note));
     if !run.strategy.sums_gradients() {
@@ -324,7 +324,7 @@ fn open_output<B: Backend>(
     let copy = define::copy(&run.source);
     let lock = folder::claim_output(request, head, &run.recipe, copy, lock)?;
     session.watch.share(&request.out, 0, session.world.size);
-    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started)?;
+    let report = Reporter::new(&request.out, run.recipe.log.every, head.is_some(), started, request.verbosity)?;
     let report = match run.recipe.log.tensorboard() {
         true => report.with(Box::new(Tensorboard::new(&request.out, &run.recipe.to_toml()?))),
         false => report,

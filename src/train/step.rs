@@ -324,7 +324,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
     }
 
     /// Which rank was the slowest since the last call.
-    pub fn take_slowest(&mut self) -> Option<String> {
+    pub fn take_slowest(&mut self) -> Option<report::Advice> {
         std::mem::take(&mut self.timing).slowest()
     }
 

@@ -48,7 +48,8 @@ fn train(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> (String
 
 fn run(setting: &Setting, out: &str, ranks: &[&str], more: &[&str]) -> Ended {
     let out = setting.folder.at(out);
-    let args = ["train", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cuda", "--share-gpu"];
+    let args =
+        ["train", "-v", &setting.recipe, "--data", &setting.data, "--out", &out, "--device", "cuda", "--share-gpu"];
     let mut command = on_ranks(1, "env");
     for (rank, own) in ranks.iter().enumerate() {
         if rank > 0 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::case::{Case, assert_failed};
 use crate::support::images::{DIGITS, Images};
-use crate::support::program::{PATIENCE, assert_gone, run, signal, start, trireme};
+use crate::support::program::{PATIENCE, assert_gone, files, run, signal, start, trireme};
 
 #[test]
 fn a_stopped_rank_is_named_and_goes_on_when_it_is_woken() {
@@ -42,6 +42,26 @@ fn a_rank_that_stays_stopped_ends_the_run_at_the_limit() {
     );
     assert_gone(&ranks);
     case.assert_whole();
+}
+
+/// The launcher ends the others, and the one that is left to speak says who is gone and how to go on.
+#[test]
+fn the_last_words_after_a_killed_rank() {
+    for killed in [0, 2] {
+        let case = Case::new();
+        let mut running = case.running(3, &[]);
+        running.until("checkpoint", || files(&case.out).iter().any(|file| file.starts_with("checkpoints/step-")));
+        let victim = running.ranks()[killed];
+        signal(victim as i32, libc::SIGKILL);
+        let ended = running.wait(PATIENCE);
+        assert!(!ended.status.success());
+        let parts =
+            [&format!("(process {victim}) is gone, and the run with it"), "--resume auto, from ", "/checkpoints/step-"];
+        let words: Vec<&str> =
+            ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
+        assert_eq!(words.len(), 1, "{}", ended.stderr);
+        case.start(2, &["--resume", "auto", "--set", "epochs=1000", "--max-steps", "40"]).wait(PATIENCE).succeeded();
+    }
 }
 
 #[test]

@@ -20,15 +20,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cores", &[]),
     ("device_region", &[]),
     ("schema", &[]),
+    ("screen", &[]),
     ("backend", &["backend::op", "bf16", "code_spec", "device_region", "schema", "simd"]),
     ("backend::op", &["backend", "simd"]),
     ("backend::reference", &["backend", "backend::op", "code_spec", "device_region"]),
     ("backend::cpu", &["backend", "backend::op", "bf16", "code_spec", "device_region", "simd"]),
     ("backend::cuda", &["backend", "backend::op", "bf16", "code_spec", "device_region"]),
-    ("comm", &["bf16", "code_spec", "device_region", "simd", "sync"]),
+    ("comm", &["bf16", "code_spec", "device_region", "screen", "simd", "sync"]),
     ("checkpoint", &["backend::op"]),
     ("interop", &["backend::op", "checkpoint", "nn::spec"]),
-    ("report", &[]),
+    ("report", &["screen"]),
     ("nn", &["backend"]),
     ("models", &["nn::spec"]),
     ("optim", &["backend", "nn", "schema"]),
@@ -49,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("eval", ABOVE_TRAIN),
     ("bench", ABOVE_TRAIN),
     ("doctor", &["backend", "bench", "comm", "cores", "device", "error", "launch", "train"]),
+    ("sweep", &["error", "models", "recipe", "report", "screen", "train"]),
     ("libraries", &["checkpoint", "comm", "launch"]),
     ("launch", &["backend", "bench", "comm", "cores", "device", "doctor", "error", "eval", "nn", "recipe", "train"]),
     (
@@ -68,6 +70,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "nn",
             "recipe",
             "report",
+            "sweep",
             "train",
         ],
     ),
@@ -94,7 +97,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 macro_rules! below_train {
     ($($more:literal),*) => {
         &[
-            "backend", "checkpoint", "comm", "cores", "device", "error", "interop", "models", "nn", "optim", "recipe", "report" $(, $more)*
+            "backend", "checkpoint", "comm", "cores", "device", "error", "interop", "models", "nn", "optim", "recipe", "report", "screen"
+            $(, $more)*
         ]
     };
 }

@@ -52,7 +52,9 @@ fn a_run_that_is_over_is_left_alone() {
     let before = contents(&out);
     for ranks in [0, 2] {
         let ended = setting.train("out", ranks, &["--resume", "auto"]).succeeded();
-        let said = format!("{out}: complete, 8 steps: nothing to do. The model is {out}/model.h5\n");
+        let said = format!(
+            "{out}: complete, 8 steps: nothing to do. The model is {out}/model.h5. More epochs: --set epochs=N --extend-epochs\n"
+        );
         assert_eq!(ended.stdout, said);
         assert!(contents(&out) == before, "{:?}", files(&out));
     }

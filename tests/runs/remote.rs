@@ -12,6 +12,7 @@ use trireme::backend::{Backend, Error, Unavailable};
 use trireme::comm;
 use trireme::device::{Device, DeviceChoice, DeviceSettings};
 use trireme::recipe::Changes;
+use trireme::report::Verbosity;
 use trireme::train;
 use trireme::train::plan::request::TrainRequest;
 
@@ -55,6 +56,7 @@ fn worker() {
         out: out.into(),
         resume: resume == "resume",
         resume_from: None,
+        extend_epochs: false,
         steal_lock: false,
         device: DeviceChoice::Auto,
         share_gpu: false,
@@ -66,6 +68,7 @@ fn worker() {
         stage: None,
         trace: None,
         trace_steps: 0,
+        verbosity: Verbosity::Verbose,
     };
     let result = match kind.as_str() {
         "remote" => train::start::run(&On(Remote::new), &request, Instant::now()),

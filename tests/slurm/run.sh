@@ -145,6 +145,11 @@ test_sweep() {
     grep -q '^base_lr = 0.01' sweep-1/recipe.toml || fail 'rate of the second run'
     [ -s sweep-0/model.h5 ] || fail 'model of the first run'
     [ -s sweep-1/model.h5 ] || fail 'model of the second run'
+    options=(--array=0-1)
+    id=$(OUT=$WORK/grid submit sweep.sbatch "$recipe" --grid seed=3,4 --data "$DATA" -- --max-steps 3)
+    options=()
+    finish "${id}_1" COMPLETED 300
+    [ -s grid/seed=4/model.h5 ] || fail 'model of the second combination'
 }
 
 # diagnose WORDS SRUN-OPTIONS...: `doctor` under such an srun must fail and say WORDS, a regular expression.

@@ -139,7 +139,7 @@ impl Training {
     /// `trireme train` with it on `ranks` ranks, or without mpirun for 0.
     pub fn command(&self, ranks: usize, data: &str, out: &str) -> Command {
         let every = format!("checkpoint.every={} steps", (self.last / 24).clamp(3, 40));
-        trireme(ranks, &["train", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
+        trireme(ranks, &["train", "-v", &self.recipe, "--data", data, "--out", out, "--threads", "1", "--set", &every])
     }
 
     /// The same as a process under way, where a series has its place.

@@ -54,7 +54,7 @@ impl Case {
     pub fn start(&self, ranks: usize, more: &[&str]) -> Running {
         let data = self.images.arg();
         let often = "checkpoint.every=2 steps";
-        let args = ["train", &self.recipe, "--data", &data, "--out", &self.out, "--threads", "1", "--set", often];
+        let args = ["train", "-v", &self.recipe, "--data", &data, "--out", &self.out, "--threads", "1", "--set", often];
         start(trireme(ranks, &[&args, more].concat()))
     }
 

@@ -13,4 +13,5 @@ pub mod remote;
 pub mod rounding;
 pub mod setting;
 pub mod small_run;
+pub mod terminal;
 pub mod weights;

@@ -244,8 +244,8 @@ pub fn files(folder: &str) -> Vec<String> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let looks =
-                ["report.html", "evaluation.json"].contains(&name.as_str()) || name.starts_with("events.out.tfevents");
+            let looks = ["report.html", "evaluation.json", "run.log"].contains(&name.as_str())
+                || name.starts_with("events.out.tfevents");
             if looks || name == ".ranks" || name.starts_with(".trireme-") {
                 continue;
             } else if path.is_dir() {

@@ -41,11 +41,11 @@ impl Setting {
         self.folder.at(name)
     }
 
-    /// `trireme train` into OUT of this name on `ranks` ranks, or without mpirun for 0;
+    /// `trireme train` into OUT of this name on `ranks` ranks, or without mpirun for 0, with all facts on stderr;
     /// `more` may name another data set.
     pub fn command(&self, out: &str, ranks: usize, more: &[&str]) -> Command {
         let data = if more.contains(&"--data") { &[][..] } else { &["--data", &self.data] };
-        trireme(ranks, &[&["train", &self.recipe, "--out", &self.out(out)], data, more].concat())
+        trireme(ranks, &[&["train", "-v", &self.recipe, "--out", &self.out(out)], data, more].concat())
     }
 
     /// Starts that training with one compute thread a rank.

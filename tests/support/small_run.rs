@@ -49,9 +49,9 @@ impl SmallRun {
         (Self { folder, recipe, data: images.arg(), out }, images)
     }
 
-    /// `trireme train` with it.
+    /// `trireme train` with it, with all facts on stderr.
     pub fn args<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let args = ["train", &self.recipe, "--data", &self.data, "--out", &self.out, "--threads", "1"];
+        let args = ["train", "-v", &self.recipe, "--data", &self.data, "--out", &self.out, "--threads", "1"];
         [&args, more].concat()
     }
 

@@ -95,9 +95,9 @@ impl fmt::Display for Sizes {
             return write!(f, "  no images");
         };
         if height.min == height.max && width.min == width.max {
-            return write!(f, "  size {} x {} (height x width), all", height.min, width.min);
+            return write!(f, "  size {} x {} (width x height), all", width.min, height.min);
         }
-        for (name, s) in [("height", height), ("width ", width)] {
+        for (name, s) in [("width ", width), ("height", height)] {
             writeln!(f, "  {name}  {} to {}, median {}", s.min, s.max, s.median)?;
         }
         write!(f, "  width / height")?;
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn one_size_is_one_line() {
-        assert_eq!(sizes(&[(32, 24); 3]).to_string(), "  size 32 x 24 (height x width), all");
+        assert_eq!(sizes(&[(32, 24); 3]).to_string(), "  size 24 x 32 (width x height), all");
         assert_eq!(sizes(&[]).to_string(), "  no images");
         assert!(sizes(&[]).to_json()["height"].is_null());
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::mix::Mix;
-use crate::ring::slot::{FreeSlots, Slot, Token};
+use crate::ring::slot::{Filling, FreeSlots, Slot, Token};
 use crate::spec::ImageSpec;
 use crate::sync::{AtomicUsize, Sender};
 use crate::transform::CropRect;
@@ -97,6 +97,11 @@ impl Batch {
     /// The samples' ids.
     pub fn ids(&self) -> &[u64] {
         &self.slot.job.ids
+    }
+
+    /// Which thread filled it, and when.
+    pub fn filling(&self) -> Option<Filling> {
+        self.slot.filling
     }
 
     /// Bytes of the records read.

@@ -11,7 +11,7 @@ pub(crate) mod options;
 pub(crate) mod pixel_format;
 mod reader;
 mod shared;
-mod slot;
+pub(crate) mod slot;
 pub mod stats;
 mod totals;
 mod worker;

@@ -1,6 +1,7 @@
 //! The memory of batches: slots, and the list of those that are free.
 
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::mix::Mix;
@@ -31,6 +32,19 @@ pub(crate) struct Slot {
     pub bytes: u64,
     /// The errors of the samples that were left out.
     pub skipped: Vec<Error>,
+    /// Who filled it, and when.
+    pub filling: Option<Filling>,
+}
+
+/// The time in which a thread filled a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filling {
+    /// Number of the thread, from 0.
+    pub thread: usize,
+    /// When it began.
+    pub start: Instant,
+    /// How long it took.
+    pub took: Duration,
 }
 
 impl Slot {

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ring::fill::{Outcome, Task, ThreadState, fill, request, request_ahead};
 use crate::ring::nice;
 use crate::ring::shared::Shared;
-use crate::ring::slot::{Slot, Token};
+use crate::ring::slot::{Filling, Slot, Token};
 use crate::sync::{Receiver, Sender};
 
 /// A message of a thread to the consumer.
@@ -68,7 +68,9 @@ impl Worker {
             // `take` has returned the slot, so that a thread which waits for one learns of the end, too
             Ok(None) => None,
             Ok(Some(mut task)) => {
+                let start = Instant::now();
                 let outcome = self.fill(&mut task, ahead, state);
+                task.slot.filling = Some(Filling { thread: self.thread, start, took: start.elapsed() });
                 state.fetches.extend(task.fetch.take());
                 let result = match outcome {
                     Ok(Outcome::Filled) => Ok(task.slot),

@@ -39,6 +39,11 @@ pub trait Decay {
     /// The decay in a few words, for the log; `scale` multiplies `end_lr`.
     fn describe(&self, scale: f64) -> String;
 
+    /// Whether it runs over the whole length of the run, so that a longer run is another decay.
+    fn ends_with_run(&self) -> bool {
+        false
+    }
+
     /// Refuses settings that do not fit a warm-up of this many epochs.
     fn check(&self, _warmup_epochs: f64) -> Result<(), ScheduleError> {
         Ok(())
@@ -128,6 +133,10 @@ impl Decay for Step {
 }
 
 impl Decay for Cosine {
+    fn ends_with_run(&self) -> bool {
+        true
+    }
+
     fn rate(&self, at: AfterWarmup) -> f64 {
         let end = self.end_lr() * at.scale;
         end + (at.target - end) * (1.0 + (PI * at.part).cos()) / 2.0
@@ -139,6 +148,10 @@ impl Decay for Cosine {
 }
 
 impl Decay for Polynomial {
+    fn ends_with_run(&self) -> bool {
+        true
+    }
+
     fn rate(&self, at: AfterWarmup) -> f64 {
         let end = self.end_lr() * at.scale;
         end + (at.target - end) * (1.0 - at.part).powf(self.power())

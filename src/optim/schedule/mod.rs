@@ -1,13 +1,16 @@
 //! Learning-rate schedules: linear scaling, warm-up and decay as one pure function of the step.
 
 mod decay;
+mod extend;
 mod rates;
 mod spec;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod warmup;
 
 pub use decay::{AfterWarmup, Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
+pub use extend::Extension;
 pub use rates::Schedule;
 pub use spec::{ScheduleKind, ScheduleSpec};
 pub use warmup::WarmupFrom;

@@ -3,6 +3,7 @@
 
 use super::decay::{AfterWarmup, ScheduleError, rounded};
 use super::spec::ScheduleSpec;
+use super::stretch::Stretches;
 use super::warmup::WarmupFrom;
 
 /// The rates of one run: `lr(step)` for every step from 0 to `epochs * steps_per_epoch`.
@@ -19,6 +20,7 @@ pub struct Schedule {
     from: f64,
     warmup_steps: u64,
     total_steps: u64,
+    stretches: Stretches,
 }
 
 impl Schedule {
@@ -44,6 +46,7 @@ impl Schedule {
             from,
             warmup_steps: steps(spec.warmup_epochs),
             total_steps: u64::from(epochs) * steps_per_epoch,
+            stretches: Stretches::new(spec.stretched.as_deref().unwrap_or_default(), steps_per_epoch),
             spec: spec.clone(),
         })
     }
@@ -55,8 +58,7 @@ impl Schedule {
             return self.from + (self.target - self.from) * done;
         }
         let since = step.min(self.total_steps) - self.warmup_steps.min(self.total_steps);
-        let length = (self.total_steps.saturating_sub(self.warmup_steps)).max(1);
-        let part = since as f64 / length as f64;
+        let part = self.stretches.part(step, self.warmup_steps, self.total_steps);
         let (steps_per_epoch, target, scale) = (self.steps_per_epoch, self.target, self.scale);
         self.spec.kind.settings().rate(AfterWarmup { step, since, part, steps_per_epoch, target, scale })
     }

@@ -1,6 +1,7 @@
 //! The `[schedule]` section of a recipe. A new kind of decay is a line in [`ScheduleKind`].
 
 use super::decay::{Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
+use super::stretch;
 use super::warmup::WarmupFrom;
 use crate::schema::{Range, Section, check_section, kinds, section};
 
@@ -32,6 +33,9 @@ section! {
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
         /// Learning rate at the start of the warm-up; "base" is base_lr.
         absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
+        /// Written by --extend-epochs: for each time that a cosine or polynomial decay was stretched, the epoch at which that happened and
+        /// the one at which the decay was to end before.
+        absent stretched: Vec<f64> = "[]";
     }
 }
 
@@ -54,6 +58,7 @@ impl ScheduleSpec {
         if self.warmup_from.is_some() && warmup == 0.0 {
             return wrong("warmup_from", "has no effect with warmup_epochs = 0".into());
         }
+        stretch::check(self.stretched.as_deref().unwrap_or_default())?;
         self.kind.settings().check(warmup)
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::comm::{self, Comm, Verdict, WorldInfo};
 use crate::cores;
 use crate::error::Error;
+use crate::screen;
 use crate::train::agree::digest;
 use crate::train::observe::watch::Watch;
 
@@ -65,7 +66,7 @@ impl Session {
     pub fn conclude<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let result = match result {
             Err(Error::Agreed { code, text }) => {
-                eprintln!("{}", loaders::printable_lines(&text));
+                screen::say(&text);
                 Err(Error::Elsewhere { code })
             }
             other => other,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::comm::{Comm, WorldInfo};
 use crate::error::Error;
-use crate::report::Loading;
+use crate::report::{Advice, Loading};
 use loaders::LoaderStats;
 
 /// An epoch, as one rank's loader saw it.
@@ -27,8 +27,11 @@ pub struct EpochLoading {
 /// Steps below which an epoch says nothing of the next: its files are read for the first time, and caches are empty.
 const LEAST_STEPS: u64 = 50;
 
+/// Share of an epoch from which on waiting for data is worth a line.
+const LARGE: f64 = 0.1;
+
 /// The loader of the rank that waited longest for it, and a line of advice unless the epoch was too short for one. Collective.
-pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, Option<String>), Error> {
+pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Loading, Option<Advice>), Error> {
     let ranks = world.size;
     let all = match ranks {
         1 => vec![epoch.stats],
@@ -36,14 +39,13 @@ pub fn gather(comm: &Comm, world: &WorldInfo, epoch: EpochLoading) -> Result<(Lo
     };
     let slowest = (0..ranks).max_by_key(|&r| (all[r].wait, std::cmp::Reverse(r))).unwrap_or(0);
     let whose = if ranks > 1 { format!("loader of rank {slowest}") } else { "loader".into() };
-    Ok((
-        loading(&all[slowest], epoch.skipped),
-        advice(&all[slowest], &epoch).map(|advice| format!("{whose}: {advice}")),
-    ))
+    Ok((loading(&all[slowest], epoch.skipped), advice(&whose, &all[slowest], &epoch)))
 }
 
-fn advice(stats: &LoaderStats, epoch: &EpochLoading) -> Option<String> {
-    (epoch.steps >= LEAST_STEPS).then(|| stats.advice(epoch.time, epoch.threads, epoch.local))
+fn advice(whose: &str, stats: &LoaderStats, epoch: &EpochLoading) -> Option<Advice> {
+    let text = || format!("{whose}: {}", stats.advice(epoch.time, epoch.threads, epoch.local));
+    let pressing = stats.wait.as_secs_f64() >= LARGE * epoch.time.as_secs_f64();
+    (epoch.steps >= LEAST_STEPS).then(|| Advice { text: text(), pressing })
 }
 
 fn loading(stats: &LoaderStats, skipped: u64) -> Loading {
@@ -76,8 +78,11 @@ mod tests {
         assert_eq!(sent, stats);
         let shown = loading(&stats, 7);
         let epoch = |steps| EpochLoading { stats, skipped: 0, time: ms(2000), threads: 1, steps, local: true };
-        assert_eq!(advice(&stats, &epoch(49)), None);
-        assert!(advice(&stats, &epoch(50)).unwrap().starts_with("decode-bound: "));
+        assert_eq!(advice("loader", &stats, &epoch(49)), None);
+        let Advice { text, pressing } = advice("loader", &stats, &epoch(50)).unwrap();
+        assert!(text.starts_with("loader: decode-bound: ") && pressing, "1.5 s of 2: {text}");
+        let calm = LoaderStats { wait: ms(199), ..stats };
+        assert!(!advice("loader", &calm, &epoch(50)).unwrap().pressing);
         assert_eq!((shown.skipped, shown.decode_us, shown.data_wait_s, shown.queue_depth), (7, 2000.0, 1.5, 1.25));
     }
 }

@@ -1,5 +1,10 @@
 //! Which rank the others wait for, and why.
 
+use crate::report::Advice;
+
+/// Share of a step from which on the wait of others is worth a line.
+const LARGE: f64 = 0.1;
+
 /// One rank's milliseconds, of a step or summed over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankTiming {
@@ -46,8 +51,9 @@ impl EpochTiming {
         }
     }
 
-    /// Names the rank with the longest steps of its own, and why; nothing for one rank.
-    pub fn slowest(&self) -> Option<String> {
+    /// Names the rank with the longest steps of its own, and why; nothing for one rank. It is pressing where others lose a tenth of their
+    /// time by it.
+    pub fn slowest(&self) -> Option<Advice> {
         if self.ranks.len() < 2 || self.steps == 0 {
             return None;
         }
@@ -58,10 +64,12 @@ impl EpochTiming {
         let (own, loader) = (a_step(timing.own()), a_step(timing.data));
         let reason = if loader - data > (own - median) / 2.0 && loader > data { "its loader" } else { "compute" };
         let others = spread(self.ranks.iter().map(|r| a_step(r.comm)))[2];
-        Some(format!(
+        let longest = spread(self.ranks.iter().map(|r| a_step(r.step)))[2];
+        let text = format!(
             "slowest rank: {slow}, {own:.1} ms a step of its own (median of all {median:.1}), {loader:.1} of them for its loader; it \
              lags by {reason}, and others wait up to {others:.1} ms a step"
-        ))
+        );
+        Some(Advice { text, pressing: others >= LARGE * longest })
     }
 }
 
@@ -79,7 +87,8 @@ mod tests {
         for _ in 0..2 {
             epoch.add(&[timing(1.0, 30.0, 100.0), timing(1.0, 5.0, 100.0), timing(1.0, 29.0, 100.0)]);
         }
-        let text = epoch.slowest().unwrap();
+        let Advice { text, pressing } = epoch.slowest().unwrap();
+        assert!(pressing, "30 of 100 ms");
         assert!(
             text.starts_with("slowest rank: 1, 95.0 ms a step of its own (median of all 71.0), 1.0 of them"),
             "{text}"
@@ -91,7 +100,10 @@ mod tests {
     fn a_slow_loader_is_named() {
         let mut epoch = EpochTiming::default();
         epoch.add(&[timing(1.0, 30.0, 100.0), timing(25.0, 5.0, 100.0)]);
-        assert!(epoch.slowest().unwrap().contains("25.0 of them for its loader; it lags by its loader"));
+        assert!(epoch.slowest().unwrap().text.contains("25.0 of them for its loader; it lags by its loader"));
+        let mut even = EpochTiming::default();
+        even.add(&[timing(1.0, 9.0, 100.0), timing(1.0, 5.0, 100.0)]);
+        assert!(!even.slowest().unwrap().pressing, "9 of 100 ms");
         let mut alone = EpochTiming::default();
         alone.add(&[timing(1.0, 0.0, 9.0)]);
         assert_eq!(alone.slowest(), None);

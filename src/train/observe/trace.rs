@@ -3,6 +3,7 @@
 //! Format: "Trace Event Format", complete events (`ph: X`): `ts` and `dur` in microseconds, `pid` the rank, `tid` the thread. Clocks
 //! start at a barrier. Memory is bounded: layers, data and sums are recorded in the first steps only, and at most `MOST` spans.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,12 +18,33 @@ use crate::report::Reporter;
 const MOST: usize = 200_000;
 
 /// The thread that a span belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// The compute thread.
-    Compute = 0,
+    Compute,
     /// The thread that owns MPI, where gradients travel beside backward.
-    Mpi = 1,
+    Mpi,
+    /// A loader thread, by its number.
+    Loader(usize),
+}
+
+impl Lane {
+    /// Its number in the file.
+    fn tid(self) -> usize {
+        match self {
+            Lane::Compute => 0,
+            Lane::Mpi => 1,
+            Lane::Loader(thread) => 2 + thread,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Lane::Compute => "compute".into(),
+            Lane::Mpi => "mpi".into(),
+            Lane::Loader(thread) => format!("loader {thread}"),
+        }
+    }
 }
 
 /// A recorder, or none. Clones record into the same.
@@ -103,18 +125,16 @@ impl Trace {
     }
 }
 
-/// One rank's events, a line each, with commas between them.
+/// One rank's events, a line each, with commas between them. A thread that did nothing has no lane.
 fn events(rank: usize, host: &str, spans: &[Span]) -> String {
     let name = |what: &str, tid: usize, name: String| json!({"ph": "M", "name": what, "pid": rank, "tid": tid, "args": {"name": name}});
-    let mut lines = vec![
-        name("process_name", 0, format!("rank {rank} on {host}")).to_string(),
-        name("thread_name", Lane::Compute as usize, "compute".into()).to_string(),
-        name("thread_name", Lane::Mpi as usize, "mpi".into()).to_string(),
-    ];
+    let mut lines = vec![name("process_name", 0, format!("rank {rank} on {host}")).to_string()];
+    let lanes: BTreeSet<Lane> = spans.iter().map(|span| span.lane).collect();
+    lines.extend(lanes.into_iter().map(|lane| name("thread_name", lane.tid(), lane.name()).to_string()));
     let micros = |d: Duration| d.as_nanos() as f64 / 1e3;
     lines.extend(spans.iter().map(|s| {
         let (ts, dur) = (micros(s.start), micros(s.took));
-        json!({"ph": "X", "name": s.name, "cat": s.kind, "pid": rank, "tid": s.lane as usize, "ts": ts, "dur": dur})
+        json!({"ph": "X", "name": s.name, "cat": s.kind, "pid": rank, "tid": s.lane.tid(), "ts": ts, "dur": dur})
             .to_string()
     }));
     lines.join(",\n")

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::device::DeviceChoice;
 use crate::error::Error;
 use crate::recipe::Changes;
+use crate::report::Verbosity;
 use crate::train::observe::watch;
 
 /// The arguments of `trireme train`.
@@ -21,6 +22,8 @@ pub struct TrainRequest {
     pub resume: bool,
     /// The checkpoint to resume from instead.
     pub resume_from: Option<PathBuf>,
+    /// Whether a run that is resumed may have more epochs than before.
+    pub extend_epochs: bool,
     /// Whether to take the output folder from a run on another host that cannot be asked.
     pub steal_lock: bool,
     /// What to compute on.
@@ -41,6 +44,8 @@ pub struct TrainRequest {
     pub trace: Option<PathBuf>,
     /// Steps of which it holds every part.
     pub trace_steps: u64,
+    /// How much is shown on stderr.
+    pub verbosity: Verbosity,
     /// When the watchdog speaks, and when it ends the run.
     pub stall: watch::Limits,
 }

@@ -17,7 +17,11 @@ pub fn told(out: &Path, head: &Head, last: u64) -> Option<String> {
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {
         let plural = if step == 1 { "" } else { "s" };
-        format!("{}: complete, {step} step{plural}: nothing to do. The model is {}", out.display(), model.display())
+        format!(
+            "{}: complete, {step} step{plural}: nothing to do. The model is {}. More epochs: --set epochs=N --extend-epochs",
+            out.display(),
+            model.display()
+        )
     })
 }
 

@@ -10,13 +10,14 @@ use crate::backend::Backend;
 use crate::checkpoint;
 use crate::error::Error;
 use crate::recipe::Recipe;
+use crate::report::LOG;
 use crate::train::agree::preflight::Need;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::run::Run;
 use loaders::safe_create::{self, NewFile};
 
 /// Names of what a run writes over, or into.
-const WRITTEN: [&str; 4] = ["recipe.toml", "metrics.jsonl", "checkpoints", "model.h5"];
+const WRITTEN: [&str; 5] = ["recipe.toml", "metrics.jsonl", LOG, "checkpoints", "model.h5"];
 
 /// Bytes that the run will write.
 pub fn need<B: Backend>(run: &Run<B>) -> Need {

@@ -4,6 +4,7 @@ pub mod class_names;
 pub mod complete;
 pub mod digest;
 pub mod export;
+mod extend;
 pub mod folder;
 pub mod found;
 mod hand_over;

@@ -17,6 +17,7 @@ use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::reduce::device::elements;
 use crate::train::save::class_names::Sides;
+use crate::train::save::extend;
 use crate::train::save::found;
 use crate::train::save::model;
 use crate::train::save::saver;
@@ -97,10 +98,12 @@ impl Head {
         let (file, progress) = (self.path.display(), &self.progress);
         let old = Recipe::from_toml(&self.recipe)?;
         source.recipe.workers = source.recipe.workers.or(old.workers);
-        let differences = source.recipe.differences(&old)?;
+        let compared = self.compared(source, request, &old)?;
+        let differences = source.recipe.differences(&compared)?;
         if !differences.is_empty() {
+            let longer = if source.recipe.epochs > old.epochs { ", with --extend-epochs for more epochs," } else { "" };
             return Err(Error::Usage(format!(
-                "--resume: the recipe differs from that of {file} in {}; go on with the same recipe, or give another --out",
+                "--resume: the recipe differs from that of {file} in {}; go on with the same recipe{longer} or give another --out",
                 differences.join("; ")
             )));
         }
@@ -135,6 +138,26 @@ impl Head {
             ))),
             _ => Ok(()),
         }
+    }
+}
+
+impl Head {
+    /// The checkpoint's recipe `old` as it is compared with that of the run: where the run is extended, as that of the longer one.
+    fn compared(&self, source: &mut Source, request: &TrainRequest, old: &Recipe) -> Result<Recipe, Error> {
+        let recipe = &mut source.recipe;
+        if request.extend_epochs || recipe.schedule.stretched.is_none() {
+            recipe.schedule.stretched = old.schedule.stretched.clone();
+        }
+        if !request.extend_epochs {
+            return Ok(old.clone());
+        }
+        // what computes something else is told before what becomes of the rates
+        let mut compared = Recipe { epochs: recipe.epochs, ..old.clone() };
+        if recipe.differences(&compared)?.is_empty() {
+            source.notes.extend(extend::extend(recipe, old, self.progress.step, source.train.len())?);
+            compared.schedule.stretched = recipe.schedule.stretched.clone();
+        }
+        Ok(compared)
     }
 }
 

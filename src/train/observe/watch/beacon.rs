@@ -14,6 +14,9 @@ use loaders::safe_create;
 /// Bytes of a file.
 const LENGTH: usize = 512;
 
+/// The file of the rank that has spoken for all.
+const LAST: &str = "last-words";
+
 /// Where this rank and the others leave their news.
 pub struct Beacon {
     folder: PathBuf,
@@ -27,6 +30,7 @@ impl Beacon {
         let beacon = Self { folder: out.join(".ranks"), rank, host: host() };
         if rank == 0 {
             (0..ranks).for_each(|rank| drop(fs::remove_file(beacon.file(rank))));
+            let _ = fs::remove_file(beacon.folder.join(LAST));
         }
         // a link would lead the files elsewhere
         if fs::symlink_metadata(&beacon.folder).is_ok_and(|meta| meta.is_symlink()) {
@@ -55,12 +59,35 @@ impl Beacon {
         serde_json::from_slice(&fs::read(self.file(rank)).ok()?).ok()
     }
 
+    /// The ranks on this host, of so many, whose processes are no more.
+    pub fn gone(&self, ranks: usize) -> Vec<String> {
+        let others = (0..ranks).filter(|rank| *rank != self.rank);
+        let here = others.filter_map(|rank| Some((rank, self.read(rank)?))).filter(|(_, news)| news.host == self.host);
+        let gone = here.filter(|(_, news)| !runs(news.pid));
+        gone.map(|(rank, news)| format!("rank {rank} on {} (process {})", news.host, news.pid)).collect()
+    }
+
+    /// Whether this rank is the first that has last words.
+    pub fn speaks_last(&self) -> bool {
+        safe_create::create_new(&self.folder.join(LAST)).is_ok()
+    }
+
     /// Removes this rank's file; the last rank removes the folder.
     pub fn remove(&self) {
         let _ = fs::remove_file(self.file(self.rank));
+        let _ = fs::remove_file(self.folder.join(LAST));
         // refused while other ranks' files are there
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Whether a process is there and has not ended.
+fn runs(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("State:"))
+        .is_some_and(|state| !state.trim().starts_with(['Z', 'X']))
 }
 
 fn host() -> String {
@@ -90,7 +117,17 @@ mod tests {
         // what is cut short is no news
         fs::write(out.join(".ranks/1"), &fs::read(out.join(".ranks/1")).unwrap()[..40]).unwrap();
         assert!(zero.read(1).is_none());
-        zero.write(News::default());
+        zero.write(News { pid: std::process::id(), ..News::default() });
+        // the one that ended, and one that nobody waits for
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        assert_eq!(one.gone(2), Vec::<String>::new());
+        zero.write(News { pid: ended.id(), ..News::default() });
+        while one.gone(2).is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(one.gone(2)[0].ends_with(&format!("(process {})", ended.id())), "{:?}", one.gone(2));
+        ended.wait().unwrap();
+        assert_eq!(([one.speaks_last(), zero.speaks_last()], one.gone(2).len()), ([true, false], 1));
         one.remove();
         assert!(out.join(".ranks").exists());
         zero.remove();

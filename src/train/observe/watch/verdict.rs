@@ -19,6 +19,15 @@ pub fn alone(me: &News) -> String {
     format!("this rank {}", me.last())
 }
 
+/// Ranks, or so many of them as a line bears, with the verb.
+pub fn all(ranks: &[String]) -> String {
+    match ranks {
+        [one] => format!("{one} is"),
+        all if all.len() <= NAMED => format!("{} are", all.join(", ")),
+        all => format!("{} and {} more are", all[..NAMED].join(", "), all.len() - NAMED),
+    }
+}
+
 /// The same where no other rank has sent news yet.
 pub fn unknown(me: &News, limit: Duration) -> Option<String> {
     let (what, waited) = me.waits(false)?;

@@ -12,6 +12,7 @@ use super::limits::Limits;
 use super::news::{News, Peer};
 use super::verdict;
 use crate::comm::{self, Comm};
+use crate::screen;
 
 /// Handle to a rank's watchdog; clones are handles to the same. The default one is none.
 #[derive(Clone, Default)]
@@ -80,6 +81,28 @@ impl Watch {
     /// Notes that the first step is done.
     pub fn stepped(&self) {
         self.0.iter().for_each(|shared| shared.stepped.store(true, Ordering::Relaxed));
+    }
+
+    /// Why this rank may wait for ever: a rank of this host is gone, or it has waited in one operation for `long`.
+    pub fn lost(&self, long: Duration) -> Option<String> {
+        let shared = self.0.as_ref()?;
+        let ranks = lock(&shared.peers).len();
+        let gone: Vec<String> = shared.beacon.get().map_or(Vec::new(), |beacon| beacon.gone(ranks));
+        if !gone.is_empty() {
+            return Some(format!(
+                "{} gone, and the run with {}",
+                verdict::all(&gone),
+                if gone.len() == 1 { "it" } else { "them" }
+            ));
+        }
+        let news = shared.news();
+        let waits = news.waits(false).filter(|(_, waited)| news.inside && *waited >= long.as_secs_f64());
+        waits.map(|(what, _)| format!("SIGTERM while waiting in {what}: if the run ends here"))
+    }
+
+    /// Whether this rank is the one that speaks when the run is killed.
+    pub fn speaks_last(&self) -> bool {
+        self.0.as_ref().and_then(|shared| shared.beacon.get()).is_none_or(Beacon::speaks_last)
     }
 
     /// Ends the watch; a run that ended well leaves no files of it.
@@ -220,5 +243,5 @@ struct Warned {
 
 /// Prints a line on stderr, in one write.
 fn print(text: &str) {
-    eprintln!("{}{text}", comm::rank_prefix());
+    screen::say(&format!("{}{text}", comm::rank_prefix()));
 }

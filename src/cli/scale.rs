@@ -1,0 +1,279 @@
+//! `trireme bench scale`: its arguments, and what it prints: a table for people, JSON lines for programs.
+
+use serde_json::{Value, json};
+
+use super::exit::Failure;
+use super::output::{self, print};
+use super::threads;
+use super::value::{duration, link, positive};
+use crate::bench::forecast::{self, BEST, Forecast, HeldOut, Link, Time, WORST};
+use crate::bench::scale::{Measured, Point, Scale};
+use crate::device::DeviceChoice;
+use crate::{bench, launch};
+
+/// Arguments of `trireme bench scale`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  mpirun -n 4 trireme bench scale --model resnet20 --batch 64 --threads 1
+  mpirun -n 2 trireme bench scale --model resnet20 --batch 64 --link 100Gb/s,2us --ranks 8,64
+
+A forecast is a range: at best, every node computes as one rank here and nobody waits; at worst, ranks slow each other as the measured
+ones did. With three counts and more (four ranks), the largest is predicted from the others, too, to show what the range is worth.")]
+pub struct Args {
+    /// Network
+    #[arg(long, value_name = "NAME", default_value = "resnet20")]
+    pub model: String,
+    /// Images a step on each rank
+    #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
+    pub batch: usize,
+    /// Where to compute
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// Let several ranks compute on one GPU
+    #[arg(long)]
+    pub share_gpu: bool,
+    /// Compute threads a rank [default: by the rank's cores; 1 with a GPU]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Seconds to measure on each number of ranks
+    #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
+    pub seconds: f64,
+    /// Link between nodes to forecast for: bandwidth one way in Gb/s (bits) or GB/s (bytes), and latency
+    #[arg(long, value_name = "BANDWIDTH,LATENCY", value_parser = link)]
+    pub link: Option<Link>,
+    /// Numbers of ranks to forecast, one rank a node; a list has commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,64", requires = "link", value_parser = positive)]
+    pub ranks: Vec<usize>,
+    /// Print JSON lines on a terminal, too
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measures, and prints a table on a terminal, else a JSON line for each number of ranks.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    let request = Scale {
+        model: args.model.clone(),
+        batch: args.batch,
+        device: args.device,
+        share_gpu: args.share_gpu,
+        threads: args.threads,
+        seconds: args.seconds,
+    };
+    let Some(measured) = launch::bench_scale(&request)? else { return Ok(()) };
+    let forecasts = |link: Link| args.ranks.iter().map(|&ranks| forecast::forecast(&measured, ranks, link)).collect();
+    let shown = Shown {
+        args,
+        measured: &measured,
+        forecasts: args.link.map_or_else(Vec::new, forecasts),
+        held_out: forecast::held_out(&measured),
+    };
+    match !args.json && output::is_read_by_people() {
+        true => print(shown.table()),
+        false => shown.objects().into_iter().try_for_each(print),
+    }
+}
+
+/// All that there is to print.
+struct Shown<'a> {
+    args: &'a Args,
+    measured: &'a Measured,
+    forecasts: Vec<Forecast>,
+    held_out: Option<HeldOut>,
+}
+
+impl Shown<'_> {
+    fn alone(&self) -> f64 {
+        self.measured.points.first().map_or(f64::NAN, |point| point.step_ms)
+    }
+
+    /// Images a second over so many ranks.
+    fn rate(&self, ranks: usize, step_ms: f64) -> f64 {
+        (ranks * self.args.batch) as f64 * 1e3 / step_ms
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let points = self.measured.points.iter().map(|point| self.point(point));
+        let held_out = self.held_out.iter().map(|held_out| self.check(held_out));
+        points.chain(self.forecasts.iter().map(|forecast| self.forecast(forecast))).chain(held_out).collect()
+    }
+
+    fn line(&self, ranks: usize) -> Value {
+        let (args, measured) = (self.args, self.measured);
+        json!({
+            "bench": "scale", "model": args.model, "batch": args.batch, "threads": measured.threads, "ranks": ranks,
+            "gradient_bytes": measured.bytes, "sums": measured.buckets, "messages": forecast::messages(measured, ranks),
+            "memory_mb": measured.memory_mb, "forecast": false,
+        })
+    }
+
+    fn point(&self, point: &Point) -> Value {
+        let mut line = self.line(point.ranks);
+        line["step_ms"] = point.step_ms.into();
+        line["comm_ms"] = point.comm_ms.into();
+        line["img_per_s"] = self.rate(point.ranks, point.step_ms).into();
+        line["efficiency"] = (self.alone() / point.step_ms).into();
+        if let Some(fit) = point.link {
+            line["allreduce_latency_us"] = (fit.latency * 1e6).into();
+            line["allreduce_gb_per_s"] = (fit.rate / 1e9).into();
+        }
+        line["mpi"] = self.measured.library.clone().into();
+        line["cpu"] = bench::processor().into();
+        line
+    }
+
+    /// Each pair is the best and the worst.
+    fn forecast(&self, forecast: &Forecast) -> Value {
+        let mut line = self.line(forecast.ranks);
+        let pair = |of: &dyn Fn(Time) -> f64| json!([of(forecast.best), of(forecast.worst)]);
+        line["forecast"] = true.into();
+        line["step_ms"] = pair(&|time| time.step_ms);
+        line["comm_ms"] = pair(&|time| time.comm_ms);
+        line["img_per_s"] = pair(&|time| self.rate(forecast.ranks, time.step_ms));
+        line["efficiency"] = pair(&|time| self.alone() / time.step_ms);
+        if let Some(link) = self.args.link {
+            line["gb_per_s"] = (link.rate / 1e9).into();
+            line["latency_us"] = (link.latency * 1e6).into();
+        }
+        line["assumes"] = json!([format!("at best: {BEST}"), format!("at worst: {WORST}")]);
+        line
+    }
+
+    fn check(&self, held_out: &HeldOut) -> Value {
+        let mut line = self.line(held_out.predicted.ranks);
+        line["held_out"] = true.into();
+        line["step_ms"] = held_out.step_ms.into();
+        line["predicted_step_ms"] = json!([held_out.predicted.best.step_ms, held_out.predicted.worst.step_ms]);
+        line["error"] = held_out.error().into();
+        line
+    }
+
+    fn table(&self) -> String {
+        let Measured { threads, bytes, buckets, memory_mb, .. } = self.measured;
+        let mut lines = vec![
+            format!(
+                "{}, batch {}, {threads} compute thread(s) and {memory_mb:.0} MB a rank, {:.1} MB of gradients in {buckets} sums; {}",
+                self.args.model,
+                self.args.batch,
+                *bytes as f64 / 1e6,
+                bench::processor()
+            ),
+            row(["ranks", "step ms", "sum ms", "img/s", "efficiency", "messages a step"].map(String::from)),
+        ];
+        lines.extend(self.measured.points.iter().map(|point| {
+            let rate = self.rate(point.ranks, point.step_ms);
+            row([
+                point.ranks.to_string(),
+                number(point.step_ms),
+                number(point.comm_ms),
+                number(rate),
+                format!("{:.0} %", 100.0 * self.alone() / point.step_ms),
+                self.messages(point.ranks),
+            ])
+        }));
+        if let Some(link) = self.args.link.filter(|_| !self.forecasts.is_empty()) {
+            let (rate, latency) = (link.rate / 1e9, link.latency * 1e6);
+            lines.push(format!("forecast, not measured: one rank a node, {rate} GB/s and {latency} us between nodes"));
+            lines.extend(self.forecasts.iter().map(|forecast| self.range(forecast)));
+            lines.push(format!("  at best: {BEST};"));
+            lines.push(format!("  at worst: {WORST}"));
+        }
+        lines.extend(self.held_out.iter().map(|held_out| {
+            let HeldOut { predicted, step_ms } = held_out;
+            let (best, worst) = (number(predicted.best.step_ms), number(predicted.worst.step_ms));
+            format!(
+                "check: from fewer ranks, {} take {best} to {worst} ms a step; measured {}, off by {:.0} %",
+                predicted.ranks,
+                number(*step_ms),
+                100.0 * held_out.error()
+            )
+        }));
+        lines.join("\n")
+    }
+
+    fn range(&self, forecast: &Forecast) -> String {
+        let pair = |of: &dyn Fn(Time) -> String| format!("{} to {}", of(forecast.best), of(forecast.worst));
+        row([
+            forecast.ranks.to_string(),
+            pair(&|time| number(time.step_ms)),
+            pair(&|time| number(time.comm_ms)),
+            pair(&|time| number(self.rate(forecast.ranks, time.step_ms))),
+            pair(&|time| format!("{:.0} %", 100.0 * self.alone() / time.step_ms)),
+            self.messages(forecast.ranks),
+        ])
+    }
+
+    /// What a rank sends.
+    fn messages(&self, ranks: usize) -> String {
+        let [least, most] = forecast::messages(self.measured, ranks);
+        if least == most { least.to_string() } else { format!("{least} to {most}") }
+    }
+}
+
+/// Right-aligned columns that take a range.
+fn row(cells: [String; 6]) -> String {
+    let [ranks, rest @ ..] = cells;
+    let rest = rest.map(|cell| format!("{cell:>18}")).concat();
+    format!("{ranks:>6}{rest}")
+}
+
+/// Three digits and more.
+fn number(value: f64) -> String {
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command, bench::What};
+    use super::*;
+    use crate::bench::scale::Fit;
+    use clap::Parser;
+
+    fn args() -> Args {
+        let line = "trireme bench scale --link 100Gb/s,2us";
+        match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Some(Command::Bench(super::super::bench::Args { what: What::Scale(args) })) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_table_with_its_assumptions() {
+        let fit = Some(Fit { latency: 0.0, rate: 10e9 });
+        let point = |ranks, step_ms, comm_ms, link| Point { ranks, step_ms, comm_ms, link };
+        let points = vec![point(1, 100.0, 0.0, None), point(2, 137.0, 16.0, fit), point(4, 260.0, 20.0, fit)];
+        let measured =
+            Measured { points, bytes: 1_000_000, buckets: 1, memory_mb: 50.0, threads: 1, library: String::new() };
+        let (args, held_out) = (args(), forecast::held_out(&measured));
+        let forecasts = vec![forecast::forecast(&measured, 64, args.link.unwrap())];
+        let shown = Shown { args: &args, measured: &measured, forecasts, held_out };
+        let table = shown.table();
+        let words: Vec<&str> = table.lines().nth(3).unwrap().split_whitespace().collect();
+        assert_eq!(words, ["2", "137", "16.0", "934", "73", "%", "2"], "{table}");
+        let line = table.lines().find(|line| line.trim_start().starts_with("64 ")).unwrap();
+        assert!(line.contains("100 to 3") && line.ends_with(" 12 to 126"), "{table}");
+        for part in
+            ["at best: every node", "at worst: ranks slow", "check: from fewer ranks, 4 take 100 to ", "measured 260"]
+        {
+            assert!(table.contains(part), "{part} in {table}");
+        }
+        assert!(table.lines().all(|line| line.len() <= 190), "{table}");
+        let objects = shown.objects();
+        assert_eq!((objects.len(), &objects[3]["ranks"], &objects[4]["held_out"]), (5, &64.into(), &true.into()));
+        let range = objects[3]["efficiency"].as_array().unwrap();
+        assert!(range[0].as_f64() > Some(0.99) && range[1].as_f64() < Some(0.5), "{range:?}");
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.1234, 12.34, 1234.5].map(number), ["0.12", "12.3", "1234"]);
+    }
+}

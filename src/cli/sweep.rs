@@ -1,0 +1,140 @@
+//! `trireme sweep`: its arguments.
+
+use std::path::{Path, PathBuf};
+
+use super::exit::{FAILED, Failure, RESUMABLE};
+use super::output::print;
+use crate::recipe::Changes;
+use crate::sweep::{Grid, Outcome, Point, Sweep, found, object, table};
+
+/// Arguments of `trireme sweep`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme sweep recipes/fashion-mnist-lenet.toml --grid optimizer.kind=sgd,adamw --grid schedule.base_lr=0.001,0.01
+  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds -- --max-steps 5000
+  trireme sweep recipes/cifar10-resnet20.toml --grid seed=1,2,3 --out runs/seeds --table --json
+
+A training that is over is left alone, one that was stopped goes on: give the same command again. Exit code 75: stopped, 1: one failed.")]
+pub struct Args {
+    /// Recipe
+    pub recipe: PathBuf,
+    /// Key of the recipe with the values to try, as schedule.base_lr=0.01,0.1; repeated: every combination
+    #[arg(long, value_name = "KEY=V1,V2", required = true)]
+    pub grid: Vec<String>,
+    /// Data set, instead of the recipe's
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Folder for a folder for each training [default: runs/, the recipe's name and -sweep]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Change a key of the recipe in all trainings; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Take a key out of the recipe in all trainings; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub unset: Vec<String>,
+    /// What starts each training, for several ranks [default: nothing, one rank]
+    #[arg(long, value_name = "'mpirun -n N'")]
+    pub launch: Option<String>,
+    /// Train combination I alone, counted from 0: for job arrays
+    #[arg(long, value_name = "I")]
+    pub only: Option<usize>,
+    /// Print the command line of each training, and train nothing
+    #[arg(long, conflicts_with_all = ["table", "json"])]
+    pub list: bool,
+    /// Print the table of what there is, and train nothing
+    #[arg(long)]
+    pub table: bool,
+    /// Print one JSON object a training in place of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Further arguments of `trireme train`
+    #[arg(last = true, value_name = "TRAIN ARGUMENTS")]
+    pub more: Vec<String>,
+}
+
+impl Args {
+    fn sweep(&self) -> Sweep {
+        let quoted = |dir: &Path| toml::Value::String(dir.display().to_string());
+        let data = self.data.iter().map(|dir| format!("data={}", quoted(dir)));
+        let name = self.recipe.file_stem().unwrap_or("run".as_ref()).to_string_lossy();
+        Sweep {
+            recipe: self.recipe.clone(),
+            changes: Changes { sets: self.set.iter().cloned().chain(data).collect(), unsets: self.unset.clone() },
+            out: self.out.clone().unwrap_or_else(|| Path::new("runs").join(format!("{name}-sweep"))),
+            launcher: self.launch.iter().flat_map(|line| line.split_whitespace()).map(String::from).collect(),
+            more: self.more.clone(),
+        }
+    }
+
+    /// The combinations that are meant.
+    fn points(&self, grid: &Grid) -> Result<Vec<Point>, Failure> {
+        let points = grid.points();
+        let Some(index) = self.only else { return Ok(points) };
+        let all = points.len();
+        let point = points.into_iter().nth(index);
+        point
+            .map(|point| vec![point])
+            .ok_or_else(|| Failure::usage(format!("--only {index}: {all} combinations, from 0 to {}", all - 1)))
+    }
+}
+
+/// Trains all combinations one after another, and prints what came of them.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let (sweep, grid) = (args.sweep(), Grid::parse(&args.grid)?);
+    let points = args.points(&grid)?;
+    sweep.check(&points)?;
+    if args.list {
+        let quoted =
+            |point: &Point| sweep.arguments(point).iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+        return points.iter().try_for_each(|point| print(format!("trireme {}", quoted(point))));
+    }
+    let outcomes = if args.table { Vec::new() } else { sweep.train(&points)? };
+    let all = found(&sweep, &points, &outcomes);
+    match args.json {
+        true => all.iter().try_for_each(|found| print(object(&sweep, found)))?,
+        false => print(table(&grid, &all))?,
+    }
+    conclude(&outcomes, points.len())
+}
+
+/// The exit code, with a word on what is left.
+fn conclude(outcomes: &[Outcome], all: usize) -> Result<(), Failure> {
+    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));
+    if count(Outcome::Stopped) > 0 {
+        let message = format!("stopped: {done} of {all} trainings are done; the same command goes on");
+        return Err(Failure { code: RESUMABLE, message });
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure { code: FAILED, message: format!("{failed} of {all} trainings failed") }),
+    }
+}
+
+/// A word as a shell reads it.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._+-=/:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quote("schedule.base_lr=0.1"), "schedule.base_lr=0.1");
+        assert_eq!(quote("augment.train=[\"flip\"]"), "'augment.train=[\"flip\"]'");
+        assert_eq!(quote("data=it's"), "'data=it'\\''s'");
+    }
+
+    #[test]
+    fn the_exit_code_says_what_is_left() {
+        let code = |outcomes: &[Outcome]| conclude(outcomes, 3).err().map(|failure| failure.code);
+        assert_eq!(code(&[Outcome::Done; 3]), None);
+        assert_eq!(code(&[Outcome::Done, Outcome::Failed, Outcome::Done]), Some(FAILED));
+        assert_eq!(code(&[Outcome::Failed, Outcome::Stopped]), Some(RESUMABLE));
+    }
+}

@@ -1,0 +1,101 @@
+//! A run that is made longer while it is under way: what is left of a decay that ends with the run is stretched from there to the new end,
+//! so that the rate does not jump.
+
+use super::decay::{ScheduleError, rounded};
+use super::rates::Schedule;
+use super::spec::ScheduleSpec;
+
+/// A run under way that is to be longer.
+#[derive(Clone, Copy, Debug)]
+pub struct Extension {
+    /// Steps that are done.
+    pub step: u64,
+    /// Steps of an epoch.
+    pub steps_per_epoch: u64,
+    /// Images of a step.
+    pub batch: usize,
+    /// Epochs as planned before.
+    pub before: u32,
+    /// Epochs from now on.
+    pub epochs: u32,
+}
+
+impl Extension {
+    /// Changes the schedule where it has to change, and says what becomes of it.
+    pub fn apply(&self, spec: &mut ScheduleSpec) -> Result<String, ScheduleError> {
+        let Extension { step, steps_per_epoch, batch, before, epochs } = *self;
+        let old = Schedule::new(spec, batch, before, steps_per_epoch)?;
+        let at = step as f64 / steps_per_epoch.max(1) as f64;
+        let ends_with_run = spec.kind.settings().ends_with_run();
+        let under_way = ends_with_run && step > old.warmup_steps() && step < old.total_steps();
+        if under_way {
+            spec.stretched.get_or_insert_default().extend([at, f64::from(before)]);
+        }
+        let new = Schedule::new(spec, batch, epochs, steps_per_epoch)?;
+        let (was, is) = (rounded(old.lr(step)), rounded(new.lr(step)));
+        let what = match ends_with_run {
+            false => format!("the rates are those of the recipe as written (lr {is})"),
+            true if under_way => {
+                format!("what is left of the decay is stretched from epoch {} on (lr {is})", rounded(at))
+            }
+            true if step >= old.total_steps() => {
+                format!(
+                    "the decay had come to its end (lr {was}), and goes on as that of a run of {epochs} epochs (lr {is})"
+                )
+            }
+            true => format!("the decay, which has not begun, runs to the new end (lr {is})"),
+        };
+        Ok(format!("note: epochs {before} -> {epochs} from step {step} on: {what}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Constant, Cosine, Polynomial, ScheduleKind};
+    use super::*;
+
+    const PER_EPOCH: u64 = 10;
+
+    fn line() -> ScheduleSpec {
+        let kind = ScheduleKind::Polynomial(Polynomial { power: None, end_lr: None });
+        ScheduleSpec { kind, warmup_epochs: 1.0, ..ScheduleSpec::constant(1.0) }
+    }
+
+    fn extension(step: u64, before: u32, epochs: u32) -> Extension {
+        Extension { step, steps_per_epoch: PER_EPOCH, batch: 8, before, epochs }
+    }
+
+    fn rate(spec: &ScheduleSpec, epochs: u32, step: u64) -> f64 {
+        Schedule::new(spec, 8, epochs, PER_EPOCH).unwrap().lr(step)
+    }
+
+    /// A straight line from 1 at step 10 to 0 at step 50, at 0.5 stretched to step 90, at 0.25 to step 100.
+    #[test]
+    fn what_is_left_is_stretched_as_often_as_wanted() {
+        let mut spec = line();
+        let said = extension(30, 5, 9).apply(&mut spec).unwrap();
+        assert!(said.ends_with("what is left of the decay is stretched from epoch 3 on (lr 0.5)"), "{said}");
+        let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got}, not {want}");
+        let rows = [(5, 0.5), (10, 1.0), (20, 0.75), (30, 0.5), (60, 0.25), (90, 0.0), (95, 0.0)];
+        rows.into_iter().for_each(|(step, want)| close(rate(&spec, 9, step), want));
+        extension(60, 9, 10).apply(&mut spec).unwrap();
+        let rows = [(20, 0.75), (30, 0.5), (60, 0.25), (80, 0.125), (100, 0.0)];
+        rows.into_iter().for_each(|(step, want)| close(rate(&spec, 10, step), want));
+        assert_eq!(spec.stretched, Some(vec![3.0, 5.0, 6.0, 9.0]));
+        assert_eq!(spec.check(10), Ok(()));
+    }
+
+    #[test]
+    fn other_schedules_and_other_moments_leave_the_recipe_as_it_is() {
+        let mut cosine = ScheduleSpec { kind: ScheduleKind::Cosine(Cosine { end_lr: None }), ..line() };
+        let over = extension(50, 5, 10).apply(&mut cosine).unwrap();
+        assert!(
+            over.contains("had come to its end (lr 0), and goes on as that of a run of 10 epochs (lr 0.58"),
+            "{over}"
+        );
+        assert!(extension(10, 5, 10).apply(&mut cosine).unwrap().contains("has not begun"));
+        let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
+        assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as written"));
+        assert_eq!([cosine.stretched, constant.stretched], [None, None]);
+    }
+}

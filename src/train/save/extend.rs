@@ -1,0 +1,25 @@
+//! `--extend-epochs`: a run that goes on for more epochs than it was planned for.
+
+use crate::error::Error;
+use crate::optim::schedule::Extension;
+use crate::recipe::Recipe;
+
+/// Makes the recipe that a run goes on with that of a longer run than `old` says, from step `step` on; gives the line that says what
+/// becomes of the rates. Without more epochs nothing changes: the run was extended before.
+///
+/// # Errors
+/// For fewer epochs than before.
+pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, step: u64, images: u64) -> Result<Option<String>, Error> {
+    let (before, epochs, batch) = (old.epochs, recipe.epochs, recipe.batch);
+    if epochs < before {
+        return Err(Error::Usage(format!(
+            "--extend-epochs: the run is one of {before} epochs already, got {epochs}; give more, as --set epochs={}",
+            before + 1
+        )));
+    }
+    if epochs == before {
+        return Ok(None);
+    }
+    let steps_per_epoch = images.div_ceil(batch as u64);
+    Ok(Some(Extension { step, steps_per_epoch, batch, before, epochs }.apply(&mut recipe.schedule)?))
+}

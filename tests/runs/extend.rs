@@ -1,0 +1,107 @@
+//! Runs that go on for more epochs than they were planned for.
+
+use std::f64::consts::PI;
+use std::fs;
+
+use crate::support::images::DIGITS;
+use crate::support::program::events;
+use crate::support::setting::Setting;
+
+/// Six steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 2
+batch = 8
+workers = 2
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "cosine"
+base_lr = 0.002
+
+[reduce]
+codec = "exact"
+"#;
+
+const LONGER: [&str; 5] = ["--resume", "auto", "--set", "epochs=4", "--extend-epochs"];
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [48, 16])
+}
+
+/// The rate of each step in the log.
+fn rates(out: &str) -> Vec<f64> {
+    events(out, "step").iter().map(|step| step["lr"].as_f64().unwrap()).collect()
+}
+
+fn cosine(part: f64) -> f64 {
+    0.001 * (1.0 + (PI * part).cos())
+}
+
+#[track_caller]
+fn assert_rates(out: &str, part: impl Fn(f64) -> f64) {
+    let got = rates(out);
+    let want = (0..got.len()).map(|step| cosine(part(step as f64)));
+    let off = got.iter().zip(want.clone()).position(|(got, want)| (got - want).abs() > 1e-12);
+    assert_eq!(off, None, "{got:?}, not {:?}", want.collect::<Vec<_>>());
+}
+
+/// Extended in the middle of its decay, stopped after that, and gone on with by the same command: the rates are those of one curve, the
+/// weights those of a run that was not stopped again.
+#[test]
+fn what_is_left_of_a_decay_is_stretched() {
+    let setting = setting();
+    for out in ["whole", "parts"] {
+        setting.train(out, 1, &["--max-steps", "6"]).succeeded();
+    }
+    let said = setting.train("whole", 2, &LONGER).succeeded().stderr;
+    assert!(said.contains("note: epochs 2 -> 4 from step 6 on: what is left of the decay is stretched"), "{said}");
+    let whole = setting.out("whole");
+    assert_eq!(rates(&whole).len(), 24);
+    assert_rates(&whole, |step| if step < 6.0 { step / 12.0 } else { 0.5 + 0.5 * (step - 6.0) / 18.0 });
+    setting.train("parts", 1, &[&LONGER[..], &["--max-steps", "9"]].concat()).succeeded();
+    // the same command again extends nothing, and without the flag the longer run is the run
+    let again = setting.train("parts", 1, &[&LONGER[..], &["--max-steps", "15"]].concat()).succeeded().stderr;
+    assert!(!again.contains("epochs 2 -> 4"), "{again}");
+    setting.train("parts", 2, &["--resume", "auto", "--set", "epochs=4"]).succeeded();
+    assert_eq!(setting.digest("whole"), setting.digest("parts"));
+    assert!(fs::read_to_string(setting.out("parts/recipe.toml")).unwrap().contains("stretched = [1, 2]"));
+}
+
+#[test]
+fn a_run_that_is_complete_goes_on() {
+    let setting = setting();
+    let out = setting.trained("out", 1, &[]);
+    let told = setting.train("out", 1, &["--resume", "auto"]).succeeded().stdout;
+    assert!(told.contains("--extend-epochs"), "{told}");
+    let said = setting.train("out", 1, &LONGER).succeeded().stderr;
+    assert!(said.contains("the decay had come to its end (lr 0), and goes on as that of a run of 4 epochs"), "{said}");
+    assert_eq!((rates(&out).len(), events(&out, "eval").len(), events(&out, "end").len()), (24, 4, 1));
+    assert_rates(&out, |step| if step < 12.0 { step / 12.0 } else { step / 24.0 });
+    let model = trireme::checkpoint::ModelFile::read(setting.out("out/model.h5").as_ref()).unwrap();
+    assert_eq!((model.step, model.epoch), (24, 4));
+}
+
+#[test]
+fn other_rates_stay_and_shorter_runs_are_refused() {
+    let setting = setting();
+    let constant = ["--set", "schedule.kind=constant"];
+    let out = setting.trained("out", 1, &constant);
+    let said = setting.train("out", 1, &[&LONGER[..], &constant].concat()).succeeded().stderr;
+    assert!(said.contains("from step 12 on: the rates are those of the recipe as written (lr 0.002)"), "{said}");
+    assert_eq!(rates(&out), [0.002; 24]);
+    let train = |more: &[&str]| setting.train("out", 1, &[&constant, more].concat());
+    train(&["--resume", "auto", "--set", "epochs=3", "--extend-epochs"]).failed(2, &["4 epochs already, got 3"]);
+    train(&["--resume", "auto", "--set", "epochs=9"]).failed(2, &["epochs: 4 there, 9 here", "--extend-epochs"]);
+    let other = ["--resume", "auto", "--set", "epochs=9", "--set", "seed=7", "--extend-epochs"];
+    train(&other).failed(2, &["seed: 1 there, 7 here"]);
+    assert_eq!(train(&["--set", "epochs=9", "--extend-epochs"]).status.code(), Some(2));
+}

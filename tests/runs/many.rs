@@ -1,0 +1,176 @@
+//! Many ranks on few cores: start, steps, checkpoints, a kill and a resume with 64 of them, and what grows with their number, counted:
+//! messages that a rank sends at the start and in a step, its memory, the time to the first step. `make test-many-ranks` runs it.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::images::DIGITS;
+use crate::support::program::{PATIENCE, Running, assert_gone, events, signal, start};
+use crate::support::setting::Setting;
+
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 20
+batch = 64
+workers = 64
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.001
+
+[reduce]
+codec = "exact"
+
+[checkpoint]
+every = "5 steps"
+"#;
+
+/// Processes that share two cores take their time.
+const LONG: Duration = Duration::from_secs(10 * PATIENCE.as_secs());
+
+/// Messages that a rank may send for each doubling of the ranks: agreements and gatherings at the start (2 ranks: 100, 8 ranks: 262); and
+/// small sums of a step, with its share of what an epoch needs. The gradients' one sum may go around a ring beside.
+const AT_START: f64 = 130.0;
+const IN_A_STEP: f64 = 16.0;
+/// Anonymous memory that a rank may take for each other rank, MPI's own included, in KB.
+const FOR_EACH: f64 = 128.0;
+
+fn ranks() -> usize {
+    std::env::var("RANKS").ok().and_then(|text| text.parse().ok()).unwrap_or(64)
+}
+
+/// What was counted in a run.
+#[derive(Debug)]
+struct Counted {
+    ranks: usize,
+    /// The most that a rank has sent, in a run of no step.
+    at_start: f64,
+    /// The same in a step.
+    a_step: f64,
+    /// KB of the largest rank.
+    memory: u64,
+    /// Seconds to the first step.
+    first_step: f64,
+}
+
+/// Messages that each rank has sent, as Open MPI's monitoring wrote them.
+fn sent(folder: &Path, ranks: usize) -> Vec<u64> {
+    let of = |rank: usize| {
+        let path = folder.join(format!("sent.{rank}.prof"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        // I or E, from, to, "N bytes", "M msgs sent", sizes
+        let messages =
+            |line: &str| line.split('\t').find_map(|word| word.strip_suffix(" msgs sent")?.parse::<u64>().ok());
+        text.lines().filter(|line| line.starts_with(['I', 'E'])).filter_map(messages).sum()
+    };
+    (0..ranks).map(of).collect()
+}
+
+/// Trains so many steps with monitoring on; gives the run's folder.
+fn monitored(setting: &Setting, name: &str, ranks: usize, steps: usize) -> Running {
+    let folder = setting.out(&format!("{name}-sent"));
+    fs::create_dir_all(&folder).unwrap();
+    let mut command = setting.command(name, ranks, &["--threads", "1", "--max-steps", &steps.to_string()]);
+    let monitoring =
+        [("enable", "2".to_string()), ("enable_output", "3".into()), ("filename", format!("{folder}/sent"))];
+    command.envs(monitoring.map(|(name, value)| (format!("OMPI_MCA_pml_monitoring_{name}"), value)));
+    start(command)
+}
+
+/// KB of anonymous memory of the largest of these processes.
+fn largest(processes: &[u32]) -> u64 {
+    let anonymous = |process: &u32| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).map(str::trim).unwrap_or_default();
+        line.trim_end_matches(" kB").parse::<u64>().unwrap_or(0)
+    };
+    processes.iter().map(anonymous).max().unwrap_or(0)
+}
+
+fn counted(setting: &Setting, ranks: usize) -> Counted {
+    let (none, some) = (format!("none-{ranks}"), format!("some-{ranks}"));
+    monitored(setting, &none, ranks, 0).wait(LONG).succeeded();
+    let mut running = monitored(setting, &some, ranks, 20);
+    let out = setting.out(&some);
+    let mut memory = 0;
+    while !running.has_ended() {
+        memory = memory.max(largest(&running.ranks()));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    running.wait(LONG).succeeded();
+    let most = |name: &str| {
+        let sent = sent(Path::new(&setting.out(&format!("{name}-sent"))), ranks);
+        sent.into_iter().max().unwrap_or(0) as f64
+    };
+    let (at_start, whole) = (most(&none), most(&some));
+    let first_step = events(&out, "step")[0]["t"].as_f64().unwrap();
+    Counted { ranks, at_start, a_step: (whole - at_start) / 20.0, memory, first_step }
+}
+
+/// What is sent grows with the logarithm of the ranks, but for the ring of the gradients; what is kept hardly at all.
+#[test]
+#[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
+fn what_grows_with_the_ranks() {
+    let setting = Setting::new(RECIPE, DIGITS, [320, 64]);
+    let counts = [2, 8, ranks()].map(|ranks| counted(&setting, ranks));
+    println!(
+        "{:>6}{:>20}{:>20}{:>16}{:>16}",
+        "ranks", "sent at the start", "sent in a step", "memory MB", "first step s"
+    );
+    for Counted { ranks, at_start, a_step, memory, first_step } in &counts {
+        let memory = *memory as f64 / 1e3;
+        println!("{ranks:>6}{at_start:>20}{a_step:>20.1}{memory:>16.1}{first_step:>16.2}");
+    }
+    let few = &counts[0];
+    for Counted { ranks, at_start, a_step, memory, .. } in &counts {
+        let doublings = (*ranks as f64).log2();
+        assert!(
+            *at_start <= AT_START * doublings,
+            "{ranks} ranks: {at_start} messages of one rank before the first step"
+        );
+        let ring = 2.0 * (*ranks as f64 - 1.0);
+        assert!(*a_step <= ring + IN_A_STEP * doublings, "{ranks} ranks: {a_step} messages of one rank in a step");
+        let bound = few.memory as f64 + FOR_EACH * *ranks as f64;
+        assert!((*memory as f64) <= bound, "{ranks} ranks: {memory} KB, {} with two", few.memory);
+    }
+}
+
+/// Killed in the middle, gone on with as many ranks and with few: the bits of a run that nothing happened to.
+#[test]
+#[ignore = "64 ranks on few cores take minutes: make test-many-ranks"]
+fn many_ranks_are_killed_and_go_on() {
+    let setting = Setting::new(RECIPE, DIGITS, [320, 64]);
+    let (ranks, steps) = (ranks(), ["--max-steps", "20"]);
+    setting.start("whole", 1, &steps).wait(LONG).succeeded();
+    let out = setting.out("parts");
+    let running = setting.start("parts", ranks, &["--max-steps", "1000"]);
+    let since = Instant::now();
+    while events(&out, "checkpoint").is_empty() {
+        assert!(since.elapsed() < LONG, "no checkpoint");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let processes = running.ranks();
+    assert_eq!(processes.len(), ranks);
+    signal(processes[ranks / 3] as i32, libc::SIGKILL);
+    let ended = running.wait(LONG);
+    assert!(!ended.status.success());
+    let words = ended.stderr.lines().filter(|line| line.contains("is gone, and the run with it; go on with")).count();
+    assert_eq!(words, 1, "{}", ended.stderr);
+    assert_gone(&processes);
+    let resume = [&["--resume", "auto"][..], &steps].concat();
+    let at = events(&out, "checkpoint").last().unwrap()["step"].as_u64().unwrap();
+    assert!(at < 20, "it was killed too late: step {at}");
+    setting.start("parts", ranks, &["--resume", "auto", "--max-steps", &(at + 3).to_string()]).wait(LONG).succeeded();
+    setting.start("parts", 7, &resume).wait(LONG).succeeded();
+    assert_eq!(setting.digest("whole"), setting.digest("parts"));
+}

@@ -1,0 +1,102 @@
+//! `trireme sweep` with the real binary: every combination is trained, a sweep that was stopped goes on, a table says what came of it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::images::DIGITS;
+use crate::support::program::{Ended, PATIENCE, Running, events, signal, start, trireme};
+use crate::support::setting::Setting;
+use crate::support::small_run::RECIPE;
+
+const GRID: [&str; 4] = ["--grid", "optimizer.momentum=0,0.9", "--grid", "seed=1,2"];
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [48, 10])
+}
+
+fn begin(setting: &Setting, more: &[&str]) -> Running {
+    let out = setting.out("sweep");
+    start(trireme(0, &[&["sweep", &setting.recipe, "--data", &setting.data, "--out", &out], more].concat()))
+}
+
+#[track_caller]
+fn sweep(setting: &Setting, more: &[&str]) -> Ended {
+    begin(setting, more).wait(PATIENCE)
+}
+
+fn objects(ended: &Ended) -> Vec<Value> {
+    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn every_combination_is_trained_once() {
+    let setting = setting();
+    let ended = sweep(&setting, &[&GRID[..], &["--", "--threads", "1", "--quiet"]].concat()).succeeded();
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(lines.len(), 1 + 4 + 1, "{}", ended.stdout);
+    assert!(lines[0].starts_with("momentum  seed  state  steps  best top-1"), "{}", ended.stdout);
+    assert!(lines[1..5].iter().all(|line| line.contains("done   12 ")), "{}", ended.stdout);
+    assert!(lines[5].starts_with("best: optimizer.momentum=0"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("training 3 of 4: optimizer.momentum=0.9 seed=1 in "), "{}", ended.stderr);
+    let read = |more: &[&str]| objects(&sweep(&setting, &[&GRID[..], more].concat()).succeeded());
+    let all = read(&["--table", "--json"]);
+    for (object, (momentum, seed)) in all.iter().zip([("0", "1"), ("0", "2"), ("0.9", "1"), ("0.9", "2")]) {
+        let out = setting.out(&format!("sweep/momentum={momentum},seed={seed}"));
+        assert_eq!((object["run"].as_str(), object["state"].as_str()), (Some(out.as_str()), Some("done")));
+        assert_eq!((&object["set"]["seed"], &object["digest"]), (&seed.into(), &events(&out, "end")[0]["digest"]));
+        assert_eq!(object["last"]["top1"], events(&out, "eval")[1]["top1"]);
+        assert!(fs::read_to_string(Path::new(&out).join("recipe.toml")).unwrap().contains(&format!("seed = {seed}\n")));
+    }
+    let digests = |all: &[Value]| all.iter().map(|object| object["digest"].clone()).collect::<Vec<_>>();
+    let again = read(&["--json", "--", "--threads", "1", "--quiet"]);
+    assert_eq!(digests(&again), digests(&all));
+    assert_eq!(events(&setting.out("sweep/momentum=0,seed=1"), "start").len(), 1, "what is over is left alone");
+}
+
+#[test]
+fn a_sweep_that_was_stopped_goes_on() {
+    let setting = setting();
+    let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "2000"];
+    let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");
+    let mut running = begin(&setting, &grid);
+    running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
+    signal(running.id() as i32, libc::SIGINT);
+    let ended = running.wait(PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done; the same command goes on"]);
+    let line = ended.stdout.lines().nth(1).unwrap_or_default();
+    assert!(line.starts_with("1     stopped  "), "{}", ended.stdout);
+    let ended = sweep(&setting, &grid).succeeded();
+    assert_eq!(ended.stdout.matches("done   2000").count(), 2, "{}", ended.stdout);
+    assert_eq!(events(&setting.out("sweep/seed=1"), "start").len(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_is_trained_and_a_failure_ends_one() {
+    let setting = setting();
+    sweep(&setting, &["--grid", "schedule.base_lr=0.01,-1"]).failed(2, &["base_lr=-1: ", "schedule.base_lr"]);
+    sweep(&setting, &["--grid", "shedule.base_lr=0.01"]).failed(2, &["schedule.base_lr"]);
+    sweep(&setting, &["--grid", "seed=1,2", "--only", "2"]).failed(2, &["2 combinations, from 0 to 1"]);
+    assert!(!Path::new(&setting.out("sweep")).exists());
+    let wild = ["--grid", "schedule.base_lr=1e30,0.01", "--", "--threads", "1", "--max-steps", "3"];
+    let ended = sweep(&setting, &wild).failed(1, &["1 of 2 trainings failed"]);
+    let states: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(states[..3], ["state", "failed", "done"], "{}", ended.stdout);
+}
+
+/// What a job array needs: one combination, and the line that trains it elsewhere.
+#[test]
+fn one_combination_and_its_command_line() {
+    let setting = setting();
+    let only = ["--only", "3", "--json"];
+    let ended = sweep(&setting, &[&GRID[..], &only, &["--", "--threads", "1", "--quiet"]].concat()).succeeded();
+    let [object] = &objects(&ended)[..] else { panic!("{}", ended.stdout) };
+    assert_eq!(object["set"], serde_json::json!({"optimizer.momentum": "0.9", "seed": "2"}));
+    let listed = sweep(&setting, &[&GRID[..], &["--list", "--", "--quiet"]].concat()).succeeded().stdout;
+    let line = listed.lines().nth(3).unwrap();
+    assert!(
+        line.starts_with("trireme train ") && line.ends_with("--set optimizer.momentum=0.9 --set seed=2 --quiet"),
+        "{line}"
+    );
+    assert_eq!(listed.lines().count(), 4);
+}
