@@ -1,6 +1,7 @@
 //! ONNX files in: a graph as a network with its weights, ready to be trained on.
 //!
-//! - [`read`]: a file, looked at node by node; `weights`: its weights alone; `wire`, `graph`, `tensor`: the file as it stands; `order`: cycles;
+//! - [`read`]: a file, looked at node by node; `weights`: its weights alone; `wire`, `graph`, `tensor`: the file as it stands;
+//! - `order`: cycles;
 //! - `build`: the network under construction; `value`: what a name in the graph stands for; `ops`: what each operator becomes, one family a
 //!   file; `windows`, `channels`: what several families share; `handler`: their form; `moments`: layer
 //!   normalisation as its formula;
