@@ -182,3 +182,38 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
         }
     }
 }
+
+/// The images of each sample in each epoch, if each comes three times in a row.
+fn repeated(data: &TestData, ranks: usize, start: (u32, u64)) -> BTreeMap<(u32, u64), Vec<Vec<u32>>> {
+    let mut found: BTreeMap<_, Vec<Vec<u32>>> = BTreeMap::new();
+    for rank in 0..ranks {
+        let order = TrainOrder::new(1, 29, 8, 4, 4 * rank / ranks..4 * (rank + 1) / ranks, start, 2).repeated(3);
+        let pipeline = data.pipeline(&["pad_crop(3)", "rand_augment(2, 20)"], SPEC);
+        let mut loader = Loader::start(data.shared(), pipeline, Box::new(order), Options::default()).unwrap();
+        while let Some(batch) = loader.next().unwrap() {
+            for (id, image) in batch.ids().iter().zip(batch.images().chunks_exact(SPEC.values())) {
+                found.entry((batch.epoch(), *id)).or_default().push(image.iter().map(|x| x.to_bits()).collect());
+            }
+        }
+    }
+    found.values_mut().for_each(|images| images.sort());
+    found
+}
+
+#[test]
+fn repeated_samples_are_transformed_anew_each_time() {
+    let data = TestData::noise(29, 2, SPEC);
+    let whole = repeated(&data, 1, (0, 0));
+    for epoch in 0..2 {
+        let counts: Vec<usize> =
+            whole.iter().filter(|((e, _), _)| *e == epoch).map(|(_, images)| images.len()).collect();
+        assert_eq!((counts.len(), counts.iter().sum::<usize>()), (10, 29));
+    }
+    let equal = whole.values().filter(|images| images.windows(2).any(|pair| pair[0] == pair[1])).count();
+    assert!(equal <= 2, "{equal} of {} samples have two equal images", whole.len());
+    for ranks in 2..=4 {
+        assert!(repeated(&data, ranks, (0, 0)) == whole, "{ranks} ranks");
+    }
+    let rest = repeated(&data, 2, (1, 0));
+    assert!(rest.iter().all(|(sample, images)| whole[sample] == *images) && rest.len() == 10);
+}

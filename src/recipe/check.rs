@@ -1,5 +1,6 @@
 //! Checks beyond the schema: names that must exist, and keys that must fit each other. Each error says what to try.
 
+use loaders::Shuffle;
 use loaders::nearest::did_you_mean;
 use toml::Table;
 
@@ -49,6 +50,10 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     }
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
+    }
+    if recipe.augment.repeats() > 1 && recipe.mixing() != Shuffle::Full {
+        let why = "windows of shards hold each image once; use shuffle = \"full\", or leave it out";
+        return refuse("augment.repeats", why.into());
     }
     recipe.schedule.check(recipe.epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
 }

@@ -52,6 +52,9 @@ section! {
         /// Whether images are turned as their EXIF orientation says; false: they stay as they are stored, as `ignore_exif` at the head
         /// of both lists has it.
         optional exif: bool = true;
+        /// How often each training image of a batch comes in it, each time transformed anew (repeated augmentation). An epoch has as many
+        /// images as without, and so 1 / repeats of the different ones; needs shuffle = "full".
+        optional repeats: u32 = 1, in Range::AtLeast(1.0);
     }
 }
 

@@ -91,6 +91,7 @@ impl<B: Backend> Run<B> {
             self.recipe.epochs,
         )
         .shuffled(self.recipe.mixing(), &counts)
+        .repeated(self.recipe.augment.repeats())
     }
 
     /// Memory of the loaders of training and of scoring.
