@@ -15,7 +15,11 @@ const MEMORY: usize = 33 << 20;
 fuzz_target!(|data: &[u8]| {
     let (format, text, filename) = (Format::Jpeg, "", "");
     let example = Example { encoded: data, format, height: 0, width: 0, channels: 0, label: 0, text, filename };
-    let checked = trireme_fuzz::read(data.len(), MEMORY, || Decoder::new(LIMITS).check(&example));
+    let checked = trireme_fuzz::read(data.len(), MEMORY, || {
+        let mut decoder = Decoder::new(LIMITS);
+        let stored = decoder.open(&example)?;
+        decoder.check(stored, &example)
+    });
     let decoded = trireme_fuzz::read(data.len(), MEMORY, || {
         let mut decoder = Decoder::new(LIMITS);
         let spec = decoder.open(&example).map(|stored| stored.spec())?;

@@ -62,6 +62,19 @@ impl Draws {
         }
     }
 
+    /// The epoch or step of these draws.
+    #[inline]
+    pub fn epoch(&self) -> u32 {
+        self.counter[2]
+    }
+
+    /// The draws, from the first on, that the same op has for the same sample in another epoch.
+    #[inline]
+    pub fn of_epoch(&self, epoch: u32) -> Self {
+        let [low, high, _, op] = self.counter;
+        Self { key: self.key, counter: [low, high, epoch, op & 0xffff_0000], block: [0; 4], used: 4 }
+    }
+
     /// The next uniform 32-bit word.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
@@ -80,6 +93,12 @@ impl Draws {
     #[inline]
     pub fn unit(&mut self) -> f32 {
         (self.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
+    }
+
+    /// Whether something of this probability happens: the next [`Draws::unit`] is below it, in f32.
+    #[inline]
+    pub fn happens(&mut self, probability: f64) -> bool {
+        self.unit() < probability as f32
     }
 
     /// Uniform in [low, high): `low + unit * (high - low)` in f64, rounded once.

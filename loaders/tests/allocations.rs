@@ -97,15 +97,19 @@ fn none_per_sample_or_batch() {
         &["brightness(63)", "center_crop(4)"],
         &["color_jitter(0.4, 0.4, 0.4, 0.1)", "lighting(0.1)", "normalize", "cutout(4)", "random_erasing(0.5, 1)"],
         &["inception_crop(6)", "inception_distort", "cifar_distort", "random_erasing(0.5)"],
+        &["pad_crop(2, reflect)", "rand_augment", "perspective(0.5)", "gaussian_blur(3)", "augmix", "normalize"],
     ] {
         let calls = steady(&data, data.pipeline(ops, SPEC));
         // Blocking in a channel for the first time may set up a thread's waiting list.
         assert!(calls <= 8, "{calls} allocations: {ops:?}");
     }
     let data = various();
-    for ops in
-        [&["random_resized_crop(16)", "flip", "normalize"][..], &["resize(17)", "center_crop(16)", "brightness(9)"]]
-    {
+    for ops in [
+        &["random_resized_crop(16)", "flip", "normalize"][..],
+        &["resize(17)", "center_crop(16)", "brightness(9)"],
+        &["random_resized_crop(16)", "vertical_flip", "rand_augment", "trivial_augment(31, bilinear)", "normalize"],
+        &["scale_jitter(17, 24)", "random_crop(12x16)", "auto_augment", "normalize"],
+    ] {
         let calls = steady(&data, data.pipeline(ops, Images::Varied { channels: 3 }));
         // As above; and a part larger than all before makes each thread's few buffers grow once more.
         assert!(calls <= 24, "{calls} allocations: {ops:?}");

@@ -17,7 +17,11 @@ struct Case {
     /// Height, width, channels.
     shape: [u32; 3],
     /// Planar.
+    #[serde(default)]
     values: Vec<f32>,
+    /// Planar bytes in hex, in place of `values`.
+    #[serde(default)]
+    bytes: String,
 }
 
 /// Greys, full colours and ties, ahead of noise.
@@ -39,10 +43,15 @@ fn distance(case: &Case) -> f32 {
     let manifest: Manifest = serde_json::from_str(r#"{"version":1,"classes":["a"],"splits":{}}"#).unwrap();
     let pipeline = Pipeline::new(std::slice::from_ref(&case.op), spec, &manifest, 1).unwrap();
     let mut out = vec![f32::NAN; spec.values()];
-    assert_eq!(out.len(), case.values.len());
+    let of_hex = |at: usize| f32::from(u8::from_str_radix(&case.bytes[at..at + 2], 16).unwrap());
+    let expected = match case.values.is_empty() {
+        true => (0..case.bytes.len()).step_by(2).map(of_hex).collect(),
+        false => case.values.clone(),
+    };
+    assert_eq!(out.len(), expected.len());
     pipeline.apply(&image(case, spec), spec, case.sample, 0, &mut Scratch::default(), &mut out).unwrap();
     // In this order NaN is the greatest.
-    out.iter().zip(&case.values).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp).unwrap()
+    out.iter().zip(&expected).map(|(a, b)| (a - b).abs()).max_by(f32::total_cmp).unwrap()
 }
 
 /// Every op of `tolerances` occurs, and none strays further than its number; nothing else occurs.
@@ -64,6 +73,29 @@ fn check(text: &str, tolerances: &[(&str, f32)]) {
 fn torchvision() {
     let tolerances = [("color_jitter", 0.0), ("lighting", 2e-5), ("random_erasing", 0.0)];
     check(include_str!("golden/torchvision.json"), &tolerances);
+}
+
+/// Bytes: all are exact.
+#[test]
+fn torchvisions_policies() {
+    let exact = [
+        "affine",
+        "augmix",
+        "auto_augment",
+        "autocontrast",
+        "equalize",
+        "gaussian_blur",
+        "grayscale",
+        "invert",
+        "perspective",
+        "posterize",
+        "rand_augment",
+        "rotation",
+        "sharpness",
+        "solarize",
+        "trivial_augment",
+    ];
+    check(include_str!("golden/policies.json"), &exact.map(|op| (op, 0.0)));
 }
 
 #[test]

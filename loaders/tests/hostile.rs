@@ -38,7 +38,8 @@ fn example(encoded: &[u8]) -> Example<'_> {
 /// What verification and conversion say, and what training says to the whole image.
 fn verdicts(file: &[u8]) -> [Result<(), String>; 2] {
     let text = |fault: Fault| fault.to_string();
-    let checked = Decoder::default().check(&example(file)).map(drop).map_err(text);
+    let mut decoder = Decoder::default();
+    let checked = decoder.open(&example(file)).and_then(|stored| decoder.check(stored, &example(file))).map_err(text);
     let decoded = decode(&example(file), SHAPE, &mut Vec::new()).map(drop).map_err(text);
     [checked, decoded]
 }

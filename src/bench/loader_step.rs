@@ -13,6 +13,7 @@ use crate::nn::Batch;
 use crate::train::device_input::DeviceInput;
 use crate::train::plan::build::LOADER_NICE;
 use crate::train::plan::network::network;
+use loaders::transform::exif_of;
 use loaders::{Dataset, Io, Loader, Options, Pipeline, Split, TrainOrder};
 
 /// What `trireme bench loader+step` measures.
@@ -71,7 +72,8 @@ pub struct LoaderStepResult {
 pub fn run<D: Device>(device: &D, request: &LoaderStepRequest) -> Result<LoaderStepResult, Error> {
     let dataset = Dataset::open(&request.dir)?;
     let split = Arc::new(dataset.split(&request.split)?);
-    let pipeline = Pipeline::new(&request.transforms, split.images()?, &dataset.manifest, 1)?;
+    let pipeline =
+        Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
     let batch = request.batch.min(split.len() as usize);
     if batch == 0 {
         let what = format!("its split {} has no images", request.split);

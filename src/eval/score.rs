@@ -80,7 +80,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     let dataset = Dataset::open(data)?;
     let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
     let split = dataset.split(&split_name(request, &splits)?)?;
-    let (given, expected) = (split.images()?, images(model.image));
+    let (given, expected) = (split.images_as(loaders::transform::exif_of(&model.preprocess))?, images(model.image));
     let fits = match expected {
         Images::Fixed(_) => given == expected,
         // each image is looked at again; grey ones count as coloured

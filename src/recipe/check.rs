@@ -58,6 +58,10 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
     }
+    if recipe.augment.repeats() > 1 && recipe.mixing() != Shuffle::Full {
+        let why = "windows of shards hold each image once; use shuffle = \"full\", or leave it out";
+        return refuse("augment.repeats", why.into());
+    }
     recipe.schedule.check(recipe.epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
 }
 

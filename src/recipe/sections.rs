@@ -49,6 +49,12 @@ section! {
         default train: Vec<String> = Vec::new();
         /// Transforms of scored and predicted images, in order; they must end in the same size.
         default eval: Vec<String> = Vec::new();
+        /// Whether images are turned as their EXIF orientation says; false: they stay as they are stored, as `ignore_exif` at the head
+        /// of both lists has it.
+        optional exif: bool = true;
+        /// How often each training image of a batch comes in it, each time transformed anew (repeated augmentation). An epoch has as many
+        /// images as without, and so 1 / repeats of the different ones; needs shuffle = "full".
+        optional repeats: u32 = 1, in Range::AtLeast(1.0);
     }
 }
 
@@ -125,6 +131,15 @@ impl Init {
     /// What is wrong with one of them.
     pub fn rules(&self) -> Result<Vec<Rename>, String> {
         self.r#match.iter().flatten().map(Rename::new).collect()
+    }
+}
+
+impl Augment {
+    /// A list of transforms with what `exif` says at its head.
+    pub fn listed(&self, list: &[String]) -> Vec<String> {
+        let ignored = !self.exif() && list.first().is_none_or(|first| first.trim() != loaders::transform::IGNORE_EXIF);
+        let head = ignored.then(|| loaders::transform::IGNORE_EXIF.to_owned());
+        head.into_iter().chain(list.iter().cloned()).collect()
     }
 }
 

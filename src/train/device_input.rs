@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, CropRect, Input};
 use crate::error::Error;
+use loaders::transform::IGNORE_EXIF;
 use loaders::{Batch, EvalOrder, Images, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
 /// Pictures that are kept on a device take at most so many bytes.
@@ -42,7 +43,7 @@ impl DeviceInput {
     ) -> Result<(Self, Option<String>), Error> {
         let input = Self::new(backend, pipeline);
         let not = |why: &str| Some(format!("note: loader.cache = \"device\" has no effect: {why}"));
-        let Images::Fixed(spec) = split.images()? else {
+        let Images::Fixed(spec) = split.images_as(pipeline.exif())? else {
             return Ok((input, not("the images are of various sizes")));
         };
         let bytes = spec.values().saturating_mul(split.len() as usize);
@@ -55,7 +56,7 @@ impl DeviceInput {
         if bytes > MOST {
             return Ok((input, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
         }
-        let (pixels, labels) = read(split, options)?;
+        let (pixels, labels) = read(split, pipeline, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
             return Ok((input, not(&format!("the device has no room for {bytes} bytes"))));
         }
@@ -109,8 +110,10 @@ impl DeviceInput {
 }
 
 /// All pictures of a split, in the order of their ids, with their labels.
-fn read(split: &Arc<Split>, options: &Options) -> Result<(Vec<u8>, Vec<u32>), Error> {
-    let pipeline = Pipeline::new(&[], split.images()?, &bare(), 0)?;
+fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<(Vec<u8>, Vec<u32>), Error> {
+    // nothing happens to them yet, but for what `ignore_exif` says
+    let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| op == IGNORE_EXIF).collect();
+    let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &bare(), 0)?;
     let order = EvalOrder::new(split.len(), AT_A_TIME, 0, 1);
     // all must be there: their places are their ids
     let options = Options { open: 0, skip: false, ..*options };

@@ -296,6 +296,16 @@ fn exact_gives_the_same_bits_on_any_number_of_ranks() {
     assert_same_bits(RESNET, THINGS, &["reduce.codec=exact"], &[1, 2, 3, 4, 8]);
 }
 
+/// Draws of policies, and three copies of an image in a batch, each with draws of its own.
+#[test]
+fn policies_and_repeats_give_the_same_bits_on_any_number_of_ranks() {
+    let list =
+        "\"vertical_flip\", \"alternating_flip\", \"rand_augment(3, 20)\", \"trivial_augment\", \"perspective(0.5)\"";
+    let recipe =
+        LENET.replace("\"lenet\"", "\"lenet-caffe\"").replace("train = [", &format!("repeats = 3\ntrain = [{list}, "));
+    assert_same_bits(&recipe, DIGITS, &["reduce.codec=exact"], &[1, 2, 3, 4]);
+}
+
 #[test]
 fn ternary_gives_the_same_bits_on_any_number_of_ranks() {
     let small = "reduce.bucket_mb=0.2";

@@ -115,6 +115,15 @@ fn residuals_and_statistics_go_on_to_the_same_bits() {
     assert!(state.residuals.len() == 3 && moved > 100, "{} workers, {moved} residuals", state.residuals.len());
 }
 
+/// Draws of policies, flips that alternate from epoch to epoch, and copies of an image in a batch.
+#[test]
+fn policies_and_repeats_go_on_to_the_same_bits() {
+    let list = "\"pad_crop(2, reflect)\", \"alternating_flip\", \"rand_augment\", \"augmix(3, 2)\"";
+    let recipe = RECIPE.replace("train = [", &format!("repeats = 2\ntrain = [{list}, "));
+    let setting = Setting::new(&format!("{recipe}[optimizer]\n{}\n", OPTIMIZERS[0]), DIGITS, SIZES);
+    assert_stops_leave_no_trace(&setting, "policies and repeats");
+}
+
 /// Ranks that synchronise only now and then go on from the synchronised model; every step is done once.
 #[test]
 fn local_sgd_goes_on_from_the_synchronised_model() {

@@ -1,8 +1,8 @@
 //! From a record to the pixels of its image, with `loaders`' decoder and the limits of training.
 
 use super::moments::Moments;
-use loaders::decode::Decoder;
-use loaders::{Example, Format, ImageSpec, decode};
+use loaders::decode::{Decoder, Stored};
+use loaders::{Example, Format, ImageSpec};
 
 /// A decoder and its buffer, reused from image to image.
 #[derive(Default)]
@@ -22,8 +22,7 @@ impl Pixels {
 
     /// The whole image of `example` as interleaved bytes, and its shape.
     pub(crate) fn decode<'a>(&'a mut self, example: &Example<'a>) -> Result<(&'a [u8], ImageSpec), String> {
-        let spec = self.decoder.open(example).map_err(|e| e.to_string())?.spec();
-        let mut spec = agrees(example, spec)?;
+        let mut spec = agrees(example, &self.decoder.open(example).map_err(|e| e.to_string())?)?;
         if example.format != Format::Raw && example.channels == 3 {
             spec.channels = 3;
         }
@@ -33,20 +32,25 @@ impl Pixels {
 
     /// The shape of a record's image, if training can decode all of it and it agrees with the size in the record.
     pub(crate) fn check(&mut self, example: &Example<'_>) -> Result<ImageSpec, String> {
-        agrees(example, self.decoder.check(example).map_err(|e| e.to_string())?)
+        let stored = self.decoder.open(example).map_err(|e| e.to_string())?;
+        let spec = agrees(example, &stored);
+        self.decoder.check(stored, example).map_err(|e| e.to_string())?;
+        spec
     }
 }
 
 /// The shape of a record's image by its header, if it agrees with the size in the record.
 pub(crate) fn header(example: &Example<'_>) -> Result<ImageSpec, String> {
-    agrees(example, decode::spec(example).map_err(|e| e.to_string())?)
+    agrees(example, &Decoder::default().open(example).map_err(|e| e.to_string())?)
 }
 
-fn agrees(example: &Example<'_>, spec: ImageSpec) -> Result<ImageSpec, String> {
+/// The shape that is shown of an image, if the file's own agrees with the size in the record.
+fn agrees(example: &Example<'_>, image: &Stored<'_>) -> Result<ImageSpec, String> {
+    let (spec, file) = (image.spec(), image.file_spec());
     if example.format == Format::Raw {
         return Ok(spec);
     }
-    for (what, stored, actual) in [("height", example.height, spec.height), ("width", example.width, spec.width)] {
+    for (what, stored, actual) in [("height", example.height, file.height), ("width", example.width, file.width)] {
         if stored != 0 && stored != actual {
             return Err(format!("image/{what} says {stored}, the {} file has {actual}", example.format));
         }

@@ -99,7 +99,7 @@ impl Recoder {
     /// Makes what the record of a file holds, and fills in its format and size.
     fn make(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
         let stored = self.decoder.open_file(bytes).map_err(text)?;
-        let (spec, format) = (stored.spec(), stored.format());
+        let (spec, kept, format) = (stored.spec(), stored.file_spec(), stored.format());
         (sample.format, sample.channels) = (format, 3);
         let size = Size { height: spec.height as usize, width: spec.width as usize };
         let file = File { bytes, stored, size, is_grey: spec.channels == 1 };
@@ -112,7 +112,11 @@ impl Recoder {
             _ => self.target.keeps_jpeg() && !has_inks,
         };
         match (smaller, planes) {
-            (None, _) if keeps => self.keep(file).map(|()| Made::Unchanged),
+            (None, _) if keeps => {
+                // as the file has it: its EXIF orientation stays in it
+                (sample.height, sample.width) = (kept.height, kept.width);
+                self.keep(file).map(|()| Made::Unchanged)
+            }
             (Some(size), Some(subsampling)) if self.target.keeps_planes() => {
                 sample.format = Format::Jpeg;
                 self.shrink_planes(file, subsampling, size).map(Made::Jpeg)

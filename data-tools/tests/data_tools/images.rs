@@ -52,6 +52,38 @@ fn resized_images_look_like_the_originals() {
     assert!(files["a/wide.jpg"].4.len() < fs::metadata(src.join("a/wide.jpg")).unwrap().len() as usize);
 }
 
+/// A file that stays as it is keeps its EXIF orientation; what is made smaller, or into pixels, is upright.
+#[test]
+fn turned_photos_become_upright() {
+    let temp = Temp::new();
+    let (src, file) = (temp.path("src"), jpeg(60, 90, 1));
+    // rotated by a quarter, clockwise: little-endian TIFF with one entry
+    let exif = b"\xff\xe1\x00\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0";
+    let turned = [&file[..2], exif, &file[2..]].concat();
+    write(&src.join("a/turned.jpg"), &turned);
+    let of = |name: &str, options: ConvertOptions| {
+        let out = temp.path(name);
+        convert("folder", &src, &out, &options).unwrap();
+        assert!(verify(&out, 1).unwrap().is_ok(), "{name}");
+        let (_, format, height, width, bytes) = records(&out, "train").remove("a/turned.jpg").unwrap();
+        (format, (height, width), bytes)
+    };
+    assert_eq!(of("kept", options()), (Format::Jpeg, (60, 90), turned.clone()));
+    let upright = image::load_from_memory(&file).unwrap().rotate90().into_rgb8();
+    let near = |bytes: &[u8], expected: &[u8], limit: f64| {
+        assert_eq!(bytes.len(), expected.len());
+        let sum: u64 = bytes.iter().zip(expected).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+        assert!((sum as f64 / bytes.len() as f64) < limit, "{sum} of {}", bytes.len());
+    };
+    let (format, size, pixels) = of("raw", ConvertOptions { raw: true, ..options() });
+    assert_eq!((format, size), (Format::Raw, (90, 60)));
+    near(&pixels, upright.as_raw(), 2.0);
+    let (_, size, small) = of("small", ConvertOptions { resize: Some(30), ..options() });
+    assert_eq!((size, small.windows(4).any(|bytes| bytes == b"Exif")), ((45, 30), false));
+    let expected = DynamicImage::ImageRgb8(upright).resize_exact(30, 45, image::imageops::FilterType::Triangle);
+    near(image::load_from_memory(&small).unwrap().into_rgb8().as_raw(), expected.into_rgb8().as_raw(), 16.0);
+}
+
 /// A scaled decode of a large photo stays close to a full one.
 #[test]
 fn large_images_are_decoded_at_a_fraction() {

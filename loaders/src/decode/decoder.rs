@@ -4,18 +4,28 @@ use turbojpeg::Subsamp;
 
 use crate::decode::jpeg::{Header, Jpeg};
 use crate::decode::png::Png;
-use crate::decode::region::{Decoded, Need};
+use crate::decode::region::{Decoded, Need, Part};
+use crate::decode::turn::{Exif, Turn};
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
 use crate::limits::Limits;
 use crate::spec::{ImageSpec, Images};
 
-/// The shape of an example's image: by the record if it is RAW, else by the file's header.
+/// The shape of an example's image: by the record if it is RAW, else by the file's header, turned as its EXIF orientation says.
 ///
 /// # Errors
 /// If the header cannot be read, the file is cut short, or decoding it would exceed [`Limits::DEFAULT`].
 pub fn spec(example: &Example<'_>) -> Result<ImageSpec, Fault> {
-    Ok(Decoder::default().open(example)?.spec())
+    spec_as(example, Exif::Applied)
+}
+
+/// [`spec`], turned or not.
+///
+/// # Errors
+/// As [`spec`].
+pub fn spec_as(example: &Example<'_>, exif: Exif) -> Result<ImageSpec, Fault> {
+    let mut decoder = Decoder { exif, ..Decoder::default() };
+    Ok(decoder.open(example)?.spec())
 }
 
 /// The image as H*W*C bytes; another shape than `expected` is an error.
@@ -34,22 +44,33 @@ pub struct Decoder {
     jpeg: Option<Jpeg>,
     /// For [`Decoder::check`].
     checked: Vec<u8>,
+    exif: Exif,
+    /// Pixels as stored, of an image that is turned.
+    unturned: Vec<u8>,
 }
 
 /// An example whose header has been read.
-pub struct Stored<'a>(pub(super) Kind<'a>);
+pub struct Stored<'a> {
+    kind: Kind<'a>,
+    turn: Turn,
+}
 
 /// By its format.
-pub(super) enum Kind<'a> {
+enum Kind<'a> {
     Raw(ImageSpec),
     Png(Png<'a>),
     Jpeg(Header),
 }
 
 impl Stored<'_> {
-    /// The shape of the image, without alpha.
+    /// The shape of the image, without alpha, as it is shown.
     pub fn spec(&self) -> ImageSpec {
-        match &self.0 {
+        self.turn.spec(self.file_spec())
+    }
+
+    /// The shape of the image as the file holds it, not turned.
+    pub fn file_spec(&self) -> ImageSpec {
+        match &self.kind {
             Kind::Raw(spec) => *spec,
             Kind::Png(png) => png.spec(),
             Kind::Jpeg(header) => header.spec(),
@@ -58,7 +79,7 @@ impl Stored<'_> {
 
     /// What holds it.
     pub fn format(&self) -> Format {
-        match &self.0 {
+        match &self.kind {
             Kind::Raw(_) => Format::Raw,
             Kind::Png(_) => Format::Png,
             Kind::Jpeg(_) => Format::Jpeg,
@@ -67,13 +88,13 @@ impl Stored<'_> {
 
     /// Whether it is a JPEG of four inks.
     pub fn has_inks(&self) -> bool {
-        matches!(&self.0, Kind::Jpeg(header) if header.has_inks())
+        matches!(&self.kind, Kind::Jpeg(header) if header.has_inks())
     }
 
-    /// The chroma's resolution of a JPEG that [`Decoder::planes`] decodes.
+    /// The chroma's resolution of a JPEG that [`Decoder::planes`] decodes: one that is not turned.
     pub fn planes(&self) -> Option<Subsamp> {
-        match &self.0 {
-            Kind::Jpeg(header) => header.planes(),
+        match &self.kind {
+            Kind::Jpeg(header) if self.turn.is_none() => header.planes(),
             _ => None,
         }
     }
@@ -83,7 +104,7 @@ impl Stored<'_> {
     /// # Errors
     /// The first limit that is exceeded.
     pub fn check(&self, limits: &Limits, length: u64) -> Result<(), Fault> {
-        match &self.0 {
+        match &self.kind {
             Kind::Raw(_) => Ok(()),
             Kind::Png(png) => limits.check("PNG", length, &png.cost()),
             Kind::Jpeg(header) => limits.check("JPEG", length, &header.cost),
@@ -95,7 +116,7 @@ impl Stored<'_> {
         let got = self.spec();
         let repeated = got.channels == 1
             && images.channels() == 3
-            && !matches!((&self.0, images), (Kind::Raw(_), Images::Fixed(_)));
+            && !matches!((&self.kind, images), (Kind::Raw(_), Images::Fixed(_)));
         let taken = ImageSpec { channels: if repeated { 3 } else { got.channels }, ..got };
         match images {
             Images::Fixed(expected) if taken != expected => Err(Fault::ImageSize { expected, got: taken }),
@@ -113,6 +134,11 @@ impl Decoder {
         Self { limits, ..Self::default() }
     }
 
+    /// Sets whether the images to come are turned as their EXIF orientation says; by default they are.
+    pub(crate) fn exif(&mut self, exif: Exif) {
+        self.exif = exif;
+    }
+
     /// Reads an example's header.
     ///
     /// # Errors
@@ -120,7 +146,7 @@ impl Decoder {
     pub fn open<'a>(&mut self, example: &Example<'a>) -> Result<Stored<'a>, Fault> {
         match example.format {
             // its pixels are in the record already, so no limit applies
-            Format::Raw => Ok(Stored(Kind::Raw(raw_spec(example)?))),
+            Format::Raw => Ok(Stored { kind: Kind::Raw(raw_spec(example)?), turn: Turn::default() }),
             _ => self.open_file(example.encoded),
         }
     }
@@ -131,9 +157,12 @@ impl Decoder {
     /// As [`Decoder::open`].
     pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<Stored<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
-            Ok(Stored(Kind::Png(Png::open(file, self.limits)?)))
+            let png = Png::open(file, self.limits)?;
+            let turn = self.turn(png.turn);
+            Ok(Stored { kind: Kind::Png(png), turn })
         } else if file.starts_with(&[0xff, 0xd8]) {
-            Ok(Stored(Kind::Jpeg(self.with_jpeg(|jpeg| jpeg.header(file))?)))
+            let header = self.with_jpeg(|jpeg| jpeg.header(file))?;
+            Ok(Stored { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
         } else {
             Err(Fault::Unknown(match &file[..file.len().min(16)] {
                 [] => "the file is empty (0 bytes)".into(),
@@ -142,22 +171,21 @@ impl Decoder {
         }
     }
 
-    /// Reads all of an example's image, to find whether it can be decoded; a JPEG at 1/8 of its size, which takes all of its data.
+    /// Reads all of an example's image, which was opened last, to find whether it can be decoded; a JPEG at 1/8 of its size, which takes
+    /// all of its data.
     ///
     /// # Errors
     /// As [`Decoder::open`], and data that ends early or is wrong.
-    pub fn check(&mut self, example: &Example<'_>) -> Result<ImageSpec, Fault> {
-        let stored = self.open(example)?;
-        let spec = stored.spec();
+    pub fn check(&mut self, stored: Stored<'_>, example: &Example<'_>) -> Result<(), Fault> {
         if stored.format() != Format::Raw {
             let mut pixels = std::mem::take(&mut self.checked);
             // all data is read for luma alone, too
-            let channels = if stored.planes().is_some() { 1 } else { spec.channels };
+            let channels = if stored.planes().is_some() { 1 } else { stored.spec().channels };
             let decoded = self.reduced(stored, example.encoded, 8, channels, &mut pixels);
             self.checked = pixels;
             decoded?;
         }
-        Ok(spec)
+        Ok(())
     }
 
     /// The image as H*W*C bytes; another shape than `expected` is an error. RAW bytes are borrowed from the record, others decoded into
@@ -186,24 +214,43 @@ impl Decoder {
         channels: u32,
         scratch: &'a mut Vec<u8>,
     ) -> Result<Decoded<'a>, Fault> {
-        let whole =
-            |spec: ImageSpec, bytes| Decoded { bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 };
-        match stored.0 {
-            Kind::Raw(spec) if spec.channels == channels => Ok(whole(spec, example.encoded)),
-            Kind::Raw(spec) => {
-                scratch.clear();
-                scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));
-                Ok(whole(spec, scratch))
+        let (turn, shown) = (stored.turn, ImageSpec { channels, ..stored.spec() });
+        if let Kind::Raw(spec) = stored.kind {
+            let part = whole(spec);
+            if spec.channels == channels {
+                return Ok(part.of(example.encoded));
             }
+            scratch.clear();
+            scratch.extend(example.encoded.iter().flat_map(|&grey| [grey; 3]));
+            return Ok(part.of(scratch));
+        }
+        if turn.is_none() {
+            return Ok(self.decode_file(stored.kind, example.encoded, need, channels, scratch)?.of(scratch));
+        }
+        let mut pixels = std::mem::take(&mut self.unturned);
+        let part = self.decode_file(stored.kind, example.encoded, turn.need(need, shown), channels, &mut pixels)?;
+        let part = turn.apply(part, &pixels, shown, scratch);
+        self.unturned = pixels;
+        Ok(part.of(scratch))
+    }
+
+    /// Decodes what is needed of a PNG or JPEG file as it is stored.
+    fn decode_file(
+        &mut self,
+        kind: Kind<'_>,
+        file: &[u8],
+        need: Need,
+        channels: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<Part, Fault> {
+        match kind {
+            Kind::Raw(spec) => Ok(whole(spec)),
             Kind::Png(png) => {
                 let spec = png.spec();
-                png.decode(channels, scratch)?;
-                Ok(whole(spec, scratch))
+                png.decode(channels, pixels)?;
+                Ok(whole(spec))
             }
-            Kind::Jpeg(header) => {
-                let decoded = self.with_jpeg(|jpeg| jpeg.decode(example.encoded, header, need, channels, scratch))?;
-                Ok(decoded.of(scratch))
-            }
+            Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.decode(file, header, need, channels, pixels)),
         }
     }
 
@@ -220,7 +267,30 @@ impl Decoder {
         channels: u32,
         pixels: &mut Vec<u8>,
     ) -> Result<(usize, usize), Fault> {
-        match stored.0 {
+        let (turn, shown) = (stored.turn, ImageSpec { channels, ..stored.spec() });
+        if turn.is_none() {
+            return self.reduced_file(stored.kind, file, reduction, channels, pixels);
+        }
+        let mut unturned = std::mem::take(&mut self.unturned);
+        let (rows, columns) = self.reduced_file(stored.kind, file, reduction, channels, &mut unturned)?;
+        // all of it: where its pixels begin does not matter
+        let part = Part { rows, columns, origin: (0, 0), reduction: 1 };
+        let spec = turn.spec(ImageSpec::new(rows as u32, columns as u32, shown.channels));
+        let Part { rows, columns, .. } = turn.apply(part, &unturned, spec, pixels);
+        self.unturned = unturned;
+        Ok((rows, columns))
+    }
+
+    /// [`Decoder::reduced`] of a file as it is stored.
+    fn reduced_file(
+        &mut self,
+        kind: Kind<'_>,
+        file: &[u8],
+        reduction: u32,
+        channels: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<(usize, usize), Fault> {
+        match kind {
             Kind::Raw(spec) => Ok((spec.height as usize, spec.width as usize)),
             Kind::Png(png) => {
                 let spec = png.spec();
@@ -231,14 +301,24 @@ impl Decoder {
         }
     }
 
+    /// The turn of a file that asks for `turn`.
+    fn turn(&self, turn: Turn) -> Turn {
+        match self.exif {
+            Exif::Applied => turn,
+            Exif::Ignored => Turn::default(),
+        }
+    }
+
     /// Decodes the planes of a JPEG for which [`Stored::planes`] gives a subsampling, at 1 / `reduction` of its size, one after another
     /// and without padding.
     ///
     /// # Errors
     /// Data that ends early or is wrong; an image without such planes.
     pub fn planes(&mut self, stored: &Stored<'_>, file: &[u8], reduction: u32, planes: &mut [u8]) -> Result<(), Fault> {
-        match &stored.0 {
-            Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.planes(file, *header, reduction, planes)),
+        match &stored.kind {
+            Kind::Jpeg(header) if stored.turn.is_none() => {
+                self.with_jpeg(|jpeg| jpeg.planes(file, *header, reduction, planes))
+            }
             _ => Err(Fault::Decode { format: stored.format().name(), problem: "it has no planes".into() }),
         }
     }
@@ -253,6 +333,11 @@ impl Decoder {
         self.jpeg = Some(jpeg);
         Ok(done)
     }
+}
+
+/// All of an image.
+fn whole(spec: ImageSpec) -> Part {
+    Part { rows: spec.height as usize, columns: spec.width as usize, origin: (0, 0), reduction: 1 }
 }
 
 /// The sizes in the record, which must agree with the number of bytes; an image has at least one byte.

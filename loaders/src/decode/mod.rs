@@ -1,14 +1,16 @@
 //! From an example's bytes to pixels: RAW, PNG and JPEG become rows of interleaved u8 channels, JPEG only in the part that is needed.
 //! Cropping, resizing and floats are transforms.
 //!
-//! If RGB is expected, grey is repeated three times; colour is never made grey. Alpha is dropped, 16-bit channels are cut to 8, EXIF
-//! orientation is not applied (as in torchvision's and TensorFlow's decoders).
+//! If RGB is expected, grey is repeated three times; colour is never made grey. Alpha is dropped, 16-bit channels are cut to 8. Images
+//! are turned as their EXIF orientation says, unless that is to be ignored.
 
 mod cmyk;
 mod decoder;
 mod jpeg;
 mod png;
 mod region;
+mod turn;
 
-pub use decoder::{Decoder, Stored, decode, spec};
+pub use decoder::{Decoder, Stored, decode, spec, spec_as};
 pub(crate) use region::{Decoded, Need, Region};
+pub use turn::Exif;

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use image::codecs::png::PngDecoder;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageError};
 
+use crate::decode::turn::Turn;
 use crate::fault::Fault;
 use crate::limits::{Cost, Limits};
 use crate::spec::ImageSpec;
@@ -21,6 +22,8 @@ const BYTES_PER_SECOND: f64 = 2e8;
 /// A PNG file whose header has been read.
 pub(crate) struct Png<'a> {
     decoder: Box<PngDecoder<Cursor<&'a [u8]>>>,
+    /// By the EXIF orientation.
+    pub turn: Turn,
     refused: Refused,
 }
 
@@ -37,8 +40,10 @@ impl<'a> Png<'a> {
         let refused = Refused { limits, length: file.len() as u64 };
         let mut most = image::Limits::no_limits();
         most.max_alloc = Some(EXTRAS.saturating_add(refused.length.saturating_mul(4)));
-        let decoder = PngDecoder::with_limits(Cursor::new(file), most).map_err(|error| refused.fault(error))?;
-        let png = Self { decoder: Box::new(decoder), refused };
+        let mut decoder = PngDecoder::with_limits(Cursor::new(file), most).map_err(|error| refused.fault(error))?;
+        let exif = decoder.exif_metadata().ok().flatten();
+        let turn = exif.map_or_else(Turn::default, |data| Turn::of_exif(&data));
+        let png = Self { decoder: Box::new(decoder), turn, refused };
         limits.check("PNG", refused.length, &png.cost())?;
         let tail = &file[file.len().saturating_sub(TAIL)..];
         match memchr::memmem::rfind(tail, END) {
@@ -58,7 +63,9 @@ impl<'a> Png<'a> {
         let (spec, colour) = (self.spec(), self.decoder.color_type());
         let stored = self.decoder.total_bytes();
         let converted = if colour == ColorType::Rgb8 { 0 } else { 3 * spec.pixels() as u64 };
-        let memory = stored.saturating_add(converted);
+        // what is turned has its pixels twice
+        let turned = if self.turn.is_none() { 0 } else { 3 * spec.pixels() as u64 };
+        let memory = stored.saturating_add(converted).saturating_add(turned);
         Cost { spec, memory, scans: 1, seconds: stored as f64 / BYTES_PER_SECOND }
     }
 
@@ -70,7 +77,7 @@ impl<'a> Png<'a> {
             _ => false,
         };
         let values = ImageSpec { channels, ..self.spec() }.values();
-        let Self { decoder, refused } = self;
+        let Self { decoder, refused, .. } = self;
         pixels.clear();
         if direct {
             pixels.resize(values, 0);

@@ -44,6 +44,7 @@ pub(crate) struct Decoded<'a> {
 /// Which part of an image was decoded, as [`Decoded`] says it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
+    pub rows: usize,
     pub columns: usize,
     pub origin: (usize, usize),
     pub reduction: u32,
@@ -52,7 +53,7 @@ pub(crate) struct Part {
 impl Part {
     /// The part with its bytes.
     pub fn of(self, bytes: &[u8]) -> Decoded<'_> {
-        let Self { columns, origin, reduction } = self;
+        let Self { columns, origin, reduction, .. } = self;
         Decoded { bytes, columns, origin, reduction }
     }
 }

@@ -11,8 +11,26 @@ pub struct Job {
     pub worker: usize,
     /// The samples, in order; empty if a short last step has none for this worker.
     pub ids: Vec<u64>,
+    /// Where the first of them stands in its epoch.
+    pub first: u64,
+    /// How often each sample comes in a row; 0 counts as 1.
+    pub repeats: u32,
     /// Numbers of the shards whose first use comes soon, so that they can be read ahead. Usually empty.
     pub ahead: Vec<usize>,
+}
+
+/// Bits of a sample's id; those above say which of its copies is meant.
+const ID_BITS: u32 = 48;
+
+impl Job {
+    /// What keys the draws of the sample at `index` of the job as it was filled: its id, and which copy of it this is in this epoch.
+    pub fn key(&self, index: usize) -> u64 {
+        let copy = match self.repeats {
+            0 | 1 => 0,
+            repeats => (self.first + index as u64) % u64::from(repeats),
+        };
+        self.ids[index] | copy << ID_BITS
+    }
 }
 
 /// A sequence of jobs.

@@ -10,8 +10,8 @@ use crate::order::share::worker_positions;
 use crate::order::shuffle::Shuffle;
 use crate::order::window::{Deal, Windows};
 
-/// The training order: every sample once per epoch, in that epoch's permutation; per step a job for
-/// each of the rank's own workers, in their order. The last step of an epoch may be short.
+/// The training order: every sample once per epoch, in that epoch's permutation (unless samples are [repeated](Self::repeated)); per step
+/// a job for each of the rank's own workers, in their order. The last step of an epoch may be short.
 #[derive(Debug, Clone)]
 pub struct TrainOrder {
     seed: u64,
@@ -24,6 +24,8 @@ pub struct TrainOrder {
     step: u64,
     worker: usize,
     mixing: Mixing,
+    /// How often each sample comes in a row.
+    repeats: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -62,6 +64,7 @@ impl TrainOrder {
             worker: mine.start,
             mine,
             mixing: Mixing::Full(Permutation::new(seed, epoch, n)),
+            repeats: 1,
         }
     }
 
@@ -88,6 +91,18 @@ impl TrainOrder {
     pub fn balanced(mut self, balanced: Arc<Balanced>) -> Self {
         assert!(balanced.len() == self.n && !balanced.is_empty(), "samples with classes");
         self.mixing = Mixing::Balanced(Permutation::new(self.seed, self.epoch, self.n), balanced);
+        self
+    }
+
+    /// The same with each sample `repeats` times in a row, each time with draws of its own. An epoch has as many samples as before: the
+    /// first 1 / `repeats` of its permutation.
+    ///
+    /// # Panics
+    /// If `repeats` is 0, or above 1 in windows of shards.
+    pub fn repeated(mut self, repeats: u32) -> Self {
+        assert!(repeats > 0, "each sample comes once at least");
+        assert!(repeats == 1 || !matches!(self.mixing, Mixing::Window(_)), "windows of shards repeat no sample");
+        self.repeats = repeats;
         self
     }
 
@@ -130,12 +145,16 @@ impl Order for TrainOrder {
         let samples = self.batch.min(self.n - first) as usize;
         let positions = worker_positions(samples, self.worker, self.workers);
         (job.epoch, job.step, job.worker) = (self.epoch, self.step, self.worker);
+        (job.first, job.repeats) = (first + positions.start as u64, self.repeats);
         job.ids.clear();
         job.ahead.clear();
+        let repeats = u64::from(self.repeats);
         match &mut self.mixing {
-            Mixing::Full(permutation) => job.ids.extend(positions.map(|p| permutation.get(first + p as u64))),
+            Mixing::Full(permutation) => {
+                job.ids.extend(positions.map(|p| permutation.get((first + p as u64) / repeats)));
+            }
             Mixing::Balanced(permutation, balanced) => {
-                let id = |p| balanced.id(self.epoch, permutation.get(first + p as u64));
+                let id = |p| balanced.id(self.epoch, permutation.get((first + p as u64) / repeats));
                 job.ids.extend(positions.map(id));
             }
             Mixing::Window(windows) => windows.fill(self.step, positions.len(), job),
@@ -205,6 +224,35 @@ mod tests {
         }
         assert_eq!(jobs(order((3, 0))), []);
         assert_eq!(jobs(order((2, 3))), []);
+    }
+
+    /// Each position's id and copy are those of the epoch's permutation, for any number of ranks and from any step on.
+    #[test]
+    fn repeated_samples_come_in_a_row_with_keys_of_their_own() {
+        let order = |mine, start| TrainOrder::new(9, 23, 10, 4, mine, start, 2).repeated(3);
+        let keys = |jobs: Vec<Job>| -> Vec<(u32, u64, u64)> {
+            let mut all: Vec<_> = jobs
+                .iter()
+                .flat_map(|job| (0..job.ids.len()).map(|i| (job.epoch, job.first + i as u64, job.key(i))))
+                .collect();
+            all.sort();
+            all
+        };
+        let whole = keys(jobs(order(0..4, (0, 0))));
+        assert_eq!(whole.len(), 46);
+        for (i, (epoch, position, key)) in whole.iter().enumerate() {
+            assert_eq!((*epoch, *position), (i as u32 / 23, i as u64 % 23));
+            let permutation = Permutation::new(9, *epoch, 23);
+            assert_eq!(*key, permutation.get(position / 3) | (position % 3) << 48);
+        }
+        for ranks in 2..=4 {
+            let parts = (0..ranks).flat_map(|rank| jobs(order(rank_workers(rank, ranks, 4), (0, 0)))).collect();
+            assert_eq!(keys(parts), whole);
+        }
+        assert_eq!(keys(jobs(order(0..4, (0, 1)))), whole[10..]);
+        assert_eq!(keys(jobs(order(0..4, (1, 2)))), whole[43..]);
+        let once = jobs(TrainOrder::new(9, 23, 10, 4, 0..4, (0, 0), 1));
+        assert!(once.iter().all(|job| (0..job.ids.len()).all(|i| job.key(i) == job.ids[i])));
     }
 
     #[test]

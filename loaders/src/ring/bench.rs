@@ -15,7 +15,7 @@ use crate::ring::loader::Loader;
 use crate::ring::options::Options;
 use crate::ring::stats::LoaderStats;
 use crate::storage::dataset::Dataset;
-use crate::transform::Pipeline;
+use crate::transform::{Pipeline, exif_of};
 
 /// What to load, and how.
 #[derive(Debug, Clone)]
@@ -95,7 +95,8 @@ pub fn run(request: &LoaderRequest, rss_mb: impl Fn() -> f64) -> Result<Rate, Er
         Shuffle::Full => dataset.split(&request.split)?,
         Shuffle::Window(_) => dataset.split_lazily(&request.split)?,
     });
-    let pipeline = Pipeline::new(&request.transforms, split.images()?, &dataset.manifest, 1)?;
+    let pipeline =
+        Pipeline::new(&request.transforms, split.images_as(exif_of(&request.transforms))?, &dataset.manifest, 1)?;
     let (epochs, batch) = (request.epochs.max(1), request.batch.max(1));
     let counts: Vec<u64> = split.shards().iter().map(|shard| shard.count).collect();
     let order = TrainOrder::new(1, split.len(), batch, 1, 0..1, (0, 0), epochs).shuffled(request.shuffle, &counts);

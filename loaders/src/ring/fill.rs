@@ -52,6 +52,8 @@ enum ImageOut<'a> {
 struct SampleKey {
     index: usize,
     id: u64,
+    /// Keys its draws, with the epoch.
+    key: u64,
     epoch: u32,
 }
 
@@ -87,7 +89,8 @@ pub(crate) fn fill(shared: &Shared, task: &mut Task, state: &mut ThreadState) ->
     if let PixelFormat::CropRects { labels, spec } = &shared.format {
         let Slot { job, labels: own, crop_rects, skipped, bytes, .. } = &mut task.slot;
         *own = job.ids.iter().map(|&id| labels[id as usize]).collect();
-        *crop_rects = job.ids.iter().map(|&id| shared.pipeline.crop_rect(*spec, id, job.epoch)).collect();
+        *crop_rects =
+            (0..job.ids.len()).map(|index| shared.pipeline.crop_rect(*spec, job.key(index), job.epoch)).collect();
         *bytes = 0;
         skipped.clear();
         mix(shared, &mut task.slot);
@@ -116,14 +119,14 @@ fn fill_images(shared: &Shared, task: &mut Task, state: &mut ThreadState, as_byt
         if shared.stops() {
             return Ok(Outcome::Stopped);
         }
-        let (id, kept) = (slot.job.ids[index], slot.labels.len());
+        let (id, key, kept) = (slot.job.ids[index], slot.job.key(index), slot.labels.len());
         let out = if as_bytes {
             ImageOut::Bytes(&mut slot.pixels[kept * values..][..values])
         } else {
             slot.populate((kept + 1) * values);
             ImageOut::Values(&mut slot.images[kept * values..][..values])
         };
-        match make(shared, SampleKey { index, id, epoch: slot.job.epoch }, fetch.as_mut(), state, out) {
+        match make(shared, SampleKey { index, id, key, epoch: slot.job.epoch }, fetch.as_mut(), state, out) {
             Ok(Made { label, bytes }) => {
                 slot.labels.push(label);
                 slot.bytes += bytes;
@@ -168,11 +171,11 @@ fn make(
     let (example, label) = shared.shards.split().read(shard, record, payload)?;
     let read = start.map(|_| Instant::now());
     scratch.time_decoding(start.is_some());
-    let SampleKey { id, epoch, .. } = sample;
+    let SampleKey { key, epoch, .. } = sample;
     let pipeline: &Pipeline = &shared.pipeline;
     let made = match out {
-        ImageOut::Values(values) => pipeline.run(&example, id, epoch, scratch, values),
-        ImageOut::Bytes(bytes) => pipeline.run_bytes(&example, id, epoch, scratch, bytes),
+        ImageOut::Values(values) => pipeline.run(&example, key, epoch, scratch, values),
+        ImageOut::Bytes(bytes) => pipeline.run_bytes(&example, key, epoch, scratch, bytes),
     };
     made.map_err(|fault| shard.fault(record, fault))?;
     if let (Some(start), Some(read)) = (start, read) {

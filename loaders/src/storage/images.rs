@@ -1,6 +1,6 @@
 //! The shapes of a split's images, by the headers of a few of them.
 
-use crate::decode;
+use crate::decode::{self, Exif};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::spec::{ImageSpec, Images};
@@ -16,9 +16,14 @@ impl Split {
     /// The answer is for plans and early errors; code that needs one size checks each image. Unreadable samples are skipped unless all
     /// of the 64 are.
     pub fn images(&self) -> Result<Images, Error> {
-        let mut found = self.shape(0).map(Images::Fixed);
+        self.images_as(Exif::Applied)
+    }
+
+    /// [`Split::images`] for lists of transforms that turn images or do not.
+    pub fn images_as(&self, exif: Exif) -> Result<Images, Error> {
+        let mut found = self.shape(0, exif).map(Images::Fixed);
         for id in self.sampled_ids() {
-            if let Ok(spec) = self.shape(id) {
+            if let Ok(spec) = self.shape(id, exif) {
                 found = Ok(found.map_or(Images::Fixed(spec), |images| common(images, spec)));
             }
         }
@@ -30,9 +35,9 @@ impl Split {
     /// # Errors
     /// Names the first image that differs from those before it.
     pub fn one_size(&self) -> Result<ImageSpec, Error> {
-        let expected = self.shape(0)?;
+        let expected = self.shape(0, Exif::Applied)?;
         for id in self.sampled_ids() {
-            let got = self.shape(id)?;
+            let got = self.shape(id, Exif::Applied)?;
             if (got.height, got.width) != (expected.height, expected.width) {
                 return Err(self.fault(id, Fault::ImageSize { expected, got }));
             }
@@ -48,7 +53,7 @@ impl Split {
     }
 
     /// The shape of one image, by its header. A shard that is opened only for this is closed again.
-    fn shape(&self, id: u64) -> Result<ImageSpec, Error> {
+    fn shape(&self, id: u64, exif: Exif) -> Result<ImageSpec, Error> {
         let (number, record) = self.locate(id)?;
         let own;
         let shard = match self.mapped_shard(number) {
@@ -60,7 +65,7 @@ impl Split {
         };
         let mut copy = Vec::new();
         let (example, _) = self.read(shard, record, shard.record(record, &mut copy)?)?;
-        decode::spec(&example).map_err(|fault| shard.fault(record, fault))
+        decode::spec_as(&example, exif).map_err(|fault| shard.fault(record, fault))
     }
 }
 

@@ -1,33 +1,95 @@
-//! Reading a call such as `name(1, 2.5)`.
+//! Reading a call such as `name(1, 2.5)`, `name(192x256)` or `name(2, bilinear)`.
 
-/// A name and its numbers.
+use crate::transform::size::Size;
+
+/// A name and its arguments.
 #[derive(Debug, PartialEq)]
 pub(super) struct Call<'a> {
     pub name: &'a str,
-    pub arguments: Vec<f64>,
+    pub arguments: Arguments<'a>,
 }
 
-/// Reads `name`, `name()` or `name(number, ...)`.
+/// What stands in the brackets of a call, in this order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Arguments<'a> {
+    /// Height and width, written as `192x256`.
+    pub size: Option<Size>,
+    pub numbers: Vec<f64>,
+    /// Names, such as `bilinear`.
+    pub words: Vec<&'a str>,
+}
+
+/// Reads `name`, `name()` or `name(argument, ...)`.
 pub(super) fn parse(text: &str) -> Result<Call<'_>, String> {
     let text = text.trim();
-    let (name, arguments) = match text.split_once('(') {
-        None => (text, Vec::new()),
-        Some((name, rest)) => {
-            let inside = rest.strip_suffix(')').ok_or("expected `)` at the end")?.trim();
-            let arguments =
-                if inside.is_empty() { Vec::new() } else { inside.split(',').map(number).collect::<Result<_, _>>()? };
-            (name.trim(), arguments)
-        }
+    let (name, inside) = match text.split_once('(') {
+        None => (text, ""),
+        Some((name, rest)) => (name.trim(), rest.strip_suffix(')').ok_or("expected `)` at the end")?.trim()),
     };
+    let mut arguments = Arguments::default();
+    for word in inside.split(',').map(str::trim).filter(|_| !inside.is_empty()) {
+        arguments.push(word)?;
+    }
     Ok(Call { name, arguments })
 }
 
-fn number(word: &str) -> Result<f64, String> {
-    let word = word.trim();
-    word.parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite())
-        .ok_or_else(|| format!("expected a number, got \"{}\"", word.escape_debug()))
+impl<'a> Arguments<'a> {
+    fn push(&mut self, text: &'a str) -> Result<(), String> {
+        if let Some(number) = text.parse().ok().filter(|number: &f64| number.is_finite()) {
+            return match self.words.is_empty() {
+                true => Ok(self.numbers.push(number)),
+                false => Err(format!("the number {text} stands behind a name; numbers come first")),
+            };
+        }
+        if let Some(size) = size(text) {
+            let first = self.size.is_none() && self.numbers.is_empty() && self.words.is_empty();
+            self.size = Some(size);
+            return first.then_some(()).ok_or(format!("the size {text} must stand first"));
+        }
+        match text.starts_with(|c: char| c.is_ascii_lowercase()) {
+            true => Ok(self.words.push(text)),
+            false => Err(not_a_number(text)),
+        }
+    }
+
+    /// The numbers, of a call that takes nothing else.
+    pub fn only_numbers(&self) -> Result<&[f64], String> {
+        match (self.size, self.words.first()) {
+            (None, None) => Ok(&self.numbers),
+            (_, Some(word)) => Err(not_a_number(word)),
+            (Some(size), None) => Err(not_a_number(&format!("{}x{}", size.height, size.width))),
+        }
+    }
+
+    /// The numbers, of a call that may have words but no height and width.
+    pub fn no_size(&self) -> Result<&[f64], String> {
+        match self.size {
+            None => Ok(&self.numbers),
+            Some(Size { height, width }) => Err(not_a_number(&format!("{height}x{width}"))),
+        }
+    }
+
+    /// The value that the only word names; the first of `choices` if there is no word.
+    pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, String> {
+        let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ");
+        match *self.words {
+            [] => Ok(choices[0].1),
+            [word] => {
+                let chosen = choices.iter().find(|(name, _)| *name == word);
+                chosen.map(|(_, value)| *value).ok_or_else(|| format!("expected {}, got \"{word}\"", names()))
+            }
+            [first, second, ..] => Err(format!("expected one name at most, got \"{first}\" and \"{second}\"")),
+        }
+    }
+}
+
+fn size(text: &str) -> Option<Size> {
+    let (height, width) = text.split_once('x')?;
+    Some(Size { height: height.parse().ok()?, width: width.parse().ok()? })
+}
+
+fn not_a_number(text: &str) -> String {
+    format!("expected a number, got \"{}\"", text.escape_debug())
 }
 
 #[cfg(test)]
@@ -36,17 +98,42 @@ mod tests {
 
     #[test]
     fn calls() {
-        let call = |name, arguments: &[f64]| Ok(Call { name, arguments: arguments.to_vec() });
+        let call = |name, numbers: &[f64]| {
+            Ok(Call { name, arguments: Arguments { numbers: numbers.to_vec(), ..Default::default() } })
+        };
         assert_eq!(parse("flip"), call("flip", &[]));
         assert_eq!(parse(" flip( ) "), call("flip", &[]));
         assert_eq!(parse("contrast(0.2, 1.8)"), call("contrast", &[0.2, 1.8]));
+        let arguments = parse("random_resized_crop(192x256, 0.5, bicubic)").unwrap().arguments;
+        let size = Some(Size { height: 192, width: 256 });
+        assert_eq!(arguments, Arguments { size, numbers: vec![0.5], words: vec!["bicubic"] });
         for (text, part) in [
             ("pad_crop(4", "expected `)`"),
-            ("pad_crop(four)", "got \"four\""),
             ("pad_crop(4,)", "got \"\""),
-            ("pad_crop(inf)", "got \"inf\""),
+            ("pad_crop(-inf)", "got \"-inf\""),
+            ("pad_crop(Four)", "got \"Four\""),
+            ("resize(0.5, 3x4)", "must stand first"),
+            ("resize(3x4, 3x4)", "must stand first"),
+            ("resize(bicubic, 3)", "numbers come first"),
         ] {
             assert!(parse(text).unwrap_err().contains(part), "{text}");
         }
+    }
+
+    #[test]
+    fn words_and_sizes_stand_only_where_they_are_known() {
+        let of = |text| parse(text).unwrap().arguments;
+        assert_eq!(of("pad_crop(four)").only_numbers().unwrap_err(), "expected a number, got \"four\"");
+        assert_eq!(of("pad_crop(inf)").only_numbers().unwrap_err(), "expected a number, got \"inf\"");
+        assert_eq!(of("pad_crop(3x4)").only_numbers().unwrap_err(), "expected a number, got \"3x4\"");
+        assert_eq!(of("rotation(3x4)").no_size().unwrap_err(), "expected a number, got \"3x4\"");
+        let choices = [("nearest", 1), ("bilinear", 2)];
+        assert_eq!(of("rotation(3)").choice(&choices), Ok(1));
+        assert_eq!(of("rotation(3, bilinear)").choice(&choices), Ok(2));
+        assert_eq!(
+            of("rotation(lanczos)").choice(&choices).unwrap_err(),
+            "expected nearest or bilinear, got \"lanczos\""
+        );
+        assert!(of("rotation(bilinear, nearest)").choice(&choices).unwrap_err().contains("one name at most"));
     }
 }

@@ -1,17 +1,20 @@
 //! The image on its way through the transforms. While only geometry has happened, no pixel is read; the first transform of values makes
-//! planar floats of the stored bytes, in one pass.
+//! planes of the stored bytes, in one pass: of floats, or of bytes where torchvision works on bytes.
 
 use crate::decode::{Decoded, Need};
 use crate::spec::ImageSpec;
+use crate::transform::bytes::{ByteImage, nearest};
 use crate::transform::crop_rect::CropRect;
 use crate::transform::geometry::Geometry;
 use crate::transform::moves::{self, PlanarShape};
 use crate::transform::rectangle::Rectangle;
-use crate::transform::resample::Resampler;
+use crate::transform::resample::Filter;
 use crate::transform::scale::{IDENTITY, Scale};
+use crate::transform::size::Size;
+use crate::transform::work::Work;
 use crate::transform::{resized, stored};
 
-/// One image: stored bytes (H, W, C) and what is shown of them, or planar floats (C, H, W).
+/// One image: stored bytes (H, W, C) and what is shown of them, or planes (C, H, W) of bytes or floats.
 ///
 /// The bytes come late: geometry needs sizes only, and then only the pixels that it leaves are decoded.
 #[derive(Debug)]
@@ -19,15 +22,26 @@ pub struct Canvas<'a> {
     geometry: Geometry,
     decoded: Decoded<'a>,
     values: &'a mut [f32],
-    is_float: bool,
-    resampler: &'a mut Resampler,
+    form: Form,
+    work: &'a mut Work,
+}
+
+/// What holds the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `decoded`, seen as `geometry` says.
+    Stored,
+    /// `work.bytes`.
+    Bytes,
+    /// `values`.
+    Floats,
 }
 
 impl<'a> Canvas<'a> {
     /// A whole image of shape `spec`, without its bytes; `values` has room for the floats of the largest shape that occurs.
-    pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], resampler: &'a mut Resampler) -> Self {
+    pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], work: &'a mut Work) -> Self {
         let decoded = Decoded { bytes: &[], columns: 0, origin: (0, 0), reduction: 1 };
-        Self { geometry: Geometry::new(spec), decoded, values, is_float: false, resampler }
+        Self { geometry: Geometry::new(spec), decoded, values, form: Form::Stored, work }
     }
 
     /// Which part of the stored image is shown, one pixel at least.
@@ -47,61 +61,110 @@ impl<'a> Canvas<'a> {
 
     /// Keeps a part, which must lie inside.
     pub(super) fn crop(&mut self, part: Rectangle) {
-        if self.is_float {
-            let shape = self.shape();
-            moves::crop(self.values, shape, part);
+        match self.form {
+            Form::Stored => {}
+            Form::Bytes => self.work.bytes.crop(part),
+            Form::Floats => moves::crop(self.values, self.shape(), part),
         }
         self.geometry.crop(part);
     }
 
-    /// Resizes a part to `height` x `width`: bilinear, antialiased. Only the first transform of a list may do this.
-    pub(super) fn resize(&mut self, part: Rectangle, height: u32, width: u32) {
-        self.geometry.resize(part, height, width);
+    /// Resizes a part, antialiased. Only the first transform of a list may do this.
+    pub(super) fn resize(&mut self, part: Rectangle, size: Size, filter: Filter) {
+        self.geometry.resize(part, size.height, size.width, filter);
     }
 
     /// Moves the window by `down` rows and `right` columns over the image, which is zero outside
     /// (padding, then a crop back to the same size).
     pub fn shift(&mut self, down: i32, right: i32) {
-        if self.is_float {
-            let shape = self.shape();
-            moves::shift(self.floats(), shape, down as isize, right as isize);
-        } else {
-            self.geometry.shift(down, right);
+        let (rows, columns) = (down as isize, right as isize);
+        match (self.form, self.shape()) {
+            (Form::Stored, _) => self.geometry.shift(down, right),
+            (Form::Bytes, shape) => moves::shift(self.work.bytes.pixels(), shape, rows, columns),
+            (Form::Floats, shape) => moves::shift(&mut self.values[..shape.values()], shape, rows, columns),
         }
     }
 
     /// Mirrors left and right.
     pub fn flip(&mut self) {
-        if self.is_float {
-            let shape = self.shape();
-            moves::flip(self.floats(), shape);
-        } else {
-            self.geometry.flipped = !self.geometry.flipped;
+        match (self.form, self.shape()) {
+            (Form::Stored, _) => self.geometry.flipped = !self.geometry.flipped,
+            (Form::Bytes, shape) => moves::flip(self.work.bytes.pixels(), shape),
+            (Form::Floats, shape) => moves::flip(&mut self.values[..shape.values()], shape),
         }
     }
 
-    /// Where the window lies in the stored image, while there are no floats and nothing was resized.
+    /// Mirrors top and bottom.
+    pub fn upend(&mut self) {
+        match (self.form, self.shape()) {
+            (Form::Stored, _) => self.geometry.upended = !self.geometry.upended,
+            (Form::Bytes, shape) => moves::upend(self.work.bytes.pixels(), shape),
+            (Form::Floats, shape) => moves::upend(&mut self.values[..shape.values()], shape),
+        }
+    }
+
+    /// Where the window lies in the stored image, while there are no planes and nothing was resized or upended.
     pub(super) fn crop_rect(&self) -> CropRect {
         self.geometry.crop_rect()
     }
 
     /// Writes the image as interleaved bytes, before there are floats; the fractions of a resized image are rounded.
     pub(super) fn bytes(&mut self, out: &mut [u8]) {
-        if self.geometry.resize.is_none() {
-            return stored::copy(&self.geometry, &self.decoded, out);
+        match (self.form, self.geometry.resize) {
+            (Form::Stored, None) => return stored::copy(&self.geometry, &self.decoded, out),
+            (Form::Stored, Some(_)) => self.paint(&IDENTITY),
+            _ => {}
         }
-        self.paint(&IDENTITY);
         let PlanarShape { channels, height, width } = self.shape();
-        let planes: Vec<&[f32]> = self.values.chunks_exact((height * width).max(1)).take(channels).collect();
-        for (i, pixel) in out.chunks_exact_mut(channels).enumerate() {
-            pixel.iter_mut().zip(&planes).for_each(|(byte, plane)| *byte = (plane[i] + 0.5) as u8);
+        let plane = (height * width).max(1);
+        if self.form == Form::Bytes {
+            for (channel, bytes) in self.work.bytes.planes().enumerate() {
+                out.iter_mut().skip(channel).step_by(channels).zip(bytes).for_each(|(out, byte)| *out = *byte);
+            }
+            return;
         }
+        for (channel, values) in self.values.chunks_exact(plane).take(channels).enumerate() {
+            let bytes = out.iter_mut().skip(channel).step_by(channels);
+            bytes.zip(values).for_each(|(out, value)| *out = (value + 0.5) as u8);
+        }
+    }
+
+    /// The image as planes of bytes; values that are floats are rounded, and cut to 0 to 255.
+    pub(super) fn byte_image(&mut self) -> &mut ByteImage {
+        self.to_bytes();
+        &mut self.work.bytes
+    }
+
+    /// [`Canvas::byte_image`], and the memory of the floats, which hold any values.
+    pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
+        self.to_bytes();
+        (&mut self.work.bytes, self.values)
+    }
+
+    fn to_bytes(&mut self) {
+        let shape = self.shape();
+        match (self.form, self.geometry.resize) {
+            (Form::Bytes, _) => return,
+            (Form::Stored, None) => stored::planes(&self.geometry, &self.decoded, self.work.bytes.start(shape)),
+            _ => {
+                self.floats();
+                let bytes = self.work.bytes.start(shape);
+                bytes.iter_mut().zip(&*self.values).for_each(|(byte, value)| *byte = nearest(*value));
+            }
+        }
+        self.form = Form::Bytes;
     }
 
     /// The image as planar floats, channel after channel; the first call makes them from the bytes, 0 to 255.
     pub fn floats(&mut self) -> &mut [f32] {
-        if !self.is_float {
-            self.paint(&IDENTITY);
+        match self.form {
+            Form::Stored => self.paint(&IDENTITY),
+            Form::Bytes => {
+                let bytes = self.work.bytes.pixels();
+                self.values.iter_mut().zip(bytes).for_each(|(value, byte)| *value = f32::from(*byte));
+                self.form = Form::Floats;
+            }
+            Form::Floats => {}
         }
         let n = self.spec().values();
         &mut self.values[..n]
@@ -110,14 +173,21 @@ impl<'a> Canvas<'a> {
     /// Maps each value through `scales` (one for all channels, or one each) if the image is still bytes, else through
     /// `on_float(channel, value)`.
     pub(super) fn map(&mut self, scales: &[Scale], on_float: impl Fn(usize, f32) -> f32) {
-        if !self.is_float {
-            self.paint(scales);
-            return;
-        }
-        let pixels = self.spec().pixels().max(1);
-        for (channel, plane) in self.floats().chunks_exact_mut(pixels).enumerate() {
-            for value in plane {
-                *value = on_float(channel, *value);
+        let plane = self.shape().plane().max(1);
+        match self.form {
+            Form::Stored => self.paint(scales),
+            Form::Bytes => {
+                let planes = self.values.chunks_exact_mut(plane).zip(self.work.bytes.planes());
+                for (channel, (values, bytes)) in planes.enumerate() {
+                    let table = &scales[channel % scales.len()].table;
+                    values.iter_mut().zip(bytes).for_each(|(value, byte)| *value = table[usize::from(*byte)]);
+                }
+                self.form = Form::Floats;
+            }
+            Form::Floats => {
+                for (channel, values) in self.floats().chunks_exact_mut(plane).enumerate() {
+                    values.iter_mut().for_each(|value| *value = on_float(channel, *value));
+                }
             }
         }
     }
@@ -135,12 +205,12 @@ impl<'a> Canvas<'a> {
 
     /// Bytes to floats: resizing, window, mirror, scales and the change from interleaved to planar in one pass.
     fn paint(&mut self, scales: &[Scale]) {
-        let Self { geometry, decoded, values, resampler, .. } = self;
+        let Self { geometry, decoded, values, work, .. } = self;
         match geometry.resize {
-            Some(resize) => resized::paint(geometry, resize, decoded, scales, resampler, values),
+            Some(resize) => resized::paint(geometry, resize, decoded, scales, &mut work.resampler, values),
             None => stored::paint(geometry, decoded, scales, values),
         }
-        self.is_float = true;
+        self.form = Form::Floats;
     }
 
     fn shape(&self) -> PlanarShape {
@@ -189,22 +259,22 @@ mod tests {
         }
     }
 
-    /// Random chains of crop, shift and flip; bytes become floats at a random point of the chain.
+    /// Random chains of crop, shift and both mirrors; what is stored becomes bytes or floats at a random point of the chain.
     #[test]
-    fn lazy_views_and_floats_equal_plain_loops() {
+    fn lazy_views_bytes_and_floats_equal_plain_loops() {
         for case in 0..2000u64 {
             let mut d = Draws::new(5, case, 0, 0);
             let spec = ImageSpec::new(1 + d.below(9), 1 + d.below(9), 1 + d.below(4));
             let bytes: Vec<u8> = (0..spec.values()).map(|_| d.next_u32() as u8).collect();
             let mut values = vec![f32::NAN; spec.values()];
-            let mut resampler = Resampler::default();
-            let mut canvas = Canvas::new(spec, &mut values, &mut resampler);
+            let mut work = Work::default();
+            let mut canvas = Canvas::new(spec, &mut values, &mut work);
             canvas.load(Decoded { bytes: &bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
             let mut oracle = Oracle::new(&bytes, spec);
             for _ in 0..5 {
                 let now = canvas.spec();
                 assert_eq!(now, oracle.spec);
-                match d.below(4) {
+                match d.below(6) {
                     0 => {
                         let (h, w) = (1 + d.below(now.height), 1 + d.below(now.width));
                         let top = d.below(now.height - h + 1);
@@ -221,6 +291,14 @@ mod tests {
                         canvas.flip();
                         let last = now.width as i32 - 1;
                         oracle.remake(now.height, now.width, |y, x| (y, last - x));
+                    }
+                    3 => {
+                        canvas.upend();
+                        let last = now.height as i32 - 1;
+                        oracle.remake(now.height, now.width, |y, x| (last - y, x));
+                    }
+                    4 => {
+                        canvas.byte_image();
                     }
                     _ => {
                         canvas.floats();

@@ -1,37 +1,40 @@
-//! Lists that a device can finish: geometry, then at most `normalize`. The loader gives it bytes, or crop rectangles of images that the
-//! device has, and the tables from byte to float. The results are the same bit for bit, except that resized pixels are rounded.
+//! Lists that a device can finish: geometry and what keeps bytes, then at most `normalize`. The loader gives it bytes, or crop rectangles
+//! of images that the device has, and the tables from byte to float. The results are the same bit for bit, except that resized pixels
+//! are rounded.
 
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Canvas;
 use crate::transform::crop_rect::CropRect;
 use crate::transform::pipeline::Pipeline;
-use crate::transform::resample::Resampler;
 use crate::transform::scale::IDENTITY;
+use crate::transform::work::Work;
 
 impl Pipeline {
-    /// The float of each byte, a table a channel, if the list is geometry with or without a `normalize` at its end; `None` for other
-    /// lists.
+    /// The float of each byte, a table a channel, if the list is geometry and then what keeps bytes, with or without a `normalize` at
+    /// its end; `None` for other lists.
     pub fn tables(&self) -> Option<Vec<[f32; 256]>> {
         let channels = self.output().channels as usize;
-        match &self.list().transforms[self.list().geometric..] {
+        match &self.list().transforms[self.list().bytes..] {
             [] => Some(vec![IDENTITY[0].table; channels]),
             [last] => last.tables(channels),
             _ => None,
         }
     }
 
-    /// Whether [`Pipeline::crop_rect`] and [`Pipeline::tables`] are all that the list does to an image: nothing is resized, and nothing
-    /// is padded after a crop.
+    /// Whether [`Pipeline::crop_rect`] and [`Pipeline::tables`] are all that the list does to an image: nothing is resized or upended,
+    /// and nothing is padded after a crop.
     pub fn only_crops(&self) -> bool {
         let mut geometry = self.list().geometry().iter().enumerate();
-        let simple = geometry.all(|(i, transform)| !transform.resizes() && (i == 0 || !transform.pads()));
+        let simple =
+            geometry.all(|(i, transform)| !transform.resizes() && !transform.upends() && (i == 0 || !transform.pads()));
+        let simple = simple && self.list().bytes == self.list().geometric;
         simple && matches!(self.input(), Images::Fixed(_)) && self.tables().is_some()
     }
 
     /// The crop of sample `id` in `epoch`, an image of shape `spec`, if [`Pipeline::only_crops`] holds.
     pub fn crop_rect(&self, spec: ImageSpec, id: u64, epoch: u32) -> CropRect {
-        let (mut values, mut resampler) = ([], Resampler::default());
-        let mut canvas = Canvas::new(spec, &mut values, &mut resampler);
+        let (mut values, mut work) = ([], Work::default());
+        let mut canvas = Canvas::new(spec, &mut values, &mut work);
         self.apply_geometry(&mut canvas, id, epoch);
         canvas.crop_rect()
     }

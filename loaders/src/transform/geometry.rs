@@ -4,7 +4,7 @@ use crate::decode::{Need, Region};
 use crate::spec::ImageSpec;
 use crate::transform::crop_rect::CropRect;
 use crate::transform::rectangle::Rectangle;
-use crate::transform::resample::Span;
+use crate::transform::resample::{Filter, Span};
 use crate::transform::window::Window;
 
 /// Which pixels of the stored image are shown, and where.
@@ -17,7 +17,10 @@ pub(super) struct Geometry {
     pub window: Window,
     /// Outside of this, the window shows zeros.
     visible: Window,
+    /// Mirrored left and right.
     pub flipped: bool,
+    /// Mirrored top and bottom.
+    pub upended: bool,
 }
 
 /// A part of the stored image and its new size.
@@ -26,6 +29,7 @@ pub(super) struct Resize {
     pub region: Region,
     pub height: u32,
     pub width: u32,
+    pub filter: Filter,
 }
 
 /// What there is to see in the window.
@@ -33,7 +37,7 @@ pub(super) struct Resize {
 pub(super) struct Seen {
     /// In the coordinates of [`Geometry::window`].
     pub window: Window,
-    /// Rows of the window above it.
+    /// Rows of the output above it.
     pub above: usize,
     /// Columns of the output ahead of it: on its left, or, if flipped, on its right.
     pub ahead: usize,
@@ -43,7 +47,14 @@ impl Geometry {
     /// All of an image of shape `spec`.
     pub fn new(spec: ImageSpec) -> Self {
         let whole = Window::whole(spec.height, spec.width);
-        Self { channels: spec.channels as usize, resize: None, window: whole, visible: whole, flipped: false }
+        Self {
+            channels: spec.channels as usize,
+            resize: None,
+            window: whole,
+            visible: whole,
+            flipped: false,
+            upended: false,
+        }
     }
 
     /// The shape of the window.
@@ -55,9 +66,10 @@ impl Geometry {
     pub fn seen(&self) -> Option<Seen> {
         let seen = self.window.intersect(self.visible);
         let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
+        let above = if self.upended { self.window.bottom - seen.bottom } else { seen.top - self.window.top };
         (seen.top < seen.bottom && seen.left < seen.right).then(|| Seen {
             window: seen,
-            above: (seen.top - self.window.top) as usize,
+            above: above as usize,
             ahead: ahead as usize,
         })
     }
@@ -67,11 +79,11 @@ impl Geometry {
         let seen = self.window.intersect(self.visible);
         let some = |from: i64, to: i64| (from.max(0) as usize, to.max(from.max(0) + 1) as usize);
         let ((top, bottom), (left, right)) = (some(seen.top, seen.bottom), some(seen.left, seen.right));
-        let Some(Resize { region, height, width }) = self.resize else {
+        let Some(Resize { region, height, width, filter }) = self.resize else {
             return Need { region: Region { top, left, bottom, right }, shrink: 1.0 };
         };
-        let rows = Span::reduced(region.top, region.bottom, 1);
-        let columns = Span::reduced(region.left, region.right, 1);
+        let rows = Span::reduced(region.top, region.bottom, 1, filter);
+        let columns = Span::reduced(region.left, region.right, 1, filter);
         let (top, bottom) = rows.support(height as usize, top, bottom);
         let (left, right) = columns.support(width as usize, left, right);
         let shrink = (rows.length / f64::from(height)).min(columns.length / f64::from(width));
@@ -81,8 +93,13 @@ impl Geometry {
     /// Keeps a part of the window.
     pub fn crop(&mut self, part: Rectangle) {
         let Rectangle { top, left, height, width } = part;
-        self.window.top += i64::from(top);
-        self.window.bottom = self.window.top + i64::from(height);
+        if self.upended {
+            self.window.bottom -= i64::from(top);
+            self.window.top = self.window.bottom - i64::from(height);
+        } else {
+            self.window.top += i64::from(top);
+            self.window.bottom = self.window.top + i64::from(height);
+        }
         if self.flipped {
             self.window.right -= i64::from(left);
             self.window.left = self.window.right - i64::from(width);
@@ -93,17 +110,17 @@ impl Geometry {
     }
 
     /// Resizes a part of the image to `height` x `width`; the window must be the whole stored image.
-    pub fn resize(&mut self, part: Rectangle, height: u32, width: u32) {
+    pub fn resize(&mut self, part: Rectangle, height: u32, width: u32, filter: Filter) {
         let (top, left) = (part.top as usize, part.left as usize);
         let region = Region { top, left, bottom: top + part.height as usize, right: left + part.width as usize };
-        self.resize = Some(Resize { region, height, width });
+        self.resize = Some(Resize { region, height, width, filter });
         self.window = Window::whole(height, width);
         self.visible = self.window;
     }
 
     /// Moves the window; pixels that were outside of it become zero.
     pub fn shift(&mut self, down: i32, right: i32) {
-        let down = i64::from(down);
+        let down = i64::from(if self.upended { -down } else { down });
         let right = i64::from(if self.flipped { -right } else { right });
         self.visible = self.visible.intersect(self.window);
         self.window.top += down;
@@ -112,7 +129,7 @@ impl Geometry {
         self.window.right += right;
     }
 
-    /// Where the window lies in the stored image, if nothing was resized.
+    /// Where the window lies in the stored image, if nothing was resized or upended.
     pub fn crop_rect(&self) -> CropRect {
         CropRect { top: self.window.top as i32, left: self.window.left as i32, mirrored: self.flipped }
     }

@@ -1,5 +1,6 @@
 //! A list of transforms, built and checked before the first image: shapes and memory.
 
+use crate::decode::Exif;
 use crate::error::Error;
 use crate::format::manifest::Manifest;
 use crate::random::ORDER_OP;
@@ -8,6 +9,17 @@ use crate::transform::op::{Context, Sizes, Transform, Varied};
 use crate::transform::ops;
 use crate::transform::resized::MAX_CHANNELS;
 
+/// Stands first in a list whose images stay as they are stored, whatever their EXIF orientation says.
+pub const IGNORE_EXIF: &str = "ignore_exif";
+
+/// Whether a list turns images.
+pub fn exif_of(list: &[String]) -> Exif {
+    match list.first() {
+        Some(first) if first.trim() == IGNORE_EXIF => Exif::Ignored,
+        _ => Exif::Applied,
+    }
+}
+
 /// Transforms in order, and what they need.
 #[derive(Debug)]
 pub(super) struct TransformList {
@@ -15,9 +27,13 @@ pub(super) struct TransformList {
     pub input: Images,
     /// The shape of the images that come out.
     pub output: ImageSpec,
+    /// Whether images are turned as their EXIF orientation says.
+    pub exif: Exif,
     pub transforms: Vec<Box<dyn Transform>>,
     /// How many transforms, from the first on, are geometric: after them the image is decoded.
     pub geometric: usize,
+    /// How many, from the first on, leave bytes: geometric ones, then those that keep bytes, and geometric ones among them.
+    pub bytes: usize,
     /// Floats of the largest shape that occurs after bytes have become floats.
     pub work: usize,
 }
@@ -25,6 +41,12 @@ pub(super) struct TransformList {
 impl TransformList {
     /// Builds the transforms of a list for images like `input`.
     pub fn new(list: &[String], input: Images, manifest: &Manifest) -> Result<Self, Error> {
+        // it is no transform: those behind it keep their places, and so their draws
+        let exif = exif_of(list);
+        let list = match list {
+            [_, rest @ ..] if exif == Exif::Ignored => rest,
+            list => list,
+        };
         let mut transforms: Vec<Box<dyn Transform>> = Vec::with_capacity(list.len());
         let mut now = match input {
             Images::Fixed(spec) => Sizes::Equal(spec),
@@ -35,6 +57,9 @@ impl TransformList {
             let fail = |problem| Error::Transform { index, text: text.clone(), problem };
             let (transform, output) = step(index, text, manifest, now).map_err(fail)?;
             now = output;
+            if transform.keeps_bytes() && transforms.iter().any(|before| before.rescales()) {
+                return Err(fail("it works on bytes, so it must stand before normalize and standardize".into()));
+            }
             if let Sizes::Equal(spec) = now
                 && (work.is_some() || !transform.is_geometric())
             {
@@ -46,8 +71,10 @@ impl TransformList {
             return Err(Error::Unsettled { images: input });
         };
         let geometric = transforms.iter().take_while(|transform| transform.is_geometric()).count();
+        let keeps = |transform: &&Box<dyn Transform>| transform.keeps_bytes() || transform.is_geometric();
+        let keeping = transforms[geometric..].iter().take_while(keeps).count();
         let work = work.unwrap_or(0).max(output.values());
-        Ok(Self { input, output, transforms, geometric, work })
+        Ok(Self { input, output, exif, transforms, geometric, bytes: geometric + keeping, work })
     }
 
     /// The geometric transforms at the start of the list.
@@ -65,6 +92,9 @@ fn step(index: usize, text: &str, manifest: &Manifest, now: Sizes) -> Result<(Bo
         Sizes::Equal(spec) => spec,
         Sizes::Varied(varied) => ImageSpec::new(0, 0, varied.channels),
     };
+    if text.trim() == IGNORE_EXIF {
+        return Err("it must stand first in the list".into());
+    }
     let transform = ops::parse(text, Context { input, mean: &manifest.mean, std: &manifest.std })?;
     if transform.resizes() && index > 0 {
         return Err("it resizes, so it must stand first in the list".into());
@@ -74,6 +104,9 @@ fn step(index: usize, text: &str, manifest: &Manifest, now: Sizes) -> Result<(Bo
         return Err(format!("images of {channels} channels cannot be resized; expected at most {MAX_CHANNELS}"));
     }
     let output = match now {
+        Sizes::Equal(spec) if transform.varies() => {
+            transform.output_of_varied(Varied { channels: spec.channels, short_side: None })?
+        }
         Sizes::Equal(spec) => Sizes::Equal(transform.output(spec)?),
         Sizes::Varied(varied) => transform.output_of_varied(varied)?,
     };

@@ -4,10 +4,13 @@
 //! list without either yields floats 0 to 255. Random transforms draw from (seed, sample id, epoch, position in the list) alone.
 
 mod arguments;
+mod bytes;
 mod call;
 mod canvas;
 mod crop_rect;
+mod cropped;
 mod device;
+mod dirichlet;
 mod geometry;
 mod list;
 mod moments;
@@ -18,21 +21,28 @@ mod paint;
 pub mod picture;
 mod pipeline;
 mod planes;
+mod policy;
 mod rectangle;
 pub(crate) mod resample;
 mod resized;
 mod rgb;
 mod scale;
 mod scratch;
-mod square;
+mod size;
 mod stored;
 #[cfg(test)]
 mod testing;
 mod window;
+mod work;
 
 pub use canvas::Canvas;
 pub use crop_rect::CropRect;
+pub use list::{IGNORE_EXIF, exif_of};
 pub use op::{Sizes, Transform, Varied};
-pub use ops::names;
 pub use pipeline::Pipeline;
 pub use scratch::Scratch;
+
+/// Bare names of all transforms, and of what may stand ahead of them.
+pub fn names() -> Vec<&'static str> {
+    std::iter::once(list::IGNORE_EXIF).chain(ops::names()).collect()
+}

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
+use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
 
 /// One step from image to image. `Display` writes it with all arguments, so that it can be parsed again without the data set.
@@ -23,13 +24,33 @@ pub trait Transform: fmt::Debug + fmt::Display + Send + Sync {
         false
     }
 
+    /// Whether images of one size come out in various sizes.
+    fn varies(&self) -> bool {
+        false
+    }
+
     /// Whether it only moves pixels, which costs nothing before floats are made.
     fn is_geometric(&self) -> bool {
         false
     }
 
+    /// Whether it may mirror top and bottom.
+    fn upends(&self) -> bool {
+        false
+    }
+
     /// Whether its result may contain pixels from outside of the image.
     fn pads(&self) -> bool {
+        false
+    }
+
+    /// Whether it works on bytes and leaves bytes, so that it must not stand behind `normalize` or `standardize`.
+    fn keeps_bytes(&self) -> bool {
+        false
+    }
+
+    /// Whether its results are no longer on the scale 0 to 255.
+    fn rescales(&self) -> bool {
         false
     }
 
@@ -70,8 +91,27 @@ pub(super) struct Context<'a> {
     pub std: &'a [f64],
 }
 
-/// Makes a transform from its arguments; an error is what is wrong with them.
-pub(super) type Build = fn(&[f64], Context<'_>) -> Result<Box<dyn Transform>, String>;
+/// A transform, or what is wrong with its arguments.
+pub(super) type Built = Result<Box<dyn Transform>, String>;
+
+/// Makes a transform from its arguments.
+#[derive(Clone, Copy)]
+pub(super) enum Build {
+    /// From numbers alone.
+    Numbers(fn(&[f64], Context<'_>) -> Built),
+    /// From a size, numbers and words.
+    Any(fn(&Arguments<'_>, Context<'_>) -> Built),
+}
+
+impl Build {
+    /// Makes the transform.
+    pub fn run(self, arguments: &Arguments<'_>, context: Context<'_>) -> Built {
+        match self {
+            Self::Numbers(build) => build(arguments.only_numbers()?, context),
+            Self::Any(build) => build(arguments, context),
+        }
+    }
+}
 
 /// The error of a transform that needs images of one size.
 pub(super) fn various_sizes() -> String {

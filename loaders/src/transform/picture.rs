@@ -5,7 +5,7 @@ use std::path::Path;
 use image::DynamicImage;
 use image::imageops::FilterType;
 
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Exif};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
@@ -37,7 +37,7 @@ pub fn transform(
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)
         }
         Images::Fixed(spec) => {
-            let Picture { pixels, resized_from } = read(&file, spec, limits).map_err(fail)?;
+            let Picture { pixels, resized_from } = read(&file, spec, limits, pipeline.exif()).map_err(fail)?;
             (pipeline.apply(&pixels, spec, 0, 0, &mut scratch, out), resized_from)
         }
     };
@@ -53,9 +53,10 @@ struct Picture {
 }
 
 /// Decodes a picture in the shape `spec`, as images of records are decoded.
-fn read(file: &[u8], spec: ImageSpec, limits: Limits) -> Result<Picture, String> {
+fn read(file: &[u8], spec: ImageSpec, limits: Limits, exif: Exif) -> Result<Picture, String> {
     let text = |fault: Fault| fault.to_string();
     let mut decoder = Decoder::new(limits);
+    decoder.exif(exif);
     let stored = decoder.open_file(file).map_err(text)?;
     let ImageSpec { height, width, channels } = stored.spec();
     let mut pixels = Vec::new();

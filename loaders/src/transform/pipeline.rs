@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::decode::Exif;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::example::{Example, Format};
@@ -12,7 +13,7 @@ use crate::mix::{BatchKey, Mix, MixSettings};
 use crate::random::Draws;
 use crate::spec::{ImageSpec, Images};
 use crate::transform::canvas::Canvas;
-use crate::transform::list::TransformList;
+use crate::transform::list::{IGNORE_EXIF, TransformList};
 use crate::transform::scratch::Scratch;
 
 /// Transforms in order, from images to images of one shape. Cheap to clone.
@@ -62,10 +63,16 @@ impl Pipeline {
         self.list.output
     }
 
+    /// Whether images are turned as their EXIF orientation says.
+    pub fn exif(&self) -> Exif {
+        self.list.exif
+    }
+
     /// The transforms with all arguments, also those that came from a data set, so that the list gives the same pipeline without that
     /// data set.
     pub fn ops(&self) -> Vec<String> {
-        self.list.transforms.iter().map(ToString::to_string).collect()
+        let exif = (self.list.exif == Exif::Ignored).then(|| IGNORE_EXIF.to_owned());
+        exif.into_iter().chain(self.list.transforms.iter().map(ToString::to_string)).collect()
     }
 
     /// Decodes an example and transforms it into `out` (C, H, W of `output()`); `id` and `epoch` key
@@ -112,8 +119,8 @@ impl Pipeline {
         self.run(&example, id, epoch, scratch, out)
     }
 
-    /// [`Pipeline::run`] up to the first transform that is not geometric: bytes (H, W, C of `output()`), to which
-    /// [`Pipeline::tables`] are yet to be applied. Resized pixels are rounded.
+    /// [`Pipeline::run`] up to the first transform that is not geometric and does not keep bytes: bytes (H, W, C of `output()`), to
+    /// which [`Pipeline::tables`] are yet to be applied. Resized pixels are rounded.
     pub fn run_bytes(
         &self,
         example: &Example<'_>,
@@ -123,10 +130,12 @@ impl Pipeline {
         out: &mut [u8],
     ) -> Result<(), Fault> {
         let mut floats = std::mem::take(&mut scratch.floats);
-        if self.list.geometry().iter().any(|transform| transform.resizes()) {
+        let bytes = self.list.geometric..self.list.bytes;
+        if !bytes.is_empty() || self.list.geometry().iter().any(|transform| transform.resizes()) {
             floats.resize(floats.len().max(self.list.work), 0.0);
         }
         let done = self.with_canvas(example, id, epoch, scratch, &mut floats, |canvas| {
+            self.apply_range(canvas, bytes, id, epoch);
             canvas.bytes(&mut out[..self.output().values()]);
         });
         scratch.floats = floats;
@@ -158,10 +167,11 @@ impl Pipeline {
         values: &mut [f32],
         finish: impl FnOnce(&mut Canvas<'_>),
     ) -> Result<(), Fault> {
-        let Scratch { decoder, pixels, resampler, clock, .. } = scratch;
+        let Scratch { decoder, pixels, work, clock, .. } = scratch;
+        decoder.exif(self.list.exif);
         let stored = decoder.open(example)?;
         let spec = stored.accept(self.input())?;
-        let mut canvas = Canvas::new(spec, values, resampler);
+        let mut canvas = Canvas::new(spec, values, work);
         self.apply_geometry(&mut canvas, id, epoch);
         canvas.load(decoder.decode(stored, example, canvas.need(), spec.channels, pixels)?);
         clock.decoded();

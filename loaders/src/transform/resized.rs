@@ -2,7 +2,7 @@
 
 use crate::decode::Decoded;
 use crate::transform::geometry::{Geometry, Resize};
-use crate::transform::resample::{Cut, Planes, Resampler, Rows, Span};
+use crate::transform::resample::{Cut, Mirror, Planes, Resampler, Rows, Span};
 use crate::transform::scale::Scale;
 
 /// The most channels of an image that is resized.
@@ -30,22 +30,22 @@ pub(super) fn paint(
         *pair = (scale.factor, scale.offset);
     }
     let Decoded { bytes, columns, origin, reduction } = *image;
-    let Resize { region, height: full_height, width: full_width } = resize;
+    let Resize { region, height: full_height, width: full_width, filter } = resize;
     resampler.run(
         Rows { bytes, stride: columns * channels, channels, origin },
         Cut {
-            span: Span::reduced(region.top, region.bottom, reduction),
+            span: Span::reduced(region.top, region.bottom, reduction, filter),
             outputs: full_height as usize,
             wanted: (seen.window.top as usize, seen.window.bottom as usize),
             to: seen.above,
         },
         Cut {
-            span: Span::reduced(region.left, region.right, reduction),
+            span: Span::reduced(region.left, region.right, reduction, filter),
             outputs: full_width as usize,
             wanted: (seen.window.left as usize, seen.window.right as usize),
             to: seen.ahead,
         },
-        geometry.flipped,
+        Mirror { rows: geometry.upended, columns: geometry.flipped },
         &pairs[..scales.len()],
         &mut Planes { values, height, width },
     );

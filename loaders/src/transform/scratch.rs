@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::decode::Decoder;
 use crate::limits::Limits;
-use crate::transform::resample::Resampler;
+use crate::transform::work::Work;
 
 /// A thread's working memory, reused from image to image.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub struct Scratch {
     pub(super) decoder: Decoder,
     pub(super) pixels: Vec<u8>,
     pub(super) floats: Vec<f32>,
-    pub(super) resampler: Resampler,
+    pub(super) work: Work,
     pub(super) clock: Clock,
 }
 

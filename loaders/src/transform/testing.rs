@@ -3,23 +3,50 @@
 use crate::decode::Decoded;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::call;
+use crate::transform::call::{self, Arguments};
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Build, Context};
-use crate::transform::resample::Resampler;
+use crate::transform::op::{Build, Built, Context, Transform};
+use crate::transform::work::Work;
 
-/// The resulting floats of the transform `text` on `bytes` for sample `id`, as the only one of a list (seed 1, epoch 0).
-pub(super) fn run(build: Build, text: &str, spec: ImageSpec, bytes: &[u8], id: u64) -> Vec<f32> {
+/// The resulting floats of the transform `text`, which takes numbers alone, on `bytes` for sample `id`, as the only one of a list
+/// (seed 1, epoch 0).
+pub(super) fn run(
+    build: fn(&[f64], Context<'_>) -> Built,
+    text: &str,
+    spec: ImageSpec,
+    bytes: &[u8],
+    id: u64,
+) -> Vec<f32> {
+    apply(&*made(Build::Numbers(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
+}
+
+/// The same of a transform that takes any arguments.
+pub(super) fn run_any(
+    build: fn(&Arguments<'_>, Context<'_>) -> Built,
+    text: &str,
+    spec: ImageSpec,
+    bytes: &[u8],
+    id: u64,
+) -> Vec<f32> {
+    apply(&*made(Build::Any(build), text, spec).unwrap(), spec, bytes, &mut draws(id))
+}
+
+/// The transform `text` for images of shape `spec`.
+pub(super) fn made(build: Build, text: &str, spec: ImageSpec) -> Built {
     let context = Context { input: spec, mean: &[0.5, 0.25, 0.125], std: &[0.5, 0.25, 2.0] };
-    let transform = build(&call::parse(text).unwrap().arguments, context).unwrap();
+    build.run(&call::parse(text)?.arguments, context)
+}
+
+/// The resulting floats of a transform with these draws.
+pub(super) fn apply(transform: &dyn Transform, spec: ImageSpec, bytes: &[u8], draws: &mut Draws) -> Vec<f32> {
     let output = transform.output(spec).unwrap().values();
     let mut values = vec![f32::NAN; output.max(spec.values())];
-    let mut resampler = Resampler::default();
-    let mut canvas = Canvas::new(spec, &mut values, &mut resampler);
+    let mut work = Work::default();
+    let mut canvas = Canvas::new(spec, &mut values, &mut work);
     canvas.load(Decoded { bytes, columns: spec.width as usize, origin: (0, 0), reduction: 1 });
-    transform.apply(&mut canvas, &mut draws(id));
+    transform.apply(&mut canvas, draws);
     let values = canvas.floats().to_vec();
-    assert_eq!(values.len(), output, "{text}");
+    assert_eq!(values.len(), output, "{transform}");
     values
 }
 

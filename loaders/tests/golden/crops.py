@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision.transforms as T
-from PIL import Image
+from PIL import Image, ImageOps
 
 HERE = Path(__file__).parent
 
@@ -98,6 +98,22 @@ def hexed(image):
     return np.asarray(image).tobytes().hex()
 
 
+def filtered(image):
+    """By other filters, and to other sizes than squares."""
+    bicubic, lanczos = T.InterpolationMode.BICUBIC, T.InterpolationMode.LANCZOS
+    for op, sample, transform in [
+        ("random_resized_crop(31, bicubic)", 4, T.RandomResizedCrop(31, interpolation=bicubic)),
+        ("random_resized_crop(24x40, lanczos)", 5, T.RandomResizedCrop((24, 40), interpolation=lanczos)),
+        ("random_resized_crop(90x70, bicubic)", 6, T.RandomResizedCrop((90, 70), interpolation=bicubic)),
+        ("resize(33, lanczos) center_crop(20x30)", 0, T.Compose([T.Resize(33, lanczos), T.CenterCrop((20, 30))])),
+        ("resize(20x45)", 0, T.Resize((20, 45))),
+        ("resize(60x37, bicubic)", 0, T.Resize((60, 37), bicubic)),
+    ]:
+        give(Draws(sample))
+        yield op, sample, hexed(transform(image))
+        T.transforms.torch = torch
+
+
 def main():
     (HERE / "pictures").mkdir(exist_ok=True)
     (HERE / "crops.json").write_text(json.dumps(crops()).replace("], [", "],\n["))
@@ -106,8 +122,8 @@ def main():
         file = io.BytesIO()
         image.save(file, "JPEG" if name.endswith("jpg") else "PNG", **options)
         (HERE / "pictures" / name).write_bytes(file.getvalue())
-        # As torchvision's ImageFolder reads it.
-        image = Image.open(file).convert("RGB")
+        # As torchvision's ImageFolder reads it, and upright.
+        image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
         for size, sample in [(16, 0), (16, 1), (31, 2), (50, 3)][: 4 if name == "420.jpg" else 3]:
             transform = T.RandomResizedCrop(size)
             give(Draws(sample))
@@ -115,6 +131,7 @@ def main():
             T.transforms.torch = torch
         transform = T.Compose([T.Resize(33), T.CenterCrop(30)])
         rows.append([name, "resize(33) center_crop(30)", 0, hexed(transform(image))])
+        rows += [[name, *row] for row in filtered(image) if name in ("large.jpg", "rgb.png", "rotated.jpg")]
     (HERE / "pictures.json").write_text(json.dumps(rows).replace("], [", "],\n["))
 
 

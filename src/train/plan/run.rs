@@ -95,10 +95,11 @@ impl<B: Backend> Run<B> {
             self.recipe.epochs,
         )
         .shuffled(self.recipe.mixing(), &counts);
-        match &self.balanced {
+        let order = match &self.balanced {
             Some(balanced) => order.balanced(balanced.clone()),
             None => order,
-        }
+        };
+        order.repeated(self.recipe.augment.repeats())
     }
 
     /// Memory of the loaders of training and of scoring.

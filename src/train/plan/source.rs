@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
 use crate::recipe::{self, ClassWeights, Known, Loaded, Recipe};
+use loaders::transform::exif_of;
 use loaders::{Dataset, Images, Manifest, Pipeline, Shuffle, Split};
 
 /// The recipe and the data that it names; the same on every rank.
@@ -69,18 +70,20 @@ impl Source {
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
-        let images = train.images()?;
         let pipeline = |list: &str, ops: &[String]| {
-            Pipeline::new(ops, images, &dataset.manifest, recipe.seed)
+            let ops = recipe.augment.listed(ops);
+            let images = train.images_as(exif_of(&ops))?;
+            Pipeline::new(&ops, images, &dataset.manifest, recipe.seed)
                 .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
         let augment = recipe.mix.settings().map_or(augment.clone(), |mix| augment.mixed(mix));
         let preprocess = pipeline("eval", &recipe.augment.eval)?;
+        let (exif, images) = (preprocess.exif(), train.images_as(preprocess.exif())?);
         if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
-            && split.images()? != images
+            && split.images_as(exif)? != images
         {
-            let (name, other) = (split.name(), split.images()?);
+            let (name, other) = (split.name(), split.images_as(exif)?);
             let what = format!(
                 "images of split train are {images}, those of {name} {other}; they must have one size, or augment.eval must begin with \
                  resize(size) and center_crop(size)"

@@ -43,7 +43,8 @@ impl<'a> Viewer<'a> {
     pub fn new(manifest: &Manifest, split: &'a Split, transforms: &[String], seed: u64) -> Result<Self, Error> {
         let mut viewer = Self::stored(split);
         if !transforms.is_empty() {
-            let pipeline = Pipeline::new(transforms, split.images()?, manifest, seed)?;
+            let pipeline =
+                Pipeline::new(transforms, split.images_as(loaders::transform::exif_of(transforms))?, manifest, seed)?;
             viewer.values.resize(pipeline.output().values(), 0.0);
             let scale = Scale::of(&pipeline.ops());
             viewer.pipeline = Some((pipeline, scale));

@@ -3,6 +3,7 @@
 //! The walk finds markers as libjpeg does, so both see the same scans: bytes between segments are passed over, and a scan's data ends at
 //! the first marker that is neither a stuffed zero nor a restart.
 
+use crate::decode::turn::Turn;
 use crate::limits::Cost;
 use crate::spec::ImageSpec;
 
@@ -17,6 +18,10 @@ const BLOCKS_PER_SECOND: f64 = 5e7;
 const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
+/// Where EXIF data stand.
+const APP1: u8 = 0xe1;
+/// What such data begin with.
+const EXIF: &[u8] = b"Exif\0\0";
 
 /// What the markers say.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +37,8 @@ pub(super) struct Survey {
     /// Blocks that all scans pass.
     blocks: u64,
     pub components: usize,
+    /// By the EXIF orientation.
+    pub turn: Turn,
 }
 
 impl Survey {
@@ -42,6 +49,7 @@ impl Survey {
     pub fn of(file: &[u8]) -> Result<Self, String> {
         let mut walk = Walk { file, at: 2 };
         let (mut frame, mut survey): (Option<Frame>, Option<Self>) = (None, None);
+        let mut turn = None;
         loop {
             let marker = walk.marker().ok_or_else(|| cut_short(survey.is_some()))?;
             match marker {
@@ -58,6 +66,10 @@ impl Survey {
                     let body = walk.segment().ok_or_else(|| cut_short(false))?;
                     frame = Some(Frame::read(marker, body)?);
                 }
+                APP1 => {
+                    let body = walk.segment().ok_or_else(|| cut_short(false))?;
+                    turn = turn.or(body.strip_prefix(EXIF).map(Turn::of_exif));
+                }
                 // without a length
                 0x01 | 0xd0..=SOI => {}
                 _ => drop(walk.segment().ok_or_else(|| cut_short(false))?),
@@ -67,7 +79,7 @@ impl Survey {
             (Some(_), Some(frame)) if !frame.is_complete() => {
                 Err("it is cut short: its scans leave a part of a progressive image out".into())
             }
-            (Some(survey), _) => Ok(survey),
+            (Some(survey), _) => Ok(Self { turn: turn.unwrap_or_default(), ..survey }),
             _ => Err("it holds no image".into()),
         }
     }
@@ -202,7 +214,8 @@ impl Frame {
             (true, false) => squares * BLOCK,
             (true, true) => squares,
         };
-        Survey { height, width, precision, lossless, scans: 0, kept, blocks: 0, components: self.count }
+        let (scans, blocks, turn) = (0, 0, Turn::default());
+        Survey { height, width, precision, lossless, scans, kept, blocks, components: self.count, turn }
     }
 
     /// Notes what a scan sends; returns the blocks that it passes.

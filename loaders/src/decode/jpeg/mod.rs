@@ -2,7 +2,7 @@
 //!
 //! The pixels equal those of a whole decode bit for bit, at each of the three sizes: the accurate integer DCT and smooth ("fancy")
 //! chroma upsampling, as in PIL and torchvision, with a margin for the neighbours that upsampling reads. CMYK and YCCK become RGB.
-//! EXIF orientation is not applied.
+//! The EXIF orientation is read here and applied by the decoder.
 //!
 //! Baseline, progressive and lossless files are read, coded by Huffman's code or arithmetically, of 8 bits (lossless: up to 8). A file
 //! that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault; warnings after which all pixels are there (stray bytes
@@ -18,6 +18,7 @@ use turbojpeg::{Subsamp, raw};
 
 use crate::decode::cmyk::{has_adobe_marker, to_rgb};
 use crate::decode::region::{Need, Part};
+use crate::decode::turn::Turn;
 use crate::fault::Fault;
 use crate::limits::{Cost, Limits};
 use crate::spec::ImageSpec;
@@ -43,6 +44,8 @@ pub(crate) struct Header {
     subsampling: i32,
     lossless: bool,
     pub cost: Cost,
+    /// By the EXIF orientation.
+    pub turn: Turn,
 }
 
 impl Header {
@@ -111,12 +114,14 @@ impl Jpeg {
     /// Reads the header of a file, of which it takes all markers to know that it is whole and what it costs.
     pub fn header(&mut self, file: &[u8]) -> Result<Header, Fault> {
         let survey = Survey::of(file).map_err(fault)?;
-        let Survey { height, width, precision, lossless, components, .. } = survey;
+        let Survey { height, width, precision, lossless, components, turn, .. } = survey;
         if precision > 8 {
             return Err(fault(format!("samples of {precision} bits; expected 8")));
         }
         let channels = if components == 1 { 1 } else { 3 };
         let bytes = if components == 4 { 4 } else { 3 };
+        // what is turned has its pixels twice
+        let bytes = if turn.is_none() { bytes } else { bytes + 3 };
         let cost = survey.cost(ImageSpec::new(height, width, channels), bytes);
         self.limits.check("JPEG", file.len() as u64, &cost)?;
         // SAFETY: the handle is alive; the library reads `len` bytes from the pointer and keeps neither.
@@ -127,7 +132,7 @@ impl Jpeg {
             return Err(fault(format!("its markers say {height} x {width}, libjpeg-turbo says {h} x {w}")));
         }
         let (space, subsampling) = (self.get(raw::TJPARAM_TJPARAM_COLORSPACE), self.get(raw::TJPARAM_TJPARAM_SUBSAMP));
-        Ok(Header { width, height, space, subsampling, lossless, cost })
+        Ok(Header { width, height, space, subsampling, lossless, cost, turn })
     }
 
     /// Decodes what is needed of the file whose header was read last, to `channels` (1 for a grey file, else 3), into `pixels`, which
@@ -152,9 +157,9 @@ impl Jpeg {
             None => whole,
         };
         self.set_frame(header, Some(&frame), reduction)?;
-        let columns = frame.columns();
+        let (rows, columns) = (frame.rows(), frame.columns());
         self.frame_to(file, header, &frame, channels, pixels)?;
-        Ok(Part { columns, origin: (frame.top, frame.left), reduction })
+        Ok(Part { rows, columns, origin: (frame.top, frame.left), reduction })
     }
 
     /// Decodes the whole file whose header was read last to RGB, at 1 / `reduction` of its size (1, 2, 4 or 8); returns height and width.

@@ -5,19 +5,21 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::one_size;
+use crate::transform::arguments::only_size;
+use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::cropped::{cropped, cropped_of_varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::rectangle::Rectangle;
-use crate::transform::square::{cropped, cropped_of_varied};
+use crate::transform::size::Size;
 
 #[derive(Debug)]
 struct CenterCrop {
-    size: u32,
+    size: Size,
 }
 
-pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let size = one_size(arguments, 1)?;
+pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let size = only_size(arguments)?;
     Ok(Box::new(CenterCrop { size }))
 }
 
@@ -35,9 +37,9 @@ impl Transform for CenterCrop {
     }
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
-        let ImageSpec { height, width, .. } = image.spec();
-        let (top, left) = (offset(height - self.size), offset(width - self.size));
-        image.crop(Rectangle { top, left, height: self.size, width: self.size });
+        let (spec, Size { height, width }) = (image.spec(), self.size);
+        let (top, left) = (offset(spec.height - height), offset(spec.width - width));
+        image.crop(Rectangle { top, left, height, width });
     }
 }
 
@@ -55,7 +57,7 @@ impl fmt::Display for CenterCrop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::run;
+    use crate::transform::testing::run_any;
 
     #[test]
     fn odd_margins_round_to_the_even_offset() {
@@ -63,6 +65,6 @@ mod tests {
         let bytes: Vec<u8> = (0..20).collect();
         assert_eq!([1, 2, 3, 5, 7, 31].map(offset), [0, 1, 2, 2, 4, 16]);
         // Margins 1 and 2: offsets 0 and 1.
-        assert_eq!(run(build, "center_crop(3)", spec, &bytes, 0), [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]);
+        assert_eq!(run_any(build, "center_crop(3)", spec, &bytes, 0), [1.0, 2.0, 3.0, 6.0, 7.0, 8.0, 11.0, 12.0, 13.0]);
     }
 }

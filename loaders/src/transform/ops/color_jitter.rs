@@ -8,13 +8,12 @@
 use std::fmt;
 
 use crate::random::Draws;
+use crate::transform::arguments::grey_or_rgb;
+use crate::transform::bytes::{blend, grey, one_if, rest, select, whole};
 use crate::transform::canvas::Canvas;
 use crate::transform::moments::mean;
 use crate::transform::op::{Context, Transform};
 use crate::transform::planes::rgb;
-
-/// Weights of red, green and blue in grey (ITU-R 601, to the digits that torchvision has).
-const GREY: [f32; 3] = [0.2989, 0.587, 0.114];
 
 #[derive(Debug)]
 struct ColorJitter {
@@ -34,10 +33,7 @@ pub(super) fn build(arguments: &[f64], context: Context<'_>) -> Result<Box<dyn T
     if !(0.0..=0.5).contains(&hue) {
         return Err(format!("expected a hue from 0 to 0.5, got {hue}"));
     }
-    let channels = context.input.channels;
-    if channels != 1 && channels != 3 {
-        return Err(format!("expected images of 1 or 3 channels, got {channels}"));
-    }
+    grey_or_rgb(context.input)?;
     Ok(Box::new(ColorJitter { reach: [brightness, contrast, saturation], hue }))
 }
 
@@ -66,46 +62,6 @@ impl Transform for ColorJitter {
             }
         }
     }
-}
-
-/// Clamped to 0 to 255, then truncated: the value of a byte, as a float. From 2^23 on floats are integers, so adding
-/// and subtracting it rounds; the compiler vectorises this, but not `as u8`.
-#[inline]
-fn whole(value: f32) -> f32 {
-    const WHOLE: f32 = (1 << 23) as f32;
-    let value = value.clamp(0.0, 255.0);
-    let rounded = (value + WHOLE) - WHOLE;
-    rounded - one_if(rounded > value)
-}
-
-/// 1 or 0, without a branch.
-#[inline]
-fn one_if(condition: bool) -> f32 {
-    f32::from_bits(u32::from(condition).wrapping_neg() & 1f32.to_bits())
-}
-
-/// `a` if `condition`, else `b`, without a branch.
-#[inline]
-fn select(condition: bool, a: f32, b: f32) -> f32 {
-    let mask = u32::from(condition).wrapping_neg();
-    f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
-}
-
-/// a * x + b * y with the one rounding of a fused multiply-add after that of a * x.
-#[inline]
-fn blend(a: f32, x: f32, b: f32, y: f32) -> f32 {
-    (f64::from(a * x) + f64::from(b) * f64::from(y)) as f32
-}
-
-#[inline]
-fn grey(red: f32, green: f32, blue: f32) -> f32 {
-    let all = blend(GREY[0], red, GREY[1], green);
-    whole((f64::from(all) + f64::from(GREY[2]) * f64::from(blue)) as f32)
-}
-
-/// The weight of the other image in a blend with weight `factor`.
-fn rest(factor: f32) -> f32 {
-    (1.0 - f64::from(factor)) as f32
 }
 
 fn brightness(values: &mut [f32], factor: f32) {

@@ -1,18 +1,19 @@
-//! `flip`: mirrors left and right with probability 1/2.
+//! `flip(p)`: mirrors left and right with probability p, 1/2 if it is left out.
 
 use std::fmt;
 
 use crate::random::Draws;
-use crate::transform::arguments::no_arguments;
+use crate::transform::arguments::only_probability;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Transform};
+use crate::transform::op::{Built, Context, Transform};
 
 #[derive(Debug)]
-struct Flip;
+struct Flip {
+    probability: f64,
+}
 
-pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    no_arguments(arguments)?;
-    Ok(Box::new(Flip))
+pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Built {
+    Ok(Box::new(Flip { probability: only_probability(arguments, 0.5)? }))
 }
 
 impl Transform for Flip {
@@ -21,7 +22,7 @@ impl Transform for Flip {
     }
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
-        if draws.unit() < 0.5 {
+        if draws.happens(self.probability) {
             image.flip();
         }
     }
@@ -29,7 +30,10 @@ impl Transform for Flip {
 
 impl fmt::Display for Flip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("flip")
+        match self.probability {
+            0.5 => f.write_str("flip"),
+            p => write!(f, "flip({p})"),
+        }
     }
 }
 
@@ -54,5 +58,13 @@ mod tests {
         }
         // 500 +- 16.
         assert!((430..570).contains(&flipped), "{flipped}");
+    }
+
+    #[test]
+    fn by_a_probability_of_ones_own() {
+        let spec = ImageSpec::new(1, 2, 1);
+        let flipped = (0..1000).filter(|id| run(build, "flip(0.1)", spec, &[1, 2], *id)[0] == 2.0).count();
+        // 100 +- 9.5
+        assert!((60..140).contains(&flipped), "{flipped}");
     }
 }

@@ -3,34 +3,39 @@
 //! between those of 0.05 and 1 times the image's area, at least 0.1 of the image covered, at most 100 tries, else the whole.
 //!
 //! TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; this one is bilinear with
-//! antialiasing, as in `random_resized_crop`. Accepts images of any size.
+//! antialiasing, or `bicubic` or `lanczos` by a last argument, as in `random_resized_crop`. Accepts images of any size.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::one_size;
+use crate::transform::arguments::{no_arguments, size_first};
+use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::rectangle::Rectangle;
+use crate::transform::resample::Filter;
+use crate::transform::size::Size;
 
 #[derive(Debug)]
 struct InceptionCrop {
-    size: u32,
+    size: Size,
+    filter: Filter,
 }
 
-pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let size = one_size(arguments, 1)?;
-    Ok(Box::new(InceptionCrop { size }))
+pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let (size, rest) = size_first(arguments)?;
+    no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
+    Ok(Box::new(InceptionCrop { size, filter: arguments.choice(Filter::NAMES)? }))
 }
 
 impl Transform for InceptionCrop {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(ImageSpec::new(self.size, self.size, input.channels))
+        Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
     }
 
     fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
-        Ok(Sizes::Equal(ImageSpec::new(self.size, self.size, input.channels)))
+        Ok(Sizes::Equal(ImageSpec::new(self.size.height, self.size.width, input.channels)))
     }
 
     fn resizes(&self) -> bool {
@@ -45,13 +50,13 @@ impl Transform for InceptionCrop {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let crop = sample(height, width, draws);
-        image.resize(crop, self.size, self.size);
+        image.resize(crop, self.size, self.filter);
     }
 }
 
 impl fmt::Display for InceptionCrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "inception_crop({})", self.size)
+        write!(f, "inception_crop({}{})", self.size, self.filter.suffix())
     }
 }
 
@@ -137,7 +142,7 @@ fn attempt(height: u32, width: u32, aspect: f32, uniform: &mut impl Uniform) -> 
 mod tests {
     use super::*;
     use crate::random::philox4x32;
-    use crate::transform::testing::{draws, run};
+    use crate::transform::testing::{draws, run_any};
 
     /// TensorFlow's generator: the same Philox, with other ways from words to numbers.
     struct TensorFlow {
@@ -201,7 +206,7 @@ mod tests {
             for id in 0..40 {
                 let crop = sample(30, 40, &mut draws(id));
                 let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
-                let out = run(build, "inception_crop(8)", spec, &bytes, id);
+                let out = run_any(build, "inception_crop(8)", spec, &bytes, id);
                 let mean = out.iter().sum::<f32>() / 64.0;
                 let expected = from as f32 + (length - 1) as f32 / 2.0;
                 assert!((mean - expected).abs() < 0.1, "{id}: {mean}, {crop:?}");

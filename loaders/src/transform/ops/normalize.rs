@@ -49,6 +49,10 @@ fn scaled(value: f64, mean: f64, std: f64) -> f32 {
 }
 
 impl Transform for Normalize {
+    fn rescales(&self) -> bool {
+        true
+    }
+
     fn tables(&self, channels: usize) -> Option<Vec<[f32; 256]>> {
         Some((0..channels).map(|channel| self.scales[channel % self.scales.len()].table).collect())
     }

@@ -5,19 +5,21 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::one_size;
+use crate::transform::arguments::only_size;
+use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::cropped::{cropped, cropped_of_varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::rectangle::Rectangle;
-use crate::transform::square::{cropped, cropped_of_varied};
+use crate::transform::size::Size;
 
 #[derive(Debug)]
 struct RandomCrop {
-    size: u32,
+    size: Size,
 }
 
-pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let size = one_size(arguments, 1)?;
+pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let size = only_size(arguments)?;
     Ok(Box::new(RandomCrop { size }))
 }
 
@@ -35,10 +37,10 @@ impl Transform for RandomCrop {
     }
 
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
-        let ImageSpec { height, width, .. } = image.spec();
-        let top = draws.below(height - self.size + 1);
-        let left = draws.below(width - self.size + 1);
-        image.crop(Rectangle { top, left, height: self.size, width: self.size });
+        let (spec, Size { height, width }) = (image.spec(), self.size);
+        let top = draws.below(spec.height - height + 1);
+        let left = draws.below(spec.width - width + 1);
+        image.crop(Rectangle { top, left, height, width });
     }
 }
 
@@ -51,7 +53,7 @@ impl fmt::Display for RandomCrop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::{draws, run};
+    use crate::transform::testing::{draws, run_any};
 
     #[test]
     fn windows_lie_inside_and_reach_every_corner() {
@@ -63,7 +65,10 @@ mod tests {
             let (y, x) = (expected.below(2), expected.below(2));
             seen[(y * 2 + x) as usize] += 1;
             let first = (y * 3 + x) as f32;
-            assert_eq!(run(build, "random_crop(2)", spec, &bytes, id), [first, first + 1.0, first + 3.0, first + 4.0]);
+            assert_eq!(
+                run_any(build, "random_crop(2)", spec, &bytes, id),
+                [first, first + 1.0, first + 3.0, first + 4.0]
+            );
         }
         // 100 +- 8.7 each.
         assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");

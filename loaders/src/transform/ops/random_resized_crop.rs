@@ -1,4 +1,5 @@
-//! `random_resized_crop(n)`: a random part of the image made n x n: bilinear with antialiasing, what PIL calls BILINEAR.
+//! `random_resized_crop(n)`: a random part of the image made n x n: bilinear with antialiasing, what PIL calls BILINEAR;
+//! `random_resized_crop(192x256)`: height and width; a last argument `bicubic` or `lanczos`: by that filter.
 //! torchvision's sampler: up to 10 times draw an area, a share of the image's between `min_area` and `max_area`, and an
 //! aspect, log-uniform between `min_aspect` and `max_aspect`; the first pair that fits gets a random place. If none fits: the
 //! largest part in the middle whose aspect is allowed.
@@ -9,30 +10,36 @@ use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::one_size;
+use crate::transform::arguments::size_first;
+use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::rectangle::Rectangle;
+use crate::transform::resample::Filter;
+use crate::transform::size::Size;
 
 const TRIES: usize = 10;
 
 #[derive(Debug)]
 struct RandomResizedCrop {
-    size: u32,
+    size: Size,
     /// Least and greatest share of the image's area.
     area: (f64, f64),
     /// Least and greatest width / height.
     aspect: (f64, f64),
+    filter: Filter,
 }
 
-pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
+pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let (size, rest) = size_first(arguments)?;
+    let filter = arguments.choice(Filter::NAMES)?;
     let (area, aspect) = ((0.08, 1.0), (3.0 / 4.0, 4.0 / 3.0));
-    let (area, aspect) = match *arguments {
-        [_] => (area, aspect),
-        [_, least] => ((least, 1.0), aspect),
-        [_, least, most] => ((least, most), aspect),
-        [_, least, most, narrowest, widest] => ((least, most), (narrowest, widest)),
-        _ => return Err(format!("expected 1, 2, 3 or 5 arguments, got {}", arguments.len())),
+    let (area, aspect) = match *rest {
+        [] => (area, aspect),
+        [least] => ((least, 1.0), aspect),
+        [least, most] => ((least, most), aspect),
+        [least, most, narrowest, widest] => ((least, most), (narrowest, widest)),
+        _ => return Err(format!("expected 1, 2, 3 or 5 arguments, got {}", rest.len() + 1)),
     };
     if !(0.0 < area.0 && area.0 <= area.1 && area.1 <= 1.0) {
         return Err(format!("expected 0 < min_area <= max_area <= 1, got {} and {}", area.0, area.1));
@@ -40,7 +47,7 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
     if !(0.0 < aspect.0 && aspect.0 <= aspect.1) {
         return Err(format!("expected 0 < min_aspect <= max_aspect, got {} and {}", aspect.0, aspect.1));
     }
-    Ok(Box::new(RandomResizedCrop { size: one_size(&arguments[..1], 1)?, area, aspect }))
+    Ok(Box::new(RandomResizedCrop { size, area, aspect, filter }))
 }
 
 impl RandomResizedCrop {
@@ -81,11 +88,11 @@ impl RandomResizedCrop {
 
 impl Transform for RandomResizedCrop {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        Ok(ImageSpec::new(self.size, self.size, input.channels))
+        Ok(ImageSpec::new(self.size.height, self.size.width, input.channels))
     }
 
     fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
-        Ok(Sizes::Equal(ImageSpec::new(self.size, self.size, input.channels)))
+        Ok(Sizes::Equal(ImageSpec::new(self.size.height, self.size.width, input.channels)))
     }
 
     fn resizes(&self) -> bool {
@@ -99,14 +106,15 @@ impl Transform for RandomResizedCrop {
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
         let part = self.draw(height, width, draws);
-        image.resize(part, self.size, self.size);
+        image.resize(part, self.size, self.filter);
     }
 }
 
 impl fmt::Display for RandomResizedCrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { size, area, aspect } = self;
-        write!(f, "random_resized_crop({size}, {}, {}, {}, {})", area.0, area.1, aspect.0, aspect.1)
+        let Self { size, area, aspect, filter } = self;
+        let suffix = filter.suffix();
+        write!(f, "random_resized_crop({size}, {}, {}, {}, {}{suffix})", area.0, area.1, aspect.0, aspect.1)
     }
 }
 
@@ -122,7 +130,9 @@ mod tests {
         let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/golden/crops.json")).unwrap();
         assert_eq!(rows.len(), 800);
         for (least, image_height, image_width, sample, top, left, height, width) in rows {
-            let op = RandomResizedCrop { size: 8, area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0) };
+            let filter = Filter::Bilinear;
+            let op =
+                RandomResizedCrop { size: Size::square(8), area: (least, 1.0), aspect: (3.0 / 4.0, 4.0 / 3.0), filter };
             let part = op.draw(image_height, image_width, &mut draws(sample));
             let expected = Rectangle { top, left, height, width };
             assert_eq!(part, expected, "{image_height} x {image_width}, area from {least}, sample {sample}");

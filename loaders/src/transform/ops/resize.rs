@@ -1,42 +1,64 @@
 //! `resize(n)`: makes the short side n long and the long side floor(n * long / short), as torchvision's `Resize(n)`:
-//! bilinear with antialiasing, what PIL calls BILINEAR. Accepts images of any size.
+//! bilinear with antialiasing, what PIL calls BILINEAR. `resize(192x256)`: height and width, whatever they were. A last argument
+//! `bicubic` or `lanczos`: by that filter. Accepts images of any size.
 
 use std::fmt;
 
 use crate::random::Draws;
 use crate::spec::ImageSpec;
-use crate::transform::arguments::one_size;
+use crate::transform::arguments::{no_arguments, size_first};
+use crate::transform::call::Arguments;
 use crate::transform::canvas::Canvas;
-use crate::transform::op::{Context, Sizes, Transform, Varied};
+use crate::transform::op::{Built, Context, Sizes, Transform, Varied};
 use crate::transform::rectangle::Rectangle;
+use crate::transform::resample::Filter;
+use crate::transform::size::Size;
 
 #[derive(Debug)]
 struct Resize {
-    size: u32,
+    to: Target,
+    filter: Filter,
 }
 
-pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn Transform>, String> {
-    let size = one_size(arguments, 1)?;
-    Ok(Box::new(Resize { size }))
+/// What size results.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// The length of the short side; height and width keep their ratio.
+    ShortSide(u32),
+    /// Height and width, whatever they were.
+    Exact(Size),
+}
+
+pub(super) fn build(arguments: &Arguments<'_>, _context: Context<'_>) -> Built {
+    let (size, rest) = size_first(arguments)?;
+    no_arguments(rest).map_err(|_| format!("expected 1 argument, got {}", rest.len() + 1))?;
+    let to = match arguments.size {
+        Some(_) => Target::Exact(size),
+        None => Target::ShortSide(size.height),
+    };
+    Ok(Box::new(Resize { to, filter: arguments.choice(Filter::NAMES)? }))
 }
 
 impl Resize {
-    /// The height and width that an image of this height and width is resized to.
-    fn sizes(&self, height: u32, width: u32) -> (u32, u32) {
-        // in f64, as Python computes int(n * long / short)
-        let long = |short: u32, long: u32| (f64::from(self.size) * f64::from(long) / f64::from(short)) as u32;
-        if width <= height { (long(width, height), self.size) } else { (self.size, long(height, width)) }
+    fn size(&self, height: u32, width: u32) -> Size {
+        match self.to {
+            Target::ShortSide(side) => Size::with_short_side(side, height, width),
+            Target::Exact(size) => size,
+        }
     }
 }
 
 impl Transform for Resize {
     fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
-        let (height, width) = self.sizes(input.height, input.width);
+        let Size { height, width } = self.size(input.height, input.width);
         Ok(ImageSpec::new(height, width, input.channels))
     }
 
     fn output_of_varied(&self, input: Varied) -> Result<Sizes, String> {
-        Ok(Sizes::Varied(Varied { short_side: Some(self.size), ..input }))
+        Ok(match self.to {
+            Target::ShortSide(side) => Sizes::Varied(Varied { short_side: Some(side), ..input }),
+            Target::Exact(Size { height, width }) => Sizes::Equal(ImageSpec::new(height, width, input.channels)),
+        })
     }
 
     fn resizes(&self) -> bool {
@@ -49,26 +71,31 @@ impl Transform for Resize {
 
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
-        let (rows, columns) = self.sizes(height, width);
-        image.resize(Rectangle { top: 0, left: 0, height, width }, rows, columns);
+        image.resize(Rectangle { top: 0, left: 0, height, width }, self.size(height, width), self.filter);
     }
 }
 
 impl fmt::Display for Resize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "resize({})", self.size)
+        match self.to {
+            Target::ShortSide(side) => write!(f, "resize({side}{})", self.filter.suffix()),
+            Target::Exact(Size { height, width }) => write!(f, "resize({height}x{width}{})", self.filter.suffix()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::testing::run;
+    use crate::transform::testing::run_any;
 
     /// torchvision.transforms.v2.functional's `_compute_resized_output_size`.
     #[test]
     fn the_long_side_is_cut_to_a_whole_pixel() {
-        let of = |height, width| Resize { size: 256 }.sizes(height, width);
+        let of = |height, width| {
+            let Size { height, width } = Size::with_short_side(256, height, width);
+            (height, width)
+        };
         assert_eq!(of(375, 500), (256, 341));
         assert_eq!(of(500, 375), (341, 256));
         assert_eq!(of(333, 500), (256, 384));
@@ -80,7 +107,7 @@ mod tests {
     fn a_flat_image_stays_flat() {
         let spec = ImageSpec::new(5, 7, 1);
         for size in [1, 2, 3, 5, 8, 13] {
-            let out = run(build, &format!("resize({size})"), spec, &[77; 35], 0);
+            let out = run_any(build, &format!("resize({size})"), spec, &[77; 35], 0);
             assert!(out.iter().all(|v| (v - 77.0).abs() < 1e-4), "{size}: {out:?}");
         }
     }
@@ -88,7 +115,7 @@ mod tests {
     #[test]
     fn the_same_size_gives_the_same_bytes() {
         let bytes: Vec<u8> = (0..36).map(|i| i * 7).collect();
-        let out = run(build, "resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
+        let out = run_any(build, "resize(3)", ImageSpec::new(4, 3, 3), &bytes, 0);
         let planes: Vec<f32> = (0..3).flat_map(|c| bytes.iter().skip(c).step_by(3).map(|&b| f32::from(b))).collect();
         assert_eq!(out, planes);
     }

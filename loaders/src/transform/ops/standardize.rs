@@ -18,6 +18,10 @@ pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Result<Box<dyn 
 }
 
 impl Transform for Standardize {
+    fn rescales(&self) -> bool {
+        true
+    }
+
     fn apply(&self, image: &mut Canvas<'_>, _draws: &mut Draws) {
         let values = image.floats();
         let mean = mean(values);

@@ -1,4 +1,6 @@
-//! The weights of the triangle filter along one axis.
+//! The weights of a filter along one axis.
+
+use super::filter::Filter;
 
 /// Outputs of a row that are summed at once.
 pub(super) const GROUP: usize = 8;
@@ -21,6 +23,8 @@ pub(crate) struct Axis {
     pub fixed: Vec<i16>,
     /// The weights of the output that is being planned.
     exact: Vec<f64>,
+    /// Between what values sums are cut.
+    pub limits: (f32, f32),
 }
 
 /// The part of the input along one axis that is resized, in pixels; its ends may be fractions.
@@ -30,13 +34,15 @@ pub(crate) struct Span {
     pub start: f64,
     /// How long it is.
     pub length: f64,
+    /// By what it is resized.
+    pub filter: Filter,
 }
 
 impl Span {
     /// The span `from..to` of an image, in a version of 1/`reduction` of its size.
-    pub fn reduced(from: usize, to: usize, reduction: u32) -> Self {
+    pub fn reduced(from: usize, to: usize, reduction: u32, filter: Filter) -> Self {
         let by = f64::from(reduction);
-        Self { start: from as f64 / by, length: (to - from) as f64 / by }
+        Self { start: from as f64 / by, length: (to - from) as f64 / by, filter }
     }
 
     /// The inputs `from..to` on which outputs `first..last` of `outputs` depend.
@@ -51,7 +57,7 @@ impl Span {
     /// The inputs on which one output depends; at least one.
     fn reach(self, outputs: usize, output: usize) -> (usize, usize) {
         let scale = self.length / outputs as f64;
-        let support = scale.max(1.0);
+        let support = scale.max(1.0) * self.filter.support();
         let centre = self.start + (output as f64 + 0.5) * scale;
         let least = self.start.floor().max(0.0) as usize;
         let most = (self.start + self.length).ceil() as usize;
@@ -68,6 +74,7 @@ impl Axis {
         self.first.clear();
         self.weights.clear();
         self.fixed.clear();
+        self.limits = span.filter.limits();
         let (least, most) = span.support(outputs, first, last);
         let position = |i: usize| if reversed { last - 1 - i } else { first + i };
         let reach = |i: usize| span.reach(outputs, position(i));
@@ -90,7 +97,7 @@ impl Axis {
         let centre = span.start + (output as f64 + 0.5) * scale;
         self.exact.clear();
         self.exact.extend((start..start + self.taps).map(|at| match (from..to).contains(&at) {
-            true => (1.0 - ((at as f64 + 0.5 - centre) * steepness).abs()).max(0.0),
+            true => span.filter.at((at as f64 + 0.5 - centre) * steepness),
             false => 0.0,
         }));
         let sum: f64 = self.exact.iter().sum();

@@ -32,6 +32,12 @@ pub(super) fn row<const C: usize>(
     sum_columns(line, columns, 0, scales, out);
 }
 
+/// Between what sums are cut: values times [`ONE`], as `line` has them.
+fn limits(columns: &Axis) -> (f32, f32) {
+    let (low, high) = columns.limits;
+    (low * ONE as f32, high * ONE as f32)
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn row_avx2<const C: usize>(
@@ -44,11 +50,12 @@ fn row_avx2<const C: usize>(
 ) {
     sum_lines(source, weights, line);
     let groups = columns.first.len() / GROUP;
+    let (low, high) = limits(columns);
     for group in 0..groups {
         let sums = sum_group_avx2::<C>(line, columns, group);
         for c in 0..C {
-            let scaled =
-                _mm256_add_ps(_mm256_mul_ps(sums[c], _mm256_set1_ps(scales[c].0)), _mm256_set1_ps(scales[c].1));
+            let sum = _mm256_min_ps(_mm256_max_ps(sums[c], _mm256_set1_ps(low)), _mm256_set1_ps(high));
+            let scaled = _mm256_add_ps(_mm256_mul_ps(sum, _mm256_set1_ps(scales[c].0)), _mm256_set1_ps(scales[c].1));
             let target = &mut out[c][group * GROUP..][..GROUP];
             // SAFETY: `target` holds eight values.
             unsafe { _mm256_storeu_ps(target.as_mut_ptr(), scaled) };
@@ -144,6 +151,7 @@ pub(super) fn sum_columns<const C: usize>(
     scales: [(f32, f32); C],
     out: [&mut [f32]; C],
 ) {
+    let (low, high) = limits(columns);
     for x in begin..columns.first.len() {
         let mut sums = [0f32; C];
         for (k, weight) in columns.weights[x * columns.taps..][..columns.taps].iter().enumerate() {
@@ -153,7 +161,7 @@ pub(super) fn sum_columns<const C: usize>(
             }
         }
         for c in 0..C {
-            out[c][x] = sums[c] * scales[c].0 + scales[c].1;
+            out[c][x] = sums[c].max(low).min(high) * scales[c].0 + scales[c].1;
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::axis::{Axis, GROUP, ONE, Span};
+use super::filter::Filter;
 
 /// Half of [`ONE`], for rounding.
 const HALF: i32 = ONE / 2;
@@ -84,7 +85,7 @@ impl Taps {
         if self.plan == (inputs, shrink, outputs) {
             return;
         }
-        let span = Span { start: 0.0, length: shrink * outputs as f64 };
+        let span = Span { start: 0.0, length: shrink * outputs as f64, filter: Filter::Bilinear };
         self.axis.plan(span, outputs, (0, outputs), false, 0);
         let taps = self.axis.taps;
         self.pairs = taps.div_ceil(2);

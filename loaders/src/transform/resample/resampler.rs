@@ -29,6 +29,13 @@ pub(crate) struct Cut {
     pub to: usize,
 }
 
+/// Whether the order of rows, and that of columns, is turned about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mirror {
+    pub rows: bool,
+    pub columns: bool,
+}
+
 /// Working memory, reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Resampler {
@@ -49,21 +56,21 @@ pub(crate) struct Planes<'a> {
 }
 
 impl Resampler {
-    /// Resizes `source`, mirrors it if `flipped`, and writes value * factor + offset (a pair for all channels or one each).
+    /// Resizes `source`, mirrors it, and writes value * factor + offset (a pair for all channels or one each).
     pub fn run(
         &mut self,
         source: Rows<'_>,
         rows: Cut,
         columns: Cut,
-        flipped: bool,
+        mirror: Mirror,
         scales: &[(f32, f32)],
         target: &mut Planes<'_>,
     ) {
         match source.channels {
-            1 => self.run_channels::<1>(source, rows, columns, flipped, scales, target),
-            2 => self.run_channels::<2>(source, rows, columns, flipped, scales, target),
-            3 => self.run_channels::<3>(source, rows, columns, flipped, scales, target),
-            _ => self.run_channels::<4>(source, rows, columns, flipped, scales, target),
+            1 => self.run_channels::<1>(source, rows, columns, mirror, scales, target),
+            2 => self.run_channels::<2>(source, rows, columns, mirror, scales, target),
+            3 => self.run_channels::<3>(source, rows, columns, mirror, scales, target),
+            _ => self.run_channels::<4>(source, rows, columns, mirror, scales, target),
         }
     }
 
@@ -72,13 +79,13 @@ impl Resampler {
         source: Rows<'_>,
         rows: Cut,
         columns: Cut,
-        flipped: bool,
+        mirror: Mirror,
         scales: &[(f32, f32)],
         target: &mut Planes<'_>,
     ) {
         let (left, right) = columns.span.support(columns.outputs, columns.wanted.0, columns.wanted.1);
-        self.rows.plan(rows.span, rows.outputs, rows.wanted, false, source.origin.0);
-        self.columns.plan(columns.span, columns.outputs, columns.wanted, flipped, left);
+        self.rows.plan(rows.span, rows.outputs, rows.wanted, mirror.rows, source.origin.0);
+        self.columns.plan(columns.span, columns.outputs, columns.wanted, mirror.columns, left);
         self.columns.group();
         let begin = (left - source.origin.1) * C;
         self.line.resize((right - left) * C + PADDING, 0.0);
@@ -104,6 +111,7 @@ mod tests {
     use super::*;
     use crate::random::Draws;
     use crate::transform::resample::axis::ONE;
+    use crate::transform::resample::filter::Filter;
 
     /// Over widths that are and are not multiples of the group, enlarged, shrunk and mirrored.
     #[test]
@@ -115,7 +123,8 @@ mod tests {
             let mut draws = Draws::new(8, case, 0, 0);
             let (height, width) = (1 + draws.below(20) as usize, 1 + draws.below(50) as usize);
             let bytes: Vec<u8> = (0..height * width * 3).map(|_| draws.next_u32() as u8).collect();
-            let span = |length: usize| Span { start: 0.0, length: length as f64 };
+            let (_, filter) = Filter::NAMES[case as usize % 3];
+            let span = |length: usize| Span { start: 0.0, length: length as f64, filter };
             let cut = |length, outputs| Cut { span: span(length), outputs, wanted: (0, outputs), to: 0 };
             let (rows, columns) = (1 + draws.below(9) as usize, 1 + draws.below(40) as usize);
             let source = Rows { bytes: &bytes, stride: width * 3, channels: 3, origin: (0, 0) };
@@ -123,8 +132,8 @@ mod tests {
             let mut target = Planes { values: &mut values, height: rows, width: columns };
             let mut resampler = Resampler::default();
             let scales = [(1.5, -0.25), (0.75, 1.0), (-2.0, 0.5)];
-            let flipped = draws.below(2) == 1;
-            resampler.run(source, cut(height, rows), cut(width, columns), flipped, &scales, &mut target);
+            let mirror = Mirror { rows: draws.below(2) == 1, columns: draws.below(2) == 1 };
+            resampler.run(source, cut(height, rows), cut(width, columns), mirror, &scales, &mut target);
 
             let mut plain = vec![f32::NAN; values.len()];
             let Resampler { rows: down, columns: across, line } = &mut resampler;

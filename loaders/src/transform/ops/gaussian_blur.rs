@@ -1,0 +1,90 @@
+//! `gaussian_blur(side, low, high)`: a Gaussian blur over a square of odd side, its deviation uniform over low to high in pixels;
+//! 0.1 to 2 if they are left out, `gaussian_blur(side, sigma)`: sigma (torchvision's `GaussianBlur`). Always happens; the image is
+//! mirrored at its borders.
+
+use std::fmt;
+
+use crate::random::Draws;
+use crate::spec::ImageSpec;
+use crate::transform::arguments::pixels;
+use crate::transform::bytes;
+use crate::transform::canvas::Canvas;
+use crate::transform::op::{Built, Context, Transform};
+
+#[derive(Debug)]
+struct GaussianBlur {
+    side: u32,
+    low: f64,
+    high: f64,
+}
+
+pub(super) fn build(arguments: &[f64], _context: Context<'_>) -> Built {
+    let (side, low, high) = match *arguments {
+        [side] => (side, 0.1, 2.0),
+        [side, sigma] => (side, sigma, sigma),
+        [side, low, high] => (side, low, high),
+        _ => return Err(format!("expected 1, 2 or 3 arguments, got {}", arguments.len())),
+    };
+    let side = pixels(side, 1)?;
+    if side % 2 == 0 {
+        return Err(format!("expected an odd side, got {side}"));
+    }
+    if !(0.0 < low && low <= high) {
+        return Err(format!("expected deviations 0 < low <= high, got {low} and {high}"));
+    }
+    Ok(Box::new(GaussianBlur { side, low, high }))
+}
+
+impl Transform for GaussianBlur {
+    fn output(&self, input: ImageSpec) -> Result<ImageSpec, String> {
+        match self.side / 2 < input.height.min(input.width) {
+            true => Ok(input),
+            false => Err(format!("a square of {0}x{0} cannot be mirrored within an image of {input}", self.side)),
+        }
+    }
+
+    fn keeps_bytes(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
+        let sigma = draws.range(self.low as f32, self.high as f32);
+        bytes::blur(image.byte_image(), self.side as usize, sigma.into());
+    }
+}
+
+impl fmt::Display for GaussianBlur {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gaussian_blur({}, {}, {})", self.side, self.low, self.high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transform::op::Build;
+    use crate::transform::testing::{made, run};
+
+    #[test]
+    fn a_dot_spreads_evenly_and_a_flat_image_stays() {
+        let mut dot = [0; 49];
+        dot[24] = 255;
+        let out = run(build, "gaussian_blur(5, 1)", ImageSpec::new(7, 7, 1), &dot, 0);
+        let at = |y: usize, x: usize| out[7 * y + x];
+        assert_eq!([at(3, 2), at(2, 3), at(4, 3)], [at(3, 4); 3]);
+        assert_eq!(at(0, 3), 0.0);
+        // (0.4026)^2 * 255
+        assert_eq!(at(3, 3), 41.0);
+        assert_eq!(run(build, "gaussian_blur(3)", ImageSpec::new(3, 2, 1), &[90; 6], 0), [90.0; 6]);
+    }
+
+    #[test]
+    fn squares_that_reach_too_far_are_refused() {
+        let spec = ImageSpec::new(5, 9, 1);
+        let problem = |text| made(Build::Numbers(build), text, spec).and_then(|op| op.output(spec)).unwrap_err();
+        assert!(problem("gaussian_blur(11)").contains("11x11 cannot be mirrored within an image of 5x9x1"));
+        assert!(problem("gaussian_blur(4)").contains("odd side, got 4"));
+        assert!(problem("gaussian_blur(3, 0)").contains("0 < low <= high, got 0 and 0"));
+        assert!(problem("gaussian_blur(3, 2, 1)").contains("got 2 and 1"));
+    }
+}

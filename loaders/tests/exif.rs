@@ -1,0 +1,154 @@
+//! EXIF orientation: images are turned as it says, whole and in parts, unless the list begins with `ignore_exif`.
+
+mod common;
+
+use common::TestData;
+use loaders::decode::{Decoder, decode, spec};
+use loaders::example::{Example, Format};
+use loaders::transform::Scratch;
+use loaders::{Draws, ImageSpec, Images, Pipeline};
+use turbojpeg::{Image, PixelFormat, Subsamp};
+
+const VARIED: Images = Images::Varied { channels: 3 };
+
+fn example(file: &[u8]) -> Example<'_> {
+    Example { encoded: file, format: Format::Jpeg, height: 0, width: 0, channels: 0, label: 0, text: "", filename: "" }
+}
+
+/// Waves: `height` x `width` x 3 bytes.
+fn photo(height: usize, width: usize) -> Vec<u8> {
+    let at = |y: usize, x: usize, c: usize| {
+        let wave = (0.11 * y as f32 + 0.05 * x as f32 + c as f32).sin() + (0.031 * (x * (c + 1)) as f32).cos();
+        (128.0 + 60.0 * wave) as u8
+    };
+    (0..height).flat_map(|y| (0..width).flat_map(move |x| (0..3).map(move |c| at(y, x, c)))).collect()
+}
+
+/// A JPEG with this orientation in its EXIF data: little-endian TIFF with one entry.
+fn jpeg(height: usize, width: usize, orientation: u8) -> Vec<u8> {
+    let pixels = photo(height, width);
+    let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
+    let file = turbojpeg::compress(image, 90, Subsamp::Sub2x2).unwrap();
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (exif.len() as u16 + 2).to_be_bytes();
+    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
+}
+
+/// Where the pixel shown at row `y`, column `x` is stored, by the table of the EXIF standard; `height` and `width` are as stored.
+fn stored_at(orientation: u8, (y, x): (usize, usize), (height, width): (usize, usize)) -> (usize, usize) {
+    let (down, right) = (height - 1, width - 1);
+    match orientation {
+        2 => (y, right - x),
+        3 => (down - y, right - x),
+        4 => (down - y, x),
+        5 => (x, y),
+        6 => (down - x, y),
+        7 => (down - x, right - y),
+        8 => (x, right - y),
+        _ => (y, x),
+    }
+}
+
+/// The pixels of a file as they are stored.
+fn as_stored(file: &[u8], height: usize, width: usize) -> Vec<f32> {
+    let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
+    let pipeline = data.pipeline(&["ignore_exif"], ImageSpec::new(height as u32, width as u32, 3));
+    let mut out = vec![0.0; pipeline.output().values()];
+    pipeline.run(&example(file), 0, 0, &mut Scratch::default(), &mut out).unwrap();
+    out
+}
+
+#[test]
+fn whole_images_are_turned_as_the_standard_says() {
+    let (height, width) = (37, 50);
+    for orientation in 0..=9 {
+        let file = jpeg(height, width, orientation);
+        let stored = as_stored(&file, height, width);
+        let shape = spec(&example(&file)).unwrap();
+        let (rows, columns) = (shape.height as usize, shape.width as usize);
+        assert_eq!((rows, columns), if (5..=8).contains(&orientation) { (width, height) } else { (height, width) });
+        let mut pixels = Vec::new();
+        let shown = decode(&example(&file), shape, &mut pixels).unwrap();
+        for i in 0..rows * columns {
+            let (y, x) = stored_at(orientation, (i / columns, i % columns), (height, width));
+            for channel in 0..3 {
+                let expected = stored[(channel * height + y) * width + x];
+                assert_eq!(f32::from(shown[3 * i + channel]), expected, "orientation {orientation}, pixel {i}");
+            }
+        }
+        let mut decoder = Decoder::default();
+        let opened = decoder.open(&example(&file)).unwrap();
+        assert_eq!(opened.planes().is_some(), !(2..=8).contains(&orientation));
+        let mut reduced = Vec::new();
+        let size = decoder.reduced(opened, &file, 1, 3, &mut reduced).unwrap();
+        assert_eq!((size, &reduced[..shown.len()]), ((rows, columns), shown));
+    }
+}
+
+/// Sides that 4 divides, sides that only 2 divides, and odd ones; images that shrink are decoded at 1/2 or 1/4 of their size.
+#[test]
+fn parts_of_turned_images_are_those_of_the_whole() {
+    let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
+    let mut scratch = Scratch::default();
+    for (height, width) in [(96, 128), (98, 134), (97, 131)] {
+        for orientation in 1..=8 {
+            let file = jpeg(height, width, orientation);
+            let shape = spec(&example(&file)).unwrap();
+            let mut pixels = Vec::new();
+            let whole = decode(&example(&file), shape, &mut pixels).unwrap();
+            for (op, tolerance) in [("random_resized_crop(70, 0.01)", 0.0), ("random_resized_crop(20)", 3.0)] {
+                let pipeline = data.pipeline(&[op, "flip", "vertical_flip"], VARIED);
+                let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
+                for id in 0..30 {
+                    pipeline.run(&example(&file), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                    pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
+                    let most = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(
+                        most <= tolerance,
+                        "{height} x {width}, orientation {orientation}, {op}, sample {id}: {most}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_old_way_changes_neither_draws_nor_pixels() {
+    let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
+    let ops = ["random_resized_crop(40)", "flip", "rand_augment", "normalize"];
+    let (turned, upright) = (jpeg(80, 100, 6), jpeg(80, 100, 1));
+    let old: Vec<&str> = std::iter::once("ignore_exif").chain(ops).collect();
+    let (old, new) = (data.pipeline(&old, VARIED), data.pipeline(&ops, VARIED));
+    assert_eq!(old.ops()[0], "ignore_exif");
+    assert_eq!(old.ops()[1..], new.ops());
+    let run = |pipeline: &Pipeline, file: &[u8], id: u64| {
+        let mut out = vec![0.0; pipeline.output().values()];
+        pipeline.run(&example(file), id, 0, &mut Scratch::default(), &mut out).unwrap();
+        out
+    };
+    for id in 0..20 {
+        let expected = run(&new, &upright, id);
+        assert!(run(&old, &turned, id) == expected && run(&old, &upright, id) == expected, "sample {id}");
+        assert!(run(&new, &turned, id) != expected, "sample {id}");
+    }
+    let error = Pipeline::new(&["flip".into(), "ignore_exif".into()], ImageSpec::new(4, 4, 3), &data.manifest, 1);
+    assert!(error.unwrap_err().to_string().contains("transform 1 `ignore_exif`: it must stand first"));
+}
+
+/// Damaged EXIF data are no reason to refuse an image: it is shown as it is stored.
+#[test]
+fn damaged_exif_data_turn_nothing() {
+    let whole = jpeg(30, 20, 6);
+    let tag = whole.windows(6).position(|bytes| bytes == b"Exif\0\0").unwrap();
+    let mut draws = Draws::new(4, 0, 0, 0);
+    for _ in 0..2000 {
+        let mut file = whole.clone();
+        let at = tag + 6 + draws.below(26) as usize;
+        file[at] = draws.next_u32() as u8;
+        let shape = spec(&example(&file)).unwrap();
+        assert!([(30, 20), (20, 30)].contains(&(shape.height, shape.width)));
+        decode(&example(&file), shape, &mut Vec::new()).unwrap();
+    }
+}
