@@ -22,7 +22,8 @@ pub fn recode(file: &[u8]) {
         let Ok(mut recoder) = Recoder::new(Target::new(&options, false), limits) else { return };
         let mut sample = Sample { encoded: file.to_vec(), format: Format::Jpeg, ..Sample::new() };
         if recoder.recode(&mut sample).is_ok() {
-            let read = decode::Decoder::default().check(&sample.example("", 0));
+            let (example, mut decoder) = (sample.example("", 0), decode::Decoder::default());
+            let read = decoder.open(&example).and_then(|stored| decoder.check(stored, &example));
             assert!(read.is_ok(), "{read:?}");
             assert!(recoder.pixels(&sample).is_ok());
         }
