@@ -97,16 +97,17 @@ fn parts_of_turned_images_are_those_of_the_whole() {
             let shape = spec(&example(&file)).unwrap();
             let mut pixels = Vec::new();
             let whole = decode(&example(&file), shape, &mut pixels).unwrap();
-            for (op, tolerance) in [("random_resized_crop(70, 0.01)", 0.0), ("random_resized_crop(20)", 3.0)] {
+            for (op, tolerance) in [("random_resized_crop(70, 0.01)", 0.0), ("random_resized_crop(20)", 1.5)] {
                 let pipeline = data.pipeline(&[op, "flip", "vertical_flip"], VARIED);
                 let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
                 for id in 0..30 {
                     pipeline.run(&example(&file), id, 0, &mut scratch, &mut outs[0]).unwrap();
                     pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
-                    let most = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    let sum: f32 = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).sum();
+                    let mean = sum / outs[0].len() as f32;
                     assert!(
-                        most <= tolerance,
-                        "{height} x {width}, orientation {orientation}, {op}, sample {id}: {most}"
+                        mean <= tolerance,
+                        "{height} x {width}, orientation {orientation}, {op}, sample {id}: {mean}"
                     );
                 }
             }

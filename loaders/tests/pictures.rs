@@ -30,7 +30,7 @@ fn example(file: &[u8]) -> Example<'_> {
 /// Of seed 1.
 fn pipeline(ops: &str) -> Pipeline {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
-    let ops: Vec<_> = ops.split(' ').map(String::from).collect();
+    let ops: Vec<_> = ops.split_inclusive(')').map(|op| op.trim().to_owned()).collect();
     Pipeline::new(&ops, Images::Varied { channels: 3 }, &data.manifest, 1).unwrap()
 }
 
@@ -50,7 +50,7 @@ fn differences(out: &[f32], expected: &[u8]) -> (f32, f32) {
 fn pixels_are_those_of_pil() {
     let mut scratch = Scratch::default();
     let cases = cases();
-    assert_eq!(cases.len(), 49);
+    assert_eq!(cases.len(), 67);
     let mut reduced = 0;
     for (name, ops, sample, expected) in cases {
         let file = fs::read(golden("pictures").join(&name)).unwrap();
@@ -64,13 +64,15 @@ fn pixels_are_those_of_pil() {
         let mut whole = Vec::new();
         let whole = decode::decode(&example, shape, &mut whole).unwrap();
         pipeline.apply(whole, shape, sample, 0, &mut scratch, &mut out).unwrap();
-        let (most, _) = differences(&out, &expected);
-        assert!(most < 1.1, "{case}, decoded whole: {most}");
+        let (most, mean) = differences(&out, &expected);
+        // PIL cuts what overshoots after each of its passes
+        let limit = if ops.contains("bicubic") || ops.contains("lanczos") { 6.0 } else { 1.1 };
+        assert!(most < limit && mean < 0.6, "{case}, decoded whole: {most}, {mean} on the average");
 
         pipeline.run(&example, sample, 0, &mut scratch, &mut out).unwrap();
         let (most, mean) = differences(&out, &expected);
-        reduced += u32::from(most >= 1.1);
-        assert!(most < 1.1 || name.ends_with(".jpg") && mean < 3.5, "{case}: {most}, {mean} on the average");
+        reduced += u32::from(most >= limit);
+        assert!(most < limit || name.ends_with(".jpg") && mean < 3.5, "{case}: {most}, {mean} on the average");
     }
-    assert_eq!(reduced, 23);
+    assert_eq!(reduced, 28);
 }

@@ -1,6 +1,6 @@
 //! Pixels fetched from where a grid says, as PyTorch's `grid_sample` does: the nearest one, or between four.
 
-use super::arithmetic::{floor, nearest};
+use super::arithmetic::{floor, fused, nearest};
 use super::grid::Grid;
 use super::image::{ByteImage, Rows};
 use super::matrix::Affine;
@@ -109,7 +109,8 @@ impl Four {
     }
 
     fn of(&self, plane: &[u8]) -> f32 {
-        self.places.iter().zip(&self.weights).map(|(&place, weight)| f32::from(plane[place]) * weight).sum()
+        let terms = self.places.iter().zip(self.weights);
+        terms.fold(0.0, |sum, (&place, weight)| fused(f32::from(plane[place]), weight, sum))
     }
 }
 
