@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 seconds=$1
 shift
 targets=("$@")
-[ $# -gt 0 ] || targets=(record example idx matlab tar_index decode recode h5 recipe net)
+[ $# -gt 0 ] || targets=(record example idx matlab tar_index recordio npz decode recode h5 recipe net)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 name=${triple//-/_}
@@ -30,7 +30,7 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
 seeds() {
     case $1 in
     decode | recode) echo ../loaders/tests/golden/pictures ;;
-    matlab) echo ../data-tools/tests/data ;;
+    matlab | recordio | npz) echo ../data-tools/tests/data ;;
     recipe) echo ../recipes ;;
     net) echo ../tests/golden/onnx ;;
     esac

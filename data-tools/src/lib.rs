@@ -8,6 +8,7 @@
 
 mod convert;
 mod dir;
+mod draw;
 mod error;
 mod image;
 mod inspect;
@@ -15,6 +16,7 @@ mod kinds;
 mod options;
 mod pool;
 mod progress;
+mod reshape;
 mod source;
 mod text;
 
@@ -22,17 +24,18 @@ mod text;
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::image::fuzzing::recode;
-    pub use crate::kinds::fuzzing::{idx, matlab, tar_index};
+    pub use crate::kinds::fuzzing::{idx, matlab, npz, recordio, tar_index};
 }
 
 pub use crate::image::{Sizes, Spread};
 pub use convert::{Converted, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
-    Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, Report, ShowOptions, Shown, SplitInfo, Stats, Thumbnail,
-    Thumbnails,
+    Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, ShowOptions, Shown, SplitInfo, Stats,
+    Thumbnail, Thumbnails,
 };
-pub use inspect::{extract, index, info, matrix, show, stats, verify};
+pub use inspect::{extract, index, info, matrix, show, stats, verify, write_duplicates};
 pub use kinds::KINDS;
 pub use options::{ConvertOptions, OnBad};
-pub use source::{Sample, Source, SourceSplit};
+pub use reshape::{Exported, Reshaped, Reshaping, Share, export_webdataset, merge, reshard, sample, split};
+pub use source::{Blocks, Sample, Source, SourceSplit};

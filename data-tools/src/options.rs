@@ -91,19 +91,45 @@ impl ConvertOptions {
 
     /// Refuses options that only sources of image files have; `kind` is not one.
     pub(crate) fn check_fixed(&self, kind: &str) -> Result<(), Error> {
-        let given = [
-            ("resize", self.resize.is_some()),
-            ("quality", self.quality.is_some()),
-            ("raw", self.raw),
-            ("classes", self.classes.is_some()),
-            ("validation-fraction", self.validation_fraction.is_some()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
+        match self.given().into_iter().find(|(_, given)| *given) {
             None => Ok(()),
             Some((name, _)) => Err(Error::Usage(format!(
                 "--{name} is for sources of image files; the images, classes and splits of {kind} are fixed"
             ))),
         }
+    }
+
+    /// Refuses options that a source of pixels does not have; its classes may be named.
+    pub(crate) fn check_pixels(&self, kind: &str) -> Result<(), Error> {
+        match self.given().into_iter().find(|(name, given)| *given && *name != "classes") {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::Usage(format!(
+                "--{name} is for sources of image files; the images of {kind} are pixels, and its splits are fixed (`trireme data split` \
+                 makes others)"
+            ))),
+        }
+    }
+
+    /// Refuses options that change records or their shards: those of `kind` are copied as they are.
+    pub(crate) fn check_records(&self, kind: &str) -> Result<(), Error> {
+        match self.given().into_iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::Usage(format!(
+                "--{name} is for sources of image files; the records of {kind} are copied as they are (`trireme data reshard`, `split` and \
+                 `sample` change what was converted)"
+            ))),
+        }
+    }
+
+    /// The options that not all sources have, and whether they were given.
+    fn given(&self) -> [(&'static str, bool); 5] {
+        [
+            ("resize", self.resize.is_some()),
+            ("quality", self.quality.is_some()),
+            ("raw", self.raw),
+            ("classes", self.classes.is_some()),
+            ("validation-fraction", self.validation_fraction.is_some()),
+        ]
     }
 }
 

@@ -1,6 +1,7 @@
 //! The trait of a data set that can be converted: named splits, class names, and any sample by its index.
 
 use crate::error::Error;
+use loaders::example::BoxLists;
 use loaders::{Example, Format};
 use std::path::PathBuf;
 
@@ -11,6 +12,15 @@ pub struct SourceSplit {
     pub name: String,
     /// Number of samples.
     pub len: u64,
+}
+
+/// Samples that are stored together and read together, block after block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    /// Samples of each block; they follow each other.
+    pub lengths: Vec<u64>,
+    /// Blocks whose samples may be mixed, since a source keeps so many.
+    pub together: usize,
 }
 
 /// One image with its label; reused from sample to sample so that its buffers grow once.
@@ -30,6 +40,8 @@ pub struct Sample {
     pub label: u32,
     /// Where the image comes from, for people; stored with the record.
     pub filename: String,
+    /// Boxes of objects in the image; stored with the record.
+    pub boxes: BoxLists,
 }
 
 impl Sample {
@@ -43,6 +55,7 @@ impl Sample {
             channels: 0,
             label: 0,
             filename: String::new(),
+            boxes: BoxLists::default(),
         }
     }
 
@@ -57,6 +70,7 @@ impl Sample {
             label: i64::from(self.label) + offset,
             text,
             filename: &self.filename,
+            boxes: self.boxes.boxes(),
         }
     }
 }
@@ -93,6 +107,11 @@ pub trait Source: Sync {
     /// True if PNG files are stored as JPEGs.
     fn png_as_jpeg(&self) -> bool {
         false
+    }
+
+    /// The blocks of a split that are only fast to read together; `None` where every sample is read as fast as every other.
+    fn blocks(&self, _split: usize) -> Option<Blocks> {
+        None
     }
 
     /// A number that changes with the files and labels of a source whose conversion takes long: a conversion that was killed

@@ -101,6 +101,7 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
                 label: i64::from(draws.below(10)),
                 text: "a class",
                 filename: "data_batch_1.bin",
+                boxes: Default::default(),
             };
             example::encode(&example, &mut payload);
             entries.push(writer.write(&payload)?);

@@ -169,6 +169,20 @@ pub enum ExampleFault {
     /// `image/format` names a format that cannot be read.
     #[error("`image/format`: expected RAW, PNG or JPEG, got \"{0}\"")]
     UnknownFormat(String),
+    /// The lists of the boxes' edges differ in length.
+    #[error(
+        "`image/object/bbox`: expected as many of each edge, got {ymin} ymin, {xmin} xmin, {ymax} ymax, {xmax} xmax"
+    )]
+    Boxes {
+        /// Values of each list.
+        ymin: usize,
+        /// See `ymin`.
+        xmin: usize,
+        /// See `ymin`.
+        ymax: usize,
+        /// See `ymin`.
+        xmax: usize,
+    },
     /// A size below 0 or above 2^32 - 1.
     #[error("`{key}`: expected a size, got {value}")]
     BadSize {

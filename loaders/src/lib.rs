@@ -32,6 +32,7 @@ pub mod transform;
 pub use error::Error;
 pub use fault::Fault;
 pub use file::{regular, replace, safe_create};
+pub use format::compressed::Compressed;
 pub use format::example::{Example, Format};
 pub use format::manifest::{Manifest, ShardManifest, SplitManifest};
 pub use format::{example, record};

@@ -78,7 +78,17 @@ fn various() -> TestData {
         let file = turbojpeg::compress(image, 80, Subsamp::Sub2x2).unwrap();
         let mut payload = Vec::new();
         let (format, label, text, filename) = (Format::Jpeg, i64::from(label(id)), "", "");
-        let example = Example { encoded: &file, format, height: 0, width: 0, channels: 0, label, text, filename };
+        let example = Example {
+            encoded: &file,
+            format,
+            height: 0,
+            width: 0,
+            channels: 0,
+            label,
+            text,
+            filename,
+            boxes: Default::default(),
+        };
         example::encode(&example, &mut payload);
         payload
     };

@@ -12,7 +12,17 @@ use turbojpeg::{Image, PixelFormat, Subsamp};
 const VARIED: Images = Images::Varied { channels: 3 };
 
 fn example(file: &[u8]) -> Example<'_> {
-    Example { encoded: file, format: Format::Jpeg, height: 0, width: 0, channels: 0, label: 0, text: "", filename: "" }
+    Example {
+        encoded: file,
+        format: Format::Jpeg,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 0,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+    }
 }
 
 /// Waves: `height` x `width` x 3 bytes.

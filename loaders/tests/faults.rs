@@ -241,6 +241,7 @@ fn image_that_cannot_be_decoded() {
             label: 0,
             text: "",
             filename: "",
+            boxes: Default::default(),
         };
         example::encode(&example, &mut payload);
         assert_contains(&loader_complaint(&[payload]), &["record 0 at byte 0", part]);

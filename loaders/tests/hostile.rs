@@ -32,7 +32,17 @@ fn progressive() -> Vec<u8> {
 }
 
 fn example(encoded: &[u8]) -> Example<'_> {
-    Example { encoded, format: Format::Jpeg, height: 0, width: 0, channels: 0, label: 3, text: "", filename: "" }
+    Example {
+        encoded,
+        format: Format::Jpeg,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 3,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+    }
 }
 
 /// What verification and conversion say, and what training says to the whole image.

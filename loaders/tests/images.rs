@@ -15,7 +15,17 @@ fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<
 }
 
 fn example(encoded: &[u8], format: Format) -> Example<'_> {
-    Example { encoded, format, height: 0, width: 0, channels: 0, label: 0, text: "", filename: "" }
+    Example {
+        encoded,
+        format,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 0,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+    }
 }
 
 fn pixels_of(encoded: &[u8], expected: ImageSpec) -> Result<Vec<u8>, Fault> {

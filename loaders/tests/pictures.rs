@@ -24,7 +24,17 @@ fn cases() -> Vec<(String, String, u64, Vec<u8>)> {
 }
 
 fn example(file: &[u8]) -> Example<'_> {
-    Example { encoded: file, format: Format::Jpeg, height: 0, width: 0, channels: 0, label: 0, text: "", filename: "" }
+    Example {
+        encoded: file,
+        format: Format::Jpeg,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 0,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+    }
 }
 
 /// Of seed 1.

@@ -168,7 +168,17 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
             let encoded = &pixels(id, SPEC);
             let ImageSpec { height, width, channels } = SPEC;
             let (format, text, filename) = (Format::Raw, "", "");
-            let example = Example { encoded, format, height, width, channels, label: 0, text, filename };
+            let example = Example {
+                encoded,
+                format,
+                height,
+                width,
+                channels,
+                label: 0,
+                text,
+                filename,
+                boxes: Default::default(),
+            };
             pipeline.run(&example, id, 2, &mut scratch, &mut floats).unwrap();
             pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
             for (i, value) in floats.iter().enumerate() {

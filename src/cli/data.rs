@@ -3,6 +3,7 @@
 use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
+use super::reshape;
 use super::value::{fraction, percent, pixels, positive};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -31,8 +32,10 @@ pub enum What {
     /// Describe a data set: splits, shards, classes, image size
     #[command(after_help = "Example:\n  trireme data info data/cifar10")]
     Info(Folder),
-    /// Check every record: checksums, lengths, counts, labels, images; exit code 1 if anything is wrong
-    #[command(after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2")]
+    /// Check every record: checksums, lengths, counts, labels, images; exit code 1 if anything is wrong. Counts near copies across splits
+    #[command(
+        after_help = "Example:\n  trireme data verify data/cifar10 --jobs 2\n  trireme data verify data/photos --duplicates copies.tsv"
+    )]
     Verify(Verify),
     /// Measure mean and deviation of the pixels, sizes of the images and of each class; bad records are named and left out
     #[command(
@@ -46,6 +49,16 @@ pub enum What {
     /// Make TFRecords of other programs readable: write the missing .idx files and dataset.json
     #[command(after_help = "Example:\n  trireme data index /scratch/imagenet-tfrecords")]
     Index(Folder),
+    /// Copy a data set into another number of shards
+    Reshard(reshape::Reshard),
+    /// Put several data sets together
+    Merge(reshape::Merge),
+    /// Draw a new split from an existing one
+    Split(reshape::Split),
+    /// Make a smaller data set of the same classes
+    Sample(reshape::Sample),
+    /// Write a data set in the format of another program
+    Export(reshape::Export),
 }
 
 /// Arguments of `trireme data convert`.
@@ -118,6 +131,9 @@ pub struct Verify {
     /// The data set.
     #[command(flatten)]
     pub folder: Folder,
+    /// List the images that an earlier split has too, with their numbers, classes and names, set apart by tabs
+    #[arg(long, value_name = "FILE")]
+    pub duplicates: Option<PathBuf>,
     /// Threads [default: one a core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
@@ -235,6 +251,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let indexed = data_tools::index(&args.dir).map_err(failure)?;
             show(args.json, indexed.to_json(), indexed)
         }
+        What::Reshard(args) => reshape::reshard(args),
+        What::Merge(args) => reshape::merge(args),
+        What::Split(args) => reshape::split(args),
+        What::Sample(args) => reshape::sample(args),
+        What::Export(args) => reshape::export(args),
     }
 }
 
@@ -259,6 +280,9 @@ fn convert(args: &Convert) -> Result<(), Failure> {
 fn verify(args: &Verify) -> Result<(), Failure> {
     let report = data_tools::verify(&args.folder.dir, jobs(args.jobs)).map_err(failure)?;
     let (dir, bad) = (args.folder.dir.display().to_string(), report.bad.len());
+    if let Some(file) = &args.duplicates {
+        data_tools::write_duplicates(&args.folder.dir, &report.copies, file).map_err(failure)?;
+    }
     show(args.folder.json, report.to_json(), report)?;
     if bad == 0 {
         return Ok(());

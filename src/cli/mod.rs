@@ -15,6 +15,7 @@ pub mod models;
 pub mod output;
 pub mod predict;
 pub mod report;
+mod reshape;
 pub mod rewrite;
 pub mod runs;
 pub mod scale;

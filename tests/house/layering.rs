@@ -90,7 +90,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("data_tools::image", &["data_tools"]),
     ("data_tools::kinds", &["data_tools"]),
     ("data_tools::inspect", &["data_tools", "data_tools::image"]),
-    ("data_tools::convert", &["data_tools", "data_tools::image", "data_tools::kinds"]),
+    ("data_tools::reshape", &["data_tools", "data_tools::convert", "data_tools::image"]),
+    ("data_tools::convert", &["data_tools", "data_tools::image", "data_tools::inspect", "data_tools::kinds"]),
 ];
 
 /// What training may name, and more.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Models and event files of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
+# Models, event files and data sets of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
 # FOLDER keeps the packages (about 6 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11, PHOTOS= a folder with
 # train/CLASS/*.jpg and val/CLASS/*.jpg to fine-tune on.
 set -euo pipefail
@@ -20,6 +20,14 @@ packages() {
 mkdir -p "$folder"
 packages tensorboard requirements-tensorboard.txt
 packages now requirements.txt
+packages data requirements-data.txt
+mxnet=''
+if "$python" -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 11))'; then
+    packages mxnet requirements-mxnet.txt
+    mxnet=$folder/mxnet/bin/python
+else
+    echo 'NOT CHECKED with MXNet: its NumPy needs Python 3.8 to 3.11' >&2
+fi
 keras2=''
 if "$python" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))'; then
     packages keras2 requirements-keras2.txt
@@ -32,5 +40,6 @@ trap 'rm -rf "$work"' EXIT
 cd "$here"
 export PYTHONDONTWRITEBYTECODE=1
 "$folder/tensorboard/bin/python" tensorboard_check.py "$trireme" "$work"
+"$folder/data/bin/python" data.py "$trireme" "$work" ${mxnet:+"$mxnet"}
 "$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}
 "$folder/now/bin/python" weights_in.py "$trireme" "$work" ${PHOTOS:+"$PHOTOS"}

@@ -126,6 +126,7 @@ impl Record {
             label: self.label,
             text: "",
             filename: "",
+            boxes: Default::default(),
         }
     }
 }

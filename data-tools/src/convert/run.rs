@@ -10,6 +10,7 @@ use super::journal::Journal;
 use super::pipeline;
 use super::plan::{self, TRAIN, Task};
 use super::staging::Staging;
+use super::unpack;
 use super::work::Conversion;
 use crate::error::Error;
 use crate::kinds;
@@ -30,7 +31,9 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
     let started = Instant::now();
     options.check()?;
     Staging::check(out)?;
-    let source = kinds::open(kind, src, options)?;
+    let Some(source) = kinds::open(kind, src, options)? else {
+        return unpack::unpack(src, out, options, started);
+    };
     match source.fingerprint() {
         Some(fingerprint) => {
             let request = request(kind, src, options, fingerprint)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(super) const UNFINISHED: &str = ".part";
 
 /// A shard being written; it gets its name only when it is complete.
-pub(super) struct ShardWriter {
+pub(crate) struct ShardWriter {
     path: PathBuf,
     part: PathBuf,
     /// Estimated bytes of the whole data set, for the message of a full disk.
@@ -22,7 +22,7 @@ pub(super) struct ShardWriter {
 
 impl ShardWriter {
     /// Begins the shard `path`, which must not exist.
-    pub(super) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
+    pub(crate) fn create(path: &Path, needed: u64) -> Result<Self, Error> {
         let mut part = path.as_os_str().to_owned();
         part.push(UNFINISHED);
         let part = PathBuf::from(part);
@@ -39,7 +39,7 @@ impl ShardWriter {
     }
 
     /// Appends records with their framing, of these sizes.
-    pub(super) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, records: &[u8], sizes: &[u64]) -> Result<(), Error> {
         self.file.write_all(records).map_err(|e| Error::write(&self.part, self.needed, e))?;
         for &size in sizes {
             self.entries.push((self.bytes, size));
@@ -49,7 +49,7 @@ impl ShardWriter {
     }
 
     /// Makes the shard and its index durable under their final names.
-    pub(super) fn finish(self) -> Result<ShardManifest, Error> {
+    pub(crate) fn finish(self) -> Result<ShardManifest, Error> {
         let (part, needed) = (self.part, self.needed);
         let failed = |e| Error::write(&part, needed, e);
         let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
@@ -66,7 +66,7 @@ impl ShardWriter {
 }
 
 /// An error of `loaders` while writing, with the bytes needed where the disk is full.
-pub(super) fn explain_full(error: loaders::Error, needed: u64) -> Error {
+pub(crate) fn explain_full(error: loaders::Error, needed: u64) -> Error {
     match error {
         loaders::Error::Io { action, path, source } => match Error::write(&path, needed, source) {
             Error::Io { path, source, .. } => Error::Io { action, path, source },

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A temporary folder `OUT.tmp-<pid>`, or `OUT.partial` if a later attempt may continue there. It becomes OUT on
 /// [`Staging::publish`] and is removed if dropped before, unless it is kept by [`Staging::keep`].
 #[derive(Debug)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     out: PathBuf,
     temp: PathBuf,
     /// Parents of OUT that were made for it, outermost first.
@@ -22,7 +22,7 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Refuses an output that exists and is no empty folder.
-    pub(super) fn check(out: &Path) -> Result<(), Error> {
+    pub(crate) fn check(out: &Path) -> Result<(), Error> {
         resolve(out).map(drop)
     }
 
@@ -30,7 +30,7 @@ impl Staging {
     ///
     /// # Errors
     /// As [`Staging::new`].
-    pub(super) fn resumable(out: &Path) -> Result<Self, Error> {
+    pub(crate) fn resumable(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
         let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
         staging.make_parents()?;
@@ -54,7 +54,7 @@ impl Staging {
     }
 
     /// Sets whether the temporary folder stays if it is not published.
-    pub(super) fn keep(&mut self, keep: bool) {
+    pub(crate) fn keep(&mut self, keep: bool) {
         self.keep = keep;
     }
 
@@ -62,7 +62,7 @@ impl Staging {
     ///
     /// # Errors
     /// When OUT is a file or a folder that is not empty, or when its parent cannot be written.
-    pub(super) fn new(out: &Path) -> Result<Self, Error> {
+    pub(crate) fn new(out: &Path) -> Result<Self, Error> {
         let out = resolve(out)?;
         let mut staging = Staging { temp: PathBuf::new(), parents: Vec::new(), published: false, keep: false, out };
         staging.make_parents()?;
@@ -71,7 +71,7 @@ impl Staging {
     }
 
     /// The folder to write into.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.temp
     }
 
@@ -79,7 +79,7 @@ impl Staging {
     ///
     /// # Errors
     /// When another process has put something at OUT meanwhile, or the file system refuses.
-    pub(super) fn publish(mut self) -> Result<(), Error> {
+    pub(crate) fn publish(mut self) -> Result<(), Error> {
         dir::sync(&self.temp)?;
         fs::rename(&self.temp, &self.out).map_err(|e| match e.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {

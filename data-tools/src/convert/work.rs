@@ -2,6 +2,7 @@
 
 use super::finished::Finished;
 use super::journal::Journal;
+use super::order::Order;
 use super::pipeline::Work;
 use super::plan::{TRAIN, Task};
 use super::record;
@@ -15,8 +16,8 @@ use crate::options::{ConvertOptions, OnBad};
 use crate::progress::Progress;
 use crate::source::{Sample, Source};
 use crate::text;
+use loaders::Limits;
 use loaders::record::RecordWriter;
-use loaders::{Limits, Permutation};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(super) struct Conversion<'a> {
     limits: Limits,
     on_bad: OnBad,
     /// Shuffled order of each split.
-    orders: Vec<Permutation>,
+    orders: Vec<Order>,
     survey: Survey,
     progress: Progress,
     journal: Option<&'a Journal>,
@@ -73,13 +74,15 @@ impl<'a> Conversion<'a> {
         let tasks: Vec<Task> = tasks.iter().filter(|t| !finished.contains_key(&t.name)).cloned().collect();
         let samples = tasks.iter().map(Task::samples).sum();
         let target = Target::new(options, source.png_as_jpeg());
+        let splits = source.splits().iter().enumerate();
+        let orders = splits.map(|(at, split)| Order::new(options.seed, split.len, source.blocks(at)));
         Ok(Conversion {
             source,
             dir,
             target,
             limits: options.limits,
             on_bad: options.on_bad,
-            orders: source.splits().iter().map(|s| Permutation::new(options.seed, 0, s.len)).collect(),
+            orders: orders.collect(),
             survey: Survey::of(source, target, options.limits)?,
             progress: Progress::new("converting", Some(samples), options.progress),
             journal,

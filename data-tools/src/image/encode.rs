@@ -1,7 +1,9 @@
-//! Images to JPEG files, by libjpeg-turbo.
+//! Images to JPEG files, by libjpeg-turbo, and to PNG files.
 
 use super::planes::SUBSAMPLING;
 use super::rgb::{Rgb, Size};
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
 use turbojpeg::{Compressor, Image, PixelFormat, Subsamp, YuvImage};
 
 /// An error of libjpeg-turbo as a message.
@@ -56,4 +58,18 @@ impl JpegEncoder {
         }
         Ok(())
     }
+}
+
+/// Writes the PNG of an RGB image, grey if the image is, in place of what `file` holds.
+pub(super) fn png(image: &Rgb, file: &mut Vec<u8>) -> Result<(), String> {
+    file.clear();
+    let (width, height) = (image.size.width as u32, image.size.height as u32);
+    let encoder = PngEncoder::new(file);
+    let written = if image.is_grey {
+        let grey: Vec<u8> = image.pixels.chunks_exact(3).map(|pixel| pixel[0]).collect();
+        encoder.write_image(&grey, width, height, ExtendedColorType::L8)
+    } else {
+        encoder.write_image(&image.pixels, width, height, ExtendedColorType::Rgb8)
+    };
+    written.map_err(|e| format!("cannot be made a PNG: {e}"))
 }

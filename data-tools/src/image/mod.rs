@@ -1,6 +1,7 @@
 //! Images and their pixels: decoding, resizing, encoding and measuring.
 
 mod encode;
+mod foreign;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub(crate) mod moments;

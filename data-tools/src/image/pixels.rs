@@ -4,6 +4,19 @@ use super::moments::Moments;
 use loaders::decode::{Decoder, Stored};
 use loaders::{Example, Format, ImageSpec};
 
+/// Pixels of each side that a reduced image has, unless it is smaller itself.
+const REDUCED: u32 = 16;
+
+/// An image as interleaved bytes, perhaps smaller than it is stored.
+pub(crate) struct Reduced<'a> {
+    pub height: usize,
+    pub width: usize,
+    /// 1 for the luma of a colour JPEG.
+    pub channels: usize,
+    /// At least `height * width * channels` bytes.
+    pub bytes: &'a [u8],
+}
+
 /// A decoder and its buffer, reused from image to image.
 #[derive(Default)]
 pub(crate) struct Pixels {
@@ -30,12 +43,22 @@ impl Pixels {
         Ok((image, spec))
     }
 
-    /// The shape of a record's image, if training can decode all of it and it agrees with the size in the record.
-    pub(crate) fn check(&mut self, example: &Example<'_>) -> Result<ImageSpec, String> {
+    /// A record's image, if training can decode all of it and it agrees with the size in the record. A JPEG is read at the smallest size
+    /// that leaves [`REDUCED`] pixels a side, which takes all of its data.
+    pub(crate) fn reduced<'a>(&'a mut self, example: &Example<'a>) -> Result<Reduced<'a>, String> {
         let stored = self.decoder.open(example).map_err(|e| e.to_string())?;
-        let spec = agrees(example, &stored);
-        self.decoder.check(stored, example).map_err(|e| e.to_string())?;
-        spec
+        let spec = agrees(example, &stored)?;
+        if stored.format() == Format::Raw {
+            let (height, width) = (spec.height as usize, spec.width as usize);
+            return Ok(Reduced { height, width, channels: spec.channels as usize, bytes: example.encoded });
+        }
+        // all data is read for luma alone, too
+        let channels = if stored.planes().is_some() { 1 } else { spec.channels };
+        let enough = |reduction: &u32| spec.height.min(spec.width).div_ceil(*reduction) >= REDUCED;
+        let reduction = [8, 4, 2].into_iter().find(enough).unwrap_or(1);
+        let decoded = self.decoder.reduced(stored, example.encoded, reduction, channels, &mut self.scratch);
+        let (height, width) = decoded.map_err(|e| e.to_string())?;
+        Ok(Reduced { height, width, channels: channels as usize, bytes: &self.scratch })
     }
 }
 

@@ -1,9 +1,10 @@
 //! From an image file to what its record holds: the unchanged file, a smaller JPEG, or pixels. Files are decoded by `loaders`' decoder,
-//! so that what is converted can be trained on, and the other way round.
+//! so that what is converted can be trained on, and the other way round; files of formats that it does not have become PNGs or JPEGs.
 //!
 //! An EXIF orientation is not applied: pixels stay as they are stored.
 
-use super::encode::JpegEncoder;
+use super::encode::{self, JpegEncoder};
+use super::foreign::Foreign;
 use super::planes::Planes;
 use super::resize::Resizer;
 use super::rgb::{Rgb, Size};
@@ -31,6 +32,8 @@ pub(crate) struct Recoder {
     /// The same, resized.
     small: Rgb,
     planes: Planes,
+    /// A PNG that was made.
+    png: Vec<u8>,
 }
 
 /// An image file whose header has been read.
@@ -45,11 +48,10 @@ struct File<'a> {
 enum Made<'a> {
     /// The file itself.
     Unchanged,
-    Jpeg(&'a [u8]),
+    /// Another file.
+    File(&'a [u8]),
     /// The pixels in the recoder's image, resized or not.
-    Raw {
-        resized: bool,
-    },
+    Raw { resized: bool },
 }
 
 impl Recoder {
@@ -64,6 +66,7 @@ impl Recoder {
             full: Rgb::default(),
             small: Rgb::default(),
             planes: Planes::new(),
+            png: Vec::new(),
         })
     }
 
@@ -84,7 +87,7 @@ impl Recoder {
                 std::mem::swap(&mut sample.encoded, &mut image.pixels);
                 return Ok(());
             }
-            Ok(Made::Jpeg(file)) => (Ok(()), Some(file)),
+            Ok(Made::File(file)) => (Ok(()), Some(file)),
             Ok(Made::Unchanged) => (Ok(()), None),
             Err(problem) => (Err(problem), None),
         };
@@ -98,6 +101,9 @@ impl Recoder {
 
     /// Makes what the record of a file holds, and fills in its format and size.
     fn make(&mut self, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
+        if let Some(foreign) = Foreign::of(bytes) {
+            return self.make_foreign(foreign, bytes, sample);
+        }
         let stored = self.decoder.open_file(bytes).map_err(text)?;
         let (spec, kept, format) = (stored.spec(), stored.file_spec(), stored.format());
         (sample.format, sample.channels) = (format, 3);
@@ -119,14 +125,38 @@ impl Recoder {
             }
             (Some(size), Some(subsampling)) if self.target.keeps_planes() => {
                 sample.format = Format::Jpeg;
-                self.shrink_planes(file, subsampling, size).map(Made::Jpeg)
+                self.shrink_planes(file, subsampling, size).map(Made::File)
             }
             _ => {
-                let repaired = smaller.is_none() && (has_inks || format == Format::Png);
+                let repaired = has_inks || format == Format::Png;
                 sample.format = if self.target.raw { Format::Raw } else { Format::Jpeg };
                 self.redraw(file, smaller, repaired)
             }
         }
+    }
+
+    /// Makes what the record of a WebP, TIFF, BMP or GIF file holds: a PNG of the same pixels, of a photo coded with losses a JPEG of the
+    /// highest quality, or what the options ask for.
+    fn make_foreign(&mut self, foreign: Foreign, bytes: &[u8], sample: &mut Sample) -> Result<Made<'_>, String> {
+        foreign.decode(bytes, &self.limits, &mut self.full)?;
+        sample.channels = 3;
+        let smaller = self.target.size(self.full.size);
+        set_size(sample, smaller.unwrap_or(self.full.size));
+        self.check_raw(sample, bytes.len())?;
+        let as_png = foreign.is_exact && smaller.is_none() && self.target.keeps_png();
+        sample.format = match self.target.raw {
+            true => Format::Raw,
+            false if as_png => Format::Png,
+            false => Format::Jpeg,
+        };
+        if !self.target.raw {
+            check_usual(sample)?;
+        }
+        if as_png {
+            encode::png(&self.full, &mut self.png)?;
+            return Ok(Made::File(&self.png));
+        }
+        self.store(smaller, true)
     }
 
     /// Refuses pixels that would take too much memory on their way into a shard.
@@ -156,6 +186,11 @@ impl Recoder {
     /// Pixels or a JPEG of the file's pixels, resized if a `smaller` size is wanted.
     fn redraw(&mut self, file: File<'_>, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
         self.decode(file, smaller)?;
+        self.store(smaller, repaired)
+    }
+
+    /// Pixels or a JPEG of the image that was decoded, resized if a `smaller` size is wanted.
+    fn store(&mut self, smaller: Option<Size>, repaired: bool) -> Result<Made<'_>, String> {
         let image = match smaller {
             None => &self.full,
             Some(size) => {
@@ -166,7 +201,8 @@ impl Recoder {
         if self.target.raw {
             return Ok(Made::Raw { resized: smaller.is_some() });
         }
-        self.encoder.rgb(image, self.target.quality(repaired)).map(Made::Jpeg)
+        let repaired = repaired && smaller.is_none();
+        self.encoder.rgb(image, self.target.quality(repaired)).map(Made::File)
     }
 
     /// Decodes a file to RGB, a JPEG at a fraction of its size where the `wanted` one is much smaller.
@@ -193,6 +229,13 @@ impl Recoder {
         self.decode(File { bytes: &sample.encoded, stored, size, is_grey: false }, None)?;
         Ok(&self.full.pixels)
     }
+}
+
+/// Refuses a new file that training, which has the usual limits, would not take.
+fn check_usual(sample: &Sample) -> Result<(), String> {
+    let spec = ImageSpec::new(sample.height, sample.width, 3);
+    let cost = Cost { spec, memory: 3 * spec.pixels() as u64, scans: 1, seconds: 0.0 };
+    Limits::DEFAULT.check("image", 0, &cost).map_err(|fault| format!("{fault}; --resize makes it smaller"))
 }
 
 /// The greatest of 1, 2, 4 and 8 that a JPEG's size can be divided by and leave [`HEADROOM`] times the wanted pixels on each side.

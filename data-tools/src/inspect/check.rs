@@ -1,6 +1,7 @@
 //! The check of one shard: every record, its index, and its entry in `dataset.json`.
 
 use super::bad::Bad;
+use super::copies::Picture;
 use super::labels;
 use super::shard_index::ShardIndex;
 use super::walk::{Found, Position, Walk};
@@ -21,13 +22,17 @@ pub(super) struct Check<'a> {
     /// Bytes of the shard.
     pub bytes: u64,
     pub bad: Vec<Bad>,
+    /// Its good pictures, if they are to be compared.
+    pub pictures: Option<Vec<Picture>>,
 }
 
 impl<'a> Check<'a> {
-    /// Checks the shard `expected` of the data set in `dir`; a shard that cannot be read is a fault too.
+    /// Checks the shard `expected` of the data set in `dir`; a shard that cannot be read is a fault too. Keeps what is needed to
+    /// compare its pictures with others if there is more than one split.
     pub fn run(dir: &Path, expected: &'a ShardManifest, manifest: &'a Manifest, counter: &mut Counter<'_>) -> Self {
         let path = dir.join(&expected.file);
-        let mut check = Check { path, expected, manifest, checked: 0, bytes: 0, bad: Vec::new() };
+        let pictures = (manifest.splits.len() > 1).then(Vec::new);
+        let mut check = Check { path, expected, manifest, checked: 0, bytes: 0, bad: Vec::new(), pictures };
         if let Err(error) = check.walk(counter) {
             check.fault(error.to_string());
         }
@@ -65,7 +70,7 @@ impl<'a> Check<'a> {
             let (at, bad_length) = (found.at, found.bad_length);
             self.checked += 1;
             entries.push((at.offset, found.size));
-            if let Err(what) = check_record(&found, self.manifest, &mut pixels) {
+            if let Err(what) = check_record(&found, self.manifest, &mut pixels, self.pictures.as_mut()) {
                 self.bad.push(Bad::record(&self.expected.file, at, what));
             }
             counter.tick();
@@ -107,10 +112,19 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checksums, protobuf, label and image of one record.
-fn check_record(found: &Found<'_>, manifest: &Manifest, pixels: &mut Pixels) -> Result<(), String> {
+/// Checksums, protobuf, label and image of one record, which joins the `pictures`.
+fn check_record(
+    found: &Found<'_>,
+    manifest: &Manifest,
+    pixels: &mut Pixels,
+    pictures: Option<&mut Vec<Picture>>,
+) -> Result<(), String> {
     let payload = found.payload.map_err(|e| e.to_string())?;
     let example = example::parse(payload).map_err(|e| e.to_string())?;
     labels::class(example.label, manifest)?;
-    pixels.check(&example).map(drop)
+    let reduced = pixels.reduced(&example)?;
+    if let Some(pictures) = pictures {
+        pictures.push(Picture::new(found.at.record, &example, &reduced));
+    }
+    Ok(())
 }

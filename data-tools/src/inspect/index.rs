@@ -1,7 +1,7 @@
 //! Makes TFRecords of other programs readable: an index beside each shard and, where there is none, a `dataset.json`.
 //!
-//! Shards are files named `SPLIT-00000-of-01024`, with or without `.tfrecord`, or `SPLIT.tfrecord`; their records use the keys
-//! of TensorFlow's ImageNet scripts.
+//! Shards are files named `SPLIT-00000-of-01024`, with or without `.tfrecord`, or `SPLIT.tfrecord`, or as TensorFlow Datasets name them;
+//! their records use the keys of TensorFlow's ImageNet scripts, or of TensorFlow Datasets.
 
 use super::manifest;
 use super::scan::{self, Scanned};
@@ -40,6 +40,11 @@ pub struct Indexed {
 /// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a `dataset.json` with other
 /// counts than the shards. Nothing is written before every shard has been read.
 pub fn index(dir: &Path) -> Result<Indexed, Error> {
+    index_named(dir, dir)
+}
+
+/// Like [`index`]; the list of class names of TensorFlow Datasets, if there is one, is in the folder `names`.
+pub(crate) fn index_named(dir: &Path, names: &Path) -> Result<Indexed, Error> {
     let started = Instant::now();
     dir::check(dir, "expected a folder with TFRecord shards")?;
     let known = dir.join(MANIFEST).exists().then(|| Manifest::read(dir)).transpose()?;
@@ -57,7 +62,7 @@ pub fn index(dir: &Path) -> Result<Indexed, Error> {
             known
         }
         None => {
-            let made = manifest::make(dir, &shards, &scanned)?;
+            let made = manifest::make(dir, &shards, &scanned, manifest::class_names(names)?)?;
             write_indexes(dir, &shards, &scanned)?;
             made.write(dir)?;
             made

@@ -5,16 +5,23 @@ use super::shard_files::ShardFile;
 use crate::error::Error;
 use crate::image::moments::Moments;
 use loaders::dataset::{MANIFEST, VERSION};
+use loaders::regular;
 use loaders::{Manifest, ShardManifest, SplitManifest};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 /// A highest label above this is no class.
 const MAX_CLASSES: i64 = 1 << 20;
 
 /// The manifest of the shards: splits, classes, mean and deviation.
-pub(super) fn make(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<Manifest, Error> {
-    let (classes, label_offset) = make_classes(dir, shards, scanned)?;
+pub(super) fn make(
+    dir: &Path,
+    shards: &[ShardFile],
+    scanned: &[Scanned],
+    names: Option<Vec<String>>,
+) -> Result<Manifest, Error> {
+    let (classes, label_offset) = make_classes(dir, shards, scanned, names)?;
     let mut total = Moments::default();
     let mut splits: BTreeMap<String, SplitManifest> = BTreeMap::new();
     for (shard, scanned) in shards.iter().zip(scanned) {
@@ -28,12 +35,35 @@ pub(super) fn make(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Res
     Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits })
 }
 
-/// Class names and label offset from all labels seen.
-fn make_classes(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(Vec<String>, i64), Error> {
+/// The list of class names that TensorFlow Datasets write beside shards, if it is in `dir`.
+pub(super) fn class_names(dir: &Path) -> Result<Option<Vec<String>>, Error> {
+    let path = dir.join("label.labels.txt");
+    match regular::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.lines().filter(|line| !line.is_empty()).map(String::from).collect())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io("read", &path, e)),
+    }
+}
+
+/// Class names and label offset from all labels seen, and from a list of names.
+fn make_classes(
+    dir: &Path,
+    shards: &[ShardFile],
+    scanned: &[Scanned],
+    listed: Option<Vec<String>>,
+) -> Result<(Vec<String>, i64), Error> {
     let names = names_by_label(dir, shards, scanned)?;
     let (Some(&lowest), Some(&highest)) = (names.keys().next(), names.keys().next_back()) else {
         return Err(Error::input(dir, "its shards hold no records"));
     };
+    if let Some(listed) = listed {
+        if highest < listed.len() as i64 {
+            return Ok((listed, 0));
+        }
+        let what =
+            format!("holds the label {highest}, label.labels.txt only {} names; is it of this data set?", listed.len());
+        return Err(Error::input(dir, what));
+    }
     // TensorFlow's ImageNet scripts label from 1. A lowest label above 1 only means that class 0 has no samples.
     let offset = i64::from(lowest == 1);
     let classes = (offset..=highest).map(|label| match names.get(&label) {

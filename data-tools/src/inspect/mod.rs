@@ -2,12 +2,14 @@
 
 mod bad;
 mod check;
+mod copies;
 mod extract;
 mod index;
 mod info;
 mod labels;
 mod manifest;
 mod measure;
+mod near_copy;
 mod picture_file;
 mod scan;
 mod shard_files;
@@ -19,8 +21,11 @@ mod walk;
 
 pub use bad::Bad;
 pub use extract::{Extracted, extract};
+pub(crate) use index::index_named;
 pub use index::{Indexed, index};
 pub use info::{FirstImage, Info, SplitInfo, info};
+pub use near_copy::{NearCopy, write_duplicates};
+pub(crate) use shard_files::{ShardFile, discover};
 pub use show::{ContactSheet, ShowOptions, Shown, Thumbnail, Thumbnails, matrix, show};
 pub use stats::{Stats, stats};
 pub use verify::{Report, verify};

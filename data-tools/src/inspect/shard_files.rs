@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A shard by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ShardFile {
+pub(crate) struct ShardFile {
     /// Name of its split.
     pub split: String,
     /// Its number in the split, from 0.
@@ -33,7 +33,7 @@ pub(super) fn listed(manifest: &Manifest) -> Vec<ShardFile> {
 }
 
 /// The shards in `dir` by their names, complete and in order.
-pub(super) fn discover(dir: &Path) -> Result<Vec<ShardFile>, Error> {
+pub(crate) fn discover(dir: &Path) -> Result<Vec<ShardFile>, Error> {
     let failed = |e| Error::io("read", dir, e);
     let mut shards = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -55,16 +55,22 @@ pub(super) fn discover(dir: &Path) -> Result<Vec<ShardFile>, Error> {
     Ok(shards)
 }
 
-/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]` or `SPLIT.tfrecord[s]`.
+/// `SPLIT-<digits>-of-<digits>[.tfrecord[s]]` or `SPLIT.tfrecord[s]`, or `NAME-SPLIT.tfrecord-<digits>-of-<digits>` of TensorFlow Datasets;
+/// perhaps with `.gz` behind.
 fn parse_name(file: &str) -> Option<ShardFile> {
-    let stem = file.strip_suffix(".tfrecord").or_else(|| file.strip_suffix(".tfrecords"));
+    let name = file.strip_suffix(".gz").unwrap_or(file);
+    let stem = name.strip_suffix(".tfrecord").or_else(|| name.strip_suffix(".tfrecords"));
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse().ok())?;
     let numbered = |stem: &str| {
         let (rest, of) = stem.rsplit_once("-of-")?;
         let (split, number) = rest.rsplit_once('-')?;
+        let split = match split.strip_suffix(".tfrecord") {
+            Some(tfds) => tfds.rsplit('-').next()?,
+            None => split,
+        };
         Some((split.to_string(), digits(number)?, digits(of)?))
     };
-    let (split, number, of) = match numbered(stem.unwrap_or(file)) {
+    let (split, number, of) = match numbered(stem.unwrap_or(name)) {
         Some(parts) => parts,
         None => (stem?.to_string(), 0, 1),
     };
@@ -114,6 +120,8 @@ mod tests {
         assert_eq!(parts("validation-00000-of-00128.tfrecord"), is("validation", 0, 128));
         assert_eq!(parts("my-set-train-1-of-2.tfrecords"), is("my-set-train", 1, 2));
         assert_eq!(parts("train.tfrecord"), is("train", 0, 1));
+        assert_eq!(parts("cifar10-test.tfrecord-00001-of-00002"), is("test", 1, 2));
+        assert_eq!(parts("train-00003-of-01024.tfrecord.gz"), is("train", 3, 1024));
         assert_eq!(parts("train-00003-of-01024.idx"), None);
         assert_eq!(parts("train-00003-of-00016.tfrecord.idx"), None);
         assert_eq!(parts("train-x-of-2"), None);

@@ -3,6 +3,8 @@
 
 use super::bad::Bad;
 use super::check::Check;
+use super::copies::Gallery;
+use super::near_copy::{self, NearCopy};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::{pool, text};
@@ -26,6 +28,8 @@ pub struct Report {
     pub bytes: u64,
     /// Every fault, in the order of splits, shards and records.
     pub bad: Vec<Bad>,
+    /// Pictures that an earlier split has too, of each the nearest; they are no faults.
+    pub copies: Vec<NearCopy>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
@@ -40,19 +44,24 @@ pub struct Report {
 pub fn verify(dir: &Path, jobs: usize) -> Result<Report, Error> {
     let started = Instant::now();
     let manifest = Manifest::read(dir)?;
-    let shards: Vec<&ShardManifest> = manifest.splits.values().flat_map(|s| &s.shards).collect();
+    let listed = manifest.splits.iter().flat_map(|(name, split)| split.shards.iter().map(move |shard| (name, shard)));
+    let (names, shards): (Vec<&String>, Vec<&ShardManifest>) = listed.unzip();
     let samples = manifest.splits.values().map(|s| s.count).sum();
     let progress = Progress::new("verifying", Some(samples), true);
     let checks = pool::run(shards.len(), jobs, |i| Ok(Check::run(dir, shards[i], &manifest, &mut progress.counter())))?;
     drop(progress);
     let mut bad = listed_twice(&shards);
-    let (mut checked, mut bytes) = (0, 0);
-    for check in checks {
+    let (mut checked, mut bytes, mut gallery, mut first) = (0, 0, Gallery::default(), 0);
+    for (at, check) in checks.into_iter().enumerate() {
+        first = if at > 0 && names[at] == names[at - 1] { first + shards[at - 1].count } else { 0 };
         checked += check.checked;
         bytes += check.bytes;
         bad.extend(check.bad);
+        gallery.add(names[at], first, check.pictures.unwrap_or_default());
     }
-    Ok(Report { dir: dir.to_path_buf(), checked, shards: shards.len() as u64, bytes, bad, elapsed: started.elapsed() })
+    let copies = gallery.near_copies(jobs)?;
+    let (dir, shards) = (dir.to_path_buf(), shards.len() as u64);
+    Ok(Report { dir, checked, shards, bytes, bad, copies, elapsed: started.elapsed() })
 }
 
 /// A shard listed twice would count its samples twice.
@@ -78,12 +87,13 @@ impl Report {
             "shards": self.shards,
             "bytes": self.bytes,
             "bad": bad,
+            "copies": near_copy::counts_json(&self.copies),
             "seconds": self.elapsed.as_secs_f64(),
         })
     }
 }
 
-/// A line for each fault, then a summary.
+/// A line for each fault, then a summary, and a line for each pair of splits that share pictures.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for bad in &self.bad {
@@ -99,8 +109,9 @@ impl fmt::Display for Report {
             self.elapsed.as_secs_f64()
         )?;
         match self.bad.len() {
-            0 => write!(f, "all good"),
-            n => write!(f, "{}", text::plural(n as u64, "fault")),
+            0 => write!(f, "all good")?,
+            n => write!(f, "{}", text::plural(n as u64, "fault"))?,
         }
+        near_copy::write_counts(&self.copies, f)
     }
 }

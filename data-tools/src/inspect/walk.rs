@@ -5,9 +5,9 @@
 
 use crate::error::Error;
 use loaders::record::{OVERHEAD, RecordFault, masked_crc32c};
-use loaders::regular;
+use loaders::{Compressed, regular};
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Bytes before a payload: its length and the checksum of that.
@@ -54,9 +54,18 @@ impl Walk {
             _ => Error::io("open", path, e),
         })?;
         let meta = file.metadata().map_err(|e| Error::io("read", path, e))?;
+        let mut file = BufReader::with_capacity(1 << 20, file);
+        let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
+        if let Some(compressed) = Compressed::of(&head[..head.len().min(HEADER)]) {
+            let name = compressed.name();
+            let what = format!(
+                "its records are {name}-compressed: `trireme data convert tfrecord DIR OUT` unpacks a data set"
+            );
+            return Err(Error::input(path, what));
+        }
         Ok(Walk {
             path: path.to_path_buf(),
-            file: BufReader::with_capacity(1 << 20, file),
+            file,
             length: meta.len(),
             next: Position { record: 0, offset: 0 },
             buffer: Vec::new(),

@@ -6,7 +6,7 @@
 use super::kind::{Kind, Open, Opened};
 use super::reader::classes;
 use super::reader::files::Files;
-use super::reader::folders::{Images, folders};
+use super::reader::folders::{self, ENDING_NAMES, Images, folders};
 use super::reader::listing::{Listing, Place};
 use crate::dir;
 use crate::error::Error;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// ImageFolder.
 pub(super) const FOLDER: Kind = Kind {
     name: "folder",
-    about: "a folder for each class (ImageFolder), of JPEG and PNG files; below train, val, test or not",
+    about: "a folder for each class (ImageFolder), of image files; below train, val, test or not",
     open: Open::Files(open),
 };
 
@@ -48,7 +48,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let root = src.join(splits[0].folder);
     let train = folders(&root)?;
     if train.is_empty() {
-        return Err(Error::Missing { path: root.join("CLASS"), hint: HINT.to_string() });
+        return Err(no_classes(&root)?);
     }
     let names = match &options.classes {
         Some(path) => classes::read(path)?,
@@ -143,7 +143,7 @@ impl Finder<'_> {
         }
         if ignored > 0 {
             let files = text::plural(ignored, "file");
-            self.notes.push(format!("{files} below {} ignored: not named .jpg, .jpeg or .png", root.display()));
+            self.notes.push(format!("{files} below {} ignored: not named {ENDING_NAMES}", root.display()));
         }
         self.check_unknown(&root, &unknown)?;
         Ok(listing)
@@ -170,6 +170,26 @@ fn no_images(path: &Path, classes: &[&str]) -> Error {
     let word = if classes.len() == 1 { "class" } else { "classes" };
     let quoted: Vec<String> = classes.iter().map(|name| format!("`{name}`")).collect();
     let first = text::first(&quoted);
-    let what = format!("no image (.jpg, .jpeg, .png) of the {word} {first}; `--on-bad skip` goes on without");
+    let what = format!("no image ({ENDING_NAMES}) of the {word} {first}; `--on-bad skip` goes on without");
     Error::input(path, what)
+}
+
+/// What to do with a folder that has no folders: what is in it may tell.
+fn no_classes(root: &Path) -> Result<Error, Error> {
+    let entries = folders::entries(root)?;
+    let images: Vec<&str> = entries.iter().map(|e| e.name.as_str()).filter(|name| folders::is_image(name)).collect();
+    if let Some(first) = images.first() {
+        let what = format!(
+            "holds {} and no folder: make a folder for each class and move its images there (such as {}), or list the labels in a \
+             table: `trireme data convert csv`",
+            text::plural(images.len() as u64, "image"),
+            root.join("CLASS").join(first).display()
+        );
+        return Ok(Error::input(root, what));
+    }
+    let is_zip = |name: &&str| name.to_lowercase().ends_with(".zip");
+    match entries.iter().map(|e| e.name.as_str()).find(is_zip) {
+        Some(zip) => Ok(dir::zip(&root.join(zip))),
+        None => Ok(Error::Missing { path: root.join("CLASS"), hint: HINT.to_string() }),
+    }
 }

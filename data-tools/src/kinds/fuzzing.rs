@@ -1,7 +1,7 @@
 //! The entry points of the fuzz targets that read sources.
 
 use super::reader::budget::Budget;
-use super::reader::{idx as reader, matlab as tables, tar_index as archives};
+use super::reader::{idx as reader, matlab as tables, npy as arrays, recordio as records, tar_index as archives};
 use loaders::Limits;
 use std::env::temp_dir;
 use std::fs::{self, File};
@@ -42,5 +42,27 @@ pub fn tar_index(bytes: &[u8]) {
     let length = bytes.len() as u64;
     if let Ok(members) = archives::list(&opened, &path, 0..length) {
         assert!(members.iter().all(|member| member.range.start <= member.range.end && member.range.end <= length));
+    }
+}
+
+/// Lists a RecordIO file; all records must lie in it.
+pub fn recordio(bytes: &[u8]) {
+    let Some(path) = file(bytes) else { return };
+    if let Ok(found) = records::list(&path) {
+        let length = bytes.len() as u64;
+        assert!(found.iter().all(|record| record.range.start <= record.range.end && record.range.end <= length));
+    }
+    let mut parts = bytes.to_vec();
+    if records::image_of_parts(&mut parts).is_ok() {
+        assert!(parts.len() <= bytes.len());
+    }
+}
+
+/// Reads the arrays of a `.npz` file.
+pub fn npz(bytes: &[u8]) {
+    let Some(path) = file(bytes) else { return };
+    let budget = &mut Budget::new(Limits::with_memory(MEMORY));
+    for array in arrays::read_archive(&path, budget).into_iter().flatten() {
+        drop((array.check_bytes(&path), array.whole_numbers(&path)));
     }
 }

@@ -2,9 +2,11 @@
 //! extracted. Archives are read in place.
 //!
 //! As in TensorFlow's shards, labels are 1 to 1000 in order of the WordNet ids (`label_offset` 1), PNG and CMYK
-//! files become RGB JPEGs, and records hold synset and words.
+//! files become RGB JPEGs, and records hold synset, words and, where their archives are there, the boxes of objects.
 
 use super::kind::{Kind, Open, Opened};
+use super::reader::annotations::{self, Annotations};
+use super::reader::budget::Budget;
 use super::reader::classes;
 use super::reader::devkit::{self, Devkit, Synset};
 use super::reader::files::Files;
@@ -31,9 +33,14 @@ const HINT: &str = "expected a folder with ILSVRC2012_img_train.tar or train/, I
 const TRAIN: [&str; 3] = ["ILSVRC2012_img_train.tar", "train", "ILSVRC2012_img_train"];
 const VALIDATION: [&str; 4] = ["ILSVRC2012_img_val.tar", "val", "validation", "ILSVRC2012_img_val"];
 
+/// Archives of the boxes of objects in the training and validation images, where they are.
+const BOXES: [&str; 3] =
+    ["ILSVRC2012_bbox_train_v2.tar.gz", "ILSVRC2012_bbox_val_v3.tgz", "ILSVRC2012_bbox_val_v3.tar.gz"];
+
 struct ImageNet {
     files: Files,
     synsets: Vec<Synset>,
+    boxes: Annotations,
 }
 
 /// Opens a folder with the published files, or what they unpack to.
@@ -53,7 +60,11 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let Opener { synsets, notes, .. } = opener;
     let name = |s: &Synset| if s.words.is_empty() { s.wnid.clone() } else { format!("{} {}", s.wnid, s.words) };
     let names = synsets.iter().map(name).collect();
-    Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets }))
+    let (mut boxes, mut budget) = (Annotations::new(), Budget::new(options.limits));
+    for path in BOXES.iter().map(|name| src.join(name)).filter(|path| path.is_file()) {
+        annotations::read(&path, &mut budget, &mut boxes)?;
+    }
+    Ok(Box::new(ImageNet { files: Files::new(src, names, found, notes, options)?, synsets, boxes }))
 }
 
 /// The classes: as listed by the user, else all of the kit, else those of the training images.
@@ -209,7 +220,9 @@ impl Source for ImageNet {
     }
 
     fn fingerprint(&self) -> Option<u32> {
-        self.files.fingerprint()
+        // boxes that are added or taken away make other records
+        let boxes = |crc| crc32c::crc32c_append(crc, &(self.boxes.len() as u64).to_le_bytes());
+        self.files.fingerprint().map(|crc| if self.boxes.is_empty() { crc } else { boxes(crc) })
     }
 
     fn place(&self, split: usize, index: u64) -> PathBuf {
@@ -221,6 +234,9 @@ impl Source for ImageNet {
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        self.files.sample(split, index, sample)
+        self.files.sample(split, index, sample)?;
+        let name = Path::new(&sample.filename).file_stem().unwrap_or_default().to_string_lossy();
+        sample.boxes.set(self.boxes.get(&*name).map(Vec::as_slice).unwrap_or_default());
+        Ok(())
     }
 }

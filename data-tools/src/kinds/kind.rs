@@ -13,6 +13,10 @@ pub(super) type Opened = Result<Box<dyn Source>, Error>;
 pub(super) enum Open {
     /// A source whose images, classes and splits are as published.
     Fixed(fn(&Path, &Limits) -> Opened),
+    /// A source of pixels, whose classes may be named; images and splits are as they are.
+    Pixels(fn(&Path, &ConvertOptions) -> Opened),
+    /// Records that are copied as they are, shard by shard.
+    Records,
     /// A source of image files, converted as the options say.
     Files(fn(&Path, &ConvertOptions) -> Opened),
 }

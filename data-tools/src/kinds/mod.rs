@@ -1,13 +1,19 @@
 //! The catalogue of sources that can be converted. A new kind is one file that offers a [`Kind`], and its entry here.
 
 mod cifar;
+mod csv;
 mod folder;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod imagenet;
 mod kind;
 mod mnist;
+mod npz;
+mod parquet;
 mod reader;
+mod recordio;
+mod tfrecord;
+mod webdataset;
 
 use crate::error::Error;
 use crate::options::ConvertOptions;
@@ -15,8 +21,20 @@ use crate::source::Source;
 use kind::{Kind, Open};
 use std::path::Path;
 
-const CATALOGUE: &[Kind] =
-    &[mnist::DIGITS, mnist::FASHION, cifar::CIFAR10, cifar::CIFAR100, folder::FOLDER, imagenet::IMAGENET];
+const CATALOGUE: &[Kind] = &[
+    mnist::DIGITS,
+    mnist::FASHION,
+    cifar::CIFAR10,
+    cifar::CIFAR100,
+    folder::FOLDER,
+    csv::CSV,
+    imagenet::IMAGENET,
+    webdataset::WEBDATASET,
+    recordio::RECORDIO,
+    parquet::PARQUET,
+    tfrecord::TFRECORD,
+    npz::NPZ,
+];
 
 /// Every kind that [`crate::convert()`] knows: its name and one line about it.
 pub const KINDS: &[(&str, &str)] = &{
@@ -29,17 +47,22 @@ pub const KINDS: &[(&str, &str)] = &{
     kinds
 };
 
-/// Opens the source `src` of a kind named in [`KINDS`].
+/// Opens the source `src` of a kind named in [`KINDS`]; `None` for a kind whose records are copied as they are.
 ///
 /// # Errors
 /// An unknown kind, or whatever is wrong with the source.
-pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Box<dyn Source>, Error> {
+pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<Box<dyn Source>>, Error> {
     match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {
         Some(Open::Fixed(open)) => {
             options.check_fixed(kind)?;
-            open(src, &options.limits)
+            open(src, &options.limits).map(Some)
         }
-        Some(Open::Files(open)) => open(src, options),
+        Some(Open::Pixels(open)) => {
+            options.check_pixels(kind)?;
+            open(src, options).map(Some)
+        }
+        Some(Open::Files(open)) => open(src, options).map(Some),
+        Some(Open::Records) => options.check_records(kind).map(|()| None),
         None => {
             let known: Vec<&str> = CATALOGUE.iter().map(|k| k.name).collect();
             Err(Error::Usage(format!("unknown kind `{kind}`; known kinds: {}", known.join(", "))))

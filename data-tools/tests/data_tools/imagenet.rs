@@ -268,3 +268,36 @@ fn missing_classes_and_skipping() {
     assert!(made.to_string().contains("no image of 1 class of 4"), "{made}");
     assert_eq!(made.manifest.classes.len(), 4);
 }
+
+#[test]
+fn boxes_of_objects_are_kept() {
+    let temp = Temp::new();
+    published(&temp.path("src"));
+    let xml = "<annotation><size><width>60</width><height>40</height></size><object><bndbox><xmin>6</xmin><ymin>10</ymin>\
+               <xmax>30</xmax><ymax>20</ymax></bndbox></object></annotation>";
+    let files = [("n01440764_1.xml".to_string(), xml.as_bytes().to_vec())];
+    let archive = gz(&tar("n01440764", &files));
+    let path = temp.path("src/ILSVRC2012_bbox_train_v2.tar.gz");
+    write(&path, &archive);
+    let smaller = ConvertOptions { resize: Some(10), ..options() };
+    for (out, options) in [("as-is", options()), ("small", smaller)] {
+        let out = temp.path(out);
+        convert("imagenet", &temp.path("src"), &out, &options).unwrap();
+        let split = Dataset::open(&out).unwrap().split("train").unwrap();
+        let mut copy = Vec::new();
+        let mut boxed = 0;
+        for id in 0..split.len() {
+            let (example, _) = split.record(id, &mut copy).unwrap();
+            let boxes: Vec<_> = example.boxes.iter().map(|b| [b.ymin, b.xmin, b.ymax, b.xmax]).collect();
+            let expected: &[[f32; 4]] =
+                if example.filename == "n01440764_1.JPEG" { &[[0.25, 0.1, 0.5, 0.5]] } else { &[] };
+            assert_eq!(boxes, expected, "{}", example.filename);
+            boxed += boxes.len();
+        }
+        assert_eq!(boxed, 1);
+        assert!(verify(&out, 1).unwrap().is_ok());
+    }
+    write(&path, &archive[..archive.len() - 20]);
+    let message = convert("imagenet", &temp.path("src"), &temp.path("x"), &options()).unwrap_err().to_string();
+    assert!(message.contains("ILSVRC2012_bbox_train_v2.tar.gz") && message.contains("fetch it again"), "{message}");
+}

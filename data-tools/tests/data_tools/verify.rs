@@ -49,7 +49,7 @@ fn a_good_set_has_no_faults() {
         let report = verify(&out, jobs).unwrap();
         assert!(report.is_ok(), "{report}");
         assert_eq!((report.checked, report.shards), (64, 3));
-        assert!(report.to_string().ends_with("all good"), "{report}");
+        assert!(report.to_string().contains("all good"), "{report}");
     }
 }
 

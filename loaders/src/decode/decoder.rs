@@ -3,6 +3,7 @@
 use turbojpeg::Subsamp;
 
 use crate::decode::jpeg::{Header, Jpeg};
+use crate::decode::other::advice;
 use crate::decode::png::Png;
 use crate::decode::region::{Decoded, Need, Part};
 use crate::decode::turn::{Exif, Turn};
@@ -75,6 +76,11 @@ impl Stored<'_> {
             Kind::Png(png) => png.spec(),
             Kind::Jpeg(header) => header.spec(),
         }
+    }
+
+    /// How the image that is shown comes from the file's.
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn
     }
 
     /// What holds it.
@@ -164,10 +170,7 @@ impl Decoder {
             let header = self.with_jpeg(|jpeg| jpeg.header(file))?;
             Ok(Stored { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
         } else {
-            Err(Fault::Unknown(match &file[..file.len().min(16)] {
-                [] => "the file is empty (0 bytes)".into(),
-                head => format!("it starts with \"{}\"", head.escape_ascii()),
-            }))
+            Err(Fault::Unknown(advice(file)))
         }
     }
 

@@ -7,10 +7,13 @@
 mod cmyk;
 mod decoder;
 mod jpeg;
+mod other;
 mod png;
 mod region;
 mod turn;
 
 pub use decoder::{Decoder, Stored, decode, spec, spec_as};
+pub use other::other_format;
 pub(crate) use region::{Decoded, Need, Region};
 pub use turn::Exif;
+pub(crate) use turn::Turn;

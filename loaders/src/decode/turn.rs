@@ -3,6 +3,7 @@
 use image::metadata::Orientation;
 
 use crate::decode::region::{Need, Part, Region};
+use crate::format::example::BoundingBox;
 use crate::spec::ImageSpec;
 
 /// Whether images are turned as their EXIF orientation says.
@@ -56,6 +57,21 @@ impl Turn {
             true => ImageSpec { height: spec.width, width: spec.height, ..spec },
             false => spec,
         }
+    }
+
+    /// A box in the stored image as a box in the one that is shown.
+    pub fn turned(self, stored: BoundingBox) -> BoundingBox {
+        let BoundingBox { mut ymin, mut xmin, mut ymax, mut xmax } = stored;
+        if self.transposed {
+            (ymin, xmin, ymax, xmax) = (xmin, ymin, xmax, ymax);
+        }
+        if self.flipped {
+            (xmin, xmax) = (1.0 - xmax, 1.0 - xmin);
+        }
+        if self.upended {
+            (ymin, ymax) = (1.0 - ymax, 1.0 - ymin);
+        }
+        BoundingBox { ymin, xmin, ymax, xmax }
     }
 
     /// What is needed of the stored image for a part of the `shown` one.
@@ -131,5 +147,30 @@ fn most_shrink(side: usize) -> f64 {
         side if side.is_multiple_of(4) => f64::INFINITY,
         side if side.is_multiple_of(2) => 3.0,
         _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_is_turned_with_its_image() {
+        // a stored image of 1 x 4 pixels, a box around its second one
+        let stored = BoundingBox { ymin: 0.0, xmin: 0.25, ymax: 1.0, xmax: 0.5 };
+        for number in 0..8 {
+            let [transposed, flipped, upended] = [1, 2, 4].map(|bit| number & bit != 0);
+            let turn = Turn { transposed, flipped, upended };
+            let part = Part { rows: 1, columns: 4, origin: (0, 0), reduction: 1 };
+            let shown = turn.spec(ImageSpec::new(1, 4, 1));
+            let mut pixels = Vec::new();
+            let Part { rows, columns, .. } = turn.apply(part, &[0, 9, 0, 0], shown, &mut pixels);
+            let at = pixels.iter().position(|&value| value == 9).unwrap();
+            let (y, x) = ((at / columns) as f32, (at % columns) as f32);
+            let (height, width) = (rows as f32, columns as f32);
+            let expected =
+                BoundingBox { ymin: y / height, xmin: x / width, ymax: (y + 1.0) / height, xmax: (x + 1.0) / width };
+            assert_eq!(turn.turned(stored), expected, "{turn:?}");
+        }
     }
 }

@@ -3,11 +3,12 @@
 
 use crate::fault::Malformed;
 
-/// A field's value by its wire type. Fixed-width numbers are skipped: no key that is read has one.
+/// A field's value by its wire type.
 pub(crate) enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    Fixed,
+    /// The 4 or 8 bytes of a number of fixed width.
+    Fixed(&'a [u8]),
 }
 
 /// Walks the fields of one protobuf message.
@@ -22,12 +23,12 @@ impl<'a> Fields<'a> {
         let tag = varint(&mut self.0)?;
         let value = match tag & 7 {
             0 => Value::Varint(varint(&mut self.0)?),
-            1 => self.take(8).map(|_| Value::Fixed)?,
+            1 => Value::Fixed(self.take(8)?),
             2 => {
                 let length = varint(&mut self.0)?;
                 Value::Bytes(self.take(length)?)
             }
-            5 => self.take(4).map(|_| Value::Fixed)?,
+            5 => Value::Fixed(self.take(4)?),
             _ => return Err(Malformed("a field has an unknown wire type")),
         };
         Ok(Some((tag >> 3, value)))
@@ -111,9 +112,9 @@ mod tests {
         ];
         let mut fields = Fields(&bytes);
         assert!(matches!(fields.next(), Ok(Some((1, Value::Varint(5))))));
-        assert!(matches!(fields.next(), Ok(Some((2, Value::Fixed)))));
+        assert!(matches!(fields.next(), Ok(Some((2, Value::Fixed([1, .., 8]))))));
         assert!(matches!(fields.next(), Ok(Some((3, Value::Bytes(b"hi"))))));
-        assert!(matches!(fields.next(), Ok(Some((4, Value::Fixed)))));
+        assert!(matches!(fields.next(), Ok(Some((4, Value::Fixed([1, 2, 3, 4]))))));
         assert!(matches!(fields.next(), Ok(None)));
         assert!(Fields(&[0x0b]).next().is_err(), "groups are not read");
         assert!(Fields(&[0x0a, 3, 1]).next().is_err(), "too short");

@@ -1,7 +1,8 @@
 //! The image on its way through the transforms. While only geometry has happened, no pixel is read; the first transform of values makes
 //! planes of the stored bytes, in one pass: of floats, or of bytes where torchvision works on bytes.
 
-use crate::decode::{Decoded, Need};
+use crate::decode::{Decoded, Need, Turn};
+use crate::format::example::{BoundingBox, Boxes};
 use crate::spec::ImageSpec;
 use crate::transform::bytes::{ByteImage, nearest};
 use crate::transform::crop_rect::CropRect;
@@ -24,6 +25,8 @@ pub struct Canvas<'a> {
     values: &'a mut [f32],
     form: Form,
     work: &'a mut Work,
+    boxes: Boxes<'a>,
+    turn: Turn,
 }
 
 /// What holds the image.
@@ -41,7 +44,19 @@ impl<'a> Canvas<'a> {
     /// A whole image of shape `spec`, without its bytes; `values` has room for the floats of the largest shape that occurs.
     pub(super) fn new(spec: ImageSpec, values: &'a mut [f32], work: &'a mut Work) -> Self {
         let decoded = Decoded { bytes: &[], columns: 0, origin: (0, 0), reduction: 1 };
-        Self { geometry: Geometry::new(spec), decoded, values, form: Form::Stored, work }
+        let (boxes, turn) = (Boxes::default(), Turn::default());
+        Self { geometry: Geometry::new(spec), decoded, values, form: Form::Stored, work, boxes, turn }
+    }
+
+    /// Sets the boxes of the objects in the file's image, and how that is turned.
+    pub(super) fn set_boxes(&mut self, boxes: Boxes<'a>, turn: Turn) {
+        (self.boxes, self.turn) = (boxes, turn);
+    }
+
+    /// The boxes of the objects in the image, for a transform that stands first in its list.
+    pub(super) fn boxes(&self) -> impl Iterator<Item = BoundingBox> + use<'a> {
+        let turn = self.turn;
+        self.boxes.iter().map(move |found| turn.turned(found))
     }
 
     /// Which part of the stored image is shown, one pixel at least.

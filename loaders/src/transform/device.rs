@@ -89,7 +89,17 @@ mod tests {
                 pipeline.apply(&pixels, SPEC, id, 2, &mut scratch, &mut values).unwrap();
                 let ImageSpec { height, width, channels } = SPEC;
                 let (format, text, filename) = (Format::Raw, "", "");
-                let example = Example { encoded: &pixels, format, height, width, channels, label: 0, text, filename };
+                let example = Example {
+                    encoded: &pixels,
+                    format,
+                    height,
+                    width,
+                    channels,
+                    label: 0,
+                    text,
+                    filename,
+                    boxes: Default::default(),
+                };
                 let mut bytes = vec![0x55; out.values()];
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
                 let row = out.width as usize;
@@ -115,7 +125,17 @@ mod tests {
         let plain = pipeline(&["random_resized_crop(4)", "flip"]);
         plain.apply(&pixels, SPEC, 5, 0, &mut scratch, &mut values).unwrap();
         let (format, text, filename) = (Format::Raw, "", "");
-        let example = Example { encoded: &pixels, format, height: 7, width: 5, channels: 3, label: 0, text, filename };
+        let example = Example {
+            encoded: &pixels,
+            format,
+            height: 7,
+            width: 5,
+            channels: 3,
+            label: 0,
+            text,
+            filename,
+            boxes: Default::default(),
+        };
         resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();
         for (i, value) in values.iter().enumerate() {
             let byte = bytes[i % 16 * 3 + i / 16];

@@ -32,8 +32,17 @@ pub fn transform(
     let (done, resized_from) = match pipeline.input() {
         Images::Varied { .. } => {
             let (format, text, filename) = (Format::Jpeg, "", "");
-            let example =
-                Example { encoded: &file, format, height: 0, width: 0, channels: 0, label: 0, text, filename };
+            let example = Example {
+                encoded: &file,
+                format,
+                height: 0,
+                width: 0,
+                channels: 0,
+                label: 0,
+                text,
+                filename,
+                boxes: Default::default(),
+            };
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)
         }
         Images::Fixed(spec) => {

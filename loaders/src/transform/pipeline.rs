@@ -115,7 +115,17 @@ impl Pipeline {
     ) -> Result<(), Fault> {
         let ImageSpec { height, width, channels } = spec;
         let (format, text, filename) = (Format::Raw, "", "");
-        let example = Example { encoded: pixels, format, height, width, channels, label: 0, text, filename };
+        let example = Example {
+            encoded: pixels,
+            format,
+            height,
+            width,
+            channels,
+            label: 0,
+            text,
+            filename,
+            boxes: Default::default(),
+        };
         self.run(&example, id, epoch, scratch, out)
     }
 
@@ -172,6 +182,7 @@ impl Pipeline {
         let stored = decoder.open(example)?;
         let spec = stored.accept(self.input())?;
         let mut canvas = Canvas::new(spec, values, work);
+        canvas.set_boxes(example.boxes, stored.turn());
         self.apply_geometry(&mut canvas, id, epoch);
         canvas.load(decoder.decode(stored, example, canvas.need(), spec.channels, pixels)?);
         clock.decoded();

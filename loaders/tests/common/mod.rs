@@ -38,6 +38,7 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
         label: i64::from(label(id)),
         text: "",
         filename: "",
+        boxes: Default::default(),
     };
     example::encode(&example, &mut payload);
     payload

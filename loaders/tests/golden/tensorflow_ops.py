@@ -1,4 +1,4 @@
-"""tf.image on the loader's own draws -> tensorflow.json; sample_distorted_bounding_box -> boxes.json.
+"""tf.image on the loader's own draws -> tensorflow.json; sample_distorted_bounding_box -> boxes.json, with objects -> objects.json.
 
 The colour orders are those of tensorflow/models research/inception (image_processing.py, distort_color) and of
 tutorials/image/cifar10 (cifar10_input.py), with adjust_* in the place of random_*. TensorFlow works on 0 to 1
@@ -6,6 +6,8 @@ there, the loader on 0 to 255: its results are multiplied by 255.
 
     venv/bin/pip install tensorflow-cpu==2.21.0 && cd loaders/tests/golden && python tensorflow_ops.py
 """
+
+import json
 
 import numpy as np
 import tensorflow as tf
@@ -59,11 +61,11 @@ def single(op, sample, shape):
     return line(op, sample, shape, planar(x), 9)
 
 
-def box(height, width, seed, seed2):
+def window(height, width, seed, seed2, objects):
     """The window that TensorFlow's own generator draws, started at (seed, seed2)."""
     begin, size, _ = tf.raw_ops.SampleDistortedBoundingBoxV2(
         image_size=[height, width, 3],
-        bounding_boxes=np.array([[[0.0, 0.0, 1.0, 1.0]]], np.float32),
+        bounding_boxes=np.array([objects], np.float32).reshape(1, -1, 4),
         min_object_covered=0.1,
         seed=seed,
         seed2=seed2,
@@ -73,7 +75,21 @@ def box(height, width, seed, seed2):
         use_image_if_no_bounding_boxes=True,
     )
     (top, left, _), (rows, columns, _) = begin.numpy(), size.numpy()
-    return f"[{height}, {width}, {seed}, {seed2}, {top}, {left}, {rows if rows >= 0 else height}, {columns if columns >= 0 else width}]"
+    return [height, width, seed, seed2, int(top), int(left), int(rows if rows >= 0 else height), int(columns if columns >= 0 else width)]
+
+
+def box(height, width, seed, seed2):
+    return str(window(height, width, seed, seed2, [[0.0, 0.0, 1.0, 1.0]]))
+
+
+def boxed(height, width, seed, seed2):
+    """The same with objects: ymin, xmin, ymax, xmax of each."""
+    rng = np.random.default_rng(seed * 1000 + seed2)
+    low = rng.uniform(0, 0.9, (seed2 % 4, 2))
+    high = np.minimum(low + rng.uniform(0.02, 0.4, low.shape), 1)
+    objects = np.concatenate([low, high], 1).astype(np.float32).round(3)
+    case = {"case": window(height, width, seed, seed2, objects), "objects": [[round(float(e), 3) for e in o] for o in objects]}
+    return json.dumps(case)
 
 
 def main():
@@ -87,6 +103,9 @@ def main():
     write("tensorflow.json", head, cases)
     sizes = [(375, 500), (500, 333), (1, 1), (2, 7), (64, 64), (40, 400), (400, 40), (1200, 1600), (17, 23), (3, 2)]
     boxes = [box(*size, 11 + i, 100 * i + k) for i, size in enumerate(sizes) for k in range(1, 31)]
+    sizes = [(375, 500), (500, 333), (64, 64), (40, 400), (1200, 1600), (17, 23)]
+    objects = [boxed(*size, 31 + i, 100 * i + k) for i, size in enumerate(sizes) for k in range(1, 31)]
+    write("objects.json", head + ', "fields": "as boxes.json; ymin, xmin, ymax, xmax of each object"', objects)
     write("boxes.json", head + ', "fields": "height, width, seed, seed2, top, left, rows, columns"', boxes)
 
 

@@ -1,11 +1,10 @@
 //! A source of image files: the listings of its splits, and a validation split that may be drawn from `train`.
 
 use super::listing::Listing;
+use crate::draw::draw;
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
-use loaders::Permutation;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A source of image files.
@@ -30,6 +29,12 @@ impl Files {
             if found.iter().any(|(name, _)| name == "validation") {
                 return Err(Error::Usage(format!("{} has a validation split; none can be drawn", src.display())));
             }
+            if found[0].0 != "train" {
+                return Err(Error::Usage(format!(
+                    "{} has no split train that a validation split could be drawn from",
+                    src.display()
+                )));
+            }
             let drawn = draw_validation(&mut found[0].1, classes.len(), share, options.seed);
             if drawn.len() == 0 {
                 return Err(Error::Usage(format!(
@@ -52,27 +57,11 @@ impl Files {
     }
 }
 
-/// Moves a share of each class, rounded but never all of it, to a new listing. A permutation of the class decides which files.
+/// Moves a share of each class, rounded but never all of it, to a new listing.
 fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
-    let mut counts = vec![0u64; classes];
-    train.labels().for_each(|label| counts[label as usize] += 1);
-    let wanted: Vec<u64> =
-        counts.iter().map(|&n| ((n as f64 * share).round() as u64).min(n.saturating_sub(1))).collect();
-    // Epoch 0 shuffles the samples over the shards.
-    let draws: Vec<Permutation> =
-        counts.iter().enumerate().map(|(c, &n)| Permutation::new(seed, 1 + c as u32, n.max(1))).collect();
-    let mut drawn: Vec<BTreeSet<u64>> =
-        draws.iter().zip(&wanted).map(|(draw, &n)| (0..n).map(|i| draw.get(i)).collect()).collect();
-    let mut next = vec![0u64; classes];
-    let goes: Vec<bool> = train
-        .labels()
-        .map(|label| {
-            let class = label as usize;
-            next[class] += 1;
-            drawn[class].remove(&(next[class] - 1))
-        })
-        .collect();
-    train.split_off(&goes)
+    let labels: Vec<u32> = train.labels().collect();
+    let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
+    train.split_off(&draw(&labels, classes, wanted, seed))
 }
 
 impl Source for Files {

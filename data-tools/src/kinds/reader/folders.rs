@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 /// Endings of image files, in lower case.
-const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
+const ENDINGS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
+/// The endings, for messages.
+pub(crate) const ENDING_NAMES: &str = ".jpg, .jpeg, .png, .webp, .bmp, .gif, .tif or .tiff";
 /// The deepest nesting of folders: links can make a circle.
 const DEPTH: usize = 32;
 
@@ -43,6 +45,12 @@ pub(crate) fn folders(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(entries(dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect())
 }
 
+/// Whether a file is an image by the ending of its name.
+pub(crate) fn is_image(name: &str) -> bool {
+    let ending = Path::new(name).extension().and_then(|e| e.to_str()).map(str::to_lowercase);
+    ending.is_some_and(|e| ENDINGS.contains(&e.as_str()))
+}
+
 /// The image files below a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
@@ -67,10 +75,9 @@ impl Images {
         }
         for Entry { name, is_dir } in entries(&dir)? {
             let path = relative.join(&name);
-            let ending = Path::new(&name).extension().and_then(|e| e.to_str()).map(str::to_lowercase);
             if is_dir {
                 self.add(root, &path, depth + 1)?;
-            } else if ending.is_some_and(|e| ENDINGS.contains(&e.as_str())) {
+            } else if is_image(&name) {
                 self.files.push(path.to_string_lossy().into_owned());
             } else {
                 self.other += 1;

@@ -1,6 +1,7 @@
 //! The image files of one split, listed once and then read in any order: files of folders, or members of tar archives at
 //! their offsets. About 70 bytes are kept for each file.
 
+use super::recordio;
 use crate::error::Error;
 use crate::source::Sample;
 use loaders::{Format, regular};
@@ -24,6 +25,12 @@ pub(crate) enum Place {
         path: PathBuf,
         /// The file that holds it.
         file: Option<Arc<File>>,
+    },
+    /// In the parts of a split record of a RecordIO file; a range is that of all parts.
+    Parts {
+        /// The file's path, for messages.
+        path: PathBuf,
+        file: Arc<File>,
     },
 }
 
@@ -99,7 +106,7 @@ impl Listing {
     pub(crate) fn path(&self, index: u64) -> PathBuf {
         let Some(item) = self.items.get(index as usize) else { return PathBuf::new() };
         match &self.places[item.place as usize] {
-            Place::Folder(path) | Place::Archive { path, .. } => path.join(self.name(item)),
+            Place::Folder(path) | Place::Archive { path, .. } | Place::Parts { path, .. } => path.join(self.name(item)),
         }
     }
 
@@ -127,7 +134,13 @@ impl Listing {
                 let file = regular::open(&path.join(self.name(item)))?;
                 Ok(file.take(MAX_FILE + 1).read_to_end(out)? as u64)
             }
-            Place::Archive { .. } if item.range.1 > MAX_FILE => Ok(item.range.1),
+            Place::Archive { .. } | Place::Parts { .. } if item.range.1 > MAX_FILE => Ok(item.range.1),
+            Place::Parts { file, .. } => {
+                out.resize(item.range.1 as usize, 0);
+                file.read_exact_at(out, item.range.0)?;
+                recordio::image_of_parts(out)?;
+                Ok(out.len() as u64)
+            }
             Place::Archive { path, file } => {
                 out.resize(item.range.1 as usize, 0);
                 match file {

@@ -26,11 +26,30 @@ pub(crate) struct Member {
 /// # Errors
 /// A file that is no tar archive, or one that is cut short, in a member or between two.
 pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Member>, Error> {
+    let mut found = Vec::new();
+    walk(file, path, range, |name, range| {
+        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        found.push(Member { name, range });
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `see` with the name of each file of the archive in `range` of `file`, and where its bytes are in `file`.
+///
+/// # Errors
+/// As [`list`], and those of `see`.
+pub(crate) fn walk(
+    file: &File,
+    path: &Path,
+    range: Range<u64>,
+    mut see: impl FnMut(&Path, Range<u64>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let length = range.end - range.start;
     let cut = |what: String| {
         Error::input(path, format!("cut short: {what}, the archive ends after {length} bytes; fetch it again"))
     };
-    let mut end = 0;
+    let (mut end, mut count) = (0, 0);
     let failed = |e: io::Error, at: u64| match e.kind() {
         _ if at.next_multiple_of(BLOCK) + BLOCK > length => cut(format!("a header begins at byte {at}")),
         _ => {
@@ -38,23 +57,23 @@ pub(crate) fn list(file: &File, path: &Path, range: Range<u64>) -> Result<Vec<Me
         }
     };
     let mut archive = tar::Archive::new(Window { file, range: range.clone(), at: 0 });
-    let mut found = Vec::new();
     for entry in archive.entries_with_seek().map_err(|e| failed(e, 0))? {
         let entry = entry.map_err(|e| failed(e, end))?;
         let (start, size) = (entry.raw_file_position(), entry.size());
         let name = entry.path().map_err(|e| failed(e, end))?;
-        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
         end = start.saturating_add(size);
         if end > length {
+            let name = name.file_name().unwrap_or_default().to_string_lossy();
             return Err(cut(format!("{name} takes {} at byte {start}", text::plural(size, "byte"))));
         }
         if entry.header().entry_type().is_file() {
-            found.push(Member { name, range: range.start + start..range.start + end });
+            count += 1;
+            see(&name, range.start + start..range.start + end)?;
         }
     }
     match ends(file, &range, end) {
-        true => Ok(found),
-        false => Err(cut(format!("no end mark behind the last of {}", text::plural(found.len() as u64, "file")))),
+        true => Ok(()),
+        false => Err(cut(format!("no end mark behind the last of {}", text::plural(count, "file")))),
     }
 }
 

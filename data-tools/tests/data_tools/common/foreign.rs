@@ -42,6 +42,7 @@ pub fn write_shard(path: &Path, records: &[Foreign]) {
             label: r.label,
             text: r.text,
             filename: "",
+            boxes: Default::default(),
         };
         example::encode(&example, &mut payload);
         writer.write(&payload).unwrap();

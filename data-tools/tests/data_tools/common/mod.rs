@@ -3,6 +3,7 @@
 pub mod foreign;
 pub mod photos;
 pub mod pictures;
+pub mod written;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -1,5 +1,6 @@
 //! Writing a tf.Example: equal examples give equal bytes.
 
+use super::boxes::KEYS;
 use super::message::{CHANNELS, ENCODED, Example, FILENAME, FORMAT, HEIGHT, LABEL, TEXT, WIDTH};
 use crate::format::protobuf::{nested, put_header, put_varint, varint_length};
 
@@ -22,7 +23,9 @@ pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
         (WIDTH, Item::Int(i64::from(e.width))),
     ];
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
-    let mut entries: Vec<(&str, Item<'_>)> = own.into_iter().chain(more).collect();
+    let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
+    let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
+    let mut entries: Vec<(&str, Item<'_>)> = own.into_iter().chain(more).chain(boxes).collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     write_entries(&entries, out);
 }
@@ -35,13 +38,19 @@ fn write_entries(entries: &[(&str, Item<'_>)], out: &mut Vec<u8>) {
         put_header(1, entry_length(key, item), out);
         put_header(1, key.len(), out);
         out.extend_from_slice(key.as_bytes());
-        let list = nested(item.length());
+        let list = item.list_length();
         put_header(2, nested(list), out);
         put_header(item.feature_field(), list, out);
-        put_header(1, item.length(), out);
         match item {
-            Item::Bytes(bytes) => out.extend_from_slice(bytes),
-            Item::Int(value) => put_varint(*value as u64, out),
+            Item::Bytes(bytes) => {
+                put_header(1, bytes.len(), out);
+                out.extend_from_slice(bytes);
+            }
+            Item::Int(value) => {
+                put_header(1, varint_length(*value as u64), out);
+                put_varint(*value as u64, out);
+            }
+            Item::Floats(list) => out.extend_from_slice(list),
         }
     }
 }
@@ -50,14 +59,17 @@ fn write_entries(entries: &[(&str, Item<'_>)], out: &mut Vec<u8>) {
 enum Item<'a> {
     Bytes(&'a [u8]),
     Int(i64),
+    /// The bytes of a FloatList.
+    Floats(&'a [u8]),
 }
 
 impl Item<'_> {
-    /// Length in bytes.
-    fn length(&self) -> usize {
+    /// Length of its list in bytes.
+    fn list_length(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Int(value) => varint_length(*value as u64),
+            Self::Bytes(bytes) => nested(bytes.len()),
+            Self::Int(value) => nested(varint_length(*value as u64)),
+            Self::Floats(list) => list.len(),
         }
     }
 
@@ -65,12 +77,13 @@ impl Item<'_> {
     fn feature_field(&self) -> u8 {
         match self {
             Self::Bytes(_) => 1,
+            Self::Floats(_) => 2,
             Self::Int(_) => 3,
         }
     }
 }
 
-/// Length of a map entry: the key, then a Feature with a list of one value.
+/// Length of a map entry: the key, then a Feature with a list.
 fn entry_length(key: &str, item: &Item<'_>) -> usize {
-    nested(key.len()) + nested(nested(nested(item.length())))
+    nested(key.len()) + nested(nested(item.list_length()))
 }

@@ -50,7 +50,17 @@ mod tests {
         let (format, height, width, channels) = (Format::Jpeg, 10, 20, 3);
         let mut payload = Vec::new();
         encode(
-            &Example { encoded: &encoded, format, height, width, channels, label: 811, text, filename: "f" },
+            &Example {
+                encoded: &encoded,
+                format,
+                height,
+                width,
+                channels,
+                label: 811,
+                text,
+                filename: "f",
+                boxes: Default::default(),
+            },
             &mut payload,
         );
         assert_eq!(label(&payload), Some(811));

@@ -1,5 +1,6 @@
 //! An image with its label in a record: its fields, formats and keys.
 
+use super::boxes::Boxes;
 use std::fmt;
 
 pub(super) const ENCODED: &str = "image/encoded";
@@ -10,6 +11,9 @@ pub(super) const CHANNELS: &str = "image/channels";
 pub(super) const LABEL: &str = "image/class/label";
 pub(super) const TEXT: &str = "image/class/text";
 pub(super) const FILENAME: &str = "image/filename";
+/// What TensorFlow Datasets call the image file and the label; those above go before them.
+pub(super) const TFDS_IMAGE: &str = "image";
+pub(super) const TFDS_LABEL: &str = "label";
 
 /// How `image/encoded` is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,17 @@ impl Format {
             Self::Raw => "RAW",
             Self::Png => "PNG",
             Self::Jpeg => "JPEG",
+        }
+    }
+
+    /// The format of a file by its first bytes.
+    pub(super) fn of_file(file: &[u8]) -> Option<Self> {
+        if file.starts_with(b"\x89PNG\r\n\x1a\n") {
+            Some(Self::Png)
+        } else if file.starts_with(&[0xff, 0xd8]) {
+            Some(Self::Jpeg)
+        } else {
+            None
         }
     }
 
@@ -71,4 +86,6 @@ pub struct Example<'a> {
     pub text: &'a str,
     /// The name of the image's file; empty if absent, cut at the first byte that is not UTF-8.
     pub filename: &'a str,
+    /// Boxes of objects in the image.
+    pub boxes: Boxes<'a>,
 }

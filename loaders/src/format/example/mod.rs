@@ -4,13 +4,17 @@
 //! `Feature { oneof: BytesList = 1, FloatList = 2, Int64List = 3 }`, each list `repeated value = 1`.
 //! The key names are those of TensorFlow's ImageNet scripts.
 
+mod boxes;
 mod encode;
 mod label;
 mod message;
 mod parse;
+mod relabel;
 
 pub use crate::fault::ExampleFault;
+pub use boxes::{BoundingBox, BoxLists, Boxes};
 pub use encode::{encode, encode_with};
 pub(crate) use label::label;
 pub use message::{Example, Format};
 pub use parse::parse;
+pub use relabel::relabel;

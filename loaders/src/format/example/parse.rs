@@ -1,6 +1,9 @@
 //! Reading a tf.Example without copies or allocation.
 
-use super::message::{CHANNELS, ENCODED, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, WIDTH};
+use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
+use super::message::{
+    CHANNELS, ENCODED, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, TFDS_IMAGE, TFDS_LABEL, WIDTH,
+};
 use crate::fault::ExampleFault;
 use crate::format::protobuf::{Fields, Value, varint};
 
@@ -33,6 +36,10 @@ struct Keys<'a> {
     channels: u32,
     text: &'a str,
     filename: &'a str,
+    /// Features of the keys of TensorFlow Datasets: other programs may use these for something else.
+    image: Option<&'a [u8]>,
+    tfds_label: Option<&'a [u8]>,
+    boxes: Boxes<'a>,
 }
 
 impl<'a> Keys<'a> {
@@ -60,21 +67,52 @@ impl<'a> Keys<'a> {
             CHANNELS => self.channels = size(feature, CHANNELS)?,
             TEXT => self.text = utf8_prefix(first_bytes(feature, TEXT)?),
             FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
+            YMIN | XMIN | YMAX | XMAX => self.read_edges(key, feature)?,
+            TFDS_IMAGE => self.image = Some(feature),
+            TFDS_LABEL => self.tfds_label = Some(feature),
             _ => {}
         }
         Ok(())
     }
 
+    /// One of the four lists of the boxes' edges.
+    fn read_edges(&mut self, key: &[u8], feature: &'a [u8]) -> Result<(), ExampleFault> {
+        let axis = KEYS.iter().position(|name| name.as_bytes() == key).unwrap_or(0);
+        let mut fields = Fields(feature);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (2, Value::Bytes(list)) => self.boxes.0[axis] = Floats(list),
+                // an empty list of another kind is what some writers leave of no box
+                (_, Value::Bytes([])) => {}
+                _ => return Err(ExampleFault::WrongType { key: KEYS[axis], expected: "list of floats" }),
+            }
+        }
+        Ok(())
+    }
+
     fn finish(self) -> Result<Example<'a>, ExampleFault> {
+        let encoded = match (self.encoded, self.image) {
+            (Some(encoded), _) => encoded,
+            (None, Some(feature)) => first_bytes(feature, TFDS_IMAGE)?,
+            (None, None) => return Err(ExampleFault::Missing(ENCODED)),
+        };
+        let label = match (self.label, self.tfds_label) {
+            (None, Some(feature)) => Some(first_int(feature, TFDS_LABEL)?),
+            (label, _) => label,
+        };
+        if let Some([ymin, xmin, ymax, xmax]) = self.boxes.uneven() {
+            return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
+        }
         Ok(Example {
-            encoded: self.encoded.ok_or(ExampleFault::Missing(ENCODED))?,
-            format: self.format.ok_or(ExampleFault::Missing(FORMAT))?,
+            encoded,
+            format: self.format.or_else(|| Format::of_file(encoded)).ok_or(ExampleFault::Missing(FORMAT))?,
             height: self.height,
             width: self.width,
             channels: self.channels,
-            label: self.label.ok_or(ExampleFault::Missing(LABEL))?,
+            label: label.ok_or(ExampleFault::Missing(LABEL))?,
             text: self.text,
             filename: self.filename,
+            boxes: if self.boxes.is_empty() { Boxes::default() } else { self.boxes },
         })
     }
 }
@@ -129,10 +167,12 @@ pub(super) fn first_int(feature: &[u8], key: &'static str) -> Result<i64, Exampl
 
 #[cfg(test)]
 mod tests {
+    use super::super::boxes::{BoundingBox, BoxLists};
     use super::super::encode::encode;
     use super::*;
     use crate::format::protobuf::put_header;
 
+    const NONE: Boxes<'_> = Boxes([Floats(&[]); 4]);
     const SAMPLE: Example<'_> = Example {
         encoded: &[1, 2, 3, 4, 5, 6],
         format: Format::Raw,
@@ -142,6 +182,7 @@ mod tests {
         label: 300,
         text: "cat",
         filename: "a.png",
+        boxes: NONE,
     };
 
     fn encoded(e: &Example<'_>) -> Vec<u8> {
@@ -195,7 +236,7 @@ mod tests {
         let floats = field(2, &field(1, &1.5f32.to_le_bytes()));
         let features = [
             entry(LABEL, &unpacked),
-            entry("image/object/bbox/xmin", &floats),
+            entry("image/object/area", &floats),
             entry(ENCODED, &bytes_list(b"xyz")),
             entry(FORMAT, &bytes_list(b"jpeg")),
             entry(TEXT, &bytes_list(b"caf\xe9")),
@@ -207,6 +248,43 @@ mod tests {
         let e = parse(&payload).unwrap();
         assert_eq!((e.label, e.encoded, e.format), (5, &b"xyz"[..], Format::Jpeg));
         assert_eq!((e.height, e.text, e.filename), (0, "caf", ""));
+    }
+
+    #[test]
+    fn the_keys_of_tensorflow_datasets_stand_in_for_those_of_its_scripts() {
+        let bytes_list = |b: &[u8]| field(1, &field(1, b));
+        let number = |n: u8| field(3, &field(1, &[n]));
+        let jpeg = [0xff, 0xd8, 0xff];
+        let tfds = [entry("image", &bytes_list(&jpeg)), entry("label", &number(7)), entry("id", &number(1))].concat();
+        let payload = field(1, &tfds);
+        let e = parse(&payload).unwrap();
+        assert_eq!((e.encoded, e.label, e.format), (&jpeg[..], 7, Format::Jpeg));
+        // other programs may use these keys for something else
+        let both = [entry("label", &bytes_list(b"cat")), entry("image", &number(3)), entry(LABEL, &number(2))].concat();
+        let payload = field(1, &[both, entry(ENCODED, &bytes_list(b"\x89PNG\r\n\x1a\n"))].concat());
+        let e = parse(&payload).unwrap();
+        assert_eq!((e.label, e.format), (2, Format::Png));
+        let payload = field(1, &[entry("image", &bytes_list(b"raw")), entry("label", &number(7))].concat());
+        assert_eq!(parse(&payload), Err(ExampleFault::Missing(FORMAT)));
+        let payload = field(1, &[entry("image", &bytes_list(&jpeg)), entry("label", &bytes_list(b"cat"))].concat());
+        assert_eq!(parse(&payload), Err(ExampleFault::WrongType { key: "label", expected: "64-bit integer" }));
+    }
+
+    #[test]
+    fn boxes_come_back_and_uneven_lists_are_a_fault() {
+        let mut lists = BoxLists::default();
+        lists.set(&[BoundingBox { ymin: 0.25, xmin: 0.5, ymax: 0.75, xmax: 1.0 }]);
+        let boxed = Example { boxes: lists.boxes(), ..SAMPLE };
+        assert_eq!(parse(&encoded(&boxed)), Ok(boxed));
+        assert_eq!(parse(&encoded(&boxed)).unwrap().boxes.iter().next().unwrap().ymax, 0.75);
+        let floats = field(2, &field(1, &1.5f32.to_le_bytes()));
+        let uneven = field(1, &[entry(XMIN, &floats), entry(YMIN, &floats)].concat());
+        let payload = [encoded(&SAMPLE), uneven].concat();
+        assert_eq!(parse(&payload), Err(ExampleFault::Boxes { ymin: 1, xmin: 1, ymax: 0, xmax: 0 }));
+        let wrong = field(1, &entry(XMAX, &field(3, &field(1, &[1]))));
+        assert_eq!(parse(&wrong), Err(ExampleFault::WrongType { key: XMAX, expected: "list of floats" }));
+        let empty = field(1, &entry(XMAX, &field(1, &[])));
+        assert!(parse(&[encoded(&SAMPLE), empty].concat()).unwrap().boxes.is_empty());
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box` with the
-//! whole image as the one object), made n x n: width / height uniform over 0.75 to 1.33, the height a uniform whole number
-//! between those of 0.05 and 1 times the image's area, at least 0.1 of the image covered, at most 100 tries, else the whole.
+//! `inception_crop(n)`: the crop of TensorFlow's Inception training (`tf.image.sample_distorted_bounding_box`), made n x n: width / height
+//! uniform over 0.75 to 1.33, the height a uniform whole number between those of 0.05 and 1 times the image's area, at least 0.1 of one of
+//! the record's boxes covered (without boxes: of the image), at most 100 tries, else the whole.
 //!
 //! TensorFlow then resizes by one of four methods, chosen by its thread, none of them antialiased; this one is bilinear with
 //! antialiasing, or `bicubic` or `lanczos` by a last argument, as in `random_resized_crop`. Accepts images of any size.
 
 use std::fmt;
 
+use crate::format::example::BoundingBox;
 use crate::random::Draws;
 use crate::spec::ImageSpec;
 use crate::transform::arguments::{no_arguments, size_first};
@@ -49,7 +50,14 @@ impl Transform for InceptionCrop {
     /// Draws aspect and height of each try, and row and column of the first that fits.
     fn apply(&self, image: &mut Canvas<'_>, draws: &mut Draws) {
         let ImageSpec { height, width, .. } = image.spec();
-        let crop = sample(height, width, draws);
+        let objects = || image.boxes().map(|found| Object::of(found, height, width));
+        let whole = Object::of(WHOLE, height, width);
+        let has_objects = objects().next().is_some();
+        let covers = |crop: &Rectangle| match has_objects {
+            true => objects().any(|object| object.is_covered(crop)),
+            false => whole.is_covered(crop),
+        };
+        let crop = sample(height, width, covers, draws);
         image.resize(crop, self.size, self.filter);
     }
 }
@@ -83,15 +91,47 @@ const AREA: [f32; 2] = [0.05, 1.0];
 const MIN_COVERED: f32 = 0.1;
 const TRIES: usize = 100;
 
-/// Draws a crop of an image of `height` x `width` pixels, both above 0.
-fn sample(height: u32, width: u32, uniform: &mut impl Uniform) -> Rectangle {
+/// The pixels of a box: from the first row and column on, up to the last.
+#[derive(Debug, Clone, Copy)]
+struct Object {
+    rows: [i64; 2],
+    columns: [i64; 2],
+}
+
+impl Object {
+    /// The pixels of a box, its edges cut to integers.
+    fn of(b: BoundingBox, height: u32, width: u32) -> Self {
+        let pixel = |edge: f32, length: u32| (edge * length as f32) as i64;
+        Object {
+            rows: [pixel(b.ymin, height), pixel(b.ymax, height)],
+            columns: [pixel(b.xmin, width), pixel(b.xmax, width)],
+        }
+    }
+
+    fn area(self) -> i64 {
+        (self.rows[1] - self.rows[0]).max(0) * (self.columns[1] - self.columns[0]).max(0)
+    }
+
+    /// Whether a crop has enough of it; an object of no pixel is never covered.
+    fn is_covered(self, crop: &Rectangle) -> bool {
+        let part = |[from, to]: [i64; 2], start: u32, length: u32| {
+            [from.max(start.into()), to.min(i64::from(start) + i64::from(length))]
+        };
+        let rows = part(self.rows, crop.top, crop.height);
+        let common = Object { rows, columns: part(self.columns, crop.left, crop.width) };
+        self.area() > 0 && common.area() as f32 / self.area() as f32 >= MIN_COVERED
+    }
+}
+
+/// The image as an object.
+const WHOLE: BoundingBox = BoundingBox { ymin: 0.0, xmin: 0.0, ymax: 1.0, xmax: 1.0 };
+
+/// Draws a crop of an image of `height` x `width` pixels, both above 0, that `covers` enough.
+fn sample(height: u32, width: u32, covers: impl Fn(&Rectangle) -> bool, uniform: &mut impl Uniform) -> Rectangle {
     for _ in 0..TRIES {
         let aspect = uniform.unit() * (ASPECT[1] - ASPECT[0]) + ASPECT[0];
-        if let Some(crop) = attempt(height, width, aspect, uniform) {
-            let covered = (crop.height * crop.width) as f32 / (height * width) as f32;
-            if covered >= MIN_COVERED {
-                return crop;
-            }
+        if let Some(crop) = attempt(height, width, aspect, uniform).filter(&covers) {
+            return crop;
         }
     }
     Rectangle { top: 0, left: 0, height, width }
@@ -180,6 +220,16 @@ mod tests {
         }
     }
 
+    /// A crop that covers a tenth of the image.
+    fn plain(height: u32, width: u32, uniform: &mut impl Uniform) -> Rectangle {
+        boxed(height, width, &[Object::of(WHOLE, height, width)], uniform)
+    }
+
+    /// A crop that covers a tenth of one of these objects.
+    fn boxed(height: u32, width: u32, objects: &[Object], uniform: &mut impl Uniform) -> Rectangle {
+        sample(height, width, |crop| objects.iter().any(|object| object.is_covered(crop)), uniform)
+    }
+
     #[derive(serde::Deserialize)]
     struct Golden {
         /// Height, width, seed, second seed; top, left, rows, columns.
@@ -193,7 +243,7 @@ mod tests {
         for [height, width, seed, seed2, top, left, rows, columns] in golden.cases {
             let mut uniform = TensorFlow { key: [seed, 0], counter: [0, 0, seed2, 0], words: Vec::new() };
             let expected = Rectangle { top, left, height: rows, width: columns };
-            assert_eq!(sample(height, width, &mut uniform), expected, "{height}x{width}, seeds {seed} {seed2}");
+            assert_eq!(plain(height, width, &mut uniform), expected, "{height}x{width}, seeds {seed} {seed2}");
         }
     }
 
@@ -204,7 +254,7 @@ mod tests {
         for (axis, of_axis) in [(0, 40), (1, 1)] {
             let bytes: Vec<u8> = (0..1200).map(|i| (i / of_axis % if axis == 0 { 30 } else { 40 }) as u8).collect();
             for id in 0..40 {
-                let crop = sample(30, 40, &mut draws(id));
+                let crop = plain(30, 40, &mut draws(id));
                 let (from, length) = [(crop.top, crop.height), (crop.left, crop.width)][axis];
                 let out = run_any(build, "inception_crop(8)", spec, &bytes, id);
                 let mean = out.iter().sum::<f32>() / 64.0;
@@ -214,11 +264,69 @@ mod tests {
         }
     }
 
+    #[derive(serde::Deserialize)]
+    struct WithObjects {
+        cases: Vec<Case>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Case {
+        /// As in [`Golden`].
+        case: [u32; 8],
+        /// ymin, xmin, ymax, xmax.
+        objects: Vec<[f32; 4]>,
+    }
+
+    #[test]
+    fn windows_over_objects_are_tensorflows() {
+        let golden: WithObjects = serde_json::from_str(include_str!("../../../tests/golden/objects.json")).unwrap();
+        assert!(golden.cases.len() >= 150);
+        for Case { case: [height, width, seed, seed2, top, left, rows, columns], objects } in golden.cases {
+            let mut uniform = TensorFlow { key: [seed, 0], counter: [0, 0, seed2, 0], words: Vec::new() };
+            let object =
+                |[ymin, xmin, ymax, xmax]: [f32; 4]| Object::of(BoundingBox { ymin, xmin, ymax, xmax }, height, width);
+            let mut objects: Vec<Object> = objects.into_iter().map(object).collect();
+            if objects.is_empty() {
+                objects.push(Object::of(WHOLE, height, width));
+            }
+            let expected = Rectangle { top, left, height: rows, width: columns };
+            assert_eq!(
+                boxed(height, width, &objects, &mut uniform),
+                expected,
+                "{height}x{width}, seeds {seed} {seed2}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_crop_covers_a_tenth_of_an_object() {
+        let object = |ymin, xmin, ymax, xmax| Object::of(BoundingBox { ymin, xmin, ymax, xmax }, 100, 200);
+        assert_eq!(object(0.101, 0.25, 0.5, 0.999).area(), (50 - 10) * (199 - 50));
+        let (corner, point) = (object(0.9, 0.9, 1.0, 1.0), object(0.5, 0.5, 0.5, 0.5));
+        let covered = |crop: Rectangle| {
+            let rows = (crop.top + crop.height).saturating_sub(crop.top.max(90)).min(10);
+            let columns = (crop.left + crop.width).saturating_sub(crop.left.max(180)).min(20);
+            rows * columns
+        };
+        let mut less = 0;
+        for id in 0..300 {
+            let crop = boxed(100, 200, &[corner, point], &mut draws(id));
+            assert!(covered(crop) >= 20, "{crop:?}");
+            less += u32::from(covered(plain(100, 200, &mut draws(id))) < 20);
+        }
+        assert!(less > 50, "without boxes the corner is often left out: {less}");
+        // one object is enough; of objects of no pixel nothing can be covered
+        let both = [object(0.0, 0.0, 0.1, 0.1), corner];
+        assert!((0..300).any(|id| covered(boxed(100, 200, &both, &mut draws(id))) == 0));
+        let whole = Rectangle { top: 0, left: 0, height: 100, width: 200 };
+        assert_eq!(boxed(100, 200, &[point], &mut draws(1)), whole);
+    }
+
     #[test]
     fn windows_lie_inside_at_every_size() {
         for height in 1..40 {
             for width in 1..40 {
-                let crop = sample(height, width, &mut Draws::new(3, u64::from(height * 64 + width), 0, 0));
+                let crop = plain(height, width, &mut Draws::new(3, u64::from(height * 64 + width), 0, 0));
                 assert!(crop.height > 0 && crop.top + crop.height <= height, "{height}x{width}: {crop:?}");
                 assert!(crop.width > 0 && crop.left + crop.width <= width, "{height}x{width}: {crop:?}");
             }

@@ -1,0 +1,108 @@
+//! In which order the samples of a split are converted: shuffled as a whole, or, where a source is only fast block by block, the blocks
+//! shuffled, and the samples of a few of them at a time.
+
+use crate::source::Blocks;
+use loaders::Permutation;
+
+/// The shuffled order of a split.
+pub(super) enum Order {
+    /// Every sample may follow every other.
+    Full(Permutation),
+    Windows(Windows),
+}
+
+/// Windows of blocks that follow each other in a shuffled order; the samples of a window are shuffled.
+pub(super) struct Windows {
+    /// The first sample of each block, in shuffled order, and its number of samples.
+    blocks: Vec<Block>,
+    windows: Vec<Window>,
+}
+
+struct Block {
+    first: u64,
+    /// Samples of the blocks before it in its window.
+    before: u64,
+}
+
+struct Window {
+    /// Position of its first sample.
+    start: u64,
+    /// Its first block.
+    block: usize,
+    samples: Permutation,
+}
+
+impl Order {
+    /// The order of `len` samples, keyed by `seed`.
+    pub(super) fn new(seed: u64, len: u64, blocks: Option<Blocks>) -> Self {
+        match blocks {
+            None => Order::Full(Permutation::new(seed, 0, len)),
+            Some(blocks) => Order::Windows(Windows::new(seed, &blocks)),
+        }
+    }
+
+    /// The number of the sample at a position.
+    pub(super) fn get(&self, position: u64) -> u64 {
+        match self {
+            Order::Full(permutation) => permutation.get(position),
+            Order::Windows(windows) => windows.get(position),
+        }
+    }
+}
+
+impl Windows {
+    fn new(seed: u64, given: &Blocks) -> Self {
+        let lengths: Vec<u64> = given.lengths.iter().copied().filter(|&length| length > 0).collect();
+        let mut firsts = vec![0];
+        lengths.iter().for_each(|length| firsts.push(firsts[firsts.len() - 1] + length));
+        let shuffled = Permutation::new(seed, 0, lengths.len() as u64);
+        let order: Vec<usize> = (0..lengths.len() as u64).map(|i| shuffled.get(i) as usize).collect();
+        let (mut blocks, mut windows, mut start) = (Vec::new(), Vec::new(), 0);
+        for (number, part) in (1u32..).zip(order.chunks(given.together.max(1))) {
+            let (block, mut before) = (blocks.len(), 0);
+            for &at in part {
+                blocks.push(Block { first: firsts[at], before });
+                before += lengths[at];
+            }
+            windows.push(Window { start, block, samples: Permutation::new(seed, number, before) });
+            start += before;
+        }
+        Windows { blocks, windows }
+    }
+
+    fn get(&self, position: u64) -> u64 {
+        let at = self.windows.partition_point(|window| window.start <= position) - 1;
+        let (window, end) = (&self.windows[at], self.windows.get(at + 1).map_or(self.blocks.len(), |next| next.block));
+        let sample = window.samples.get(position - window.start);
+        let blocks = &self.blocks[window.block..end];
+        let block = &blocks[blocks.partition_point(|block| block.before <= sample) - 1];
+        block.first + sample - block.before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_comes_once_and_few_blocks_at_a_time() {
+        let lengths = vec![5, 0, 12, 1, 7, 9, 3, 8, 2, 6];
+        let len: u64 = lengths.iter().sum();
+        let firsts: Vec<u64> = lengths.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
+        for together in [1, 3, 100] {
+            let order = Order::new(7, len, Some(Blocks { lengths: lengths.clone(), together }));
+            let got: Vec<u64> = (0..len).map(|position| order.get(position)).collect();
+            let mut sorted = got.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..len).collect::<Vec<_>>());
+            assert!(!got.is_sorted());
+            // a block is done before the window after the next one begins
+            let block = |sample: u64| firsts.partition_point(|&first| first <= sample) - 1;
+            for (number, _) in lengths.iter().enumerate() {
+                let places: Vec<usize> = (0..got.len()).filter(|&i| block(got[i]) == number).collect();
+                let span = places.last().map_or(0, |last| last + 1 - places[0]);
+                assert!(span <= 12 * together, "{together}: {places:?}");
+            }
+        }
+    }
+}

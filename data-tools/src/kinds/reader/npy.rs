@@ -1,0 +1,165 @@
+//! Arrays of NumPy: the members of a `.npz`, a ZIP archive of `.npy` files.
+
+use super::budget::{Budget, read_bounded};
+use crate::error::Error;
+use loaders::regular;
+use std::io;
+use std::path::Path;
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// The longest header that is read.
+const MOST_HEADER: usize = 1 << 16;
+
+/// An array.
+#[derive(Debug)]
+pub(crate) struct Array {
+    pub name: String,
+    /// Lengths of its axes, the last one of neighbours in memory.
+    pub shape: Vec<usize>,
+    /// Its type as NumPy writes it, such as `|u1`.
+    descr: String,
+    /// Its values, end to end.
+    pub bytes: Vec<u8>,
+}
+
+/// All arrays of a `.npz` file, in memory of the budget.
+pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array>, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
+    let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|e| damaged(path, "the archive", e))?;
+    let mut arrays = Vec::new();
+    for number in 0..archive.len() {
+        let mut member = archive.by_index(number).map_err(|e| damaged(path, &format!("member {number}"), e))?;
+        let name = member.name().map_err(|e| damaged(path, &format!("member {number}"), e))?.into_owned();
+        let Some(name) = name.strip_suffix(".npy").map(String::from) else { continue };
+        let bytes = read_bounded(&mut member, budget.left())
+            .map_err(|e| damaged(path, &format!("`{name}`"), ZipError::Io(e)))?;
+        let bytes = bytes.ok_or_else(|| budget.exceeded(&path.join(&name)))?;
+        budget.take(path, bytes.len() as u64)?;
+        arrays.push(parse(&name, bytes).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?);
+    }
+    Ok(arrays)
+}
+
+fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
+    Error::input(
+        path,
+        format!("{part} cannot be read ({error}): not a .npz of NumPy, or damaged; save or fetch it again"),
+    )
+}
+
+/// Reads a `.npy` file.
+fn parse(name: &str, mut bytes: Vec<u8>) -> Result<Array, String> {
+    let (header, start) = header(&bytes).ok_or("not an array of NumPy (.npy), or cut short")?;
+    let header = header.to_string();
+    let field = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
+    let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
+    let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
+    let (Some((descr, _)), Some((shape, _)), Some(order)) = (descr, shape, field("fortran_order")) else {
+        return Err("its header cannot be read; save it with numpy.savez".into());
+    };
+    let axes = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty());
+    let axes: Option<Vec<usize>> = axes.map(|axis| axis.parse().ok()).collect();
+    let axes = axes.ok_or_else(|| format!("its shape ({shape}) cannot be read"))?;
+    if order.starts_with("True") && axes.len() > 1 {
+        return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
+    }
+    let Some(width) = width(descr) else {
+        return Err(format!("its type is {descr}; expected uint8 images and labels of whole numbers"));
+    };
+    let expected = axes.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
+    bytes.drain(..start);
+    if expected != Some(bytes.len()) {
+        return Err(format!("shape {axes:?} of {descr} does not fit its {} bytes; is it cut short?", bytes.len()));
+    }
+    Ok(Array { name: name.to_string(), shape: axes, descr: descr.to_string(), bytes })
+}
+
+/// The header of a `.npy` file, and where the values start.
+fn header(bytes: &[u8]) -> Option<(&str, usize)> {
+    let version = bytes.strip_prefix(MAGIC)?.first()?;
+    let (length, start) = match version {
+        1 => (usize::from(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?)), 10),
+        _ => (u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?) as usize, 12),
+    };
+    let end = start + Some(length).filter(|&length| length <= MOST_HEADER)?;
+    Some((std::str::from_utf8(bytes.get(start..end)?).ok()?, end))
+}
+
+/// Bytes of a value of this type.
+fn width(descr: &str) -> Option<usize> {
+    let width = descr.get(2..)?.parse().ok()?;
+    matches!(width, 1 | 2 | 4 | 8).then_some(width)
+}
+
+impl Array {
+    /// Refuses values that are not bytes from 0 to 255.
+    pub(crate) fn check_bytes(&self, path: &Path) -> Result<(), Error> {
+        if self.descr == "|u1" {
+            return Ok(());
+        }
+        let cure =
+            "expected uint8: save (255 * x).round().astype('uint8') if they are from 0 to 1, else x.astype('uint8')";
+        Err(Error::input(path, format!("`{}`: its values are {}; {cure}", self.name, self.descr)))
+    }
+
+    /// Its values as numbers of classes.
+    pub(crate) fn whole_numbers(&self, path: &Path) -> Result<Vec<i64>, Error> {
+        let failed = |what: String| Error::input(path, format!("`{}`: {what}", self.name));
+        if !matches!(self.shape[..], [_] | [_, 1]) {
+            let cure = "expected (N) or (N, 1); of one-hot labels save labels.argmax(1)";
+            return Err(failed(format!("labels of shape {:?}; {cure}", self.shape)));
+        }
+        fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
+            bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
+        }
+        let bytes = &self.bytes;
+        Ok(match self.descr.as_str() {
+            "|u1" | "|b1" => all(bytes, |[b]| i64::from(b)),
+            "|i1" => all(bytes, |b| i64::from(i8::from_le_bytes(b))),
+            "<u2" => all(bytes, |b| i64::from(u16::from_le_bytes(b))),
+            "<i2" => all(bytes, |b| i64::from(i16::from_le_bytes(b))),
+            "<u4" => all(bytes, |b| i64::from(u32::from_le_bytes(b))),
+            "<i4" => all(bytes, |b| i64::from(i32::from_le_bytes(b))),
+            "<i8" => all(bytes, i64::from_le_bytes),
+            // those above 2^63 become negative, and are refused as such
+            "<u8" => all(bytes, |b| u64::from_le_bytes(b) as i64),
+            other => {
+                return Err(failed(format!(
+                    "labels of type {other}; expected whole numbers: save labels.astype('int64')"
+                )));
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn npy(header: &str, values: &[u8]) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend([1, 0]);
+        out.extend((header.len() as u16).to_le_bytes());
+        out.extend(header.as_bytes());
+        out.extend(values);
+        out
+    }
+
+    #[test]
+    fn headers_are_read_and_bad_ones_refused() {
+        let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 1), }\n";
+        let array = parse("y", npy(good, &[1, 0, 255, 255])).unwrap();
+        assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
+        let error = |header: &str, values: &[u8]| parse("y", npy(header, values)).unwrap_err();
+        assert!(error(good, &[1, 0, 2]).contains("does not fit its 3 bytes"));
+        assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
+        assert!(error(&good.replace("<i2", "|O"), &[]).contains("its type is |O"));
+        assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
+        assert!(error("{}", &[]).contains("header cannot be read"));
+        let whole = npy(good, &[1, 0, 2, 0]);
+        assert!((0..whole.len()).all(|cut| parse("y", whole[..cut].to_vec()).is_err()));
+    }
+}

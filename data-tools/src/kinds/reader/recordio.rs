@@ -1,0 +1,251 @@
+//! The RecordIO format of MXNet: `u32 magic | u32 kind << 29 | length | data | zeros up to 4 bytes`, little endian. Data in which the magic
+//! number occurs at a multiple of 4 is split there into parts, without it. An image's data is `u32 flag | f32 label | u64 id | u64 id2`,
+//! then `flag` labels of 4 bytes, then the image file.
+
+use crate::error::Error;
+use crate::text;
+use loaders::regular;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+
+const MAGIC: u32 = 0xced7_230a;
+/// Bytes before the data of a part.
+const HEADER: u64 = 8;
+/// Bytes before the labels of an image.
+const IMAGE_HEADER: usize = 24;
+/// The highest label that is a class.
+const MOST: f32 = (1 << 20) as f32;
+
+/// What a part is of its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Whole,
+    First,
+    Middle,
+    Last,
+}
+
+/// The header of a part.
+struct Part {
+    kind: Kind,
+    length: u64,
+}
+
+impl Part {
+    /// The part that these two words begin.
+    fn of([magic, word]: [u32; 2]) -> Option<Self> {
+        let kind = [Kind::Whole, Kind::First, Kind::Middle, Kind::Last].get((word >> 29) as usize).copied();
+        let length = u64::from(word & ((1 << 29) - 1));
+        kind.filter(|_| magic == MAGIC).map(|kind| Part { kind, length })
+    }
+}
+
+/// An image in a file.
+pub(crate) struct Record {
+    pub label: u32,
+    /// Where the record begins.
+    pub start: u64,
+    /// Where its image is; of a split record all its parts with their headers.
+    pub range: Range<u64>,
+    pub is_split: bool,
+}
+
+/// A file that is read part by part.
+struct Reader<'a> {
+    path: &'a Path,
+    file: BufReader<File>,
+    length: u64,
+    at: u64,
+    record: u64,
+}
+
+/// All records of the file at `path`, by their headers.
+///
+/// # Errors
+/// A file that is damaged or cut short, in a part or between the parts of a record; labels that are no classes.
+pub(crate) fn list(path: &Path) -> Result<Vec<Record>, Error> {
+    let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.metadata().map_err(|e| Error::io("read", path, e))?.len();
+    let mut reader = Reader { path, file: BufReader::with_capacity(1 << 12, file), length, at: 0, record: 0 };
+    let mut records = Vec::new();
+    while reader.at < length {
+        records.push(reader.record()?);
+        reader.record += 1;
+    }
+    if records.is_empty() {
+        return Err(Error::input(path, "is empty; fetch it again"));
+    }
+    Ok(records)
+}
+
+impl Reader<'_> {
+    fn fault(&self, start: u64, what: &str) -> Error {
+        Error::input(self.path, format!("record {} at byte {start}: {what}", self.record))
+    }
+
+    /// Reads the next part up to its data, of which all is there.
+    fn part(&mut self, start: u64) -> Result<Part, Error> {
+        let left = self.length - self.at;
+        let mut words = [0; HEADER as usize];
+        if left < HEADER {
+            return Err(self.cut(start, HEADER));
+        }
+        self.read(&mut words)?;
+        let (magic, word) = words.split_at(4);
+        let words = [magic, word].map(|bytes| bytes.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte)));
+        let Some(part) = Part::of(words) else {
+            let what = format!(
+                "expected the magic number {MAGIC:#010x} at byte {}, got {:#010x}: damaged, or not RecordIO; fetch it again",
+                self.at, words[0]
+            );
+            return Err(self.fault(start, &what));
+        };
+        if part.length > left - HEADER {
+            return Err(self.cut(start, HEADER + part.length));
+        }
+        self.at += HEADER;
+        Ok(part)
+    }
+
+    fn cut(&self, start: u64, needed: u64) -> Error {
+        let part = if start == self.at { String::new() } else { format!("its part at byte {} ", self.at) };
+        let left = text::plural(self.length - self.at, "byte");
+        self.fault(start, &format!("cut short: {part}takes {needed} bytes, {left} are there; fetch the file again"))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        self.file.read_exact(bytes).map_err(|e| Error::io("read", self.path, e))
+    }
+
+    /// Passes over data of `length` bytes, of which `read` have been read, and the zeros behind it.
+    fn pass(&mut self, length: u64, read: u64) -> Result<(), Error> {
+        // the last part of some files is not filled up
+        let end = (self.at + length.next_multiple_of(4)).min(self.length);
+        let by = end - self.at - read;
+        self.at = end;
+        self.file.seek_relative(by as i64).map_err(|e| Error::io("read", self.path, e))
+    }
+
+    fn record(&mut self) -> Result<Record, Error> {
+        let start = self.at;
+        let part = self.part(start)?;
+        match part.kind {
+            Kind::Whole => {
+                let data = self.at;
+                let mut head = vec![0; (IMAGE_HEADER as u64 + 4).min(part.length) as usize];
+                self.read(&mut head)?;
+                let image = image(&head).map_err(|what| self.fault(start, &what))?;
+                if image.start as u64 > part.length {
+                    return Err(self.fault(start, "its labels reach past its end; fetch it again"));
+                }
+                self.pass(part.length, head.len() as u64)?;
+                let range = data + image.start as u64..data + part.length;
+                Ok(Record { label: image.label, start, range, is_split: false })
+            }
+            Kind::First => {
+                self.pass(part.length, 0)?;
+                self.rest(start)
+            }
+            _ => Err(self.fault(
+                start,
+                "it is a later part of a split record whose first part is missing; fetch the file again",
+            )),
+        }
+    }
+
+    /// The rest of a record that began at `start`, behind its first part.
+    fn rest(&mut self, start: u64) -> Result<Record, Error> {
+        loop {
+            if self.at >= self.length {
+                let what = format!(
+                    "cut short: the file ends at byte {} in a split record, its last part is missing; fetch it again",
+                    self.at
+                );
+                return Err(self.fault(start, &what));
+            }
+            let (at, part) = (self.at, self.part(start)?);
+            if matches!(part.kind, Kind::Whole | Kind::First) {
+                let what = format!(
+                    "the last part of a split record is missing: at byte {at} another record begins; fetch the file again"
+                );
+                return Err(self.fault(start, &what));
+            }
+            self.pass(part.length, 0)?;
+            if part.kind == Kind::Last {
+                break;
+            }
+        }
+        let mut bytes = vec![0; (self.at - start) as usize];
+        self.file
+            .seek(SeekFrom::Start(start))
+            .and_then(|_| self.file.read_exact(&mut bytes))
+            .map_err(|e| Error::io("read", self.path, e))?;
+        join(&mut bytes).map_err(|what| self.fault(start, what))?;
+        let image = image(&bytes).map_err(|what| self.fault(start, &what))?;
+        Ok(Record { label: image.label, start, range: start..self.at, is_split: true })
+    }
+}
+
+/// The label of an image, and where its file starts in the data.
+struct Image {
+    label: u32,
+    start: usize,
+}
+
+/// Reads the head of an image's data.
+fn image(data: &[u8]) -> Result<Image, String> {
+    let word = |at: usize| data.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
+    let short =
+        || format!("it holds {} bytes; an image begins with {IMAGE_HEADER}: not a record of im2rec", data.len());
+    let flag = word(0).map(u32::from_le_bytes).filter(|_| data.len() >= IMAGE_HEADER).ok_or_else(short)?;
+    let label = match flag {
+        0 => word(4).map(f32::from_le_bytes),
+        1 => word(IMAGE_HEADER).map(f32::from_le_bytes),
+        many => return Err(format!("it has {many} labels; expected one: a class for each image")),
+    };
+    let label = label.ok_or_else(short)?;
+    if label.fract() != 0.0 || !(0.0..=MOST).contains(&label) {
+        return Err(format!("its label is {label}; expected a whole number from 0"));
+    }
+    Ok(Image { label: label as u32, start: IMAGE_HEADER + 4 * flag as usize })
+}
+
+/// Puts the parts of a split record together, in place.
+fn join(bytes: &mut Vec<u8>) -> Result<(), &'static str> {
+    let (mut from, mut to) = (0, 0);
+    while from < bytes.len() {
+        let header: Option<&[u8; HEADER as usize]> = bytes[from..].first_chunk();
+        let [a, b, c, d, e, f, g, h] = *header.ok_or("it changed while it was read")?;
+        let part = Part::of([u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])]);
+        let part = part.ok_or("it changed while it was read")?;
+        if from > 0 {
+            // where it was split; there is room, since each part had a header
+            bytes[to..to + 4].copy_from_slice(&MAGIC.to_le_bytes());
+            to += 4;
+        }
+        let start = from + HEADER as usize;
+        let end = start + part.length as usize;
+        if end > bytes.len() {
+            return Err("it changed while it was read");
+        }
+        bytes.copy_within(start..end, to);
+        to += part.length as usize;
+        from = start + part.length.next_multiple_of(4) as usize;
+    }
+    bytes.truncate(to);
+    Ok(())
+}
+
+/// From the parts of a split record to its image file, in place.
+pub(crate) fn image_of_parts(bytes: &mut Vec<u8>) -> io::Result<()> {
+    let failed = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    join(bytes).map_err(|what| failed(what.to_string()))?;
+    let image = image(bytes).map_err(failed)?;
+    if image.start > bytes.len() {
+        return Err(failed("its labels reach past its end".into()));
+    }
+    bytes.drain(..image.start);
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The lines of a CSV or TSV file with paths, labels and splits, each with its number.
+
+use crate::error::Error;
+use ::csv::{ErrorKind, Position, Reader, ReaderBuilder, StringRecord, Trim};
+use loaders::regular;
+use std::path::Path;
+
+/// Words for the columns in a header, in lower case.
+const PATH: &[&str] = &["path", "file", "filename", "file_name", "filepath", "image", "image_path", "img", "name"];
+const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "y"];
+const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
+
+/// A line of a table; a column that it lacks is empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Number of the line in the file, from 1.
+    pub line: u64,
+    pub path: String,
+    pub label: String,
+    pub split: String,
+}
+
+/// The numbers of the columns.
+#[derive(Debug, Clone, Copy)]
+struct Columns {
+    path: usize,
+    label: usize,
+    split: Option<usize>,
+}
+
+/// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
+///
+/// # Errors
+/// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels.
+pub(crate) fn read(path: &Path) -> Result<Vec<Row>, Error> {
+    let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
+    let first = file.split(|&byte| byte == b'\n').next().unwrap_or(&[]);
+    let has = |byte: u8| first.contains(&byte);
+    let delimiter = [b',', b'\t', b';'].into_iter().find(|&byte| has(byte)).unwrap_or(b',');
+    let mut reader = ReaderBuilder::new();
+    reader.delimiter(delimiter).has_headers(false).flexible(true).trim(Trim::All);
+    rows(reader.from_reader(file.as_slice()), &file, path)
+}
+
+/// The number of the line at which a record begins that was reached at `position`: blank lines before it do not count.
+fn line_of(position: Option<&Position>, file: &[u8]) -> u64 {
+    let Some(position) = position else { return 0 };
+    let rest = file.get(position.byte() as usize..).unwrap_or(&[]);
+    let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).filter(|&&byte| byte == b'\n');
+    position.line() + blank.count() as u64
+}
+
+fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Vec<Row>, Error> {
+    let (mut rows, mut columns, mut record) = (Vec::new(), None, StringRecord::new());
+    while reader.read_record(&mut record).map_err(|e| failed(path, file, e))? {
+        let line = line_of(record.position(), file);
+        let Some(columns) = columns else {
+            match header(path, &record)? {
+                Some(found) => columns = Some(found),
+                None => {
+                    let without = Columns { path: 0, label: 1, split: (record.len() > 2).then_some(2) };
+                    columns = Some(without);
+                    rows.push(row(&record, line, without));
+                }
+            }
+            continue;
+        };
+        rows.push(row(&record, line, columns));
+    }
+    Ok(rows)
+}
+
+fn row(record: &StringRecord, line: u64, columns: Columns) -> Row {
+    let get = |column: usize| record.get(column).unwrap_or("").to_string();
+    Row { line, path: get(columns.path), label: get(columns.label), split: columns.split.map_or_else(String::new, get) }
+}
+
+/// The columns that a header names; `None` if the first line is none.
+fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> {
+    let find = |words: &[&str]| {
+        let position = |word: &&str| record.iter().position(|column| column.eq_ignore_ascii_case(word));
+        words.iter().find_map(position)
+    };
+    let missing = |column: &str, words: &[&str]| {
+        let got: Vec<&str> = record.iter().collect();
+        let what = format!("its header has no column `{column}` ({}); it has {}", words.join(", "), got.join(", "));
+        Error::input(path, what)
+    };
+    match (find(PATH), find(LABEL)) {
+        (None, None) => Ok(None),
+        (Some(path), Some(label)) => Ok(Some(Columns { path, label, split: find(SPLIT) })),
+        (None, Some(_)) => Err(missing("path", PATH)),
+        (Some(_), None) => Err(missing("label", LABEL)),
+    }
+}
+
+fn failed(path: &Path, file: &[u8], error: ::csv::Error) -> Error {
+    let line = line_of(error.position(), file);
+    match error.into_kind() {
+        ErrorKind::Io(source) => Error::io("read", path, source),
+        ErrorKind::Utf8 { err, .. } => {
+            Error::input(path, format!("line {line}: not UTF-8 ({err}); save the table as UTF-8"))
+        }
+        other => Error::input(path, format!("line {line}: {other:?}")),
+    }
+}

@@ -1,0 +1,128 @@
+//! The commands that make a data set of others: each says which records go where.
+
+use super::picks::{Set, Target};
+use super::reshaped::{Reshaped, Reshaping};
+use super::share::Share;
+use super::write::{Plan, write};
+use crate::draw::draw;
+use crate::error::Error;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The plan for one data set with these splits, whose classes stay.
+fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
+    let (classes, label_offset) = (set.manifest.classes.clone(), set.manifest.label_offset);
+    Plan { sets: vec![set], targets, classes, label_offset, keeps_mean }
+}
+
+/// Writes the data set in `dir` with another number of shards to `out`; with `shuffle` its samples are mixed over them, keyed by the seed,
+/// else their order stays.
+///
+/// # Errors
+/// A data set that cannot be read, a damaged record, `out` taken, a full disk. Then `out` stays as it was.
+pub fn reshard(dir: &Path, out: &Path, shuffle: bool, options: &Reshaping) -> Result<Reshaped, Error> {
+    let set = Set::open(dir)?;
+    let whole = |(at, split): (usize, &loaders::Split)| Target::of(split.name(), 0, at, split.len(), |_| true);
+    let mut targets: Vec<Target> = set.splits.iter().enumerate().map(whole).collect();
+    targets.retain(|target| !target.picks.is_empty());
+    if shuffle {
+        targets.iter_mut().for_each(|target| target.shuffle(options.seed));
+    }
+    write(&plan(set, targets, true), out, options)
+}
+
+/// Writes the samples of several data sets, shuffled, as one to `out`: splits of one name are put together, classes of one name are one.
+/// The classes of the first come first, then those that each following set adds.
+///
+/// # Errors
+/// As [`reshard`]; fewer than two data sets; grey images beside coloured ones.
+pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
+    if dirs.len() < 2 {
+        return Err(Error::Usage("one data set given; expected two or more to merge".into()));
+    }
+    let mut sets = dirs.iter().map(|dir| Set::open(dir)).collect::<Result<Vec<Set>, _>>()?;
+    let mut classes: Vec<String> = Vec::new();
+    let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
+    for name in sets.iter().flat_map(|set| &set.manifest.classes) {
+        if !numbers.contains_key(name) {
+            numbers.insert(name.clone(), classes.len() as i64);
+            classes.push(name.clone());
+        }
+    }
+    // sets that agree on it keep it, with their records
+    let offset = sets[0].manifest.label_offset;
+    let label_offset = if sets.iter().all(|set| set.manifest.label_offset == offset) { offset } else { 0 };
+    for set in &mut sets {
+        set.labels = set.manifest.classes.iter().map(|name| numbers[name] + label_offset).collect();
+    }
+    let mut targets: BTreeMap<String, Target> = BTreeMap::new();
+    for (number, set) in sets.iter().enumerate() {
+        for (at, split) in set.splits.iter().enumerate() {
+            let part = Target::of(split.name(), number, at, split.len(), |_| true);
+            let all = targets.entry(part.name.clone()).or_insert_with(|| Target { name: part.name, picks: Vec::new() });
+            all.picks.extend(part.picks);
+        }
+    }
+    let mut targets: Vec<Target> = targets.into_values().filter(|target| !target.picks.is_empty()).collect();
+    targets.iter_mut().for_each(|target| target.shuffle(options.seed));
+    write(&Plan { sets, targets, classes, label_offset, keeps_mean: false }, out, options)
+}
+
+/// Writes the data set in `dir` to `out` with a new split `into`: a share of each class of the split `from`, drawn by the seed, at most all
+/// but one of a class.
+///
+/// # Errors
+/// As [`reshard`]; no split `from`, a split `into` that is there already, a share that is less than one image.
+pub fn split(
+    dir: &Path,
+    out: &Path,
+    from: &str,
+    into: &str,
+    share: Share,
+    options: &Reshaping,
+) -> Result<Reshaped, Error> {
+    share.check()?;
+    let set = Set::open(dir)?;
+    let number = set.find(dir, from)?;
+    check_new(dir, &set, into)?;
+    let wanted = |count: u64| share.of(count).min(count.saturating_sub(1));
+    let drawn = draw(&set.classes_of(number)?, set.manifest.classes.len(), wanted, options.seed);
+    let mut targets = Vec::new();
+    for (at, split) in set.splits.iter().enumerate() {
+        let stays = |id: u64| at != number || !drawn[id as usize];
+        targets.push(Target::of(split.name(), 0, at, split.len(), stays));
+    }
+    targets.push(Target::of(into, 0, number, set.splits[number].len(), |id| drawn[id as usize]));
+    targets.retain(|target| target.name == into || !target.picks.is_empty());
+    let keeps_mean = from != "train" && into != "train";
+    write(&plan(set, targets, keeps_mean), out, options)
+}
+
+/// Refuses a name that is taken, or that no file could have.
+fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
+    if set.manifest.splits.contains_key(name) {
+        return Err(Error::Usage(format!("{} has a split `{name}` already; give another name", dir.display())));
+    }
+    let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match fits {
+        true => Ok(()),
+        false => Err(Error::Usage(format!("`{name}` cannot name a split; use letters, digits and _"))),
+    }
+}
+
+/// Writes a share of each class of each split of the data set in `dir`, drawn by the seed, to `out`; at least one image of a class.
+///
+/// # Errors
+/// As [`reshard`]; a share of nothing or of more than all.
+pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
+    share.check()?;
+    let set = Set::open(dir)?;
+    let mut targets = Vec::new();
+    for (at, split) in set.splits.iter().enumerate() {
+        let wanted = |count: u64| share.of(count).max(1);
+        let drawn = draw(&set.classes_of(at)?, set.manifest.classes.len(), wanted, options.seed);
+        targets.push(Target::of(split.name(), 0, at, split.len(), |id| drawn[id as usize]));
+    }
+    targets.retain(|target| !target.picks.is_empty());
+    write(&plan(set, targets, false), out, options)
+}

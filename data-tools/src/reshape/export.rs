@@ -1,0 +1,165 @@
+//! A data set as tar archives of WebDataset: for each shard an archive, for each sample `KEY.jpg` or `KEY.png`, `KEY.cls` with its label
+//! from 0, and `KEY.json` with its class and file name. Image files are copied as they are; RAW becomes PNG.
+
+use crate::convert::staging::Staging;
+use crate::error::Error;
+use crate::pool;
+use crate::progress::{Counter, Progress};
+use crate::text;
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
+use loaders::replace::replace;
+use loaders::{Dataset, Example, Format, Split, decode, safe_create};
+use serde_json::json;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tar::{Builder, Header};
+
+/// Archives that were written.
+#[derive(Debug, Clone)]
+pub struct Exported {
+    /// The folder of the archives.
+    pub out: PathBuf,
+    /// Archives and samples.
+    pub archives: u64,
+    /// See `archives`.
+    pub samples: u64,
+    /// Bytes of the archives.
+    pub bytes: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// A shard to export: shard `shard` of split `split`, whose first sample is number `first`.
+struct Task {
+    split: usize,
+    shard: usize,
+    first: u64,
+    count: u64,
+}
+
+/// Writes the data set in `dir` as archives of WebDataset to `out`, which must be empty or not exist: `SPLIT-000000.tar`, ..., and
+/// `classes.txt` with a class on each line. On `jobs` threads (0: one for each core); the bytes do not depend on them.
+///
+/// # Errors
+/// A data set that cannot be read, a damaged record, images of neither 1 nor 3 channels, `out` taken, a full disk.
+pub fn export_webdataset(dir: &Path, out: &Path, jobs: usize, progress: bool) -> Result<Exported, Error> {
+    let started = Instant::now();
+    let dataset = Dataset::open(dir)?;
+    let staging = Staging::new(out)?;
+    let names = dataset.manifest.splits.keys();
+    let splits = names.map(|name| dataset.split(name)).collect::<Result<Vec<Split>, _>>()?;
+    let tasks = tasks(&splits);
+    let samples = tasks.iter().map(|task| task.count).sum();
+    let progress = Progress::new("exporting", Some(samples), progress);
+    let sizes = pool::run(tasks.len(), jobs, |i| {
+        archive(&splits[tasks[i].split], &tasks[i], staging.dir(), &mut progress.counter())
+    })?;
+    drop(progress);
+    let classes: String =
+        dataset.manifest.classes.iter().map(|name| format!("{}\n", loaders::printable(name))).collect();
+    replace(&staging.dir().join("classes.txt"), classes.as_bytes())?;
+    staging.publish()?;
+    let (out, archives, bytes) = (out.to_path_buf(), tasks.len() as u64, sizes.iter().sum());
+    Ok(Exported { out, archives, samples, bytes, elapsed: started.elapsed() })
+}
+
+fn tasks(splits: &[Split]) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for (at, split) in splits.iter().enumerate() {
+        let mut first = 0;
+        for (shard, entry) in split.shards().iter().enumerate() {
+            tasks.push(Task { split: at, shard, first, count: entry.count });
+            first += entry.count;
+        }
+    }
+    tasks
+}
+
+/// Writes one archive; returns its bytes.
+fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) -> Result<u64, Error> {
+    let path = dir.join(format!("{}-{:06}.tar", split.name(), task.shard));
+    let failed = |e: io::Error| Error::write(&path, split.shards().iter().map(|shard| shard.bytes).sum(), e);
+    let file = safe_create::create_new(&path).map_err(|e| Error::io("create", &path, e))?;
+    let mut archive = Builder::new(BufWriter::with_capacity(1 << 20, file));
+    let (mut copy, mut made) = (Vec::new(), Vec::new());
+    for id in task.first..task.first + task.count {
+        let (example, label) = split.record(id, &mut copy)?;
+        let (ending, image) = match example.format {
+            Format::Jpeg => ("jpg", example.encoded),
+            Format::Png => ("png", example.encoded),
+            Format::Raw => {
+                made = png(split, id, &example)?;
+                ("png", made.as_slice())
+            }
+        };
+        let class = &split.class_names()[label as usize];
+        let about = json!({"label": label, "class_name": class, "filename": example.filename}).to_string();
+        let members = [(ending, image), ("cls", &label.to_string().into_bytes()), ("json", about.as_bytes())];
+        for (ending, bytes) in members {
+            add(&mut archive, &format!("{id:09}.{ending}"), bytes).map_err(failed)?;
+        }
+        counter.tick();
+    }
+    drop(made);
+    let file: File =
+        archive.into_inner().and_then(|buffer| buffer.into_inner().map_err(|e| e.into_error())).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    Ok(file.metadata().map_err(failed)?.len())
+}
+
+/// Adds a member without time and owner: equal data sets give equal archives.
+fn add(archive: &mut Builder<impl Write>, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_size(bytes.len() as u64);
+    header.set_mode(0o644);
+    header.set_mtime(0);
+    archive.append_data(&mut header, name, bytes)
+}
+
+/// The PNG of a RAW image.
+fn png(split: &Split, id: u64, example: &Example<'_>) -> Result<Vec<u8>, Error> {
+    let spec = decode::spec(example).map_err(|fault| split.fault(id, fault))?;
+    let colour = match spec.channels {
+        1 => ExtendedColorType::L8,
+        3 => ExtendedColorType::Rgb8,
+        other => {
+            let what = format!("sample {id} has {other} channels; only 1 or 3 make a picture");
+            return Err(Error::input(Path::new(split.name()), what));
+        }
+    };
+    let mut file = Vec::new();
+    let written = PngEncoder::new(&mut file).write_image(example.encoded, spec.width, spec.height, colour);
+    written.map_err(|e| Error::input(Path::new(split.name()), format!("sample {id} cannot be made a PNG: {e}")))?;
+    Ok(file)
+}
+
+impl Exported {
+    /// The result for scripts.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({
+            "out": self.out.display().to_string(),
+            "archives": self.archives,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+impl fmt::Display for Exported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} in {}, {} in {:.2} s",
+            self.out.display(),
+            text::plural(self.samples, "sample"),
+            text::plural(self.archives, "archive"),
+            text::bytes(self.bytes),
+            self.elapsed.as_secs_f64()
+        )
+    }
+}

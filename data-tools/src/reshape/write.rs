@@ -1,0 +1,239 @@
+//! Writes a new data set of records that are picked from others; the bytes do not depend on the number of threads.
+
+use super::picks::{Pick, Set, Target};
+use super::reshaped::{Reshaped, Reshaping};
+use crate::convert::shard_writer::ShardWriter;
+use crate::convert::staging::Staging;
+use crate::error::Error;
+use crate::image::moments::Moments;
+use crate::image::pixels::Pixels;
+use crate::pool;
+use crate::progress::{Counter, Progress};
+use loaders::dataset::VERSION;
+use loaders::example::{self, ExampleFault};
+use loaders::record::RecordWriter;
+use loaders::{Manifest, ShardManifest, SplitManifest};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Instant;
+
+/// The split that mean and deviation describe.
+const TRAIN: &str = "train";
+/// Pixels that mean and deviation are measured on, but at least so many images: as a conversion has it.
+const MEASURED_PIXELS: u64 = 1 << 25;
+const MEASURED_IMAGES: u64 = 256;
+
+/// What a new data set is to hold.
+pub(super) struct Plan {
+    pub sets: Vec<Set>,
+    pub targets: Vec<Target>,
+    pub classes: Vec<String>,
+    pub label_offset: i64,
+    /// Whether mean and deviation of the first set stay.
+    pub keeps_mean: bool,
+}
+
+/// A shard to write.
+struct Task {
+    target: usize,
+    name: String,
+    picks: Range<usize>,
+}
+
+/// A shard that was written.
+struct Done {
+    shard: ShardManifest,
+    learnt: Learnt,
+}
+
+/// Writes the data set of a plan to `out`, which must be empty or not exist.
+pub(super) fn write(plan: &Plan, out: &Path, options: &Reshaping) -> Result<Reshaped, Error> {
+    let started = Instant::now();
+    if options.shards == 0 {
+        return Err(Error::Usage("0 shards requested; expected at least 1".into()));
+    }
+    if let Some(empty) = plan.targets.iter().find(|target| target.picks.is_empty()) {
+        return Err(Error::Usage(format!("the split {} would hold no image; take more", empty.name)));
+    }
+    let staging = Staging::new(out)?;
+    let stride = stride(plan)?;
+    let tasks = tasks(plan, options.shards);
+    let samples = plan.targets.iter().map(|target| target.picks.len() as u64).sum();
+    let progress = Progress::new("copying", Some(samples), options.progress);
+    let done = pool::run(tasks.len(), options.jobs, |i| {
+        let (counter, pixels, framed, learnt) = (progress.counter(), Pixels::default(), Vec::new(), Learnt::default());
+        Writer { plan, task: &tasks[i], stride, counter, pixels, framed, learnt }.run(staging.dir())
+    })?;
+    drop(progress);
+    let manifest = manifest(plan, &tasks, done)?;
+    manifest.write(staging.dir())?;
+    staging.publish()?;
+    let bytes = manifest.splits.values().flat_map(|split| &split.shards).map(|shard| shard.bytes).sum();
+    Ok(Reshaped { out: out.to_path_buf(), manifest, bytes, elapsed: started.elapsed() })
+}
+
+fn tasks(plan: &Plan, shards: usize) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for (target, Target { name, picks }) in plan.targets.iter().enumerate() {
+        let requested = if name == TRAIN { shards } else { (shards / 4).max(1) };
+        let (count, len) = (requested.min(picks.len()), picks.len() as u128);
+        let bound = |i: usize| (i as u128 * len / count as u128) as usize;
+        tasks.extend((0..count).map(|shard| Task {
+            target,
+            name: format!("{name}-{shard:05}-of-{count:05}.tfrecord"),
+            picks: bound(shard)..bound(shard + 1),
+        }));
+    }
+    tasks
+}
+
+/// Every how many samples of `train` one is measured; `None` if the mean of the first set stays.
+fn stride(plan: &Plan) -> Result<Option<u64>, Error> {
+    let train = plan.targets.iter().find(|target| target.name == TRAIN && !plan.keeps_mean);
+    let Some(train) = train else { return Ok(None) };
+    let (mut copy, pick) = (Vec::new(), train.picks[0]);
+    let (example, _) = plan.sets[pick.set as usize].splits[pick.split as usize].record(pick.id, &mut copy)?;
+    let images = MEASURED_PIXELS / (u64::from(example.height) * u64::from(example.width)).max(1);
+    Ok(Some((train.picks.len() as u64).div_ceil(images.max(MEASURED_IMAGES)).max(1)))
+}
+
+/// Writes one shard.
+struct Writer<'a> {
+    plan: &'a Plan,
+    task: &'a Task,
+    stride: Option<u64>,
+    counter: Counter<'a>,
+    pixels: Pixels,
+    /// The record at work, framed.
+    framed: Vec<u8>,
+    learnt: Learnt,
+}
+
+impl Writer<'_> {
+    fn run(mut self, dir: &Path) -> Result<Done, Error> {
+        let target = &self.plan.targets[self.task.target];
+        let mut writer = ShardWriter::create(&dir.join(&self.task.name), needed(self.plan))?;
+        let stride = self.stride.filter(|_| target.name == TRAIN);
+        let mut copy = Vec::new();
+        for position in self.task.picks.clone() {
+            let is_measured = stride.is_some_and(|stride| (position as u64).is_multiple_of(stride));
+            self.copy(target.picks[position], is_measured, &mut copy)?;
+            writer.append(&self.framed, &[self.framed.len() as u64])?;
+            self.counter.tick();
+        }
+        Ok(Done { shard: writer.finish()?, learnt: self.learnt })
+    }
+
+    /// Frames a record with its new label, and measures its image if it `is_measured`.
+    fn copy(&mut self, pick: Pick, is_measured: bool, copy: &mut Vec<u8>) -> Result<(), Error> {
+        let set = &self.plan.sets[pick.set as usize];
+        let split = &set.splits[pick.split as usize];
+        let (shard, number) = split.locate(pick.id)?;
+        let shard = split.shard(shard)?;
+        let payload = shard.record(number, copy)?;
+        let failed = |fault: ExampleFault| Error::Loaders(shard.fault(number, fault.into()));
+        let wrong = |what: String| {
+            let (path, offset) = (shard.path().to_path_buf(), shard.offset(number).unwrap_or(0));
+            Error::Record { shard: path, record: number, offset, what }
+        };
+        let example = example::parse(payload).map_err(failed)?;
+        self.learnt.see(example.height, example.width);
+        if is_measured {
+            self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?;
+            self.learnt.measured += 1;
+        }
+        let class = example.label.checked_sub(set.manifest.label_offset).and_then(|class| usize::try_from(class).ok());
+        let label = class.and_then(|class| set.labels.get(class)).copied();
+        let label =
+            label.ok_or_else(|| wrong(format!("label {} is none of the classes of dataset.json", example.label)))?;
+        if label == example.label {
+            return self.frame(payload);
+        }
+        let mut changed = Vec::with_capacity(payload.len() + 8);
+        example::relabel(payload, label, &mut changed).map_err(failed)?;
+        self.frame(&changed)
+    }
+
+    fn frame(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.framed.clear();
+        let written = RecordWriter::new(&mut self.framed).write(payload);
+        written.map(drop).map_err(|e| Error::io("write", Path::new(&self.task.name), e))
+    }
+}
+
+/// Bytes of all sets, for the message of a full disk.
+fn needed(plan: &Plan) -> u64 {
+    let splits = plan.sets.iter().flat_map(|set| set.manifest.splits.values());
+    splits.flat_map(|split| &split.shards).map(|shard| shard.bytes).sum()
+}
+
+/// What is learnt of images while they are copied.
+#[derive(Default)]
+struct Learnt {
+    moments: Moments,
+    measured: u64,
+    /// Images whose records tell their sizes, and the least and greatest of these.
+    sized: u64,
+    sizes: [[u32; 2]; 2],
+}
+
+impl Learnt {
+    fn see(&mut self, height: u32, width: u32) {
+        if height > 0 && width > 0 {
+            self.widen(1, [[height, width]; 2]);
+        }
+    }
+
+    fn widen(&mut self, sized: u64, other: [[u32; 2]; 2]) {
+        if sized == 0 {
+            return;
+        }
+        let [least, greatest] = if self.sized == 0 { other } else { self.sizes };
+        let each = |f: fn(u32, u32) -> u32, a: [u32; 2], b: [u32; 2]| [f(a[0], b[0]), f(a[1], b[1])];
+        self.sizes = [each(u32::min, least, other[0]), each(u32::max, greatest, other[1])];
+        self.sized += sized;
+    }
+
+    fn merge(&mut self, other: Learnt, shard: &Path) -> Result<(), Error> {
+        self.moments.merge_shard(&other.moments, shard)?;
+        self.measured += other.measured;
+        self.widen(other.sized, other.sizes);
+        Ok(())
+    }
+
+    /// Enters what is known of all images of a split.
+    fn describe(&self, split: &mut SplitManifest) {
+        if self.sized == split.count {
+            let [least, greatest] = self.sizes;
+            split.size = (least == greatest).then_some(least);
+            split.sizes = (least != greatest).then_some(self.sizes);
+        }
+    }
+}
+
+fn manifest(plan: &Plan, tasks: &[Task], done: Vec<Done>) -> Result<Manifest, Error> {
+    let mut splits: Vec<(SplitManifest, Learnt)> = plan.targets.iter().map(|_| Default::default()).collect();
+    for (task, Done { shard, learnt }) in tasks.iter().zip(done) {
+        let (split, all) = &mut splits[task.target];
+        all.merge(learnt, Path::new(&task.name))?;
+        split.count += shard.count;
+        split.shards.push(shard);
+    }
+    let first = &plan.sets[0].manifest;
+    let (mut mean, mut std) = (first.mean.clone(), first.std.clone());
+    let mut named = BTreeMap::new();
+    for (Target { name, .. }, (mut split, learnt)) in plan.targets.iter().zip(splits) {
+        learnt.describe(&mut split);
+        if name == TRAIN {
+            split.measured = first.splits.get(TRAIN).and_then(|split| split.measured).filter(|_| plan.keeps_mean);
+            if !plan.keeps_mean {
+                (mean, std) = learnt.moments.finish();
+                split.measured = Some(learnt.measured).filter(|&measured| measured < split.count);
+            }
+        }
+        named.insert(name.clone(), split);
+    }
+    let (classes, label_offset) = (plan.classes.clone(), plan.label_offset);
+    Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits: named })
+}

@@ -1,0 +1,152 @@
+//! WebP, TIFF, BMP and GIF files become PNGs of the same pixels, photos with losses JPEGs; and what is no image file is named.
+
+use crate::common::Temp;
+use crate::common::pictures::*;
+use crate::common::written::{self, HEIGHT, WIDTH, images, pixels};
+use data_tools::{ConvertOptions, OnBad, convert, verify};
+use loaders::{Dataset, Format};
+use std::fs;
+use std::path::Path;
+
+const ENDINGS: [&str; 4] = ["webp", "gif", "tiff", "bmp"];
+
+fn options() -> ConvertOptions {
+    ConvertOptions { progress: false, ..ConvertOptions::default() }
+}
+
+/// A folder of the written pictures.
+fn small(src: &Path) {
+    for ending in ENDINGS {
+        let name = format!("picture.{ending}");
+        write(&src.join("a").join(&name), &fs::read(written::file(&name)).unwrap());
+    }
+    write(&src.join("b/photo.WEBP"), &fs::read(written::file("photo.webp")).unwrap());
+}
+
+/// Formats and sizes of the records of `train`.
+fn formats(out: &Path) -> Vec<(String, Format, u32, u32)> {
+    let split = Dataset::open(out).unwrap().split("train").unwrap();
+    let mut copy = Vec::new();
+    let mut found: Vec<_> = (0..split.len())
+        .map(|id| {
+            let (e, _) = split.record(id, &mut copy).unwrap();
+            (e.filename.to_string(), e.format, e.height, e.width)
+        })
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn far(a: &[u8], b: &[u8]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b))).sum::<f64>() / a.len() as f64
+}
+
+#[test]
+fn their_pixels_stay_and_photos_stay_photos() {
+    let temp = Temp::new();
+    let (src, out) = (temp.path("src"), temp.path("out"));
+    small(&src);
+    convert("folder", &src, &out, &options()).unwrap();
+    assert!(verify(&out, 1).unwrap().is_ok());
+    for (name, format, height, width) in formats(&out) {
+        let expected = if name.starts_with('b') { Format::Jpeg } else { Format::Png };
+        assert_eq!((format, height as usize, width as usize), (expected, HEIGHT, WIDTH), "{name}");
+    }
+    let found = images(&out, "train");
+    assert_eq!(found.len(), 5);
+    for image in found {
+        let far = far(&image.pixels, &pixels(1));
+        // a GIF has 256 colours; the picture has more
+        let most = match image.name.rsplit_once('.').unwrap().1 {
+            "gif" => 12.0,
+            "WEBP" => 25.0,
+            _ => 0.0,
+        };
+        assert!(far <= most, "{}: {far}", image.name);
+    }
+}
+
+#[test]
+fn options_hold_for_them_too() {
+    let temp = Temp::new();
+    small(&temp.path("src"));
+    let smaller = ConvertOptions { resize: Some(10), ..options() };
+    convert("folder", &temp.path("src"), &temp.path("small"), &smaller).unwrap();
+    assert!(formats(&temp.path("small")).iter().all(|f| (f.1, f.2, f.3) == (Format::Jpeg, 12, 10)));
+    let raw = ConvertOptions { raw: true, ..options() };
+    convert("folder", &temp.path("src"), &temp.path("raw"), &raw).unwrap();
+    let found = images(&temp.path("raw"), "train");
+    assert!(
+        found.iter().filter(|i| !i.name.ends_with("gif") && i.name.starts_with('a')).all(|i| i.pixels == pixels(1))
+    );
+    let coarse = ConvertOptions { quality: Some(50), ..options() };
+    convert("folder", &temp.path("src"), &temp.path("coarse"), &coarse).unwrap();
+    assert!(formats(&temp.path("coarse")).iter().all(|f| f.1 == Format::Jpeg));
+}
+
+#[test]
+fn damaged_ones_are_named() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    for ending in ENDINGS {
+        let whole = fs::read(written::file(&format!("picture.{ending}"))).unwrap();
+        let _ = fs::remove_dir_all(&src);
+        write(&src.join(format!("a/cut.{ending}")), &whole[..whole.len() / 2]);
+        let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
+        assert!(message.contains(&format!("a/cut.{ending}")) && message.contains("fetch it again"), "{message}");
+        let skip = ConvertOptions { on_bad: OnBad::Skip, ..options() };
+        write(&src.join("a/good.png"), &png(9, 9, 1));
+        let made = convert("folder", &src, &temp.path("skipped"), &skip).unwrap();
+        assert_eq!(made.skipped.len(), 1, "{made}");
+        fs::remove_dir_all(temp.path("skipped")).unwrap();
+    }
+}
+
+/// The first bytes of a VP8L picture of this size; what follows is nothing.
+fn webp_claiming(height: u32, width: u32) -> Vec<u8> {
+    let mut body = vec![0x2f];
+    body.extend(((width - 1) | (height - 1) << 14).to_le_bytes());
+    body.resize(64, 0);
+    let mut file = b"RIFF".to_vec();
+    file.extend((body.len() as u32 + 12).to_le_bytes());
+    file.extend(b"WEBPVP8L");
+    file.extend((body.len() as u32).to_le_bytes());
+    file.extend(body);
+    file
+}
+
+#[test]
+fn bombs_are_refused_by_their_headers() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    let mut gif = fs::read(written::file("picture.gif")).unwrap();
+    gif[6..10].fill(0xff);
+    let mut bmp = fs::read(written::file("picture.bmp")).unwrap();
+    bmp[18..26].copy_from_slice(&[40_000u32.to_le_bytes(), 40_000u32.to_le_bytes()].concat());
+    for (name, file) in [("bomb.webp", webp_claiming(16_000, 16_000)), ("bomb.gif", gif), ("bomb.bmp", bmp)] {
+        let _ = fs::remove_dir_all(&src);
+        write(&src.join("a").join(name), &file);
+        let message = convert("folder", &src, &temp.path("out"), &options()).unwrap_err().to_string();
+        assert!(message.contains(name) && message.contains("--limit-memory"), "{message}");
+    }
+}
+
+#[test]
+fn folders_that_are_not_laid_out_say_what_to_do() {
+    let temp = Temp::new();
+    let refused = |src: &Path, parts: &[&str]| {
+        let message = convert("folder", src, &temp.path("out"), &options()).unwrap_err().to_string();
+        parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    };
+    let flat = temp.path("flat");
+    (0..3).for_each(|i| write(&flat.join(format!("{i}.jpg")), &jpeg(9, 9, i)));
+    refused(&flat, &["holds 3 images and no folder", "make a folder for each class", "CLASS/0.jpg", "convert csv"]);
+    let zip = temp.path("photos.zip");
+    fs::write(&zip, b"PK\x03\x04rest").unwrap();
+    refused(&zip, &["photos.zip: a ZIP archive: unpack it"]);
+    write(&temp.path("zipped/photos.zip"), b"PK\x03\x04rest");
+    refused(&temp.path("zipped"), &["photos.zip: a ZIP archive: unpack it"]);
+    write(&temp.path("heic/a/x.jpg"), b"\0\0\0\x18ftypheic....");
+    refused(&temp.path("heic"), &["a/x.jpg", "it is a HEIC file; save it as PNG or JPEG"]);
+}

@@ -1,0 +1,234 @@
+//! Tar archives of WebDataset, tables, and arrays of NumPy: what they become, and what is said of bad ones.
+
+use crate::common::pictures::*;
+use crate::common::written::{Image, file, images, pixels};
+use crate::common::{Temp, tar, write_files};
+use data_tools::{ConvertOptions, OnBad, convert, verify};
+use std::fs;
+use std::path::Path;
+
+const CLASSES: [&str; 3] = ["cat", "dog", "fox"];
+
+fn options() -> ConvertOptions {
+    ConvertOptions { shards: 2, progress: false, ..ConvertOptions::default() }
+}
+
+fn skipping() -> ConvertOptions {
+    ConvertOptions { on_bad: OnBad::Skip, ..options() }
+}
+
+#[track_caller]
+fn refused(kind: &str, src: &Path, parts: &[&str]) {
+    let temp = Temp::new();
+    let message = convert(kind, src, &temp.path("out"), &options()).unwrap_err().to_string();
+    parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+    assert!(!temp.path("out").exists());
+}
+
+/// The images that a split of the written sources holds.
+fn expected(names: impl Fn(usize) -> String, classes: [&str; 3], count: usize) -> Vec<Image> {
+    (0..count).map(|i| Image { name: names(i), class: classes[i % 3].to_string(), pixels: pixels(i) }).collect()
+}
+
+#[test]
+fn archives_of_webdataset() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    for split in ["train", "val"] {
+        let bytes = fs::read(file(&format!("wds-{split}-000000.tar"))).unwrap();
+        write(&src.join(format!("{split}-000000.tar")), &bytes);
+    }
+    let out = temp.path("numbers");
+    let made = convert("webdataset", &src, &out, &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["0", "1", "2"]);
+    assert_eq!(images(&out, "train"), expected(|i| format!("train/{i:04}.png"), ["0", "1", "2"], 7));
+    assert_eq!(images(&out, "validation"), expected(|i| format!("val/{i:04}.png"), ["0", "1", "2"], 3));
+    assert!(verify(&out, 1).unwrap().is_ok());
+    // with names beside the archives, and of one archive alone
+    write(&src.join("classes.txt"), b"cat\ndog\nfox\n");
+    convert("webdataset", &src, &temp.path("names"), &options()).unwrap();
+    assert_eq!(images(&temp.path("names"), "train"), expected(|i| format!("train/{i:04}.png"), CLASSES, 7));
+    convert("webdataset", &src.join("train-000000.tar"), &temp.path("one"), &options()).unwrap();
+    assert_eq!(images(&temp.path("one"), "train").len(), 7);
+}
+
+fn members(list: &[(&str, &[u8])]) -> Vec<u8> {
+    let files: Vec<(String, Vec<u8>)> = list.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
+    tar("s", &files)
+}
+
+#[test]
+fn labels_in_json_and_names_as_labels() {
+    let temp = Temp::new();
+    let (a, b) = (png(9, 9, 1), jpeg(9, 9, 2));
+    let list: [(&str, &[u8]); 5] =
+        [("0.png", &a), ("0.json", br#"{"label": "dog", "x": 1}"#), ("1.jpg", &b), ("1.cls", b"cat\n"), ("__x__", b"")];
+    write(&temp.path("t.tar"), &members(&list));
+    let made = convert("webdataset", &temp.path("t.tar"), &temp.path("out"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["cat", "dog"]);
+    let classes: Vec<String> = images(&temp.path("out"), "train").into_iter().map(|i| i.class).collect();
+    assert_eq!(classes, ["dog", "cat"]);
+}
+
+#[test]
+fn bad_archives_name_member_and_cure() {
+    let temp = Temp::new();
+    let path = temp.path("t.tar");
+    let image = png(9, 9, 1);
+    let with = |list: &[(&str, &[u8])]| write(&path, &members(list));
+    with(&[("0.png", &image), ("1.png", &image), ("1.cls", b"1"), ("0.cls", b"0")]);
+    refused("webdataset", &path, &["t.tar: member 4 at byte", "s/0.cls", "must follow each other", "--sort=name"]);
+    with(&[("0.png", &image), ("0.cls", b"0"), ("1.png", &image)]);
+    refused(
+        "webdataset",
+        &path,
+        &["t.tar: sample `s/1` (member 3 at byte", "has no label: expected s/1.cls", "--on-bad skip"],
+    );
+    let made = convert("webdataset", &path, &temp.path("skipped"), &skipping()).unwrap();
+    assert!(made.manifest.splits["train"].count == 1 && made.notes[0].contains("s/1"), "{made}");
+    with(&[("0.cls", b"0"), ("1.png", &image), ("1.cls", b"0")]);
+    refused("webdataset", &path, &["sample `s/0` (member 1", "has a label and no image"]);
+    with(&[("0.png", &image), ("0.jpg", &image), ("0.cls", b"0")]);
+    refused("webdataset", &path, &["holds two images, s/0.png and s/0.jpg"]);
+    with(&[("0.png", &image), ("0.cls", b" ")]);
+    refused("webdataset", &path, &["s/0.cls: it is empty"]);
+    with(&[("0.png", &image), ("0.cls", b"1"), ("1.png", &image), ("1.cls", b"cat")]);
+    refused("webdataset", &path, &["both kinds", "the number 1 and the name `cat`"]);
+    let whole = fs::read(&path).unwrap();
+    write(&path, &whole[..whole.len() - 1600]);
+    refused("webdataset", &path, &["t.tar: cut short"]);
+    write(&path, b"not a tar archive, but long enough to be one: ".repeat(30).as_slice());
+    refused("webdataset", &path, &["not a tar archive"]);
+}
+
+/// Files a.png to c.png and a table.
+fn table(temp: &Temp, text: &str) -> std::path::PathBuf {
+    for (salt, name) in ["a", "b", "c"].iter().enumerate() {
+        write(&temp.path(&format!("src/{name}.png")), &png(9, 9, salt as u32));
+    }
+    write_files(&temp.path("src"), &[("labels.csv".into(), text.as_bytes().to_vec())]);
+    temp.path("src/labels.csv")
+}
+
+#[test]
+fn tables() {
+    let temp = Temp::new();
+    let src = table(&temp, "\u{feff}split,filename,label\ntrain,a.png,cat\nval,\"b.png\",dog\ntrain,c.png,dog\n");
+    let made = convert("csv", &src, &temp.path("a"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["cat", "dog"]);
+    let found = |out: &str, split: &str| -> Vec<(String, String)> {
+        images(&temp.path(out), split).into_iter().map(|i| (i.name, i.class)).collect()
+    };
+    let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+    assert_eq!(found("a", "train"), [pair("a.png", "cat"), pair("c.png", "dog")]);
+    assert_eq!(found("a", "validation"), [pair("b.png", "dog")]);
+    // no header, tabs, numbers
+    let src = table(&temp, "a.png\t1\nb.png\t0\nc.png\t1\n");
+    let made = convert("csv", &src, &temp.path("b"), &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["0", "1"]);
+    assert_eq!(found("b", "train")[0], pair("a.png", "1"));
+    // a split drawn, and options of image files
+    let more = ConvertOptions { validation_fraction: Some(0.5), resize: Some(4), ..options() };
+    let src = table(&temp, "path;class\na.png;x\nb.png;x\n");
+    assert_eq!(convert("csv", &src, &temp.path("c"), &more).unwrap().manifest.splits.len(), 2);
+}
+
+#[test]
+fn bad_lines_of_a_table_are_all_named() {
+    let temp = Temp::new();
+    let src =
+        table(&temp, "path,label\na.png,cat\nmissing.png,cat\n\nb.png,dgo\nc.png,\nb.png,cat,extra\ngone.png,dog\n");
+    write(&temp.path("classes.txt"), b"cat\ndog\n");
+    let given = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
+    let message = convert("csv", &src, &temp.path("out"), &given).unwrap_err().to_string();
+    for part in [
+        "labels.csv: 4 lines cannot be used",
+        "line 3: ",
+        "missing.png: not found",
+        "line 5: label `dgo` is none of the 2 classes; did you mean",
+        "line 6: it has no label",
+        "line 8: ",
+        "gone.png: not found",
+        "--on-bad skip",
+    ] {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    let skip = ConvertOptions { on_bad: OnBad::Skip, ..given };
+    let made = convert("csv", &src, &temp.path("out"), &skip).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.notes.len()), (2, 4), "{made}");
+    refused(
+        "csv",
+        &table(&temp, "image_path,caption\na.png,hello\n"),
+        &["its header has no column `label`", "caption"],
+    );
+    refused("csv", &table(&temp, ""), &["holds no line"]);
+    refused("csv", &table(&temp, "path,label,split\na.png,cat,3\n"), &["line 2: split `3`"]);
+    fs::write(temp.path("src/labels.csv"), b"path,label\na.png,caf\xe9\n").unwrap();
+    refused("csv", &temp.path("src/labels.csv"), &["line 2: not UTF-8", "save the table as UTF-8"]);
+}
+
+#[test]
+fn arrays_of_numpy() {
+    let temp = Temp::new();
+    let out = temp.path("out");
+    let made = convert("npz", &file("arrays.npz"), &out, &options()).unwrap();
+    assert_eq!(made.manifest.classes, ["0", "1", "2"]);
+    assert_eq!(images(&out, "train"), expected(|i| format!("x_train#{i}"), ["0", "1", "2"], 7));
+    let test = images(&out, "test");
+    assert_eq!((test.len(), test[1].class.as_str()), (2, "1"));
+    let red: Vec<u8> = pixels(1).chunks(3).map(|pixel| pixel[0]).collect();
+    assert_eq!(test[1].pixels, red);
+    write(&temp.path("classes.txt"), b"cat\ndog\nfox\n");
+    let named = ConvertOptions { classes: Some(temp.path("classes.txt")), ..options() };
+    convert("npz", &file("arrays.npz"), &temp.path("named"), &named).unwrap();
+    assert_eq!(images(&temp.path("named"), "train")[1].class, "dog");
+    let resized = ConvertOptions { resize: Some(8), ..options() };
+    let error = convert("npz", &file("arrays.npz"), &temp.path("x"), &resized).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("--resize is for sources of image files"), "{error}");
+}
+
+/// A `.npy` file.
+fn npy(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes(), values].concat()
+}
+
+fn npz(path: &Path, arrays: &[(&str, Vec<u8>)]) {
+    use std::io::Write;
+    let mut zip = zip::ZipWriter::new(fs::File::create(path).unwrap());
+    for (name, bytes) in arrays {
+        zip.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+#[test]
+fn bad_arrays_are_named() {
+    let temp = Temp::new();
+    let path = temp.path("a.npz");
+    let images = || npy("|u1", "(2, 2, 2)", &[7; 8]);
+    let labels = || npy("<i8", "(2,)", &[0; 16]);
+    let with = |arrays: &[(&str, Vec<u8>)], parts: &[&str]| {
+        npz(&path, arrays);
+        refused("npz", &path, parts);
+    };
+    with(&[("x", images())], &["a.npz: has no array of the labels of train"]);
+    with(&[("weights", images())], &["holds no array of images and labels, but weights"]);
+    with(
+        &[("x", npy("<f4", "(1, 1, 2)", &[0; 8])), ("y", npy("|u1", "(1,)", &[0]))],
+        &["`x`: its values are <f4", "255 * x"],
+    );
+    with(&[("x", images()), ("y", npy("<i8", "(1,)", &[0; 8]))], &["`x` holds 2 images, `y` 1 labels"]);
+    with(&[("x", images()), ("y", npy("|u1", "(2, 3)", &[0; 6]))], &["`y`: labels of shape [2, 3]", "argmax"]);
+    with(&[("x", npy("|u1", "(2, 2, 2, 2)", &[7; 16])), ("y", labels())], &["`x`: an array of shape [2, 2, 2, 2]"]);
+    with(
+        &[("x", npy("|u1", "(9, 2, 2)", &[7; 8])), ("y", labels())],
+        &["`x`: shape [9, 2, 2] of |u1 does not fit its 8 bytes"],
+    );
+    fs::write(&path, b"no archive").unwrap();
+    refused("npz", &path, &["a.npz: the archive cannot be read", "not a .npz"]);
+    let whole = fs::read(file("arrays.npz")).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    refused("npz", &path, &["a.npz", "save or fetch it again"]);
+}

@@ -1,0 +1,170 @@
+//! TFRecords of other programs: compressed ones are unpacked, those of TensorFlow Datasets are read by their own keys and names.
+
+use crate::common::foreign::{Foreign, write_shard};
+use crate::common::pictures::{jpeg, write};
+use crate::common::{Temp, gz, names};
+use data_tools::{ConvertOptions, convert, index, info, stats, verify};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use loaders::record::{RecordWriter, masked_crc32c};
+use loaders::{Dataset, Limits};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+fn options() -> ConvertOptions {
+    ConvertOptions { progress: false, ..ConvertOptions::default() }
+}
+
+fn zlib(data: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Three shards of `train` and one of `test`; returns the bytes of each.
+fn plain(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    fs::create_dir_all(dir).unwrap();
+    let names = ["train-00000-of-00003", "train-00001-of-00003", "train-00002-of-00003", "test-00000-of-00001"];
+    let shard = |(at, name): (usize, &&str)| {
+        let records: Vec<Foreign> = (0..5 + at as i64).map(|i| Foreign::raw(i % 3)).collect();
+        let path = dir.join(name);
+        write_shard(&path, &records);
+        (name.to_string(), fs::read(&path).unwrap())
+    };
+    names.iter().enumerate().map(shard).collect()
+}
+
+#[test]
+fn compressed_shards_become_the_same_as_plain_ones() {
+    let temp = Temp::new();
+    let shards = plain(&temp.path("plain"));
+    let src = temp.path("src");
+    for (at, (name, bytes)) in shards.iter().enumerate() {
+        // GZIP of one member and of two, ZLIB, and plain: side by side
+        let packed = match at {
+            0 => gz(bytes),
+            1 => [gz(&bytes[..100]), gz(&bytes[100..])].concat(),
+            2 => zlib(bytes),
+            _ => bytes.clone(),
+        };
+        write(&src.join(if at == 0 { format!("{name}.tfrecord.gz") } else { name.clone() }), &packed);
+    }
+    let out = temp.path("out");
+    let made = convert("tfrecord", &src, &out, &options()).unwrap();
+    assert_eq!((made.manifest.splits["train"].count, made.manifest.splits["test"].count), (18, 8));
+    for (name, bytes) in &shards {
+        assert_eq!(fs::read(out.join(format!("{name}.tfrecord"))).unwrap(), *bytes, "{name}");
+    }
+    assert!(verify(&out, 1).unwrap().is_ok());
+    index(&temp.path("plain")).unwrap();
+    let (a, b) = (info(&out).unwrap().to_json(), info(&temp.path("plain")).unwrap().to_json());
+    assert_eq!((&a["mean"], &a["classes"]), (&b["mean"], &b["classes"]));
+    let resized = ConvertOptions { resize: Some(8), ..options() };
+    let error = convert("tfrecord", &src, &temp.path("x"), &resized).unwrap_err();
+    assert!(error.is_usage() && error.to_string().contains("copied as they are"), "{error}");
+}
+
+#[test]
+fn where_they_cannot_be_read_the_cure_is_named() {
+    let temp = Temp::new();
+    let dir = temp.path("dir");
+    let shards = plain(&dir);
+    for (name, packed) in [("GZIP", gz(&shards[0].1)), ("ZLIB", zlib(&shards[0].1))] {
+        fs::write(dir.join(&shards[0].0), packed).unwrap();
+        let message = index(&dir).unwrap_err().to_string();
+        let cure =
+            format!("train-00000-of-00003: its records are {name}-compressed: `trireme data convert tfrecord DIR OUT`");
+        assert!(message.contains(&cure), "{message}");
+    }
+}
+
+#[test]
+fn damaged_streams_name_shard_record_and_byte() {
+    let temp = Temp::new();
+    let (src, out) = (temp.path("src"), temp.path("out"));
+    let (name, bytes) = plain(&temp.path("plain")).remove(3);
+    let refused = |packed: &[u8], parts: &[&str]| {
+        write(&src.join(&name), packed);
+        let message = convert("tfrecord", &src, &out, &options()).unwrap_err().to_string();
+        parts.iter().for_each(|part| assert!(message.contains(part), "`{part}` is not in: {message}"));
+        assert_eq!(names(&temp.path("")), ["plain", "src"]);
+    };
+    let whole = gz(&bytes);
+    refused(
+        &whole[..whole.len() - 6],
+        &["test-00000-of-00001: record 8 at byte", "the compressed data ends here: cut short", "GZIP"],
+    );
+    let mut damaged = bytes.clone();
+    let second = bytes.len() / 8;
+    damaged[second + 30] ^= 1;
+    refused(&zlib(&damaged), &["test-00000-of-00001: record 1 at byte", "checksum of the payload", "ZLIB, unpacked"]);
+    refused(&gz(&bytes[..second + 20]), &["record 1 at byte", "cut short"]);
+    refused(&gz(b"nothing of the kind"), &["record 0 at byte 0", "checksum of the length"]);
+    // a record of 2^40 bytes costs no memory
+    let length = (1u64 << 40).to_le_bytes();
+    let huge = [&length[..], &masked_crc32c(&length).to_le_bytes(), &[0; 64]].concat();
+    refused(&gz(&huge), &["record 0 at byte 0", "--limit-memory"]);
+}
+
+/// A tf.Example with the keys of TensorFlow Datasets.
+fn tfds(image: &[u8], label: u8) -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| {
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length >= 0x80 {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend(bytes);
+        out
+    };
+    let entry = |key: &str, feature: &[u8]| field(1, &[field(1, key.as_bytes()), field(2, feature)].concat());
+    let label = field(3, &field(1, &[label]));
+    field(1, &[entry("image", &field(1, &field(1, image))), entry("label", &label)].concat())
+}
+
+#[test]
+fn data_sets_of_tensorflow_datasets() {
+    let temp = Temp::new();
+    let dir = temp.path("cats/1.0.0");
+    fs::create_dir_all(&dir).unwrap();
+    for (split, count) in [("train", 6u8), ("test", 2)] {
+        let path = dir.join(format!("cats-{split}.tfrecord-00000-of-00001"));
+        let mut writer = RecordWriter::new(fs::File::create(path).unwrap());
+        for i in 0..count {
+            // no image of class 0: labels from 1 are still those of the list
+            writer.write(&tfds(&jpeg(20, 24, i.into()), 1 + i % 2)).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    write(&dir.join("label.labels.txt"), b"cat\ndog\nfox\n");
+    let out = temp.path("out");
+    let made = convert("tfrecord", &dir, &out, &options()).unwrap();
+    assert_eq!((made.manifest.classes.join(" "), made.manifest.label_offset), ("cat dog fox".into(), 0));
+    let split = Dataset::open(&out).unwrap().split("train").unwrap();
+    let mut copy = Vec::new();
+    let (example, label) = split.record(1, &mut copy).unwrap();
+    assert_eq!((example.encoded, label), (&jpeg(20, 24, 1)[..], 2));
+    assert!(verify(&out, 1).unwrap().is_ok());
+    assert_eq!(stats(&out, "train", 1).unwrap().count, 6);
+    // in place, too
+    assert_eq!(index(&dir).unwrap().manifest.classes, ["cat", "dog", "fox"]);
+    assert!(verify(&dir, 1).unwrap().is_ok());
+    write(&temp.path("few/label.labels.txt"), b"cat\n");
+    fs::copy(dir.join("cats-test.tfrecord-00000-of-00001"), temp.path("few/cats-test.tfrecord-00000-of-00001"))
+        .unwrap();
+    let message = index(&temp.path("few")).unwrap_err().to_string();
+    assert!(message.contains("holds the label 2, label.labels.txt only 1 names"), "{message}");
+}
+
+#[test]
+fn limits_hold_for_single_records() {
+    let temp = Temp::new();
+    let shards = plain(&temp.path("plain"));
+    write(&temp.path("src/test-00000-of-00001"), &gz(&shards[3].1));
+    let small = ConvertOptions { limits: Limits::with_memory(100), ..options() };
+    let message = convert("tfrecord", &temp.path("src"), &temp.path("out"), &small).unwrap_err().to_string();
+    assert!(message.contains("record 0 at byte 0") && message.contains("raise --limit-memory"), "{message}");
+}

@@ -1,0 +1,6 @@
+//! RecordIO files of MXNet, split records too.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| trireme_fuzz::read(data.len(), 1 << 20, || data_tools::fuzzing::recordio(data)));

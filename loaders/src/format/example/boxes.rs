@@ -1,0 +1,142 @@
+//! The boxes of objects in an image, as records hold them: four lists of floats, in parts of its height and width.
+
+use crate::format::protobuf::{Fields, Value};
+
+pub(super) const YMIN: &str = "image/object/bbox/ymin";
+pub(super) const XMIN: &str = "image/object/bbox/xmin";
+pub(super) const YMAX: &str = "image/object/bbox/ymax";
+pub(super) const XMAX: &str = "image/object/bbox/xmax";
+/// The keys of the four lists, in the order of [`BoundingBox`].
+pub(super) const KEYS: [&str; 4] = [YMIN, XMIN, YMAX, XMAX];
+
+/// A box around an object: edges in parts of the image's height and width, 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BoundingBox {
+    /// Upper edge.
+    pub ymin: f32,
+    /// Left edge.
+    pub xmin: f32,
+    /// Lower edge.
+    pub ymax: f32,
+    /// Right edge.
+    pub xmax: f32,
+}
+
+/// A list of floats in a record: the bytes of a FloatList.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Floats<'a>(pub &'a [u8]);
+
+impl<'a> Floats<'a> {
+    /// The values, packed or not; what is malformed ends them.
+    fn values(self) -> impl Iterator<Item = f32> + use<'a> {
+        let (mut fields, mut packed): (_, &[u8]) = (Fields(self.0), &[]);
+        std::iter::from_fn(move || {
+            loop {
+                if let Some((value, rest)) = packed.split_first_chunk::<4>() {
+                    packed = rest;
+                    return Some(f32::from_le_bytes(*value));
+                }
+                match fields.next().ok()?? {
+                    (1, Value::Bytes(bytes)) => packed = bytes,
+                    (1, Value::Fixed(bytes)) => return bytes.first_chunk().map(|value| f32::from_le_bytes(*value)),
+                    _ => {}
+                }
+            }
+        })
+    }
+}
+
+/// The boxes of the objects in an image; none if the record has no such keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Boxes<'a>(pub(super) [Floats<'a>; 4]);
+
+impl<'a> Boxes<'a> {
+    /// Whether there is no box.
+    pub fn is_empty(self) -> bool {
+        self.0[0].values().next().is_none()
+    }
+
+    /// The boxes, in order; edges beyond the image are moved to its border.
+    pub fn iter(self) -> impl Iterator<Item = BoundingBox> + use<'a> {
+        let [ymin, xmin, ymax, xmax] = self.0.map(Floats::values);
+        let each = ymin.zip(xmin).zip(ymax.zip(xmax));
+        // a number that is none counts as 0
+        let edge = |value: f32| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
+        each.map(move |((ymin, xmin), (ymax, xmax))| BoundingBox {
+            ymin: edge(ymin),
+            xmin: edge(xmin),
+            ymax: edge(ymax),
+            xmax: edge(xmax),
+        })
+    }
+
+    /// The numbers of values in the four lists, if they differ.
+    pub(super) fn uneven(self) -> Option<[usize; 4]> {
+        let counts = self.0.map(|list| list.values().count());
+        counts.iter().any(|&count| count != counts[0]).then_some(counts)
+    }
+}
+
+/// The lists of boxes on their way into a record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BoxLists([Vec<u8>; 4]);
+
+impl BoxLists {
+    /// Removes all boxes.
+    pub fn clear(&mut self) {
+        self.0.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Puts these boxes in place of those that are there.
+    pub fn set(&mut self, boxes: &[BoundingBox]) {
+        self.clear();
+        if boxes.is_empty() {
+            return;
+        }
+        let edges: [fn(&BoundingBox) -> f32; 4] = [|b| b.ymin, |b| b.xmin, |b| b.ymax, |b| b.xmax];
+        for (list, edge) in self.0.iter_mut().zip(edges) {
+            crate::format::protobuf::put_header(1, 4 * boxes.len(), list);
+            boxes.iter().for_each(|b| list.extend(edge(b).to_le_bytes()));
+        }
+    }
+
+    /// The boxes.
+    pub fn boxes(&self) -> Boxes<'_> {
+        Boxes(std::array::from_fn(|axis| Floats(&self.0[axis])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_packed_or_not() {
+        let boxes = [
+            BoundingBox { ymin: 0.1, xmin: 0.2, ymax: 0.5, xmax: 0.75 },
+            BoundingBox { ymin: 0.0, xmin: 0.5, ymax: 1.0, xmax: 1.0 },
+        ];
+        let mut lists = BoxLists::default();
+        assert!(lists.boxes().is_empty());
+        lists.set(&boxes);
+        assert_eq!(lists.boxes().iter().collect::<Vec<_>>(), boxes);
+        assert_eq!(lists.boxes().uneven(), None);
+        let unpacked: [Vec<u8>; 4] = std::array::from_fn(|axis| {
+            let values = Floats(&lists.0[axis]).values();
+            values.flat_map(|value| [&[0x0d][..], &value.to_le_bytes()].concat()).collect()
+        });
+        let read = Boxes(std::array::from_fn(|axis| Floats(&unpacked[axis])));
+        assert_eq!(read.iter().collect::<Vec<_>>(), boxes);
+        let mut short = lists.clone();
+        short.0[2] = unpacked[2][..5].to_vec();
+        assert_eq!(short.boxes().uneven(), Some([2, 2, 1, 2]));
+    }
+
+    #[test]
+    fn edges_stay_in_the_image() {
+        let mut lists = BoxLists::default();
+        lists.set(&[BoundingBox { ymin: -0.1, xmin: f32::NAN, ymax: 1.2, xmax: f32::INFINITY }]);
+        let expected = BoundingBox { ymin: 0.0, xmin: 0.0, ymax: 1.0, xmax: 1.0 };
+        assert_eq!(lists.boxes().iter().collect::<Vec<_>>(), [expected]);
+    }
+}

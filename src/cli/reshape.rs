@@ -1,0 +1,197 @@
+//! `trireme data reshard|merge|split|sample|export`: arguments, and the calls into `data_tools`.
+
+use super::exit::Failure;
+use super::output::print;
+use super::value::{fraction, positive};
+use data_tools::{Reshaped, Reshaping, Share};
+use std::path::{Path, PathBuf};
+
+/// How a data set is written anew, and how to print.
+#[derive(Clone, Debug, clap::Args)]
+pub struct How {
+    /// Shards of the training split; other splits get a quarter of it
+    #[arg(long, value_name = "N", default_value = "16", value_parser = positive)]
+    pub shards: usize,
+    /// Key of the shuffle and of draws
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub seed: u64,
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
+    /// Print one JSON object to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How many images of each class.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Amount {
+    /// This share of the images of each class
+    #[arg(long, value_name = "F", value_parser = fraction)]
+    pub fraction: Option<f64>,
+    /// So many images of each class, or all where there are fewer
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub per_class: Option<usize>,
+}
+
+/// Arguments of `trireme data reshard`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data reshard data/imagenet data/imagenet-1024 --shards 1024
+  trireme data reshard data/sorted data/mixed --shuffle --seed 1")]
+pub struct Reshard {
+    /// Data set
+    pub dir: PathBuf,
+    /// Folder to make; it must be empty or not exist
+    pub out: PathBuf,
+    /// Mix the samples over the shards; without it their order stays
+    #[arg(long)]
+    pub shuffle: bool,
+    /// See [`How`].
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// Arguments of `trireme data merge`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data merge data/photos-2024 data/photos-2025 data/photos
+
+Splits of one name are put together, classes of one name are one.")]
+pub struct Merge {
+    /// Data sets, and last the folder to make; it must be empty or not exist
+    #[arg(value_name = "DIR DIR... OUT", required = true, num_args = 3..)]
+    pub dirs: Vec<PathBuf>,
+    /// See [`How`].
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// Arguments of `trireme data split`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data split data/photos data/photos-val --fraction 0.1
+  trireme data split data/photos data/photos-test --into test --per-class 50")]
+pub struct Split {
+    /// Data set
+    pub dir: PathBuf,
+    /// Folder to make; it must be empty or not exist
+    pub out: PathBuf,
+    /// Split to take images from
+    #[arg(long, value_name = "NAME", default_value = "train")]
+    pub from: String,
+    /// Split to make of them
+    #[arg(long, value_name = "NAME", default_value = "validation")]
+    pub into: String,
+    /// See [`Amount`].
+    #[command(flatten)]
+    pub amount: Amount,
+    /// See [`How`].
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// Arguments of `trireme data sample`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data sample data/imagenet data/imagenet-10 --fraction 0.1
+  trireme data sample data/imagenet data/tiny --per-class 20 --shards 4")]
+pub struct Sample {
+    /// Data set
+    pub dir: PathBuf,
+    /// Folder to make; it must be empty or not exist
+    pub out: PathBuf,
+    /// See [`Amount`].
+    #[command(flatten)]
+    pub amount: Amount,
+    /// See [`How`].
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// Arguments of `trireme data export`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme data export webdataset data/photos photos-wds
+
+For each shard SPLIT-000000.tar, in it KEY.jpg or KEY.png, KEY.cls (label from 0) and KEY.json for each image; classes.txt has the names.")]
+pub struct Export {
+    /// Format to write
+    #[arg(value_name = "KIND", value_parser = ["webdataset"])]
+    pub kind: String,
+    /// Data set
+    pub dir: PathBuf,
+    /// Folder to make; it must be empty or not exist
+    pub out: PathBuf,
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
+    /// Print one JSON object to stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl How {
+    fn options(&self) -> Reshaping {
+        // the library counts no jobs as one a core
+        Reshaping { shards: self.shards, seed: self.seed, jobs: self.jobs.unwrap_or(0), progress: true }
+    }
+}
+
+impl Amount {
+    fn share(&self) -> Result<Share, Failure> {
+        match (self.fraction, self.per_class) {
+            (Some(share), _) => Ok(Share::Fraction(share)),
+            (_, Some(most)) => Ok(Share::PerClass(most as u64)),
+            (None, None) => Err(Failure::usage("give --fraction or --per-class")),
+        }
+    }
+}
+
+fn failure(error: data_tools::Error) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::failed(error) }
+}
+
+/// Copies records read from mappings, so a shard that is cut short meanwhile is named.
+fn made(how: &How, make: impl FnOnce(&Reshaping) -> Result<Reshaped, data_tools::Error>) -> Result<(), Failure> {
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let made = make(&how.options()).map_err(failure)?;
+    if how.json { print(made.to_json()) } else { print(made) }
+}
+
+/// Does what the arguments say.
+pub fn reshard(args: &Reshard) -> Result<(), Failure> {
+    made(&args.how, |options| data_tools::reshard(&args.dir, &args.out, args.shuffle, options))
+}
+
+/// Does what the arguments say.
+pub fn merge(args: &Merge) -> Result<(), Failure> {
+    let Some((out, dirs)) = args.dirs.split_last() else { return Err(Failure::usage("give the data sets and OUT")) };
+    let dirs: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
+    made(&args.how, |options| data_tools::merge(&dirs, out, options))
+}
+
+/// Does what the arguments say.
+pub fn split(args: &Split) -> Result<(), Failure> {
+    let share = args.amount.share()?;
+    made(&args.how, |options| data_tools::split(&args.dir, &args.out, &args.from, &args.into, share, options))
+}
+
+/// Does what the arguments say.
+pub fn sample(args: &Sample) -> Result<(), Failure> {
+    let share = args.amount.share()?;
+    made(&args.how, |options| data_tools::sample(&args.dir, &args.out, share, options))
+}
+
+/// Does what the arguments say.
+pub fn export(args: &Export) -> Result<(), Failure> {
+    loaders::sigbus::install().map_err(Failure::failed)?;
+    let done = data_tools::export_webdataset(&args.dir, &args.out, args.jobs.unwrap_or(0), true).map_err(failure)?;
+    if args.json { print(done.to_json()) } else { print(done) }
+}

@@ -1,0 +1,148 @@
+"""Data sets between trireme and the real packages, both ways: python data.py TRIREME FOLDER [PYTHON WITH MXNET]"""
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import numpy as np
+import tensorflow as tf
+import webdataset as wds
+from PIL import Image
+
+CLASSES = ["cat", "dog", "fox"]
+COUNT = 31
+
+# writes records as im2rec.py does
+MXNET = """
+import sys, numpy as np, mxnet as mx
+from pathlib import Path
+folder = Path(sys.argv[1])
+writer = mx.recordio.MXIndexedRecordIO(str(folder / "train.idx"), str(folder / "train.rec"), "w")
+for i, file in enumerate(sorted(folder.glob("*.png"))):
+    header = mx.recordio.IRHeader(0, float(file.stem.split("_")[1]), i, 0)
+    writer.write_idx(i, mx.recordio.pack(header, file.read_bytes()))
+writer.close()
+"""
+
+
+def picture(salt, height=40, width=48):
+    y, x = np.mgrid[0:height, 0:width]
+    return np.stack([(x * 3 + salt * 37) % 256, (y * 5 + salt * 11) % 256, (x * y + salt) % 256], -1).astype(np.uint8)
+
+
+def png(salt):
+    out = io.BytesIO()
+    Image.fromarray(picture(salt)).save(out, "PNG")
+    return out.getvalue()
+
+
+def label(salt):
+    return salt % len(CLASSES)
+
+
+def records(folder, split):
+    """(label, pixels) of each record of a data set of trireme's, by TensorFlow."""
+    about = json.loads((folder / "dataset.json").read_text())
+    files = [str(folder / shard["file"]) for shard in about["splits"][split]["shards"]]
+    found = []
+    for record in tf.data.TFRecordDataset(files):
+        features = tf.io.parse_single_example(
+            record,
+            {
+                "image/encoded": tf.io.FixedLenFeature([], tf.string),
+                "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+                "image/class/text": tf.io.FixedLenFeature([], tf.string),
+            },
+        )
+        number = int(features["image/class/label"])
+        assert features["image/class/text"].numpy().decode() == about["classes"][number]
+        found.append((number, tf.io.decode_image(features["image/encoded"]).numpy()))
+    return found
+
+
+def same(what, found, count=COUNT):
+    """What was found must be the pictures, each once."""
+    expected = {picture(salt).tobytes(): label(salt) for salt in range(count)}
+    assert len(found) == count, (what, len(found))
+    assert {np.asarray(pixels).tobytes(): number for number, pixels in found} == expected, what
+    print(f"{what}: {count} images, labels and pixels equal")
+
+
+def main(trireme, folder, mxnet=None):
+    def run(*arguments):
+        subprocess.run([trireme, "data", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+
+    # webdataset writes, trireme reads; trireme writes, webdataset reads
+    tars = folder / "tars"
+    tars.mkdir()
+    with wds.ShardWriter(str(tars / "train-%06d.tar"), maxcount=10, verbose=0) as writer:
+        for salt in range(COUNT):
+            writer.write({"__key__": f"{salt:05d}", "png": png(salt), "cls": label(salt)})
+    (tars / "classes.txt").write_text("\n".join(CLASSES))
+    run("convert", "webdataset", tars, folder / "wds", "--shards", 3)
+    same("webdataset to trireme, read by tensorflow", records(folder / "wds", "train"))
+    run("export", "webdataset", folder / "wds", folder / "tars-out")
+    files = sorted(str(path) for path in (folder / "tars-out").glob("*.tar"))
+    read = wds.WebDataset(files, shardshuffle=False, empty_check=False).decode("rgb8").to_tuple("cls", "png", "json")
+    samples = list(read)
+    same("trireme to webdataset", [(int(number), pixels) for number, pixels, _ in samples])
+    assert all(about["class_name"] == CLASSES[int(number)] for number, _, about in samples)
+
+    # Hugging Face's datasets
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=CLASSES)})
+    rows = {"image": [{"bytes": png(s), "path": None} for s in range(COUNT)], "label": [label(s) for s in range(COUNT)]}
+    (folder / "hf" / "data").mkdir(parents=True)
+    table = datasets.Dataset.from_dict(rows, features=features)
+    table.to_parquet(str(folder / "hf" / "data" / "train-00000-of-00001.parquet"), batch_size=7)
+    run("convert", "parquet", folder / "hf", folder / "parquet")
+    same("datasets to trireme", records(folder / "parquet", "train"))
+    assert json.loads((folder / "parquet" / "dataset.json").read_text())["classes"] == CLASSES
+
+    # compressed TFRecords, with the keys of TensorFlow Datasets
+    for kind in ["GZIP", "ZLIB"]:
+        source = folder / f"tf-{kind}"
+        source.mkdir()
+        for shard in range(2):
+            path = str(source / f"pets-train.tfrecord-{shard:05d}-of-00002")
+            with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(compression_type=kind)) as writer:
+                for salt in range(shard, COUNT, 2):
+                    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[png(salt)]))
+                    number = tf.train.Feature(int64_list=tf.train.Int64List(value=[label(salt)]))
+                    features = tf.train.Features(feature={"image": image, "label": number})
+                    writer.write(tf.train.Example(features=features).SerializeToString())
+        (source / "label.labels.txt").write_text("\n".join(CLASSES) + "\n")
+        run("convert", "tfrecord", source, folder / f"plain-{kind}")
+        run("verify", folder / f"plain-{kind}")
+        files = sorted(str(path) for path in (folder / f"plain-{kind}").glob("*.tfrecord"))
+        keys = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+        read = [tf.io.parse_single_example(record, keys) for record in tf.data.TFRecordDataset(files)]
+        same(f"tensorflow, {kind}", [(int(r["label"]), tf.io.decode_image(r["image"]).numpy()) for r in read])
+
+    # arrays of NumPy
+    np.savez_compressed(
+        folder / "arrays.npz",
+        x_train=np.stack([picture(s) for s in range(COUNT)]),
+        y_train=np.array([label(s) for s in range(COUNT)]),
+    )
+    run("convert", "npz", folder / "arrays.npz", folder / "npz")
+    run("export", "webdataset", folder / "npz", folder / "npz-tars")
+    files = sorted(str(path) for path in (folder / "npz-tars").glob("*.tar"))
+    read = wds.WebDataset(files, shardshuffle=False, empty_check=False).decode("rgb8").to_tuple("cls", "png")
+    same("numpy to trireme to webdataset", [(int(number), pixels) for number, pixels in read])
+
+    if mxnet:
+        source = folder / "mxnet"
+        source.mkdir()
+        for salt in range(COUNT):
+            (source / f"{salt:05d}_{label(salt)}.png").write_bytes(png(salt))
+        subprocess.run([mxnet, "-c", MXNET, str(source)], check=True)
+        (source / "classes.txt").write_text("\n".join(CLASSES))
+        run("convert", "recordio", source, folder / "rec")
+        same("mxnet to trireme", records(folder / "rec", "train"))
+    else:
+        print("NOT CHECKED with mxnet: give a Python that has it (1.9.1, numpy below 1.24)")
+
+
+main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:4])
