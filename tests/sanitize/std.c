@@ -1,9 +1,6 @@
 /* Rust's std comes compiled, without ThreadSanitizer: of a lock that is contended, of a condition variable and of a value that is set
    once it sees what the inlined part does, and not what the functions below do. They are wrapped by the linker (--wrap), and say it. */
 
-#include <stdatomic.h>
-#include <unistd.h>
-
 void __tsan_acquire(void *);
 void __tsan_release(void *);
 
@@ -40,39 +37,16 @@ _Bool WRAP(CONDVAR_WAIT_TIMEOUT)(void *condvar, void *lock, unsigned long second
     return notified;
 }
 
-/* The real call wakes those who wait before its thread comes to its release below: they wait for that, too, a second at most. */
-enum { MOST_TOLD = 4096 };
-static _Atomic(void *) all_told[MOST_TOLD];
-static atomic_uint times_told;
-
-static void told(void *once) {
-    atomic_store(&all_told[atomic_fetch_add(&times_told, 1) % MOST_TOLD], once);
-}
-
-static void wait_until_told(void *once) {
-    for (int tries = 0; tries < 1000; tries++) {
-        unsigned count = atomic_load(&times_told);
-        for (unsigned i = 0; i < (count < MOST_TOLD ? count : MOST_TOLD); i++) {
-            if (atomic_load(&all_told[i]) == once) {
-                return;
-            }
-        }
-        usleep(1000);
-    }
-}
-
 /* Sets a value, or waits until another thread has; that it is there is seen by an inlined load. */
 void REAL(ONCE_CALL)(void *, _Bool, void *, void *, void *);
 void WRAP(ONCE_CALL)(void *once, _Bool ignore, void *value, void *table, void *caller) {
     REAL(ONCE_CALL)(once, ignore, value, table, caller);
     __tsan_acquire(once);
     __tsan_release(once);
-    told(once);
 }
 
 void REAL(ONCE_WAIT)(void *, void *);
 void WRAP(ONCE_WAIT)(void *once, void *caller) {
     REAL(ONCE_WAIT)(once, caller);
-    wait_until_told(once);
     __tsan_acquire(once);
 }
