@@ -114,7 +114,8 @@ fn check(src: &Path, bad: Vec<BadLine>, options: &ConvertOptions) -> Result<Vec<
         (false, OnBad::Fail) => {
             let count = text::plural(lines.len() as u64, "line");
             let what = format!(
-                "{count} cannot be used:\n  {}\ncorrect them (paths are relative to the table's folder), or leave them out by `--on-bad skip`",
+                "{count} cannot be used:\n  {}\ncorrect them (paths are relative to the table's folder), or leave them out by \
+                 `--on-bad skip`",
                 lines.join("\n  ")
             );
             Err(Error::input(src, what))
