@@ -51,7 +51,7 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
         rows.iter().filter(|r| !r.label.is_empty()).map(|r| Label::of_text(&r.label)).collect();
     let classes = Classes::of(src, options, None, &labels)?;
     let folder = src.parent().unwrap_or(Path::new(""));
-    let (found, bad) = list(&rows, folder, &classes)?;
+    let Listed { found, bad } = list(&rows, folder, &classes);
     let notes = check(src, bad, options)?;
     if found.is_empty() {
         return Err(Error::input(src, "not one of its lines can be used"));
@@ -59,8 +59,15 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
 }
 
-/// The files of each split, and the lines that cannot be used.
-fn list(rows: &[Row], folder: &Path, classes: &Classes) -> Result<(Vec<(String, Listing)>, Vec<BadLine>), Error> {
+/// The lines of a table, looked at.
+struct Listed {
+    /// The files of each split.
+    found: Vec<(String, Listing)>,
+    /// The lines that cannot be used.
+    bad: Vec<BadLine>,
+}
+
+fn list(rows: &[Row], folder: &Path, classes: &Classes) -> Listed {
     let (mut found, mut bad) = (BTreeMap::<(u8, &str), Listing>::new(), Vec::new());
     for row in rows {
         match usable(row, folder, classes) {
@@ -75,7 +82,8 @@ fn list(rows: &[Row], folder: &Path, classes: &Classes) -> Result<(Vec<(String, 
             Err(what) => bad.push(BadLine { line: row.line, what }),
         }
     }
-    Ok((found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect(), bad))
+    let found = found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect();
+    Listed { found, bad }
 }
 
 /// Split and class of a line; or what is wrong with it.

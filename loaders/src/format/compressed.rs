@@ -18,7 +18,7 @@ impl Compressed {
             // a record's length may begin like a compressed file, but then its checksum tells
             _ if head.len() >= HEADER && record_size(head).is_ok() => None,
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
-            [0x78, second, ..] if u16::from_be_bytes([0x78, second]) % 31 == 0 => Some(Self::Zlib),
+            [0x78, second, ..] if u16::from_be_bytes([0x78, second]).is_multiple_of(31) => Some(Self::Zlib),
             _ => None,
         }
     }

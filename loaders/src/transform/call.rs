@@ -37,7 +37,10 @@ impl<'a> Arguments<'a> {
     fn push(&mut self, text: &'a str) -> Result<(), String> {
         if let Some(number) = text.parse().ok().filter(|number: &f64| number.is_finite()) {
             return match self.words.is_empty() {
-                true => Ok(self.numbers.push(number)),
+                true => {
+                    self.numbers.push(number);
+                    Ok(())
+                }
                 false => Err(format!("the number {text} stands behind a name; numbers come first")),
             };
         }
@@ -47,7 +50,10 @@ impl<'a> Arguments<'a> {
             return first.then_some(()).ok_or(format!("the size {text} must stand first"));
         }
         match text.starts_with(|c: char| c.is_ascii_lowercase()) {
-            true => Ok(self.words.push(text)),
+            true => {
+                self.words.push(text);
+                Ok(())
+            }
             false => Err(not_a_number(text)),
         }
     }

@@ -146,17 +146,17 @@ impl<'a> Canvas<'a> {
 
     /// The image as planes of bytes; values that are floats are rounded, and cut to 0 to 255.
     pub(super) fn byte_image(&mut self) -> &mut ByteImage {
-        self.to_bytes();
+        self.make_bytes();
         &mut self.work.bytes
     }
 
     /// [`Canvas::byte_image`], and the memory of the floats, which hold any values.
     pub(super) fn byte_image_and_floats(&mut self) -> (&mut ByteImage, &mut [f32]) {
-        self.to_bytes();
+        self.make_bytes();
         (&mut self.work.bytes, self.values)
     }
 
-    fn to_bytes(&mut self) {
+    fn make_bytes(&mut self) {
         let shape = self.shape();
         match (self.form, self.geometry.resize) {
             (Form::Bytes, _) => return,

@@ -67,7 +67,7 @@ impl Geometry {
         let seen = self.window.intersect(self.visible);
         let ahead = if self.flipped { self.window.right - seen.right } else { seen.left - self.window.left };
         let above = if self.upended { self.window.bottom - seen.bottom } else { seen.top - self.window.top };
-        (seen.top < seen.bottom && seen.left < seen.right).then(|| Seen {
+        (seen.top < seen.bottom && seen.left < seen.right).then_some(Seen {
             window: seen,
             above: above as usize,
             ahead: ahead as usize,

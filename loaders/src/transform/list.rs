@@ -71,8 +71,8 @@ impl TransformList {
             return Err(Error::Unsettled { images: input });
         };
         let geometric = transforms.iter().take_while(|transform| transform.is_geometric()).count();
-        let keeps = |transform: &&Box<dyn Transform>| transform.keeps_bytes() || transform.is_geometric();
-        let keeping = transforms[geometric..].iter().take_while(keeps).count();
+        let rest = transforms[geometric..].iter();
+        let keeping = rest.take_while(|transform| transform.keeps_bytes() || transform.is_geometric()).count();
         let work = work.unwrap_or(0).max(output.values());
         Ok(Self { input, output, exif, transforms, geometric, bytes: geometric + keeping, work })
     }
