@@ -177,7 +177,7 @@ fn gradients_are_the_slopes_of_the_losses() {
     for case in many().into_iter().filter(|case| case.x.len() < 200) {
         let dx = case.run(&Reference).unwrap().dx;
         let largest = dx.iter().fold(0.0f32, |most, d| most.max(d.abs()));
-        for i in 0..case.x.len() {
+        for (i, &got) in dx.iter().enumerate() {
             let moved = |step: f32| {
                 let mut other = case.clone();
                 other.x[i] += step;
@@ -186,8 +186,8 @@ fn gradients_are_the_slopes_of_the_losses() {
             };
             let ((up, above), (down, below)) = (moved(STEP), moved(-STEP));
             let slope = (up - down) / (above - below) * f64::from(case.scale);
-            let off = (slope - f64::from(dx[i])).abs();
-            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: {} for {slope}", case.what, dx[i]);
+            let off = (slope - f64::from(got)).abs();
+            assert!(off <= 1e-4 * f64::from(1.0 + largest), "{}: score {i}: {got} for {slope}", case.what);
         }
     }
 }
