@@ -174,7 +174,7 @@ test-report: build ## report.html in a headless Chromium: opens at once, no word
 	@$(PYTHON) tests/report/check.py '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/report'
 
 # Packages of Python in a folder of their own; what is there is not installed again.
-test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, events in TensorBoard, data sets from and to TensorFlow, WebDataset, Hugging Face and MXNet, from PyPI (6 GB once, then minutes); NETWORKS=: some; PHOTOS=: fine-tune on them
+test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, events in TensorBoard, data sets from and to TensorFlow, WebDataset, Hugging Face, MXNet and DALI, from PyPI (7 GB once, then minutes); NETWORKS=: some; PHOTOS=: fine-tune on them
 	@NETWORKS='$(NETWORKS)' PYTHON='$(PYTHON)' PHOTOS='$(if $(PHOTOS),$(abspath $(PHOTOS)))' \
 		tests/interop/run.sh '$(abspath $(BIN))' '$(abspath $(or $(CARGO_TARGET_DIR),target))/interop'
 

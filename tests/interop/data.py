@@ -1,5 +1,4 @@
 """Data sets between trireme and the real packages, both ways: python data.py TRIREME FOLDER [PYTHON WITH MXNET]"""
-import io
 import json
 import subprocess
 import sys
@@ -9,10 +8,8 @@ import datasets
 import numpy as np
 import tensorflow as tf
 import webdataset as wds
-from PIL import Image
 
-CLASSES = ["cat", "dog", "fox"]
-COUNT = 31
+from pictures import CLASSES, COUNT, label, picture, png, same
 
 # writes records as im2rec.py does
 MXNET = """
@@ -25,21 +22,6 @@ for i, file in enumerate(sorted(folder.glob("*.png"))):
     writer.write_idx(i, mx.recordio.pack(header, file.read_bytes()))
 writer.close()
 """
-
-
-def picture(salt, height=40, width=48):
-    y, x = np.mgrid[0:height, 0:width]
-    return np.stack([(x * 3 + salt * 37) % 256, (y * 5 + salt * 11) % 256, (x * y + salt) % 256], -1).astype(np.uint8)
-
-
-def png(salt):
-    out = io.BytesIO()
-    Image.fromarray(picture(salt)).save(out, "PNG")
-    return out.getvalue()
-
-
-def label(salt):
-    return salt % len(CLASSES)
 
 
 def records(folder, split):
@@ -60,14 +42,6 @@ def records(folder, split):
         assert features["image/class/text"].numpy().decode() == about["classes"][number]
         found.append((number, tf.io.decode_image(features["image/encoded"]).numpy()))
     return found
-
-
-def same(what, found, count=COUNT):
-    """What was found must be the pictures, each once."""
-    expected = {picture(salt).tobytes(): label(salt) for salt in range(count)}
-    assert len(found) == count, (what, len(found))
-    assert {np.asarray(pixels).tobytes(): number for number, pixels in found} == expected, what
-    print(f"{what}: {count} images, labels and pixels equal")
 
 
 def main(trireme, folder, mxnet=None):

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Models, event files and data sets of trireme in the real packages: tests/interop/run.sh TRIREME FOLDER
-# FOLDER keeps the packages (about 6 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11, PHOTOS= a folder with
+# FOLDER keeps the packages (about 7 GB); NETWORKS= takes some of the networks, PYTHON= another Python 3.9 to 3.11, PHOTOS= a folder with
 # train/CLASS/*.jpg and val/CLASS/*.jpg to fine-tune on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +21,7 @@ mkdir -p "$folder"
 packages tensorboard requirements-tensorboard.txt
 packages now requirements.txt
 packages data requirements-data.txt
+packages dali requirements-dali.txt
 mxnet=''
 if "$python" -c 'import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 11))'; then
     packages mxnet requirements-mxnet.txt
@@ -41,5 +42,6 @@ cd "$here"
 export PYTHONDONTWRITEBYTECODE=1
 "$folder/tensorboard/bin/python" tensorboard_check.py "$trireme" "$work"
 "$folder/data/bin/python" data.py "$trireme" "$work" ${mxnet:+"$mxnet"}
+"$folder/dali/bin/python" dali.py "$trireme" "$work"
 "$folder/now/bin/python" check.py "$trireme" "$work" ${keras2:+"$keras2"}
 "$folder/now/bin/python" weights_in.py "$trireme" "$work" ${PHOTOS:+"$PHOTOS"}
