@@ -5,11 +5,13 @@ use std::path::Path;
 use super::model::{Read, SETTINGS, graph, pipeline, read};
 use super::request::ModelRequest;
 use crate::backend::Backend;
+use crate::backend::op::Shape;
 use crate::checkpoint::ModelFile;
 use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::nn::Graph;
+use crate::nn::graph::BuildError;
 use loaders::{Limits, Pipeline, picture};
 
 /// The likeliest classes of one picture.
@@ -25,7 +27,7 @@ pub trait Predict {
     /// The `top` likeliest classes of a PNG or JPEG file.
     fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error>;
 
-    /// What the last layer read of the last picture.
+    /// What the layer that makes the scores read of the last picture; the mean of each channel where that is not a vector.
     fn features(&self) -> Result<Vec<f32>, Error>;
 
     /// What a user should know of the model.
@@ -70,10 +72,11 @@ impl<B: Backend> Predict for Predictor<B> {
     }
 
     fn features(&self) -> Result<Vec<f32>, Error> {
-        // nothing runs after the last layer, so that its input is still there
-        let last = self.graph.net().nodes.last();
-        let input = last.and_then(|node| node.inputs.first()).map_or(0, |id| id.0);
-        Ok(self.graph.output(input)?)
+        let net = self.graph.net();
+        let (tensor, shapes) = (net.features().0, net.shapes().map_err(BuildError::from)?);
+        let Shape { h, w, .. } = shapes[tensor];
+        let values = self.graph.output(tensor)?;
+        Ok(values.chunks_exact(h * w).map(|plane| plane.iter().sum::<f32>() / plane.len() as f32).collect())
     }
 
     fn notes(&self) -> &[String] {

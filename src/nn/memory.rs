@@ -202,7 +202,8 @@ impl Memory {
         for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| serving[*i]) {
             node.inputs.iter().for_each(|Id(t)| last_use[real[*t]] = i);
         }
-        last_use[real[net.nodes.len()]] = usize::MAX;
+        // the scores are read afterwards, and sometimes what they are made of
+        [net.nodes.len(), net.features().0].into_iter().for_each(|tensor| last_use[real[tensor]] = usize::MAX);
         let mut pool = Pool::default();
         let mut own = vec![pool.take(input)];
         for (i, f) in facts.iter().enumerate() {

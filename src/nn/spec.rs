@@ -104,18 +104,24 @@ impl NetSpec {
 
     /// The layers that make scores: for the network's, then for those of auxiliary classifiers, the last one with weights before them.
     pub fn classifiers(&self) -> Vec<&str> {
-        let of = |scores: usize| {
-            let mut tensor = scores;
-            while let Some(node) = tensor.checked_sub(1).and_then(|at| self.nodes.get(at)) {
-                if node.op.stored().is_some() {
-                    return Some(node.name.as_str());
-                }
-                // inputs come earlier, so this ends
-                tensor = node.inputs.first().filter(|id| id.0 < tensor)?.0;
+        self.scores().filter_map(|scores| self.last_with_weights(scores)).map(|node| node.name.as_str()).collect()
+    }
+
+    /// What the layer that makes the network's scores reads.
+    pub fn features(&self) -> Id {
+        self.last_with_weights(self.nodes.len()).and_then(|node| node.inputs.first().copied()).unwrap_or(self.image())
+    }
+
+    /// The last layer with weights before a tensor.
+    fn last_with_weights(&self, mut tensor: usize) -> Option<&Node> {
+        while let Some(node) = tensor.checked_sub(1).and_then(|at| self.nodes.get(at)) {
+            if node.op.stored().is_some() {
+                return Some(node);
             }
-            None
-        };
-        self.scores().filter_map(of).collect()
+            // inputs come earlier, so this ends
+            tensor = node.inputs.first().filter(|id| id.0 < tensor)?.0;
+        }
+        None
     }
 
     /// For each node, whether the network's scores depend on it: false for those of auxiliary classifiers alone.

@@ -5,6 +5,7 @@ mod support;
 
 mod bf16;
 mod catalogue;
+mod features;
 mod freeze;
 mod golden;
 mod gradients;

@@ -58,7 +58,7 @@ fn every_combination_is_trained_once() {
 #[test]
 fn a_sweep_that_was_stopped_goes_on() {
     let setting = setting();
-    let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "400"];
+    let grid = ["--grid", "seed=1,2", "--set", "epochs=1000", "--", "--threads", "1", "--max-steps", "200"];
     let first = Path::new(&setting.out("sweep")).join("seed=1/metrics.jsonl");
     let mut running = begin(&setting, &grid);
     running.until("step", || fs::read_to_string(&first).unwrap_or_default().matches('\n').count() >= 5);
@@ -66,8 +66,8 @@ fn a_sweep_that_was_stopped_goes_on() {
     let ended = running.wait(PATIENCE).failed(75, &["stopped: 0 of 2 trainings are done; the same command goes on"]);
     let line = ended.stdout.lines().nth(1).unwrap_or_default();
     assert!(line.starts_with("1     stopped  "), "{}", ended.stdout);
-    let ended = sweep(&setting, &grid).succeeded();
-    assert_eq!(ended.stdout.matches("done   400").count(), 2, "{}", ended.stdout);
+    let ended = begin(&setting, &grid).wait(3 * PATIENCE).succeeded();
+    assert_eq!(ended.stdout.matches("done   200").count(), 2, "{}", ended.stdout);
     assert_eq!(events(&setting.out("sweep/seed=1"), "start").len(), 2);
 }
 

@@ -1,0 +1,27 @@
+//! What the last layer reads, which `predict --embed` writes.
+
+use trireme::backend::op::Shape;
+use trireme::models;
+use trireme::nn::memory::{Memory, NodeFacts};
+use trireme::nn::spec::Id;
+
+/// It is still there at the end, also where others follow that layer.
+#[test]
+fn features_outlive_what_follows_the_last_layer() {
+    for name in ["squeezenet1_1", "airbench94", "resnet18"] {
+        let net = models::build(name, Shape::image(3, 64, 64), 10).unwrap();
+        let shapes = net.shapes().unwrap();
+        let facts = |at: usize| NodeFacts {
+            elems: shapes[at + 1].elems(),
+            looked_through: net.nodes[at].op.renames(),
+            alias: None,
+            adds: false,
+        };
+        let facts: Vec<NodeFacts> = (0..net.nodes.len()).map(facts).collect();
+        let memory = Memory::infer(&net, shapes[0].elems(), &facts);
+        let Id(features) = net.features();
+        let later = (features + 1..memory.tensors.len()).filter(|&tensor| !facts[tensor - 1].looked_through);
+        assert!(later.clone().count() > 0, "{name}");
+        later.for_each(|tensor| assert_ne!(memory.tensors[tensor], memory.tensors[features], "{name}: {tensor}"));
+    }
+}
