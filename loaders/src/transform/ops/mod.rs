@@ -10,6 +10,7 @@ mod center_crop;
 mod cifar_distort;
 mod color_jitter;
 mod contrast;
+mod corner_crop;
 mod cutout;
 mod equalize;
 mod flip;
@@ -19,6 +20,7 @@ mod inception_crop;
 mod inception_distort;
 mod invert;
 mod lighting;
+mod mirror;
 mod normalize;
 mod pad_crop;
 mod perspective;
@@ -66,6 +68,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("cifar_distort", "cifar_distort", Numbers(cifar_distort::build)),
     ("color_jitter", "color_jitter(brightness, contrast, saturation, hue)", Numbers(color_jitter::build)),
     ("contrast", "contrast(lower, upper)", Numbers(contrast::build)),
+    ("corner_crop", "corner_crop(size, corner) or corner_crop(HEIGHTxWIDTH, corner)", Any(corner_crop::build)),
     ("cutout", "cutout(size)", Numbers(cutout::build)),
     ("equalize", "equalize or equalize(probability)", Numbers(equalize::build)),
     ("flip", "flip or flip(probability)", Numbers(flip::build)),
@@ -79,6 +82,7 @@ const CATALOGUE: &[(&str, &str, Build)] = &[
     ("inception_distort", "inception_distort", Numbers(inception_distort::build)),
     ("invert", "invert or invert(probability)", Numbers(invert::build)),
     ("lighting", "lighting(std)", Numbers(lighting::build)),
+    ("mirror", "mirror", Numbers(mirror::build)),
     (
         "normalize",
         "normalize, normalize(mean, std) or normalize(a mean per channel, then a std per channel)",
