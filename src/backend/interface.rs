@@ -16,7 +16,7 @@ use super::planned::{PlanRequest, Planned, ShortcutOf};
 use super::queue::Queue;
 use super::soft_loss::SoftLoss;
 use super::tensor::TensorDesc;
-use super::update::{Norms, ParamGroup, Update};
+use super::update::{Norms, ParamGroup, Units, Update};
 use crate::code_spec::CodeSpec;
 
 /// A device and the way it computes.
@@ -112,6 +112,9 @@ pub trait Backend: DeviceMemory {
         gradients: &Arena<Self>,
         to: &mut Self::Buf,
     ) -> Result<(), Error>;
+
+    /// Adaptive clipping of a chunk's gradients. Sums of squares are in f64, and in an order that does not depend on the number of threads.
+    fn limit_units(&self, units: &Units, w: &Self::Buf, g: &mut Self::Buf) -> Result<(), Error>;
 
     /// One optimizer step over the parameter groups of a chunk by these [`rates`](super::update::rates); its `slots` are those of the
     /// rule, in its order. Returns whether all parameters are still finite, as far as is known by now (see [`Queue::loss_sums`]).

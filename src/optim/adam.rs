@@ -60,6 +60,10 @@ impl Method for Adam {
     fn rule(&self, step: u64) -> Rule {
         self.step(step, false)
     }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { beta1: Some(momentum), ..self.clone() }.step(step, false))
+    }
 }
 
 impl Method for AdamW {
@@ -69,5 +73,9 @@ impl Method for AdamW {
 
     fn rule(&self, step: u64) -> Rule {
         self.0.step(step, true)
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Adam { beta1: Some(momentum), ..self.0.clone() }.step(step, true))
     }
 }

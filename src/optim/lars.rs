@@ -16,6 +16,8 @@ section! {
         optional eta: f64 = 0.001, in Range::PositiveF32;
         /// Limits each tensor's own rate to the learning rate.
         optional larc: bool = false;
+        /// Momentum correction (Goyal et al. 2017): a change of the rate holds for the momentum, too: b = momentum b + lambda g; w -= lr b.
+        optional momentum_correction: bool = false;
         /// Parameters that keep the plain learning rate, as patterns.
         absent no_adapt: Vec<String> = "all of one dimension";
     }
@@ -27,10 +29,15 @@ impl Method for Lars {
     }
 
     fn rule(&self, _step: u64) -> Rule {
-        Rule::Lars(LarsRule { momentum: self.momentum(), eta: self.eta(), larc: self.larc() })
+        let corrected = self.momentum_correction();
+        Rule::Lars(LarsRule { momentum: self.momentum(), eta: self.eta(), larc: self.larc(), corrected })
     }
 
-    fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    }
+
+    fn adapts(&self, parameter: &str, shape: &[usize], _weight_decay: f64) -> bool {
         match &self.no_adapt {
             Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
             None => has_several_dimensions(shape),

@@ -26,13 +26,18 @@ pub trait Method {
     /// Its numbers for optimizer step `step`, counted from 1.
     fn rule(&self, step: u64) -> Rule;
 
+    /// The same with another momentum, or decay of the mean gradient; none for an optimizer without either.
+    fn rule_with_momentum(&self, _step: u64, _momentum: f64) -> Option<Rule> {
+        None
+    }
+
     /// Refuses combinations of settings; the schema has checked each setting by itself.
     fn check(&self) -> Result<(), OptimizerError> {
         Ok(())
     }
 
-    /// Whether the parameter of this name and shape may have a learning rate of its own.
-    fn adapts(&self, _parameter: &str, _shape: &[usize]) -> bool {
+    /// Whether the parameter of this name, shape and weight decay may have a learning rate of its own.
+    fn adapts(&self, _parameter: &str, _shape: &[usize], _weight_decay: f64) -> bool {
         true
     }
 

@@ -8,7 +8,9 @@ mod group;
 mod method;
 mod optimizer;
 pub mod schedule;
+pub mod score;
 pub mod spec;
+mod step_plan;
 
 macro_rules! modules {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
@@ -18,7 +20,7 @@ macro_rules! modules {
 }
 crate::backend::update::for_each_optimizer!(modules);
 
-pub use ema::Ema;
+pub use ema::{Averaging, Ema};
 pub use group::Group;
 pub use method::{Method, OptimizerError, SlotSpec};
 pub use optimizer::{Optimizer, Policy, Stepped};

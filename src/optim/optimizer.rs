@@ -5,8 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::ema::Ema;
 use super::method::{Method, SlotSpec};
-use crate::backend::update::{Normed, Norms, rates};
-use crate::backend::{Arena, Backend, Buffer, Error, ParamGroup, Update};
+use super::step_plan::StepPlan;
+use crate::backend::update::{Normed, Units, rates};
+use crate::backend::{Arena, Backend, Buffer, Error, Update};
 use crate::nn::{Batch, Graph, Loss, Param, Then};
 
 /// Weight decay and trust ratios by the name and shape of a parameter, and the clipping of all gradients.
@@ -39,38 +40,45 @@ struct Next {
     average: f32,
 }
 
-/// What a step knows of the parameters that it changes.
-struct StepPlan<B: Backend> {
-    norms: Norms,
-    /// Of each chunk.
-    groups: Vec<Vec<ParamGroup>>,
-    /// See [`rates`].
-    rates: B::Buf,
-}
-
-impl<B: Backend> StepPlan<B> {
-    /// For these tensors of each chunk.
-    fn new(backend: &B, tensors: Vec<Vec<Normed>>, limit: Option<f64>) -> Result<Self, Error> {
-        let plain = rates::plain(tensors.iter().flatten().map(|tensor| tensor.factor));
-        let mut rates = backend.alloc(plain.len())?;
-        rates.write(0, &plain)?;
-        let groups = groups(&tensors);
-        Ok(Self { norms: Norms { tensors, limit }, groups, rates })
-    }
+/// What the second pass of a rule works on.
+struct Second<B: Backend> {
+    /// The directions that the first leaves: the last slot of its rule, which no step needs from the one before.
+    directions: Arena<B>,
+    /// As the plans of the first.
+    plans: [StepPlan<B>; 2],
 }
 
 /// An optimizer with its slots, which are laid out chunk by chunk as the parameters.
 pub struct Optimizer<B: Backend> {
     method: Box<dyn Method>,
     clip_value: Option<f64>,
+    /// Of each chunk, where gradients are limited by units.
+    units: Vec<Units>,
     /// Of all parameters, and of those that are trained while others are frozen.
     plans: [StepPlan<B>; 2],
     /// Whether the parameters of each chunk are frozen at first.
     frozen: Vec<bool>,
     slots: Vec<Arena<B>>,
+    /// Of a rule in two passes.
+    second: Option<Second<B>>,
+    /// In place of the settings' momentum.
+    momentum: Option<f64>,
     steps: u64,
     /// Steps before the first of the parameters that are frozen at first.
     late: u64,
+}
+
+impl<B: Backend> Second<B> {
+    /// For a rule that has a second pass over these tensors of each chunk.
+    fn new(graph: &Graph<B>, wanted: bool, tensors: [&Vec<Vec<Normed>>; 2]) -> Result<Option<Self>, Error> {
+        if !wanted {
+            return Ok(None);
+        }
+        let backend = graph.backend();
+        let directions = Arena::new(backend, &graph.layout().chunks)?;
+        let [all, trained] = tensors.map(|tensors| StepPlan::along(backend, tensors));
+        Ok(Some(Self { directions, plans: [all?, trained?] }))
+    }
 }
 
 impl<B: Backend> Optimizer<B> {
@@ -95,7 +103,8 @@ impl<B: Backend> Optimizer<B> {
         A: Fn(&str, &[usize]) -> bool,
     {
         let layout = graph.layout();
-        let adapts = method.rule(1).adapts();
+        let rule = method.rule(1);
+        let adapts = rule.adapts() || rule.second().is_some_and(|second| second.adapts());
         let tensor = |p: &Param<B>| Normed {
             range: p.slot.range(),
             weight_decay: (policy.decay)(&p.name, &p.spec.shape),
@@ -105,7 +114,8 @@ impl<B: Backend> Optimizer<B> {
         let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(tensor).collect();
         let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
         let trained = |(of_chunk, frozen): (&Vec<Normed>, &bool)| if *frozen { Vec::new() } else { of_chunk.clone() };
-        let trained = tensors.iter().zip(&layout.frozen).map(trained).collect();
+        let trained: Vec<Vec<Normed>> = tensors.iter().zip(&layout.frozen).map(trained).collect();
+        let second = Second::new(graph, method.rule(1).second().is_some(), [&tensors, &trained])?;
         let [all, trained] =
             [tensors, trained].map(|tensors| StepPlan::new(graph.backend(), tensors, policy.clip_norm));
         let mut slots = Vec::new();
@@ -117,7 +127,36 @@ impl<B: Backend> Optimizer<B> {
             slots.push(arena);
         }
         let (plans, frozen, clip_value) = ([all?, trained?], layout.frozen.clone(), policy.clip_value);
-        Ok(Self { method, clip_value, plans, frozen, slots, steps: 0, late: 0 })
+        Ok(Self {
+            method,
+            clip_value,
+            units: Vec::new(),
+            plans,
+            frozen,
+            slots,
+            second,
+            momentum: None,
+            steps: 0,
+            late: 0,
+        })
+    }
+
+    /// Limits the norm of each output unit's gradient to this part of that of its weights, in all parameters that `limited` names.
+    pub fn limit_units(&mut self, graph: &Graph<B>, part: f64, limited: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let layout = graph.layout();
+        for chunk in 0..layout.chunks.len() {
+            let mut units = Units::new(part);
+            for p in layout.of_chunk(chunk).into_iter().filter(|p| limited(&p.name)) {
+                units.add(&p.format, &p.spec.shape, p.slot.range())?;
+            }
+            self.units.push(units);
+        }
+        Ok(())
+    }
+
+    /// Takes another momentum from the next step on; none: that of the settings.
+    pub fn set_momentum(&mut self, momentum: Option<f64>) {
+        self.momentum = momentum;
     }
 
     /// Counts the steps of parameters that are frozen at first from this step on, as if they had only then been given to the optimizer.
@@ -181,7 +220,8 @@ impl<B: Backend> Optimizer<B> {
 
     /// Whether nothing in [`Self::change`] reads the gradients but the update.
     fn only_updates(&self, backend: &B, update: &Update) -> bool {
-        backend.loss_scaling().is_none() && self.clip_value.is_none() && !self.reads_norms(update)
+        let plain = self.clip_value.is_none() && self.units.is_empty();
+        plain && backend.loss_scaling().is_none() && !self.reads_norms(update)
     }
 
     /// Whether a step depends on the norms of the gradients.
@@ -193,7 +233,8 @@ impl<B: Backend> Optimizer<B> {
     fn advance(&mut self, lr: f64, ema: Option<&Ema<B>>) -> Next {
         self.steps += 1;
         let average = ema.map_or(0.0, |ema| ema.weight(self.steps) as f32);
-        let update = |step| Update { rule: self.method.rule(step), lr };
+        let other = |step| self.momentum.and_then(|momentum| self.method.rule_with_momentum(step, momentum));
+        let update = |step| Update { rule: other(step).unwrap_or_else(|| self.method.rule(step)), lr };
         let late = self.steps.saturating_sub(self.late).max(1);
         Next { update: update(self.steps), late: update(late), average }
     }
@@ -240,6 +281,12 @@ impl<B: Backend> Optimizer<B> {
         if let Some(limit) = self.clip_value {
             grads.chunks.iter_mut().try_for_each(|chunk| backend.clamp(chunk, limit as f32))?;
         }
+        let limited = self.units.iter().zip(weights.chunks.iter().zip(&mut grads.chunks));
+        for (chunk, (units, (w, g))) in limited.enumerate() {
+            if !(held && self.frozen[chunk]) {
+                backend.limit_units(units, w, g)?;
+            }
+        }
         if self.reads_norms(update) {
             let plan = self.plan(held);
             backend.rates(&plan.norms, update, weights, grads, &mut plan.rates)?;
@@ -250,9 +297,29 @@ impl<B: Backend> Optimizer<B> {
             if held && late {
                 continue;
             }
-            let mut slots: Vec<&mut B::Buf> = self.slots.iter_mut().map(|slot| &mut slot.chunks[chunk]).collect();
+            let work = self.second.iter_mut().map(|second| &mut second.directions);
+            let arenas = self.slots.iter_mut().chain(work);
+            let mut slots: Vec<&mut B::Buf> = arenas.map(|slot| &mut slot.chunks[chunk]).collect();
             let update = if late { &next.late } else { update };
             finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, g, &mut slots)?;
+        }
+        Ok(finite && self.go_along(backend, next, held, weights)?)
+    }
+
+    /// The second pass of a rule that has one: the norms of the directions, and the update along them.
+    fn go_along(&mut self, backend: &B, next: &Next, held: bool, weights: &mut Arena<B>) -> Result<bool, Error> {
+        let Some(Second { directions, plans }) = &mut self.second else { return Ok(true) };
+        let [usual, late] = [&next.update, &next.late].map(|u| u.rule.second().map(|rule| Update { rule, ..*u }));
+        let (Some(usual), Some(late)) = (usual, late) else { return Ok(true) };
+        let plan = &mut plans[usize::from(held)];
+        backend.rates(&plan.norms, &usual, weights, directions, &mut plan.rates)?;
+        let mut finite = true;
+        for (chunk, (w, direction)) in weights.chunks.iter_mut().zip(&directions.chunks).enumerate() {
+            if held && self.frozen[chunk] {
+                continue;
+            }
+            let update = if self.frozen[chunk] { &late } else { &usual };
+            finite &= backend.update(update, &plan.groups[chunk], &plan.rates, w, direction, &mut [])?;
         }
         Ok(finite)
     }
@@ -261,7 +328,8 @@ impl<B: Backend> Optimizer<B> {
     fn key<'a>(&'a self, held: bool, others: impl Iterator<Item = &'a Arena<B>>) -> u64 {
         let mut hasher = DefaultHasher::new();
         ("an optimizer step", self.plans[usize::from(held)].rates.place()).hash(&mut hasher);
-        let chunks = self.slots.iter().chain(others).flat_map(|arena| &arena.chunks);
+        let directions = self.second.iter().map(|second| &second.directions);
+        let chunks = self.slots.iter().chain(directions).chain(others).flat_map(|arena| &arena.chunks);
         chunks.for_each(|chunk| chunk.place().hash(&mut hasher));
         hasher.finish()
     }
@@ -271,6 +339,12 @@ impl<B: Backend> Optimizer<B> {
         let mut norm = [0.0];
         self.plans[usize::from(held)].rates.read(rates::NORM, &mut norm)?;
         Ok(f64::from(norm[0]))
+    }
+
+    /// Bytes of memory that a step needs beside the slots.
+    pub fn work_bytes(&self) -> usize {
+        let directions = self.second.iter().flat_map(|second| &second.directions.chunks);
+        4 * directions.map(|chunk| chunk.len()).sum::<usize>()
     }
 
     /// Steps done.
@@ -292,23 +366,4 @@ impl<B: Backend> Optimizer<B> {
     pub fn slots_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Arena<B>)> {
         self.method.slots().into_iter().map(|slot| slot.name).zip(&mut self.slots)
     }
-}
-
-/// The parameter groups of each chunk; neighbours with the same numbers are one group.
-fn groups(tensors: &[Vec<Normed>]) -> Vec<Vec<ParamGroup>> {
-    let mut number = 0..;
-    let mut of_chunk = |tensors: &Vec<Normed>| {
-        let mut groups: Vec<ParamGroup> = Vec::new();
-        for (tensor, number) in tensors.iter().zip(&mut number) {
-            let own = tensor.adapts || tensor.factor != 1.0;
-            let rate = if own { rates::FIRST + number } else { rates::PLAIN };
-            let (range, weight_decay) = (tensor.range.clone(), tensor.weight_decay as f32);
-            match groups.last_mut() {
-                Some(last) if (last.weight_decay, last.rate) == (weight_decay, rate) => last.range.end = range.end,
-                _ => groups.push(ParamGroup { range, weight_decay, rate }),
-            }
-        }
-        groups
-    };
-    tensors.iter().map(&mut of_chunk).collect()
 }

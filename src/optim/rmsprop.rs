@@ -2,7 +2,7 @@
 //! and a mean square that starts at 0; TensorFlow 1's has both inside, and starts at 1. With eps = 1, as Inception's recipe has
 //! it, they are different optimizers.
 
-use super::method::{Method, SlotSpec};
+use super::method::{Method, OptimizerError, SlotSpec};
 use crate::backend::Rule;
 use crate::backend::update::{RmsPropRule, RmsPropVariant};
 use crate::schema::{Range, section, words};
@@ -23,6 +23,8 @@ section! {
         absent eps: f64 = "1e-8; tf: 1e-10", in Range::PositiveF32;
         /// Divides by the deviation instead of the root mean square.
         optional centered: bool = false;
+        /// tf: momentum correction, a change of the rate holds for the momentum, too: b = momentum b + g / sqrt(s + eps); w -= lr b.
+        optional momentum_correction: bool = false;
     }
 }
 
@@ -48,6 +50,19 @@ impl Method for RmsProp {
             eps: self.eps.unwrap_or(eps),
             momentum: self.momentum(),
             centered: self.centered(),
+            corrected: self.momentum_correction(),
         })
+    }
+
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    }
+
+    fn check(&self) -> Result<(), OptimizerError> {
+        if self.momentum_correction() && self.form() == RmsPropVariant::Torch {
+            let why = "belongs to form = \"tf\": PyTorch's form has its rate outside the momentum already".into();
+            return Err(OptimizerError { key: "momentum_correction", why });
+        }
+        Ok(())
     }
 }

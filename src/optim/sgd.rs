@@ -32,6 +32,10 @@ impl Method for Sgd {
         Rule::Sgd(SgdRule { momentum: self.momentum(), nesterov: self.nesterov() })
     }
 
+    fn rule_with_momentum(&self, step: u64, momentum: f64) -> Option<Rule> {
+        Some(Self { momentum: Some(momentum), ..self.clone() }.rule(step))
+    }
+
     fn check(&self) -> Result<(), OptimizerError> {
         if self.nesterov() && self.momentum() == 0.0 {
             return Err(OptimizerError { key: "nesterov", why: "needs optimizer.momentum > 0, as 0.9".into() });

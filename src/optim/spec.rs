@@ -37,6 +37,13 @@ section! {
         absent clip_norm: f64 = "no limit", in Range::PositiveF32;
         /// Largest magnitude of an element of a gradient; not together with clip_norm.
         absent clip_value: f64 = "no limit", in Range::PositiveF32;
+        /// Limits the norm of the gradient of each output unit to this part of the norm of its weights, as 0.01: adaptive clipping; alone.
+        absent clip_agc: f64 = "no limit", in Range::PositiveF32;
+        /// Parameters that clip_agc leaves alone, as patterns.
+        absent no_agc: Vec<String> = "those of the last layer";
+        /// Sharpness-aware minimisation over any kind: each step's gradient is taken where the parameters have moved by this norm along the
+        /// gradient, as 0.05; a step computes twice.
+        absent sam_rho: f64 = "none", in Range::PositiveF32;
         /// Parameters with numbers of their own: tables with `match` (patterns), `lr` (factor on the learning rate) and `weight_decay`;
         /// the first one that names a parameter counts.
         absent groups: Vec<Group> = "[]";
@@ -60,12 +67,14 @@ impl OptimizerSpec {
         check_section(&Self::SCHEMA, &table)
             .map_err(|fault| OptimizerError { key: fault.key, why: fault.problem.to_string() })?;
         self.kind.settings().check()?;
-        match self.clip_norm.and(self.clip_value) {
-            Some(_) => Err(OptimizerError {
-                key: "clip_value",
-                why: "cannot be combined with clip_norm; choose one of the two".into(),
-            }),
-            None => Ok(()),
+        let refuse = |key, why: &str| Err(OptimizerError { key, why: why.into() });
+        match (self.clip_norm, self.clip_value, self.clip_agc) {
+            (Some(_), Some(_), _) => refuse("clip_value", "cannot be combined with clip_norm; choose one of the two"),
+            (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
+                refuse("clip_agc", "cannot be combined with clip_norm or clip_value; choose one of them")
+            }
+            (.., None) if self.no_agc.is_some() => refuse("no_agc", "has no meaning without clip_agc"),
+            _ => Ok(()),
         }
     }
 
@@ -96,8 +105,16 @@ impl OptimizerSpec {
         if decays { self.weight_decay } else { 0.0 }
     }
 
+    /// Whether `clip_agc` limits the gradient of a parameter of this name; `last`: it is of the last layer.
+    pub fn limits_units(&self, parameter: &str, last: bool) -> bool {
+        match &self.no_agc {
+            Some(patterns) => !patterns.iter().any(|pattern| matches(pattern, parameter)),
+            None => !last,
+        }
+    }
+
     /// Whether the parameter may have a learning rate of its own.
     pub fn adapts(&self, parameter: &str, shape: &[usize]) -> bool {
-        self.kind.settings().adapts(parameter, shape)
+        self.kind.settings().adapts(parameter, shape, self.decay_of(parameter, shape))
     }
 }

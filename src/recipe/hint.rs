@@ -92,8 +92,10 @@ const KINDS_ELSEWHERE: &[(&str, &str)] = &[
     ("cosine_annealing_lr", "cosine"),
     ("cosine_annealing", "cosine"),
     ("cosine_decay", "cosine"),
-    ("one_cycle", "cosine"),
-    ("one_cycle_lr", "cosine"),
+    ("one_cycle_lr", "one_cycle"),
+    ("cosine_annealing_warm_restarts", "warm_restarts"),
+    ("sgdr", "warm_restarts"),
+    ("reduce_lr_on_plateau", "plateau"),
     ("exponential_lr", "exponential"),
     ("exponential_decay", "exponential"),
     ("poly", "polynomial"),
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!(of_key("optimizer.momentun"), "; did you mean \"optimizer.momentum\"?");
         assert_eq!(of_transform("RandomHorizontalFlip", &["flip"]), "; here it is \"flip\"");
         assert_eq!(of_transform("filp", &["flip"]), "; did you mean \"flip\"?");
-        assert_eq!(of_kind("OneCycleLR"), Some("cosine"));
+        assert_eq!(of_kind("OneCycleLR"), Some("one_cycle"));
         assert_eq!(key_of_option("--epochs"), Some("epochs"));
         assert_eq!(key_of_option("--weight-decay"), Some("optimizer.weight_decay"));
         assert_eq!(key_of_option("--banana"), None);

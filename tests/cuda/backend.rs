@@ -13,7 +13,9 @@ use trireme::backend::op::{
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
 use trireme::backend::reference::{HostBuf, Reference};
-use trireme::backend::update::{AdagradRule, AdamRule, LarsRule, RmsPropRule, RmsPropVariant, SgdRule, rates};
+use trireme::backend::update::{
+    AdagradRule, AdamRule, LambRule, LarsRule, LionRule, RmsPropRule, RmsPropVariant, SgdRule, rates,
+};
 use trireme::backend::{
     Across, Backend, Buffer, CropRect, DeviceMemory, DrawKey, Error, Input, LossScale, LossScaling, ParamGroup,
     PassInput, Queue, Rule, TensorDesc, Update,
@@ -97,9 +99,10 @@ fn operations_in_16_bits_are_near_those_in_32() {
 }
 
 /// Every rule.
-fn rules() -> [Rule; 8] {
-    let rms =
-        |variant, centered| Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered });
+fn rules() -> [Rule; 10] {
+    let rms = |variant, centered| {
+        Rule::RmsProp(RmsPropRule { variant, alpha: 0.9, eps: 1e-3, momentum: 0.8, centered, corrected: false })
+    };
     let adam = |decoupled| {
         let (beta1, beta2, eps) = (0.9, 0.99, 1e-6);
         Rule::Adam(AdamRule { beta1, beta2, eps, correction1: 2.0, correction2: 1.5, decoupled })
@@ -107,12 +110,14 @@ fn rules() -> [Rule; 8] {
     [
         Rule::Sgd(SgdRule { momentum: 0.9, nesterov: false }),
         Rule::Sgd(SgdRule { momentum: 0.9, nesterov: true }),
-        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false }),
+        Rule::Lars(LarsRule { momentum: 0.9, eta: 0.001, larc: false, corrected: false }),
         adam(false),
         adam(true),
         rms(RmsPropVariant::Torch, false),
         rms(RmsPropVariant::Tf, true),
         Rule::Adagrad(AdagradRule { eps: 1e-6, decayed: 0.5 }),
+        Rule::Lion(LionRule { beta1: 0.9, beta2: 0.99 }),
+        Rule::Lamb(LambRule { beta1: 0.9, beta2: 0.99, eps: 1e-6, correction1: 2.0, correction2: 1.5, along: true }),
     ]
 }
 

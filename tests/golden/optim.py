@@ -10,8 +10,9 @@ kernels run in float64 too, with decay, momentum and eps rounded to float32). Ea
 original's float32 run from its float64 run. Who printed what:
 
     torch   torch.optim.{SGD,Adam,AdamW,RMSprop,Adagrad}, torch.nn.utils.clip_grad_norm_ and clip_grad_value_
+    timm    timm.optim.{Lion,Lamb} (Lamb's own limit of the norm left out); the clipping is torch's
     tf      tf.compat.v1.train.RMSPropOptimizer (kernels ApplyRMSProp, ApplyCenteredRMSProp); tf.train.ExponentialMovingAverage
-    paper   LARS of You, Gitman, Ginsburg 2017 (arXiv 1708.03888, algorithm 1): no original code was published; by_hand() with torch
+    paper   momentum correction, see corrected_by_torch(); LARS of You, Gitman, Ginsburg 2017 (arXiv 1708.03888, algorithm 1): no original code was published; by_hand() with torch
             tensors here, written from the paper alone, beside the plain-Python rule
 """
 import json
@@ -45,6 +46,16 @@ RUNS = [(name, "torch", {"kind": "sgd"} | keys, wd, {}) for name, keys, wd in SG
     ("adagrad", "torch", {"kind": "adagrad"}, 0.01, {}),
     ("adagrad_lr_decay", "torch", {"kind": "adagrad", "lr_decay": 0.1, "initial_accumulator_value": 0.1, "eps": 1e-3}, 0.0, {}),
     ("adagrad_clip_norm", "torch", {"kind": "adagrad", "initial_accumulator_value": 0.5}, 0.1, {"clip_norm": 0.8}),
+    ("lion", "timm", {"kind": "lion"}, 0.0, {}),
+    ("lion_decay", "timm", {"kind": "lion", "beta1": 0.95, "beta2": 0.98}, 0.1, {}),
+    ("lion_clip_norm", "timm", {"kind": "lion"}, 0.1, {"clip_norm": 0.8}),
+    ("lamb", "timm", {"kind": "lamb"}, 0.05, {}),
+    ("lamb_without_decay", "timm", {"kind": "lamb", "beta1": 0.8, "beta2": 0.99, "eps": 1e-3}, 0.0, {}),
+    ("lamb_always_adapt", "timm", {"kind": "lamb", "always_adapt": True}, 0.0, {}),
+    ("lamb_clip_norm", "timm", {"kind": "lamb"}, 0.05, {"clip_norm": 0.8}),
+    ("lars_corrected", "paper", {"kind": "lars", "momentum": 0.9, "eta": 0.1, "momentum_correction": True}, 0.01, {}),
+    ("larc_corrected", "paper", {"kind": "lars", "momentum": 0.9, "eta": 0.1, "larc": True, "momentum_correction": True}, 0.01, {}),
+    ("rmsprop_tf_corrected", "paper", {"kind": "rmsprop", "form": "tf", "momentum": 0.9, "alpha": 0.9, "eps": 0.1, "momentum_correction": True}, 0.01, {}),
     ("rmsprop_tf", "tf", {"kind": "rmsprop", "form": "tf"}, 0.0, {}),
     ("rmsprop_tf_inception", "tf", {"kind": "rmsprop", "form": "tf", "momentum": 0.9, "alpha": 0.9, "eps": 1.0}, 0.0, {}),
     ("rmsprop_tf_centered", "tf", {"kind": "rmsprop", "form": "tf", "momentum": 0.5, "alpha": 0.8, "eps": 0.01, "centered": True}, 0.0, {}),
@@ -70,11 +81,16 @@ def by_torch(keys, weight_decay, clip, dtype):
     """Parameters after each step, gradient norms before clipping, slots after the last step."""
     import torch
 
+    timm = __import__("timm.optim").optim if keys["kind"] in ("lion", "lamb") else None
     w = {name: torch.nn.Parameter(torch.tensor(v, dtype=torch.float32).to(dtype)) for name, v in tensors(START).items()}
     options = {k: v for k, v in keys.items() if k not in ("kind", "beta1", "beta2")}
-    if keys["kind"] in ("adam", "adamw"):
+    if keys["kind"] == "lamb":
+        options |= {"max_grad_norm": None, "eps": keys.get("eps", 1e-6)}
+    if keys["kind"] in ("adam", "adamw", "lamb"):
         options["betas"] = (keys.get("beta1", 0.9), keys.get("beta2", 0.999))
-    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "adagrad": torch.optim.Adagrad}[keys["kind"]]
+    if keys["kind"] == "lion":
+        options["betas"] = (keys.get("beta1", 0.9), keys.get("beta2", 0.99))
+    kind = {"lion": timm and timm.Lion, "lamb": timm and timm.Lamb, "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "adagrad": torch.optim.Adagrad}[keys["kind"]]
     opt = kind(w.values(), lr=1.0, weight_decay=weight_decay, **options)
     steps, norms = [], []
     for lr, spec in zip(LRS, GRADIENTS):
@@ -157,12 +173,39 @@ def lars_by_torch(keys, weight_decay, clip, dtype):
     return steps, norms, {"momentum_buffer": [v for p in velocity.values() for v in p.double().tolist()]}
 
 
+def corrected_by_torch(keys, weight_decay, clip, dtype):
+    """Momentum correction as Goyal et al. 2017 (arXiv 1706.02677, remark 2) write it: a buffer that holds the rate is multiplied by the ratio of
+    the rates when they change. The rules are the paper's LARS, and TensorFlow 1's RMSProp."""
+    import torch
+
+    w = {name: torch.tensor(v, dtype=torch.float32).to(dtype) for name, v in tensors(START).items()}
+    velocity = {name: torch.zeros_like(v) for name, v in w.items()}
+    square = {name: torch.ones_like(v) for name, v in w.items()}
+    steps, before = [], LRS[0]
+    for lr, spec in zip(LRS, GRADIENTS):
+        for name, values in tensors(spec).items():
+            g = torch.tensor(values, dtype=torch.float32).to(dtype)
+            long = torch.linalg.vector_norm
+            if keys["kind"] == "lars":
+                local = keys["eta"] * long(w[name]) / (long(g) + weight_decay * long(w[name]))
+                move = (torch.clamp(local, max=lr) if keys.get("larc") else lr * local) * (g + weight_decay * w[name])
+            else:
+                d = g + weight_decay * w[name]
+                square[name] = keys["alpha"] * square[name] + (1 - keys["alpha"]) * d * d
+                move = lr * d / torch.sqrt(square[name] + keys["eps"])
+            velocity[name] = keys["momentum"] * (lr / before) * velocity[name] + move
+            w[name] = w[name] - velocity[name]
+        before = lr
+        steps.append([v for p in w.values() for v in p.double().tolist()])
+    return steps, [], {}
+
+
 def by_hand(keys, wd, clip):
     """Every rule in plain Python floats, one number after another."""
     kind, m = keys["kind"], keys.get("momentum", 0.0)
     tf = keys.get("form") == "tf"
-    alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf or kind == "adagrad" else 1e-8)
-    b1, b2 = keys.get("beta1", 0.9), keys.get("beta2", 0.999)
+    alpha, eps = keys.get("alpha", 0.9 if tf else 0.99), keys.get("eps", 1e-10 if tf or kind == "adagrad" else 1e-6 if kind == "lamb" else 1e-8)
+    b1, b2 = keys.get("beta1", 0.9), keys.get("beta2", 0.99 if kind == "lion" else 0.999)
     w, steps, start = tensors(START), [], 1.0 if tf else keys.get("initial_accumulator_value", 0.0)
     state = {name: [[start, 0.0, 0.0] for _ in v] for name, v in w.items()}
     norm = lambda v: math.sqrt(sum(x * x for x in v))
@@ -176,14 +219,31 @@ def by_hand(keys, wd, clip):
             if kind == "lars":
                 local = keys["eta"] * norm(w[name]) / (norm(g) + wd * norm(w[name]))
                 rate = min(lr, local) if keys.get("larc") else lr * local
+            outside = "momentum_correction" in keys
+            if kind == "lamb":
+                for i, s in enumerate(state[name]):
+                    s[0], s[1] = b1 * s[0] + (1 - b1) * g[i], b2 * s[1] + (1 - b2) * g[i] ** 2
+                    s[2] = s[0] / (1 - b1**t) / (math.sqrt(s[1] / (1 - b2**t)) + eps) + wd * w[name][i]
+                long = norm([s[2] for s in state[name]])
+                trust = norm(w[name]) / long if wd or keys.get("always_adapt") else 1.0
+                w[name] = [x - lr * trust * s[2] for x, s in zip(w[name], state[name])]
+                continue
             for i, s in enumerate(state[name]):
                 x, d = w[name][i], g[i] + wd * w[name][i]
                 if kind == "sgd":
                     s[0] = m * s[0] + d
                     x -= lr * (d + m * s[0] if keys.get("nesterov") else s[0])
+                elif kind == "lars" and outside:
+                    # at a rate of 0 nothing moves any more
+                    s[0] = m * s[0] + (rate / lr if lr else 0.0) * d
+                    x -= lr * s[0]
                 elif kind == "lars":
                     s[0] = m * s[0] + rate * d
                     x -= s[0]
+                elif kind == "lion":
+                    c = b1 * s[0] + (1 - b1) * g[i]
+                    x = x * (1 - lr * wd) - lr * ((c > 0) - (c < 0))
+                    s[0] = b2 * s[0] + (1 - b2) * g[i]
                 elif kind == "adagrad":
                     s[0] += d * d
                     x -= lr / (1 + (t - 1) * keys.get("lr_decay", 0.0)) * d / (math.sqrt(s[0]) + eps)
@@ -191,8 +251,9 @@ def by_hand(keys, wd, clip):
                     s[0] = alpha * s[0] + (1 - alpha) * d * d
                     s[2] = alpha * s[2] + (1 - alpha) * d
                     v = s[0] - s[2] ** 2 if keys.get("centered") else s[0]
-                    s[1] = m * s[1] + (lr * d / math.sqrt(v + eps) if tf else d / (math.sqrt(v) + eps))
-                    x -= s[1] if tf else lr * s[1]
+                    within = tf and not outside
+                    s[1] = m * s[1] + ((lr if within else 1.0) * d / math.sqrt(v + eps) if tf else d / (math.sqrt(v) + eps))
+                    x -= s[1] if within else lr * s[1]
                 else:
                     if kind == "adamw":
                         x, d = x * (1 - lr * wd), g[i]
@@ -221,7 +282,8 @@ def torch_entry(name, by, keys, weight_decay, clip):
     """One entry of a run by PyTorch, or of the paper's."""
     import torch
 
-    run = lars_by_torch if by == "paper" else by_torch
+    of_paper = corrected_by_torch if "momentum_correction" in keys else lars_by_torch
+    run = of_paper if by == "paper" else by_torch
     runs = [run(keys, weight_decay, clip, dtype) for dtype in (torch.float64, torch.float32)]
     return record(name, by, keys, weight_decay, clip, runs)
 

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agc;
 mod bf16;
 mod catalogue;
 mod features;
@@ -17,6 +18,7 @@ mod ops;
 mod optim;
 mod parity;
 mod remote;
+mod schedules;
 mod soft_loss;
 mod sync_bn;
 mod teacher;

@@ -6,6 +6,7 @@ use super::device::Cpu;
 use super::isa::Isa;
 use super::{loss, onednn, soft_loss, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
+use crate::backend::update::Units;
 use crate::backend::{
     Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
     TensorDesc, Update,
@@ -66,6 +67,11 @@ impl Backend for Cpu {
         let mut plain = vec![0.0; desc.n * desc.shape.elems()];
         desc.to_plain(from.as_slice(), &mut plain);
         Ok(plain)
+    }
+
+    fn limit_units(&self, units: &Units, w: &AlignedBuf, g: &mut AlignedBuf) -> Result<(), Error> {
+        update::limit_units(self.threads, units, w.as_slice(), g.as_mut_slice());
+        Ok(())
     }
 
     fn update(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::threads::{Shared, Threads};
 use crate::backend::update::rates::GRADIENT;
-use crate::backend::update::{ElementLoop, GroupStep, Normed};
+use crate::backend::update::{ElementLoop, GroupStep, Normed, Units};
 use crate::backend::{ParamGroup, Update};
 use crate::simd::simd;
 
@@ -95,6 +95,8 @@ pub(super) fn update(
                 gradient_factor: f64::from(rates[GRADIENT]),
                 weight_decay: f64::from(s.weight_decay),
                 lr: update.lr * f64::from(rates[s.rate]),
+                base: update.lr,
+                own: f64::from(rates[s.rate]),
             };
             if !update.rule.run(step, Elements { w, g: &g[part], slots }) {
                 finite.store(false, Ordering::Relaxed);
@@ -132,6 +134,19 @@ pub(super) fn squares(threads: Threads, x: &[f32], tensors: &[Normed]) -> Vec<f6
     });
     let mut sums = sums.into_iter();
     tensors.iter().map(|t| sums.by_ref().take(starts(t).len()).sum()).collect()
+}
+
+/// See [`Units`].
+pub(super) fn limit_units(threads: Threads, units: &Units, w: &[f32], g: &mut [f32]) {
+    let g = Shared::new(g);
+    threads.each(units.tensors.len(), |_, share| {
+        for number in share {
+            let range = units.tensors[number].range.clone();
+            // SAFETY: tensors do not overlap, and the slice is borrowed for the whole call.
+            let own = unsafe { g.part(range.clone()) };
+            units.limit(number, &w[range], own);
+        }
+    });
 }
 
 /// Moves every value into [-limit, limit]; NaN stays.

@@ -7,9 +7,10 @@ use super::driver::library;
 use super::driver::memory::CudaBuf;
 use super::kernels::elementwise::{CastWeights, SumOfTwo};
 use super::layout::{channels_last, layouts};
-use super::ops::{codec, halves, loss, norms, shortcut, soft_loss, update};
+use super::ops::{codec, halves, loss, norms, shortcut, soft_loss, units, update};
 use super::settings::Precision;
 use crate::backend::op::{Op, Shape, for_each_op};
+use crate::backend::update::Units;
 use crate::backend::{
     AlgorithmChoice, Arena, Backend, Buffer, CodeSpec, Collectives, CrossEntropy, DeviceCodec, Error, LossScaling,
     LossSums, Norms, ParamGroup, PassInput, PlanRequest, Planned, Queue, ShortcutOf, SoftLoss, TensorDesc, Update,
@@ -169,6 +170,10 @@ impl Backend for Cuda {
         to: &mut CudaBuf,
     ) -> Result<(), Error> {
         norms::rates(&self.shared, norms, update, weights, gradients, to)
+    }
+
+    fn limit_units(&self, units: &Units, w: &CudaBuf, g: &mut CudaBuf) -> Result<(), Error> {
+        units::limit(&self.shared, units, w, g)
     }
 
     fn update(

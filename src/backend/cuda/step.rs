@@ -19,6 +19,17 @@ pub struct StepLists {
     pub updates: RefCell<HashMap<(u64, bool), Pieces>>,
     /// By the address of the rates that they make.
     pub norms: RefCell<HashMap<u64, NormLists>>,
+    /// By the address of the gradients.
+    pub units: RefCell<HashMap<u64, UnitList>>,
+}
+
+/// The units of one chunk whose gradients are limited.
+pub struct UnitList {
+    /// One a unit.
+    pub pieces: CudaBuf,
+    pub count: usize,
+    /// Elements that the chunk must hold.
+    pub end: usize,
 }
 
 /// Ranges of one chunk in pieces.

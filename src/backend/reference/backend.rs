@@ -4,6 +4,7 @@ use super::device::Reference;
 use super::host_buf::HostBuf;
 use super::{loss, soft_loss, update};
 use crate::backend::op::{Op, for_each_op};
+use crate::backend::update::Units;
 use crate::backend::{
     Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
     TensorDesc, Update,
@@ -35,6 +36,13 @@ impl Backend for Reference {
 
     fn download(&self, desc: &TensorDesc, from: &HostBuf) -> Result<Vec<f32>, Error> {
         Ok(from.0[..desc.elems()].to_vec())
+    }
+
+    fn limit_units(&self, units: &Units, w: &HostBuf, g: &mut HostBuf) -> Result<(), Error> {
+        for (number, tensor) in units.tensors.iter().enumerate() {
+            units.limit(number, &w.0[tensor.range.clone()], &mut g.0[tensor.range.clone()]);
+        }
+        Ok(())
     }
 
     fn update(

@@ -4,7 +4,7 @@ extern "C" __global__ void update_adam(const Piece* pieces, u32 count, const dou
     float eps = (float)numbers[6];
     float correction1 = (float)numbers[7], correction2 = (float)numbers[8];
     bool decoupled = numbers[9] != 0.0;
-    update_pieces(pieces, count, numbers, rates, skip, w, g, narrow, half, not_finite, [=](float w, float g, float raw, float lr, float decay, u64 at) {
+    update_pieces(pieces, count, numbers, rates, skip, w, g, narrow, half, not_finite, [=](float w, float g, float raw, float lr, float decay, u64 at, float) {
         if (decoupled) {
             w = fmaf(-lr * decay, w, w);
             g = raw;

@@ -39,6 +39,11 @@ macro_rules! rules {
                 match self { $(Rule::$name(rule) => rule.adapts()),+ }
             }
 
+            /// See [`UpdateRule::second`].
+            pub fn second(&self) -> Option<Self> {
+                match self { $(Rule::$name(rule) => rule.second().map(Rule::$name)),+ }
+            }
+
             /// See [`UpdateRule::trust`].
             pub fn trust(&self, weight: f64, gradient: f64, weight_decay: f64, lr: f64) -> f64 {
                 match self { $(Rule::$name(rule) => rule.trust(weight, gradient, weight_decay, lr)),+ }

@@ -13,6 +13,8 @@ pub struct LarsRule {
     pub eta: f64,
     /// NVCaffe's clip: a tensor's own rate is at most the learning rate.
     pub larc: bool,
+    /// Whether the learning rate stays outside the buffer: `v = m v + lambda g; w -= lr v`, lambda the trust ratio.
+    pub corrected: bool,
 }
 
 impl UpdateRule for LarsRule {
@@ -21,7 +23,15 @@ impl UpdateRule for LarsRule {
     }
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
-        let (gradient, lr, momentum) = (group.gradient::<T>(), T::of(group.lr), T::of(self.momentum));
+        let (gradient, momentum) = (group.gradient::<T>(), T::of(self.momentum));
+        if self.corrected {
+            let (own, lr) = (T::of(group.own), T::of(group.base));
+            return elements.each(move |w, g, [v]: [&mut T; 1]| {
+                *v = momentum.mul_add(*v, own * gradient.of(w, g));
+                (-lr).mul_add(*v, w)
+            });
+        }
+        let lr = T::of(group.lr);
         elements.each(move |w, g, [v]: [&mut T; 1]| {
             *v = momentum.mul_add(*v, lr * gradient.of(w, g));
             w - *v
@@ -30,7 +40,7 @@ impl UpdateRule for LarsRule {
 
     /// `step_rates` in update.cu reads eta and larc.
     fn kernel(&self) -> Kernel {
-        Kernel { name: "update_lars", numbers: vec![self.momentum, self.eta, flag(self.larc)] }
+        Kernel { name: "update_lars", numbers: vec![self.momentum, self.eta, flag(self.larc), flag(self.corrected)] }
     }
 
     fn adapts(&self) -> bool {
@@ -53,7 +63,7 @@ mod tests {
 
     #[test]
     fn trust_ratios_by_hand() {
-        let lars = |larc| LarsRule { momentum: 0.9, eta: 0.01, larc };
+        let lars = |larc| LarsRule { momentum: 0.9, eta: 0.01, larc, corrected: false };
         let ratio = |weight, gradient, decay, lr| lars(false).trust(weight, gradient, decay, lr);
         assert_eq!(ratio(4.0, 0.5, 0.0, 3.0), 0.08);
         assert_eq!(ratio(4.0, 0.5, 0.125, 3.0), 0.04);

@@ -10,6 +10,8 @@ macro_rules! for_each_optimizer {
             rmsprop: RmsProp(RmsPropRule), "rmsprop" => RmsProp;
             lars: Lars(LarsRule), "lars" => Lars;
             adagrad: Adagrad(AdagradRule), "adagrad" => Adagrad;
+            lion: Lion(LionRule), "lion" => Lion;
+            lamb: Lamb(LambRule), "lamb" => Lamb;
         }
     };
 }

@@ -14,6 +14,7 @@ mod norms;
 pub mod rates;
 mod real;
 mod rule;
+mod units;
 
 macro_rules! modules {
     ($($file:ident: $name:ident($rule:ident), $($kind:literal => $settings:ident),+;)+) => {
@@ -30,3 +31,4 @@ pub use norms::{Normed, Norms};
 pub use real::Real;
 pub use rmsprop::RmsPropVariant;
 pub use rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+pub use units::{UnitTensor, Units};

@@ -17,6 +17,9 @@ pub trait Real:
 
     /// The larger of both.
     fn max(self, other: Self) -> Self;
+
+    /// 1 or -1; 0 of 0.
+    fn sign(self) -> Self;
 }
 
 impl Real for f32 {
@@ -39,6 +42,12 @@ impl Real for f32 {
     fn max(self, other: Self) -> Self {
         f32::max(self, other)
     }
+
+    #[inline(always)]
+    fn sign(self) -> Self {
+        let below = if self < 0.0 { -1.0 } else { 0.0 };
+        if self > 0.0 { 1.0 } else { below }
+    }
 }
 
 impl Real for f64 {
@@ -56,5 +65,9 @@ impl Real for f64 {
 
     fn max(self, other: Self) -> Self {
         f64::max(self, other)
+    }
+
+    fn sign(self) -> Self {
+        if self == 0.0 { 0.0 } else { self.signum() }
     }
 }

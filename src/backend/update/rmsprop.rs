@@ -30,6 +30,8 @@ pub struct RmsPropRule {
     pub momentum: f64,
     /// Divides by the deviation instead of the root mean square.
     pub centered: bool,
+    /// TensorFlow's: whether the rate stays outside the buffer, as PyTorch's does.
+    pub corrected: bool,
 }
 
 /// The part of a step that both variants of the mean square share.
@@ -38,7 +40,10 @@ struct Step<T> {
     lr: T,
     eps: T,
     momentum: T,
+    /// eps is inside the root.
     tf: bool,
+    /// The rate goes into the buffer.
+    within: bool,
 }
 
 impl<T: Real> Step<T> {
@@ -48,7 +53,7 @@ impl<T: Real> Step<T> {
         let (zero, one) = (T::of(0.0), T::of(1.0));
         let (inside, outside) = if self.tf { (self.eps, zero) } else { (zero, self.eps) };
         let quotient = g / ((square + inside).sqrt() + outside);
-        let (into, out) = if self.tf { (self.lr, one) } else { (one, self.lr) };
+        let (into, out) = if self.within { (self.lr, one) } else { (one, self.lr) };
         *b = self.momentum.mul_add(*b, into * quotient);
         (-out).mul_add(*b, w)
     }
@@ -62,7 +67,8 @@ impl UpdateRule for RmsPropRule {
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
         let gradient = group.gradient::<T>();
         let tf = self.variant == RmsPropVariant::Tf;
-        let step = Step { lr: T::of(group.lr), eps: T::of(self.eps), momentum: T::of(self.momentum), tf };
+        let (lr, within) = (T::of(group.lr), tf && !self.corrected);
+        let step = Step { lr, eps: T::of(self.eps), momentum: T::of(self.momentum), tf, within };
         let (zero, rest) = (T::of(0.0), T::of(1.0 - self.alpha));
         if !self.centered {
             return elements.each(move |w, g, [square, b]: [&mut T; 2]| {
@@ -83,7 +89,8 @@ impl UpdateRule for RmsPropRule {
 
     fn kernel(&self) -> Kernel {
         let tensorflow = flag(self.variant == RmsPropVariant::Tf);
-        let numbers = vec![self.alpha, 1.0 - self.alpha, self.eps, self.momentum, flag(self.centered), tensorflow];
+        let (centered, corrected) = (flag(self.centered), flag(self.corrected));
+        let numbers = vec![self.alpha, 1.0 - self.alpha, self.eps, self.momentum, centered, tensorflow, corrected];
         Kernel { name: "update_rmsprop", numbers }
     }
 }

@@ -9,8 +9,12 @@ pub struct GroupStep {
     pub gradient_factor: f64,
     /// Coefficient of the weight decay.
     pub weight_decay: f64,
-    /// Learning rate, the group's trust ratio included.
+    /// Learning rate, the group's trust ratio included: `base * own`.
     pub lr: f64,
+    /// Learning rate of the step.
+    pub base: f64,
+    /// Factor of the group, its trust ratio included.
+    pub own: f64,
 }
 
 impl GroupStep {
@@ -53,7 +57,7 @@ pub struct Kernel {
 
 /// An update rule with its numbers for one step.
 pub trait UpdateRule {
-    /// Values that it keeps per parameter, at most three.
+    /// Values that it keeps per parameter, at most three; of a rule in two passes, the direction of the first included.
     fn slots(&self) -> usize;
 
     /// Runs its formula over all elements of a group; true if all new parameters are finite.
@@ -71,6 +75,15 @@ pub trait UpdateRule {
     /// weight decay.
     fn trust(&self, _weight: f64, _gradient: f64, _weight_decay: f64, _lr: f64) -> f64 {
         1.0
+    }
+
+    /// The second pass of a rule whose first leaves a direction in its last slot and the parameters as they are: it gets the directions in
+    /// place of gradients, and the norms by which rates adapt are theirs. Its kernel reads the same numbers.
+    fn second(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
     }
 }
 

@@ -23,6 +23,10 @@ pub struct AfterWarmup {
     pub since: u64,
     /// The same as a part of all steps after the warm-up, from 0 to 1.
     pub part: f64,
+    /// Steps after the warm-up, at least 1.
+    pub length: u64,
+    /// How often a schedule with a memory has lowered the rate.
+    pub drops: u32,
     /// Steps of an epoch.
     pub steps_per_epoch: u64,
     /// Learning rate at the end of the warm-up.
@@ -35,6 +39,11 @@ pub struct AfterWarmup {
 pub trait Decay {
     /// The learning rate of a step.
     fn rate(&self, at: AfterWarmup) -> f64;
+
+    /// The momentum of a step, where it changes with the rate.
+    fn momentum(&self, _at: AfterWarmup) -> Option<f64> {
+        None
+    }
 
     /// The decay in a few words, for the log; `scale` multiplies `end_lr`.
     fn describe(&self, scale: f64) -> String;

@@ -1,12 +1,12 @@
-//! The learning rates of one run. They are a function of the step alone, so a resumed run has the rates that an unbroken one would
-//! have had.
+//! The learning rates of one run. They are a function of the step alone, and for the plateau schedule of its falls, which checkpoints keep,
+//! so a resumed run has the rates that an unbroken one would have had.
 
 use super::decay::{AfterWarmup, ScheduleError, rounded};
 use super::spec::ScheduleSpec;
 use super::stretch::Stretches;
 use super::warmup::WarmupFrom;
 
-/// The rates of one run: `lr(step)` for every step from 0 to `epochs * steps_per_epoch`.
+/// The rates of one run: `lr(step)` for every step from 0 to its last.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     spec: ScheduleSpec,
@@ -21,6 +21,8 @@ pub struct Schedule {
     warmup_steps: u64,
     total_steps: u64,
     stretches: Stretches,
+    /// See [`AfterWarmup::drops`].
+    drops: u32,
 }
 
 impl Schedule {
@@ -28,7 +30,17 @@ impl Schedule {
     ///
     /// Linear scaling and warm-up are those of Goyal et al. 2017: target = base_lr * batch / reference_batch.
     pub fn new(spec: &ScheduleSpec, batch: usize, epochs: u32, steps_per_epoch: u64) -> Result<Self, ScheduleError> {
-        spec.check(epochs)?;
+        Self::over(spec, batch, u64::from(epochs) * steps_per_epoch, steps_per_epoch)
+    }
+
+    /// The same of a run of so many steps, which may end within an epoch.
+    pub fn over(
+        spec: &ScheduleSpec,
+        batch: usize,
+        total_steps: u64,
+        steps_per_epoch: u64,
+    ) -> Result<Self, ScheduleError> {
+        spec.check(total_steps as f64 / steps_per_epoch.max(1) as f64)?;
         let scale = spec.reference_batch.map_or(1.0, |reference| batch as f64 / reference as f64);
         let target = spec.base_lr * scale;
         let from = match spec.warmup_from {
@@ -45,8 +57,9 @@ impl Schedule {
             target,
             from,
             warmup_steps: steps(spec.warmup_epochs),
-            total_steps: u64::from(epochs) * steps_per_epoch,
             stretches: Stretches::new(spec.stretched.as_deref().unwrap_or_default(), steps_per_epoch),
+            total_steps,
+            drops: 0,
             spec: spec.clone(),
         })
     }
@@ -57,10 +70,31 @@ impl Schedule {
             let done = step as f64 / self.warmup_steps as f64;
             return self.from + (self.target - self.from) * done;
         }
+        self.spec.kind.settings().rate(self.after_warmup(step))
+    }
+
+    /// The momentum of that step, where the schedule sets it.
+    pub fn momentum(&self, step: u64) -> Option<f64> {
+        (step >= self.warmup_steps).then(|| self.spec.kind.settings().momentum(self.after_warmup(step))).flatten()
+    }
+
+    fn after_warmup(&self, step: u64) -> AfterWarmup {
         let since = step.min(self.total_steps) - self.warmup_steps.min(self.total_steps);
+        let length = (self.total_steps.saturating_sub(self.warmup_steps)).max(1);
         let part = self.stretches.part(step, self.warmup_steps, self.total_steps);
         let (steps_per_epoch, target, scale) = (self.steps_per_epoch, self.target, self.scale);
-        self.spec.kind.settings().rate(AfterWarmup { step, since, part, steps_per_epoch, target, scale })
+        let drops = self.drops;
+        AfterWarmup { step, since, part, length, drops, steps_per_epoch, target, scale }
+    }
+
+    /// How often a schedule with a memory has lowered the rate.
+    pub fn drops(&self) -> u32 {
+        self.drops
+    }
+
+    /// The same from the next step on.
+    pub fn set_drops(&mut self, drops: u32) {
+        self.drops = drops;
     }
 
     /// The rate at the end of the warm-up, to six digits.
@@ -81,6 +115,11 @@ impl Schedule {
     /// Steps of the whole run.
     pub fn total_steps(&self) -> u64 {
         self.total_steps
+    }
+
+    /// Length of the whole run in epochs.
+    pub fn epochs(&self) -> f64 {
+        self.total_steps as f64 / self.steps_per_epoch.max(1) as f64
     }
 
     /// One line for the start of a log: the target and where it comes from, the warm-up, the decay.

@@ -2,6 +2,9 @@
 
 use super::decay::{Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
 use super::stretch;
+use super::one_cycle::OneCycle;
+use super::plateau::Plateau;
+use super::restarts::WarmRestarts;
 use super::warmup::WarmupFrom;
 use crate::schema::{Range, Section, check_section, kinds, section};
 
@@ -13,6 +16,9 @@ kinds! {
         "cosine" => Cosine(Cosine),
         "polynomial" => Polynomial(Polynomial),
         "exponential" => Exponential(Exponential),
+        "one_cycle" => OneCycle(OneCycle),
+        "warm_restarts" => WarmRestarts(WarmRestarts),
+        "plateau" => Plateau(Plateau),
     }
 }
 
@@ -45,14 +51,15 @@ impl ScheduleSpec {
         Self { base_lr: lr, ..Self::default() }
     }
 
-    /// Checks every value by the schema, and against the length of the run.
-    pub fn check(&self, epochs: u32) -> Result<(), ScheduleError> {
+    /// Checks every value by the schema, and against the length of the run in epochs; infinite where it is not known yet.
+    pub fn check(&self, epochs: impl Into<f64>) -> Result<(), ScheduleError> {
+        let epochs = epochs.into();
         let wrong = |key, why| Err(ScheduleError { key, why });
         let table = toml::Table::try_from(self).map_err(|e| ScheduleError { key: "kind", why: e.to_string() })?;
         check_section(&Self::SCHEMA, &table)
             .map_err(|fault| ScheduleError { key: fault.key, why: fault.problem.to_string() })?;
         let warmup = self.warmup_epochs;
-        if warmup > 0.0 && warmup >= f64::from(epochs) {
+        if warmup > 0.0 && warmup >= epochs {
             return wrong("warmup_epochs", format!("must be below epochs = {epochs}, got {warmup}"));
         }
         if self.warmup_from.is_some() && warmup == 0.0 {

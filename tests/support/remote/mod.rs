@@ -18,6 +18,7 @@ use std::time::Instant;
 pub use buffer::RemoteBuf;
 use queue::{Device, Memory, Queues, Task};
 use trireme::backend::reference::{HostBuf, Reference};
+use trireme::backend::update::Units;
 use trireme::backend::{
     Arena, Backend, Buffer, CropRect, CrossEntropy, DeviceMemory, Error, Input, LossSums, Norms, ParamGroup, PassInput,
     PlanRequest, Planned, Queue, SoftLoss, SoftTargets, TensorDesc, Update,
@@ -314,19 +315,27 @@ impl Backend for Remote {
     fn rates(
         &self,
         norms: &Norms,
-        _: &Update,
+        update: &Update,
         weights: &Arena<Self>,
         gradients: &Arena<Self>,
         to: &mut RemoteBuf,
     ) -> Result<(), Error> {
         let memories = |arena: &Arena<Self>| arena.chunks.iter().map(RemoteBuf::memory).collect::<Result<Vec<_>, _>>();
+        let name = update.rule.kernel().name;
         let (norms, weights, gradients, to) = (norms.clone(), memories(weights)?, memories(gradients)?, to.memory()?);
         self.enqueue(move |device| {
             let copies =
                 |chunks: &[Arc<Memory>]| Arena { chunks: chunks.iter().map(|c| HostBuf(c.lock().0.clone())).collect() };
-            let update = device.update.expect("an update was begun").0;
+            let begun = device.update.expect("an update was begun").0;
+            let second = begun.rule.second().filter(|second| second.kernel().name == name);
+            let update = Update { rule: second.unwrap_or(begun.rule), ..begun };
             Reference.rates(&norms, &update, &copies(&weights), &copies(&gradients), &mut to.lock())
         })
+    }
+
+    fn limit_units(&self, units: &Units, w: &RemoteBuf, g: &mut RemoteBuf) -> Result<(), Error> {
+        let (units, w, g) = (units.clone(), w.memory()?, g.memory()?);
+        self.enqueue(move |_| Reference.limit_units(&units, &w.lock(), &mut g.lock()))
     }
 
     fn update(
@@ -345,6 +354,9 @@ impl Backend for Remote {
             let mut slots: Vec<&mut HostBuf> = held.iter_mut().map(|slot| &mut **slot).collect();
             let update = device.update.expect("an update was begun").0;
             assert_eq!(discriminant(&update.rule), discriminant(&rule));
+            // the second pass of a rule is told by its kernel, and reads the same numbers
+            let second = update.rule.second().filter(|second| second.kernel().name == rule.kernel().name);
+            let update = Update { rule: second.unwrap_or(update.rule), ..update };
             let finite = Reference.update(&update, &groups, &rates.lock(), &mut w.lock(), &g.lock(), &mut slots)?;
             device.broken |= !finite;
             Ok(())

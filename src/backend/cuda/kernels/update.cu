@@ -41,7 +41,28 @@ extern "C" __global__ void __launch_bounds__(256) step_rates(const double* gradi
     }
 }
 
-// f(parameter, gradient with decay, raw gradient, lr, decay, element) gives the new parameter.
+// The norm of each unit's gradient is at most `part` times that of its weights; a block a unit.
+extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units, u32 count, const float* w, float* g, double part, double least, double tiny) {
+    __shared__ double room[SUMMERS];
+    for (u32 u = blockIdx.x; u < count; u += gridDim.x) {
+        Piece unit = units[u];
+        double weights = 0.0, gradients = 0.0;
+        for (u32 i = threadIdx.x; i < unit.len; i += SUMMERS) {
+            double own = (double)w[unit.from + i], gradient = (double)g[unit.from + i];
+            weights = fma(own, own, weights);
+            gradients = fma(gradient, gradient, gradients);
+        }
+        weights = sqrt(block_sum(weights, room));
+        gradients = sqrt(block_sum(gradients, room));
+        double most = part * (weights > least ? weights : least);
+        // one that is no number stays one
+        if (gradients < most) continue;
+        float factor = (float)(most / (gradients > tiny ? gradients : tiny));
+        for (u32 i = threadIdx.x; i < unit.len; i += SUMMERS) g[unit.from + i] *= factor;
+    }
+}
+
+// f(parameter, gradient with decay, raw gradient, lr, decay, element, the part of lr that is its tensor's own) gives the new parameter.
 template <class F>
 __device__ inline void update_pieces(const Piece* pieces, u32 count, const double* numbers, const float* rates, const u32* skip, float* w, const float* g, const T* narrow, T* half, u32* not_finite, F f) {
     if (*skip) return;
@@ -49,11 +70,11 @@ __device__ inline void update_pieces(const Piece* pieces, u32 count, const doubl
     float part = rates[GRADIENT];
     for (u32 p = blockIdx.x; p < count; p += gridDim.x) {
         Piece piece = pieces[p];
-        float lr = (float)numbers[LR] * rates[piece.rate];
+        float own = rates[piece.rate], lr = (float)numbers[LR] * own;
         for (u32 i = threadIdx.x; i < piece.len; i += blockDim.x) {
             u64 at = piece.from + i;
             float old = w[at], raw = part * (piece.narrow ? value(narrow[at]) : g[at]);
-            float now = f(old, fmaf(piece.decay, old, raw), raw, lr, piece.decay, at);
+            float now = f(old, fmaf(piece.decay, old, raw), raw, lr, piece.decay, at, own);
             w[at] = now;
             if (half) half[at] = rounded(now);
             bad = bad || !isfinite(now);

@@ -34,6 +34,17 @@ kernels! {
         rates: [f32; FIRST + count],
     }
 
+    /// Limits the norm of each unit's gradient to a part of that of its weights; the units end at `end`.
+    limit_units: LimitUnits over blocks(count) given(end) {
+        units: [Piece; count],
+        count: u32,
+        w: [f32; end],
+        g: [f32; end],
+        part: f64,
+        least: f64,
+        tiny: f64,
+    }
+
     /// One step of a rule over pieces, which end at `end` and take the first `factors` rates.
     update_sgd: UpdateArguments over blocks(count) given(end, factors) {
         pieces: [Piece; count],

@@ -10,6 +10,7 @@ pub mod norms;
 pub mod parts;
 pub mod runs;
 pub mod soft_loss;
+pub mod units;
 pub mod update;
 
 macro_rules! modules {

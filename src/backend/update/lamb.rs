@@ -1,0 +1,67 @@
+//! LAMB with slots a and v of Adam (You et al. 2019, arXiv 1904.00962), as in timm: a first pass moves the moments and leaves the direction
+//! `r = correction1 a / (sqrt(v) correction2 + eps) + weight_decay w`, a second `w -= lr |w| / |r| r`, the norms those of the tensor.
+
+use super::real::Real;
+use super::rule::{ElementLoop, GroupStep, Kernel, UpdateRule};
+
+/// LAMB's numbers for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LambRule {
+    /// Decay of the mean a.
+    pub beta1: f64,
+    /// Decay of the mean square v.
+    pub beta2: f64,
+    /// Outside the root, > 0.
+    pub eps: f64,
+    /// 1 / (1 - beta1^t) at step t, from 1.
+    pub correction1: f64,
+    /// 1 / sqrt(1 - beta2^t).
+    pub correction2: f64,
+    /// Whether this is the second pass, along the direction that the first has left.
+    pub along: bool,
+}
+
+impl UpdateRule for LambRule {
+    fn slots(&self) -> usize {
+        if self.along { 0 } else { 3 }
+    }
+
+    fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        if self.along {
+            let lr = T::of(group.lr);
+            return elements.each(move |w, r, []: [&mut T; 0]| (-lr).mul_add(r, w));
+        }
+        let gradient = GroupStep { weight_decay: 0.0, ..group }.gradient::<T>();
+        let (rest1, beta2, rest2) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(1.0 - self.beta2));
+        let (correction1, correction2) = (T::of(self.correction1), T::of(self.correction2));
+        let (eps, decay) = (T::of(self.eps), T::of(group.weight_decay));
+        elements.each(move |w, g, [mean, square, direction]: [&mut T; 3]| {
+            let g = gradient.of(w, g);
+            *mean = rest1.mul_add(g - *mean, *mean);
+            *square = beta2.mul_add(*square, rest2 * g * g);
+            let root = square.sqrt().mul_add(correction2, eps);
+            *direction = decay.mul_add(w, correction1 * *mean / root);
+            w
+        })
+    }
+
+    /// `step_rates` in update.cu reads LARS's eta and larc: with 1 and 0 its ratio is `|w| / |r|`.
+    fn kernel(&self) -> Kernel {
+        let Self { beta1, beta2, eps, correction1, correction2, along } = *self;
+        let name = if along { "update_lamb_along" } else { "update_lamb" };
+        Kernel { name, numbers: vec![beta1, 1.0, 0.0, beta2, eps, correction1, correction2] }
+    }
+
+    fn adapts(&self) -> bool {
+        self.along
+    }
+
+    /// 1 where a norm is 0.
+    fn trust(&self, weight: f64, direction: f64, _weight_decay: f64, _lr: f64) -> f64 {
+        if weight == 0.0 || direction == 0.0 { 1.0 } else { weight / direction }
+    }
+
+    fn second(&self) -> Option<Self> {
+        (!self.along).then_some(Self { along: true, ..*self })
+    }
+}

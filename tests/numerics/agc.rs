@@ -1,0 +1,93 @@
+//! Adaptive clipping by output units against timm's (`golden/agc.json`), on each backend and its own layouts of weights.
+
+use crate::support::numerics;
+use crate::support::numerics::{Formula, assert_close, golden};
+use serde::Deserialize;
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Conv, Linear, Op, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Arena, Backend};
+use trireme::nn::{Graph, NetSpec, Purpose};
+use trireme::optim::{Optimizer, OptimizerSpec, Policy};
+
+#[derive(Deserialize)]
+struct Golden {
+    lr: f64,
+    start: Vec<Formula>,
+    gradients: Vec<Formula>,
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    part: f64,
+    params_after: Vec<f64>,
+}
+
+fn net() -> NetSpec {
+    let mut net = NetSpec::new("units", Shape::image(3, 4, 4));
+    let x = net.add("conv1", Op::Conv(Conv::new(5, 3).pad(1).bias(0.0)), net.image());
+    net.add("fc", Op::Linear(Linear::new(4)), x);
+    net
+}
+
+/// Weights and gradients as `agc.py` has them.
+fn prepared<B: Backend>(backend: B, file: &Golden) -> Graph<B> {
+    let mut graph = Graph::new(backend, net(), 1, Purpose::Train { chunk_bytes: 1 }, 1).unwrap();
+    let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["conv1.weight", "conv1.bias", "fc.weight", "fc.bias"]);
+    let sizes: Vec<usize> = graph.params().iter().map(|p| p.spec.elems()).collect();
+    let mut arena = Arena::new(graph.backend(), &graph.layout().chunks).unwrap();
+    for (i, size) in sizes.into_iter().enumerate() {
+        let (mut w, mut g) = (file.start[i].noise_n(size), file.gradients[i].noise_n(size));
+        match i {
+            0 => w[27..54].fill(0.0),
+            2 => g[160..240].iter_mut().for_each(|g| *g /= 1024.0),
+            _ => {}
+        }
+        graph.set_param(i, &w).unwrap();
+        graph.pack(i, &g, &mut arena).unwrap();
+    }
+    arena.chunks.into_iter().enumerate().for_each(|(c, chunk)| graph.put(c, vec![chunk]));
+    graph
+}
+
+fn all<B: Backend>(graph: &Graph<B>) -> Vec<f32> {
+    (0..graph.params().len()).flat_map(|i| graph.param(i).unwrap()).collect()
+}
+
+/// One step with the units of all parameters that `limited` names.
+fn stepped<B: Backend>(backend: B, file: &Golden, part: f64, limited: impl Fn(&str) -> bool) -> Vec<f32> {
+    let mut graph = prepared(backend, file);
+    let spec = OptimizerSpec::sgd(0.0, false, 0.0);
+    let policy = Policy {
+        decay: |_: &str, _: &[usize]| 0.0,
+        adapt: |_: &str, _: &[usize]| false,
+        clip_norm: None,
+        clip_value: None,
+    };
+    let mut optimizer = Optimizer::new(&graph, spec.method(), policy).unwrap();
+    optimizer.limit_units(&graph, part, limited).unwrap();
+    assert!(optimizer.step(&mut graph, file.lr, None).unwrap().finite);
+    all(&graph)
+}
+
+#[test]
+fn units_are_limited_as_by_timm() {
+    let file: Golden = golden("agc.json");
+    for run in &file.runs {
+        let check = |what: &str, got: Vec<f32>| {
+            assert_close(&format!("part {} {what}", run.part), &got, &run.params_after, 1e-6);
+        };
+        check("reference", stepped(Reference, &file, run.part, |_| true));
+        check("one thread", stepped(numerics::cpu(1), &file, run.part, |_| true));
+        check("two threads", stepped(numerics::cpu(2), &file, run.part, |_| true));
+        if let Some(cuda) = numerics::cuda(Precision::F32) {
+            check("GPU", stepped(cuda, &file, run.part, |_| true));
+        }
+    }
+    let free = stepped(numerics::cpu(1), &file, 0.01, |name| !name.starts_with("fc."));
+    let whole = stepped(numerics::cpu(1), &file, 1e9, |_| true);
+    let limited = stepped(numerics::cpu(2), &file, 0.01, |_| true);
+    assert!(free[..140] == limited[..140] && free[140..] == whole[140..], "fc is left alone");
+}
