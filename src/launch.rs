@@ -19,6 +19,7 @@ use crate::eval::score::{self, Scored};
 use crate::nn::{NetSpec, estimate};
 use crate::train::agree::gpus;
 use crate::train::agree::session::Session;
+use crate::train::evaluate::TestTime;
 use crate::train::plan::request::TrainRequest;
 use crate::train::reduce::choose;
 use crate::train::start;
@@ -190,8 +191,9 @@ pub fn predictor(
     wanted: DeviceChoice,
     model: &ModelRequest,
     limits: loaders::Limits,
+    test_time: TestTime,
 ) -> Result<Box<dyn Predict>, Error> {
-    on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits)?)))
+    on!(wanted, device => Ok(Box::new(Predictor::open(device, model, limits, test_time)?)))
 }
 
 /// Forward, backward and update on one synthetic batch, again and again.

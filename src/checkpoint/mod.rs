@@ -10,11 +10,13 @@
 //! - `reader`: reads them, without the library;
 //! - [`KerasFile`]: for Keras alone; [`Described`]: what a model file says to other programs;
 //! - `checksum`: the integrity check behind the HDF5 data; `seal`: that of each part, which another program's edit does not drop;
+//! - `memory`: what rules over scores keep in a checkpoint; `bits`: numbers between ranks;
 //! - `atomic`: written whole or not at all.
 //!
 //! Not here: when to write, and which tensors a network has.
 
 mod atomic;
+mod bits;
 mod checksum;
 pub mod child;
 mod described;
@@ -27,6 +29,7 @@ pub mod keras;
 mod keras_file;
 mod keras_weights;
 mod layer_kind;
+mod memory;
 mod model;
 pub mod model_file;
 mod reader;
@@ -44,6 +47,7 @@ pub use keras::Tensor;
 pub use keras_file::{KerasFile, KerasLayer};
 pub use keras_weights::read_weights;
 pub use layer_kind::LayerKind;
+pub use memory::{Memory, Plateaued, Watched};
 pub use model::{LayerWeights, ModelFile};
 pub use model_file::Opened;
 pub use state_file::{Best, Progress, Scale, StateFile, Sums};

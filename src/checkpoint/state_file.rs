@@ -15,9 +15,10 @@ use super::h5;
 use super::head::read_head;
 use super::keras::Tensor;
 use super::layer_kind::LayerKind;
+use super::memory::Memory;
 use super::model::{LayerWeights, ModelFile};
 use super::reader::{Group, group};
-use super::{atomic, checksum};
+use super::{atomic, bits, checksum};
 
 /// Version of the format, raised when older programs can no longer read what is written.
 pub const VERSION: u64 = 1;
@@ -53,8 +54,10 @@ pub struct Progress {
     pub epoch_sums: Sums,
     /// The last score: means over the images of its split.
     pub score: Option<Sums>,
-    /// The best share of the first class so far, and the step that it was reached at.
+    /// The best score so far, and the step that it was reached at.
     pub best: Option<Best>,
+    /// What the rules of the run remember of its scores.
+    pub memory: Memory,
     /// The scale of the losses, under f16.
     pub loss_scale: Option<Scale>,
     /// The device's choices of algorithms, as it wrote them; empty for one that has none.
@@ -93,26 +96,15 @@ pub struct Sums {
 }
 
 /// The best score so far.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Share of images whose best class is right.
+    /// Name of the score, as `checkpoint.best_by` has it.
+    pub by: String,
+    /// Its value.
     #[serde(with = "bits")]
-    pub top1: f64,
+    pub score: f64,
     /// Optimizer steps done then.
     pub step: u64,
-}
-
-/// Decimal text would not bring back every bit.
-mod bits {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_u64(value.to_bits())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<f64, D::Error> {
-        u64::deserialize(source).map(f64::from_bits)
-    }
 }
 
 impl StateFile {
@@ -142,9 +134,7 @@ impl StateFile {
     /// # Errors
     /// For a file that is missing, cut short, changed, of another kind or of a later version.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let checked = checksum::open(path)?;
-        checksum::demand(checked.sealed, path)?;
-        let root = group::open(checked, path)?;
+        let root = open(path)?;
         if !is_state(&root) {
             let text = match root.has("model_weights") {
                 true => {
@@ -156,11 +146,7 @@ impl StateFile {
             let text = text.into();
             return Err(Error::Foreign { path: path.to_path_buf(), text });
         }
-        let progress = root.open("progress")?;
-        let version: u64 = progress.number("version")?;
-        if version > VERSION {
-            return Err(Error::Newer { path: path.to_path_buf(), version });
-        }
+        let progress = open_progress(path, &root)?;
         let mut slots = Vec::new();
         let optim = root.open("optim")?;
         for name in optim.texts("names")? {
@@ -177,6 +163,14 @@ impl StateFile {
         }
         let progress = read_progress(&progress)?;
         Ok(Self { model: read_model(path, &root)?, slots, residuals, progress })
+    }
+
+    /// Reads the run's position alone.
+    ///
+    /// # Errors
+    /// As [`StateFile::read`].
+    pub fn read_progress(path: &Path) -> Result<Progress, Error> {
+        read_progress(&open_progress(path, &open(path)?)?)
     }
 
     fn fill(&self, root: &h5::Group) -> Result<(), Error> {
@@ -199,6 +193,20 @@ impl StateFile {
         }
         write_progress(&root.create("progress")?, &self.progress)
     }
+}
+
+/// The root of a file that is whole.
+fn open(path: &Path) -> Result<Group, Error> {
+    let checked = checksum::open(path)?;
+    checksum::demand(checked.sealed, path)?;
+    group::open(checked, path)
+}
+
+/// The run's position in an open file, of a version that this program knows.
+fn open_progress(path: &Path, root: &Group) -> Result<Group, Error> {
+    let progress = root.open("progress")?;
+    let version: u64 = progress.number("version")?;
+    if version > VERSION { Err(Error::Newer { path: path.to_path_buf(), version }) } else { Ok(progress) }
 }
 
 /// Whether an open file is a checkpoint.
@@ -290,11 +298,11 @@ fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
     if !p.algorithms.is_empty() {
         group.put_text("algorithms", &p.algorithms)?;
     }
-    if let Some(best) = p.best {
-        group.put_number("best_top1", best.top1)?;
+    if let Some(best) = &p.best {
+        group.put_number(&format!("{BEST}{}", best.by), best.score)?;
         group.put_number("best_step", best.step)?;
     }
-    Ok(())
+    p.memory.write(group)
 }
 
 fn read_progress(group: &Group) -> Result<Progress, Error> {
@@ -305,7 +313,6 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         let lost = if has("lost_steps") { group.number("lost_steps")? } else { 0 };
         Ok::<_, Error>(Scale { scale: group.number("loss_scale")?, good, lost })
     };
-    let best = || Ok::<_, Error>(Best { top1: group.number("best_top1")?, step: group.number("best_step")? });
     Ok(Progress {
         epoch: group.number("epoch")?,
         step_of_epoch: group.number("step_of_epoch")?,
@@ -313,12 +320,25 @@ fn read_progress(group: &Group) -> Result<Progress, Error> {
         samples: group.number("samples")?,
         epoch_sums: read_sums(group, "epoch_sums")?,
         score: has("score_count").then(|| read_sums(group, "score")).transpose()?,
-        best: has("best_step").then(best).transpose()?,
+        best: if has("best_step") { read_best(group)? } else { None },
+        memory: Memory::read(group)?,
         loss_scale: has("loss_scale").then(scale).transpose()?,
         algorithms: if has("algorithms") { group.text("algorithms")? } else { String::new() },
         data: group.text("data")?,
         seed: group.number("seed")?,
     })
+}
+
+/// How the attribute of the best score begins; the name of the score follows.
+const BEST: &str = "best_";
+
+fn read_best(group: &Group) -> Result<Option<Best>, Error> {
+    let step = group.number("best_step")?;
+    let mut names = group.attribute_names().filter_map(|name| name.strip_prefix(BEST)).filter(|name| *name != "step");
+    names
+        .next()
+        .map(|by| Ok::<_, Error>(Best { by: by.into(), score: group.number(&format!("{BEST}{by}"))?, step }))
+        .transpose()
 }
 
 fn write_sums(group: &h5::Group, name: &str, sums: &Sums) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use crate::eval::request::{EvalRequest, ModelRequest};
 use crate::eval::score::Scored;
 use crate::eval::{errors_sheet, findings, recorded};
 use crate::launch;
+use crate::train::evaluate::TestTime;
 use std::path::{Path, PathBuf};
 
 /// Arguments of `trireme eval`.
@@ -19,6 +20,7 @@ Example:
   trireme eval runs/r20/model.h5 --data data/cifar10
   mpirun -n 4 trireme eval runs/r20/model.h5 --data data/cifar10 --split train --json
   trireme eval runs/r20
+  trireme eval runs/r20 --best
   trireme eval runs/r20 --csv predictions.csv --errors mistakes.png
   trireme eval runs/r20 --data data/cifar10 --follow
 
@@ -36,9 +38,18 @@ pub struct Args {
     /// Where the data set's classes are not the model's, match them by name; images of other classes are left out
     #[arg(long)]
     pub map_classes: bool,
+    /// Of a run, score its best checkpoint, by `checkpoint.best_by` of the recipe
+    #[arg(long, conflicts_with = "follow")]
+    pub best: bool,
     /// Score the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
+    /// Score each image and its mirror image, and average the two
+    #[arg(long)]
+    pub flip: bool,
+    /// Score the four corners of each image beside its centre, and average all; with --flip these are ten crops
+    #[arg(long)]
+    pub corners: bool,
     /// Refuse a model file that another program wrote into
     #[arg(long)]
     pub sealed: bool,
@@ -89,9 +100,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     loaders::sigbus::install().map_err(Failure::failed)?;
     let request = EvalRequest {
         file: args.model.clone(),
+        best: args.best,
         ema: args.ema,
         sealed: args.sealed,
         map_classes: args.map_classes,
+        test_time: TestTime { flip: args.flip, corners: args.corners },
         data: data(args)?,
         recorded: args.data.is_none(),
         split: args.split.clone(),
@@ -132,7 +145,7 @@ fn finish(args: &Args, scored: &Scored) -> Result<(), Failure> {
 
 /// The data set: the one that was given, else that of the recipe.
 fn data(args: &Args) -> Result<PathBuf, Failure> {
-    let request = ModelRequest { file: args.model.clone(), ema: false, sealed: args.sealed };
+    let request = ModelRequest { file: args.model.clone(), best: args.best, ema: false, sealed: args.sealed };
     args.data.clone().map_or_else(|| Ok(recorded::data(&request)?), Ok)
 }
 

@@ -32,6 +32,9 @@ pub struct Args {
     /// Replace a file that is there
     #[arg(long)]
     pub force: bool,
+    /// Of a run, export its best checkpoint, by `checkpoint.best_by` of the recipe
+    #[arg(long)]
+    pub best: bool,
     /// Export the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
@@ -66,7 +69,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "--preprocess: only ONNX holds transforms of images; leave it out, or take --to onnx",
         ));
     }
-    let request = ModelRequest { file: args.model.clone(), ema: args.ema, sealed: args.sealed };
+    let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let settings = Settings {
         format: args.to,
         half: args.half,

@@ -11,6 +11,7 @@ use crate::eval::predict::{Predict, Prediction};
 use crate::eval::request::ModelRequest;
 use crate::eval::table::field;
 use crate::launch;
+use crate::train::evaluate::TestTime;
 use data_tools::ContactSheet;
 use loaders::printable;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,18 @@ pub struct Args {
     /// Classes to name for each image, the likeliest first
     #[arg(long, value_name = "K", default_value = "5", value_parser = positive)]
     pub top: usize,
+    /// Of a run, use its best checkpoint, by `checkpoint.best_by` of the recipe
+    #[arg(long)]
+    pub best: bool,
     /// Use the moving averages of the weights (of a recipe with ema.decay)
     #[arg(long)]
     pub ema: bool,
+    /// Look at each picture and its mirror image, and average the two
+    #[arg(long)]
+    pub flip: bool,
+    /// Look at the four corners of each picture beside its centre, and average all; with --flip these are ten crops
+    #[arg(long)]
+    pub corners: bool,
     /// Refuse a model file that another program wrote into
     #[arg(long)]
     pub sealed: bool,
@@ -64,8 +74,9 @@ pub struct Args {
 
 /// Predicts one picture after another; one that cannot be read is named, the rest are still done, and the exit code is 1.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let request = ModelRequest { file: args.model.clone(), ema: args.ema, sealed: args.sealed };
-    let mut predictor = launch::predictor(args.device, &request, args.cost.limits())?;
+    let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
+    let test_time = TestTime { flip: args.flip, corners: args.corners };
+    let mut predictor = launch::predictor(args.device, &request, args.cost.limits(), test_time)?;
     let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     predictor.notes().iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
     let mut output = Output::new(args, images.len())?;

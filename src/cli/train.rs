@@ -76,6 +76,11 @@ pub struct Args {
     /// End after this optimizer step, counted from the start of the run; schedules keep their shape. 0 writes the first weights
     #[arg(long, value_name = "N")]
     pub max_steps: Option<u64>,
+    /// Look for a learning rate: train some steps, 100 unless given, with rates from 1e-7 to 10; print the one where the loss falls most
+    /// steeply, as a --set takes it, and leave a picture beside OUT. Nothing in OUT is touched
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "100",
+          value_parser = clap::value_parser!(u64).range(20..), conflicts_with_all = ["resume", "max_steps", "trace", "dry_run"])]
+    pub find_lr: Option<u64>,
     /// Write a trace of all ranks to this file, for ui.perfetto.dev: layers, data, exchange, update, evaluation
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -160,6 +165,7 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         threads: args.threads,
         max_steps: args.max_steps,
         time_limit: args.time_limit,
+        find_lr: args.find_lr,
         dry_run: args.dry_run,
         stage: args.stage.clone(),
         trace: args.trace.clone(),

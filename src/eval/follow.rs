@@ -227,6 +227,7 @@ impl Log {
             top5: score.top5,
             loss: score.loss,
             count: score.count,
+            ..Eval::default()
         };
         let refuse = |source| Error::File { action: "write", path: path.into(), source };
         let line = Line { event: event.into(), file: &name(&request.file), ema: request.ema };

@@ -1,6 +1,7 @@
 //! Using a model: scoring a split, naming pictures, scoring the files of a run as they appear, handing it to other programs, and taking it
 //! from them.
 
+mod chosen;
 mod classes;
 pub mod errors_sheet;
 pub mod export;

@@ -1,7 +1,6 @@
 //! A model file ready for use: its weights, its network, and what it says of images.
 
-use std::path::{Path, PathBuf};
-
+use super::chosen::{Chosen, chosen};
 use super::foreign;
 use super::request::ModelRequest;
 use crate::backend::{Backend, Precision};
@@ -9,38 +8,14 @@ use crate::checkpoint::{self, ModelFile, Opened};
 use crate::device::DeviceSettings;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
+use crate::train::evaluate::TestTime;
 use crate::train::plan::network::of_model;
-use crate::train::save::{model, saver};
+use crate::train::save::model;
 use loaders::{ImageSpec, Images, Manifest, Pipeline};
 
 /// Models are used in f32, whatever they were trained in.
 pub const SETTINGS: DeviceSettings =
     DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: true };
-
-/// The model file that is meant: of a run's folder its model.h5 or, where the run is not over, its newest checkpoint.
-fn file(given: &Path) -> Result<PathBuf, Error> {
-    if !given.is_dir() {
-        return Ok(given.to_path_buf());
-    }
-    let file = given.join("model.h5");
-    if file.exists() {
-        return Ok(file);
-    }
-    let newest = saver::list(&given.join("checkpoints")).ok().and_then(|files| files.into_iter().next());
-    newest.map(|(_, path)| path).ok_or_else(|| {
-        let (folder, file) = (given.display(), file.display());
-        Error::Failed(format!(
-            "{folder} is a folder without {file} and without checkpoints; give the output folder of a run, or a model file"
-        ))
-    })
-}
-
-/// What was chosen, if it is not what was given.
-fn choice(given: &Path, chosen: &Path) -> Option<String> {
-    let over = chosen.parent() == Some(given);
-    let why = if over { "" } else { ", the newest checkpoint: the run has no model.h5 yet" };
-    (given != chosen).then(|| format!("model: {}{why}", chosen.display()))
-}
 
 /// A model that was read.
 pub struct Read {
@@ -52,8 +27,8 @@ pub struct Read {
 
 /// The requested model, with `ema` its averaged weights in place of the last ones.
 pub fn read(request: &ModelRequest) -> Result<Read, Error> {
-    let file = &file(&request.file)?;
-    let mut notes: Vec<String> = choice(&request.file, file).into_iter().collect();
+    let Chosen { file, note } = &chosen(request)?;
+    let mut notes: Vec<String> = note.iter().cloned().collect();
     let Opened { mut model, warning } = match ModelFile::open(file) {
         Err(checkpoint::Error::Rewritten { .. }) => foreign::open(file)?,
         opened => opened?,
@@ -111,6 +86,14 @@ pub fn pipeline(model: &ModelFile) -> Result<Pipeline, Error> {
         });
     }
     Ok(pipeline)
+}
+
+/// The pipelines of all views of an image; none where the plain one is all.
+pub fn views(model: &ModelFile, plain: &Pipeline, test_time: TestTime) -> Result<Vec<Pipeline>, Error> {
+    if !test_time.is_on() {
+        return Ok(Vec::new());
+    }
+    test_time.pipelines(plain, images(model.image), &manifest(model))
 }
 
 /// What transforms may need of the data set that the model was trained on.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::model::{Read, SETTINGS, graph, pipeline, read};
+use super::model::{Read, SETTINGS, graph, pipeline, read, views};
 use super::request::ModelRequest;
 use crate::backend::Backend;
 use crate::backend::op::Shape;
@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::nn::Graph;
 use crate::nn::graph::BuildError;
+use crate::train::evaluate::TestTime;
 use loaders::{Limits, Pipeline, picture};
 
 /// The likeliest classes of one picture.
@@ -38,28 +39,42 @@ pub trait Predict {
 pub struct Predictor<B: Backend> {
     model: ModelFile,
     graph: Graph<B>,
-    pipeline: Pipeline,
+    /// Of the views of a picture, the plain one first.
+    views: Vec<Pipeline>,
     limits: Limits,
     notes: Vec<String>,
 }
 
 impl<B: Backend> Predictor<B> {
     /// Reads the requested model. Reading a picture may cost what `limits` allow.
-    pub fn open<D: Device<Backend = B>>(device: &D, request: &ModelRequest, limits: Limits) -> Result<Self, Error> {
+    pub fn open<D: Device<Backend = B>>(
+        device: &D,
+        request: &ModelRequest,
+        limits: Limits,
+        test_time: TestTime,
+    ) -> Result<Self, Error> {
         let Read { model, notes } = read(request)?;
-        let pipeline = pipeline(&model)?;
+        let plain = pipeline(&model)?;
+        let several = views(&model, &plain, test_time)?;
+        let views = if several.is_empty() { vec![plain] } else { several };
         let threads = device.threads(cores::affinity().len());
         let backend = device.open(&DeviceSettings { threads, ..SETTINGS })?;
         let graph = graph(&model, backend, 1, &[])?;
-        Ok(Self { model, graph, pipeline, limits, notes })
+        Ok(Self { model, graph, views, limits, notes })
     }
 }
 
 impl<B: Backend> Predict for Predictor<B> {
     fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
-        let mut input = vec![0.0; self.pipeline.output().values()];
-        let resized_from = picture::transform(path, &self.pipeline, self.limits, &mut input)?;
-        let scores = self.graph.scores(&input, 1)?;
+        let mut input = vec![0.0; self.views[0].output().values()];
+        let (mut scores, mut resized_from) = (Vec::new(), None);
+        // the plain view last, so that its features are those of the picture
+        for view in self.views.iter().rev() {
+            resized_from = picture::transform(path, view, self.limits, &mut input)?;
+            let found = self.graph.scores(&input, 1)?;
+            scores.resize(found.len(), 0f32);
+            scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score / self.views.len() as f32);
+        }
         self.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
         let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();

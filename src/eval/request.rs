@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::device::DeviceChoice;
+use crate::train::evaluate::TestTime;
 use loaders::Io;
 
 /// A model.
@@ -10,6 +11,8 @@ use loaders::Io;
 pub struct ModelRequest {
     /// The model file, or a run's folder.
     pub file: PathBuf,
+    /// Of a run, whether its best checkpoint is meant.
+    pub best: bool,
     /// Whether the averaged weights are meant.
     pub ema: bool,
     /// Whether a file that another program wrote into is refused.
@@ -21,12 +24,16 @@ pub struct ModelRequest {
 pub struct EvalRequest {
     /// The model file, or a run's folder.
     pub file: PathBuf,
+    /// Of a run, whether to score its best checkpoint.
+    pub best: bool,
     /// Whether to score the averaged weights.
     pub ema: bool,
     /// Whether a file that another program wrote into is refused.
     pub sealed: bool,
     /// Whether classes are matched by name where the data set's are not the model's.
     pub map_classes: bool,
+    /// Views of each image.
+    pub test_time: TestTime,
     /// Folder of the data set.
     pub data: PathBuf,
     /// Whether that is the one of the model's recipe, which is said.
@@ -52,7 +59,7 @@ pub struct EvalRequest {
 impl EvalRequest {
     /// The model that is scored.
     pub fn model(&self) -> ModelRequest {
-        ModelRequest { file: self.file.clone(), ema: self.ema, sealed: self.sealed }
+        ModelRequest { file: self.file.clone(), best: self.best, ema: self.ema, sealed: self.sealed }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::classes;
-use super::model::{Read, SETTINGS, graph, images, pipeline, read};
+use super::model::{Read, SETTINGS, graph, images, pipeline, read, views};
 use super::request::EvalRequest;
 use crate::checkpoint::ModelFile;
 use crate::comm::Comm;
@@ -98,7 +98,8 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     let matched = classes::matched(&classes, &split, request.map_classes)?;
     let split = Arc::new(split);
     let options = Options { io: request.io, ..Options::default() };
-    let mut evaluation = Evaluation { split, pipeline, batch, options, selection: None };
+    let views = views(&model, &pipeline, request.test_time)?;
+    let mut evaluation = Evaluation { split, pipeline, views, batch, options, selection: None };
     if let Some(matched) = matched {
         evaluation.selection = Some(matched.selection);
         notes.push(matched.note);
@@ -119,7 +120,8 @@ struct Opened {
 
 fn digest(model: &ModelFile, manifest: &Manifest, evaluation: &Evaluation) -> Result<String, Error> {
     let mut text = format!("network {}\nstep {}\nbatch {}\n", model.network, model.step, evaluation.batch);
-    text.push_str(&format!("split {}, classes {:?}\n", evaluation.split.name(), evaluation.labels()));
+    let views: Vec<Vec<String>> = evaluation.views.iter().map(|view| view.ops()).collect();
+    text.push_str(&format!("split {}, classes {:?}\n{views:?}\n", evaluation.split.name(), evaluation.labels()));
     for (layer, (name, _, values)) in model.layers.iter().flat_map(|l| l.tensors.iter().map(move |t| (&l.name, t))) {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         text.push_str(&format!("{layer}.{name} {:08x}\n", masked_crc32c(&bytes)));
@@ -174,7 +176,7 @@ fn score_opened<D: Device>(
 ) -> Result<Scored, Error> {
     let Opened { model, mut evaluation, text, notes: said } = session.agree(opened)?;
     session.same(
-        "the model, the data set, --split, --batch, --map-classes or --ema",
+        "the model, the data set, --split, --batch, --map-classes, --flip, --corners or --ema",
         &text,
         "start all ranks with the same files and options",
     )?;

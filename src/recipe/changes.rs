@@ -44,6 +44,16 @@ pub(super) fn leave_out_other_kinds(table: &mut Table, origin: &Origin) -> Vec<S
     chosen.filter_map(|path| leave_out(table, path, origin)).collect()
 }
 
+/// Where a `--set` gave the length of the run in steps or in epochs, takes out the other of the file; gives a line to tell the user.
+pub(super) fn leave_out_other_length(table: &mut Table, origin: &Origin) -> Option<String> {
+    let pairs = [("steps", "epochs"), ("epochs", "steps")];
+    let (given, other) = pairs
+        .into_iter()
+        .find(|(given, other)| origin.sets.contains_key(*given) && !origin.sets.contains_key(*other))?;
+    let left = table.remove(other)?;
+    Some(format!("{}: leaves out {other} = {} of {}", origin.of(given), text(&left), origin.file))
+}
+
 /// The same where `choice`, such as `schedule.kind`, was set.
 fn leave_out(table: &mut Table, choice: &str, origin: &Origin) -> Option<String> {
     let kind = lookup(table, choice)?.as_str()?.to_string();
@@ -62,4 +72,35 @@ fn leave_out(table: &mut Table, choice: &str, origin: &Origin) -> Option<String>
 
 fn text(value: &Value) -> String {
     if value.is_str() { value.to_string() } else { shown(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Changes, Known, Loaded, Recipe};
+
+    /// A recipe of this length with these changes.
+    fn read(length: &str, sets: &[&str]) -> Result<Loaded, String> {
+        let text = format!(
+            "model = \"lenet\"\ndata = \"d\"\n{length}\nbatch = 8\n[optimizer]\nkind = \"sgd\"\n[schedule]\n\
+             kind = \"constant\"\nbase_lr = 0.1\n"
+        );
+        let known = Known { models: &["lenet"], transforms: &[] };
+        let changes = Changes { sets: sets.iter().map(ToString::to_string).collect(), unsets: Vec::new() };
+        Recipe::parse(&text, "a.toml", &changes, &known).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_run_is_so_many_epochs_long_or_so_many_steps() {
+        let Loaded { recipe, notes, .. } = read("epochs = 3", &[]).unwrap();
+        assert_eq!((recipe.total_steps(10), notes.len()), (30, 0));
+        let Loaded { recipe, notes, .. } = read("epochs = 3", &["steps=25"]).unwrap();
+        assert_eq!((recipe.total_steps(10), recipe.epochs), (25, None));
+        assert_eq!(notes, ["--set steps=25: leaves out epochs = 3 of a.toml"]);
+        assert!(recipe.to_toml().unwrap().contains("steps = 25") && !recipe.to_toml().unwrap().contains("epochs"));
+        assert_eq!(read("steps = 25", &["epochs=2"]).unwrap().recipe.total_steps(10), 20);
+        assert!(read("", &[]).unwrap_err().starts_with("a.toml: epochs: missing; it is an integer"));
+        let both = read("epochs = 3\nsteps = 25", &[]).unwrap_err();
+        assert_eq!(both, "a.toml: steps: the run has a length already, epochs = 3; give one of the two");
+        assert!(read("", &["steps=0"]).unwrap_err().contains("must be >= 1"));
+    }
 }

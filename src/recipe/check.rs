@@ -9,10 +9,12 @@ use super::error::{Error, Origin};
 use super::hint;
 use super::options::{ImageCache, OnCorrupt};
 use super::recipe::Recipe;
+use super::scores;
 use super::sections::Reduce;
 use super::sync::Sync;
 use crate::backend::Precision;
 use crate::comm::codec::Entry;
+use crate::optim::schedule::ScheduleKind;
 use crate::schema::{Section, quoted};
 
 /// The names that this build knows, against which a recipe is checked.
@@ -28,6 +30,7 @@ pub struct Known<'a> {
 pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(), Error> {
     let refuse = |key: &str, why: String| Err(Error::Value { place: origin.of(key), why });
     check_model(recipe, known).or_else(|why| refuse("model", why))?;
+    check_length(recipe, origin)?;
     if let Some(workers) = recipe.workers {
         batch_holds_workers(recipe.batch, workers).or_else(|why| refuse("batch", why))?;
     }
@@ -40,6 +43,8 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     recipe.loss.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.distill.check().or_else(|(key, why)| refuse(key, why))?;
     recipe.mix.check(recipe.batch, recipe.workers).or_else(|(key, why)| refuse(key, why))?;
+    check_cycle(recipe).or_else(|why| refuse("schedule.cycle_momentum", why))?;
+    check_sam(recipe).or_else(|why| refuse("optimizer.sam_rho", why))?;
     check_start(recipe).or_else(|(key, why)| refuse(key, why))?;
     if recipe.loader.cache == ImageCache::Device && recipe.loader.on_corrupt == OnCorrupt::Skip {
         let why = "\"device\" needs every image, and loader.on_corrupt = \"skip\" leaves some out; drop one of the two";
@@ -52,6 +57,7 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         );
         return refuse("log.histograms", why);
     }
+    scores::check(recipe, origin)?;
     if recipe.data.is_empty() {
         return refuse("data", "empty; name a folder, or give --data DIR".into());
     }
@@ -62,7 +68,53 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
         let why = "windows of shards hold each image once; use shuffle = \"full\", or leave it out";
         return refuse("augment.repeats", why.into());
     }
-    recipe.schedule.check(recipe.epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
+    let epochs = recipe.epochs.map_or(f64::INFINITY, f64::from);
+    recipe.schedule.check(epochs).or_else(|e| refuse(&format!("schedule.{}", e.key), e.why))
+}
+
+/// A momentum that changes needs an optimizer that has one.
+fn check_cycle(recipe: &Recipe) -> Result<(), String> {
+    let ScheduleKind::OneCycle(cycle) = &recipe.schedule.kind else { return Ok(()) };
+    let kind = &recipe.optimizer.kind;
+    if !cycle.cycle_momentum() || kind.settings().rule_with_momentum(1, 0.5).is_some() {
+        return Ok(());
+    }
+    Err(format!("optimizer.kind = \"{}\" has no momentum; leave it out", kind.name()))
+}
+
+/// Sharpness-aware minimisation needs a gradient of all ranks twice a step.
+fn check_sam(recipe: &Recipe) -> Result<(), String> {
+    match recipe.optimizer.sam_rho {
+        None => Ok(()),
+        Some(_) if recipe.sync != Sync::Allreduce => {
+            Err(format!("climbs by the gradient of all ranks, which sync = \"{}\" does not sum; drop one", recipe.sync))
+        }
+        Some(_) if recipe.precision == Precision::F16 => {
+            Err("with precision = \"f16\" gradients are multiplied by a scale that changes from step to step; use bf16"
+                .into())
+        }
+        Some(_) if recipe.reduce.error_feedback() => {
+            Err("with reduce.error_feedback what one gradient lost would go into the other of the same step; drop one"
+                .into())
+        }
+        Some(_) if recipe.freeze.patterns.is_some() => Err("cannot be combined with freeze.patterns; drop one".into()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A run is so many epochs long, or so many steps.
+fn check_length(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
+    match (recipe.epochs, recipe.steps) {
+        (None, None) => {
+            let doc = "passes over the training split; or give steps, the optimizer steps of the whole run";
+            Err(Error::Missing { place: origin.of("epochs"), expected: "an integer".into(), doc })
+        }
+        (Some(epochs), Some(_)) => {
+            let why = format!("the run has a length already, epochs = {epochs}; give one of the two");
+            Err(Error::Value { place: origin.of("steps"), why })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `[init]` and `[freeze]`: keys that have no meaning without another, and rules that cannot work.

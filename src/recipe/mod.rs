@@ -22,6 +22,8 @@ mod ranks;
 #[allow(clippy::module_inception)]
 mod recipe;
 mod rename;
+mod scores;
+mod scoring;
 mod sections;
 mod split;
 mod sync;
@@ -48,6 +50,7 @@ pub use mix::MixSpec;
 pub use options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
 pub use recipe::Recipe;
 pub use rename::Rename;
+pub use scoring::{Eval, Stop};
 pub use sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 pub use split::eval_split;
 pub use sync::Sync;

@@ -56,7 +56,7 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
             format!("synchronises the ranks in every layer, sync = \"{sync}\" only now and then; drop one"),
         );
     }
-    if recipe.ema.decay.is_some() {
+    if recipe.ema.is_kept() {
         let why = format!(
             "averages one model over time, and with sync = \"{sync}\" each rank has a model of its own; drop one"
         );

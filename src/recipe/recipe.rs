@@ -6,6 +6,7 @@ use super::distill::DistillSpec;
 use super::error::Error;
 use super::loss::LossSpec;
 use super::mix::MixSpec;
+use super::scoring::{Eval, Stop};
 use super::sections::{Augment, Checkpoint, Ema, Freeze, Init, Loader, Log, Reduce};
 use super::sync::Sync;
 use crate::backend::Precision;
@@ -22,8 +23,10 @@ section! {
         /// Data set: a folder with dataset.json, relative to the current directory.
         // the data set itself is compared, not its folder
         required data: String => changeable;
-        /// Passes over the training split.
-        required epochs: u32, in Range::AtLeast(1.0);
+        /// Passes over the training split: how long the run is. This or steps.
+        absent epochs: u32 = "by steps", in Range::AtLeast(1.0);
+        /// Optimizer steps of the whole run, in place of epochs: it and its schedule may end within an epoch.
+        absent steps: u64 = "by epochs", in Range::AtLeast(1.0);
         /// Root of every random draw.
         default seed: u64 = 1;
         /// Images a step, over all ranks.
@@ -59,8 +62,12 @@ section! {
         section optimizer: OptimizerSpec;
         /// Learning rate.
         section schedule: ScheduleSpec;
-        /// Moving averages of the weights.
+        /// Averages of the weights.
         section ema: Ema;
+        /// Scoring while the run trains.
+        section eval: Eval;
+        /// The end of a run by its scores.
+        section stop: Stop;
         /// Transforms.
         section augment: Augment;
         /// What is minimised.
@@ -88,6 +95,11 @@ impl Recipe {
     /// How the samples of an epoch are mixed.
     pub fn mixing(&self) -> Shuffle {
         self.shuffle.value()
+    }
+
+    /// Optimizer steps of the whole run, where an epoch has so many.
+    pub fn total_steps(&self, steps_per_epoch: u64) -> u64 {
+        self.steps.unwrap_or_else(|| u64::from(self.epochs.unwrap_or(0)).saturating_mul(steps_per_epoch))
     }
 
     /// The recipe as TOML; [`Recipe::parse`] reads it back to an equal one.

@@ -6,13 +6,19 @@ use super::codec::Codec;
 use super::every::Every;
 use super::options::{ImageCache, OnCorrupt, Overlap, TransportSetting};
 use super::rename::Rename;
+use crate::optim::Averaging;
+use crate::optim::score::ScoreName;
 use crate::schema::{KeyType, KeyValue, Parsed, Range, TextForm, section};
 
 section! {
-    /// Moving averages of the weights.
+    /// Averages of the weights.
     pub struct Ema {
         /// Largest decay of the averages: min(this, (1 + t) / (10 + t)) at step t.
         absent decay: f64 = "no averages", in Range::OpenFraction(0.999);
+        /// In place of decay, stochastic weight averaging: the plain mean of the weights after this epoch, counted from 1, and later ones.
+        absent swa_start: u32 = "no averages", in Range::AtLeast(1.0);
+        /// Epochs from one of these to the next.
+        optional swa_every: u32 = 1, in Range::AtLeast(1.0);
     }
 }
 
@@ -77,6 +83,8 @@ section! {
         optional logits: bool = false;
         /// Deviations at which a gradient is clipped; 0: never.
         optional clip: f64 = 2.5, in Range::AtLeast(0.0);
+        /// Every so many epochs comes one whose gradients go as exact, as in TernGrad; what error feedback holds waits.
+        absent floating_grad_epoch: u32 = "none", in Range::AtLeast(1.0);
         /// Parameters that are sent as exact, as patterns, such as "conv1.*".
         absent exempt: Vec<String> = "[]";
     }
@@ -121,6 +129,23 @@ section! {
         default every: Parsed<Every> = Parsed::new("10m", Every::Time(std::time::Duration::from_secs(600))) => changeable;
         /// Files kept, the newest; the best is kept beside them.
         default keep: usize = 3, in Range::AtLeast(1.0) => changeable;
+        /// Score by which the best is told.
+        absent best_by: Parsed<ScoreName> = "top1" => changeable;
+    }
+}
+
+impl Ema {
+    /// Whether there are averages.
+    pub fn is_kept(&self) -> bool {
+        self.decay.is_some() || self.swa_start.is_some()
+    }
+
+    /// How weights are averaged, where an epoch has so many steps.
+    pub fn averaging(&self, steps_per_epoch: u64) -> Option<Averaging> {
+        let steps = |epochs: u32| u64::from(epochs) * steps_per_epoch;
+        let swa = self.swa_start.map(|start| (steps(start), steps(self.swa_every())));
+        let equal = swa.map(|(first, period)| Averaging::Equal { first, period });
+        equal.or(self.decay.map(|decay| Averaging::Exponential { decay }))
     }
 }
 

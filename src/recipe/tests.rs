@@ -261,7 +261,8 @@ fn keys_can_be_taken_out() {
     let set_after = changed(&["optimizer.momentum=0.5"], &["optimizer.momentum"]).unwrap().recipe;
     assert!(toml::to_string(&set_after).unwrap().contains("momentum = 0.5"));
     for (unset, words) in [
-        ("epochs", "--unset epochs: every recipe needs it; give --set epochs=VALUE instead"),
+        ("batch", "--unset batch: every recipe needs it; give --set batch=VALUE instead"),
+        ("epochs", "epochs: missing; it is an integer: passes over the training split; or give steps"),
         (
             "schedule.warmup_epoch",
             "--unset schedule.warmup_epoch: unknown key; did you mean \"schedule.warmup_epochs\"?",

@@ -40,6 +40,9 @@ pub struct Start {
     pub steps_per_epoch: u64,
     /// Step at which this run ends.
     pub last_step: u64,
+    /// Steps of the whole run, where its length was given in steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// Network.
     pub model: String,
     /// Trainable numbers.
@@ -207,6 +210,12 @@ pub struct Eval {
     pub loss: f64,
     /// Images.
     pub count: u64,
+    /// Mean F1 of the classes; only where the run goes by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub macro_f1: Option<f64>,
+    /// Whether these are scores of the averages of the weights; left out where they are not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ema: bool,
 }
 
 /// A checkpoint: the file that rank 0 wrote beside training, or why it could not.
@@ -245,6 +254,12 @@ pub struct End {
     /// CRC-32C of the parameters, of the running statistics and of the optimizer's values and averages, in hexadecimal with dashes between:
     /// equal for runs that computed the same bits.
     pub digest: String,
+    /// Why the run ended before its time, by its scores: `target` or `patience`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// Seconds from the first image to the score that reached `stop.target`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds_to_target: Option<f64>,
 }
 
 impl Event {

@@ -43,7 +43,7 @@ fn headline(start: &Start) -> String {
 /// The table at the start: what will happen, on what.
 fn start(start: &Start) -> String {
     let Start { model, parameters, images, batch, workers, ranks, .. } = start;
-    let whole = u64::from(start.epochs) * start.steps_per_epoch;
+    let whole = start.steps.unwrap_or(u64::from(start.epochs) * start.steps_per_epoch);
     let mut rows = vec![
         ("model", format!("{model}, {} parameters", grouped(*parameters))),
         ("data", format!("{} images, {} steps of {batch} an epoch", grouped(*images), start.steps_per_epoch)),
@@ -134,9 +134,11 @@ fn exchange(exchange: &Exchange) -> String {
 }
 
 fn eval(eval: &Eval) -> String {
-    let Eval { split, top1, top5, loss, count, .. } = eval;
+    let Eval { split, top1, top5, loss, count, macro_f1, ema, .. } = eval;
     let (top1, top5) = (top1 * 100.0, top5 * 100.0);
-    format!("{split}: top-1 {top1:.2} %  top-5 {top5:.2} %  loss {loss:.4}  ({} images)", grouped(*count))
+    let of = if *ema { " (averages)" } else { "" };
+    let f1 = macro_f1.map_or(String::new(), |f1| format!("macro-F1 {:.2} %  ", f1 * 100.0));
+    format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({} images)", grouped(*count))
 }
 
 fn checkpoint(checkpoint: &Checkpoint) -> String {

@@ -106,6 +106,7 @@ impl<B: Backend> Stepper<'_, B> {
         let one = self.batches.begin(run, batch, at, self.session)?;
         if updates {
             let lr = run.schedule.lr(at.step);
+            run.optimizer.set_momentum(run.schedule.momentum(at.step));
             return Ok(run.optimizer.step_with_pass(&mut run.graph, one, loss, lr, run.ema.as_mut())?);
         }
         let reduction = &mut self.reduction;
@@ -137,6 +138,7 @@ impl<B: Backend> Stepper<'_, B> {
         if metrics.loss().is_finite() {
             if !updated {
                 run.rescale(of_epoch, metrics.total())?;
+                run.optimizer.set_momentum(run.schedule.momentum(record.step - 1));
                 run.optimizer.step(&mut run.graph, record.lr, run.ema.as_mut())?;
             }
             metrics.update_running(&mut run.graph);

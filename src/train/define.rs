@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use crate::backend::Backend;
 use crate::checkpoint::Tensor;
 use crate::error::Error;
-use crate::optim::Ema;
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
@@ -45,9 +44,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
     session.agree(fill(run, &start))?;
     spread(session, run.graph.arenas().1)?;
     spread_values(session, run.graph.running_mut())?;
-    if let Some(decay) = run.recipe.ema.decay {
-        run.ema = Some(Ema::new(&run.graph, decay)?);
-    }
+    run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
     Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
 }
 

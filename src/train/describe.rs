@@ -17,13 +17,16 @@ use loaders::Shuffle;
 pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     let Footprints { training, scoring } = run.footprints()?;
     let loaders = training.bytes() + scoring.map_or(0, |scoring| scoring.bytes());
-    let averages = run.ema.as_ref().map_or(0, |_| run.graph.layout().chunks.iter().sum::<usize>() * 4);
+    let weights = run.graph.layout().chunks.iter().sum::<usize>() * 4;
+    let averages = run.ema.as_ref().map_or(0, |_| weights);
     let mut others = vec![
         ("codec, residuals included", run.reduction.memory()),
         ("loader", loaders as usize),
         ("work space of operations", run.graph.backend().scratch_bytes()),
         ("moving averages", averages),
         ("teacher", run.graph.teacher_bytes()),
+        ("direction of a step", run.optimizer.work_bytes()),
+        ("weights before a climb", run.recipe.optimizer.sam_rho.map_or(0, |_| weights)),
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
@@ -126,9 +129,10 @@ pub fn start_event<B: Backend>(
     Ok(Start {
         step: 0,
         epoch: 0,
-        epochs: run.recipe.epochs,
+        epochs: run.epochs(),
         steps_per_epoch: run.division.steps_per_epoch,
         last_step: request.max_steps.unwrap_or(u64::MAX).min(run.schedule.total_steps()),
+        steps: run.recipe.steps,
         model: run.recipe.model.clone(),
         parameters: run.graph.params().iter().map(|p| p.spec.elems() as u64).sum(),
         images: run.division.images,

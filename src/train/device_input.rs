@@ -19,6 +19,7 @@ const MOST: usize = 8 << 30;
 const AT_A_TIME: usize = 1024;
 
 /// How batches come.
+#[derive(Clone)]
 pub struct DeviceInput {
     form: PixelFormat,
     tables: Vec<[f32; 256]>,

@@ -26,6 +26,8 @@ pub struct MicroBatches {
     smoothing: f32,
     /// Where labels will not do.
     targets: Option<Targets>,
+    /// Whether copies may begin early.
+    early: bool,
 }
 
 /// What observes each pass.
@@ -41,7 +43,12 @@ pub struct Observers<'a> {
 impl MicroBatches {
     /// Batches that reach the device by `input`; the loss has this label smoothing, or these targets.
     pub fn new(input: DeviceInput, smoothing: f32, targets: Option<Targets>) -> Self {
-        Self { input, next: None, smoothing, targets }
+        Self { input, next: None, smoothing, targets, early: true }
+    }
+
+    /// Whether copies may begin early: not where passes of other batches come between.
+    pub fn send_early(&mut self, early: bool) {
+        self.early = early;
     }
 
     /// Runs the passes of the step that comes after `at` and adds each worker's sums to `metrics`. Buckets of gradients go to `reduction`
@@ -130,7 +137,7 @@ impl MicroBatches {
 
     /// Starts the copy of the next batch to a device that still computes, if the batch is there.
     pub fn send_ahead<B: Backend>(&mut self, run: &Run<B>, loader: &mut Loader) -> Result<(), Error> {
-        if run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
+        if self.early && run.graph.backend().queue().is_some() && self.input.travels() && loader.is_ready() {
             self.next = loader.next()?;
             let next = self.next.as_ref().filter(|batch| !batch.is_empty());
             next.map_or(Ok(()), |batch| run.graph.prefetch(self.input.input(batch)))?;

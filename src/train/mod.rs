@@ -1,10 +1,11 @@
 //! Training: the loop, and the folders of what it is made of.
 //!
 //! - [`start`] brings the ranks up; [`plan`] turns a request into a run without a word to other ranks; [`agree`] makes all ranks the same;
+//! - `find_lr` looks for a learning rate;
 //! - `step` runs one step: `micro_batches` the passes, [`reduce`] the sum over the ranks; [`strategy`] says when ranks
 //!   synchronise;
-//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores; [`save`] keeps checkpoints and the final model; [`observe`]
-//!   watches and reports.
+//! - [`init`] takes first weights from a file; [`mod@evaluate`] scores, `scoring` says when and `rules` what follows; [`save`] keeps
+//!   checkpoints and the final model; [`observe`] watches and reports.
 
 pub mod agree;
 mod ahead;
@@ -13,6 +14,7 @@ mod define;
 mod describe;
 pub mod device_input;
 pub mod evaluate;
+pub mod find_lr;
 pub mod init;
 mod last_words;
 mod layers;
@@ -21,7 +23,10 @@ pub mod observe;
 mod page;
 pub mod plan;
 pub mod reduce;
+mod rules;
+mod sam;
 pub mod save;
+mod scoring;
 mod shown;
 pub mod start;
 mod step;
@@ -32,14 +37,13 @@ mod unread;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::checkpoint::{Progress, Sums};
+use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::recipe::ImageCache;
-use crate::report::{End, Epoch, Eval, Loading, Reporter};
+use crate::report::{End, Epoch, Loading, Reporter};
 use crate::screen;
 use agree::session::Session;
 use device_input::DeviceInput;
-use evaluate::{Evaluated, Score};
 use last_words::LastWords;
 use loaders::{Loader, LoaderStats};
 use observe::loading::{self, EpochLoading};
@@ -50,6 +54,7 @@ use plan::request::TrainRequest;
 use plan::run::Run;
 use reduce::ranks::MpiRanks;
 use reduce::transport::TransportPlan;
+use rules::{Ending, Scored};
 use save::lock::OutLock;
 use save::saver::{Moment, RESUMABLE, Saver};
 use save::{digest, output};
@@ -88,6 +93,12 @@ struct Training<'a, B: Backend> {
     shown: Shown,
     /// Time in steps.
     trained: Duration,
+    /// When this process read its first image, about.
+    touched: Instant,
+    /// Why the run ends before its time, if it does.
+    ended: Option<Ending>,
+    /// From the first image to the score that reached the target.
+    seconds_to_target: Option<f64>,
 }
 
 /// Runs a planned training from `at` to its end: all epochs, or the requested step, or until a rank receives a request to stop.
@@ -117,6 +128,8 @@ impl<'a, B: Backend> Training<'a, B> {
         mut report: Reporter,
     ) -> Result<Self, Error> {
         let RunContext { session, request, stop, lock, .. } = context;
+        let touched = Instant::now();
+        run.schedule.set_drops(at.memory.plateau.map_or(0, |plateau| plateau.drops));
         let input = device_input(session, &run, &mut report)?;
         // before the loader, whose first batches are in it, too
         let trace = match request.trace {
@@ -125,12 +138,32 @@ impl<'a, B: Backend> Training<'a, B> {
         };
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
         let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
-        let stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
+        let again = input.clone();
+        let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
+        stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
         let saver = Saver::new(session, stop, lock, request, &run)?;
-        let last = run.last_step(request.max_steps);
+        let ended = rules::over(&run.recipe, &at);
+        let seconds_to_target = at.memory.seconds.filter(|_| matches!(ended, Some(Ending::Target { .. })));
+        let last = if ended.is_some() { at.step } else { run.last_step(request.max_steps) };
         let (begun, trained) = (at.clone(), Duration::ZERO);
         let shown = Shown::new(&run, session.is_root());
-        Ok(Self { context, run, at, begun, last, loader, stepper, saver, trace, report, shown, trained })
+        Ok(Self {
+            context,
+            run,
+            at,
+            begun,
+            last,
+            loader,
+            stepper,
+            saver,
+            trace,
+            report,
+            shown,
+            trained,
+            touched,
+            ended,
+            seconds_to_target,
+        })
     }
 
     /// All epochs that are left, and what comes after them.
@@ -146,7 +179,7 @@ impl<'a, B: Backend> Training<'a, B> {
 
     /// A checkpoint of the last step may lie within an epoch, which still has to be scored.
     fn continues(&self) -> bool {
-        self.at.epoch < self.run.recipe.epochs && (self.at.step < self.last || self.at.step_of_epoch > 0)
+        self.at.epoch < self.run.epochs() && (self.at.step < self.last || self.at.step_of_epoch > 0)
     }
 
     /// Trains to the end of the epoch, scores, and saves.
@@ -166,7 +199,8 @@ impl<'a, B: Backend> Training<'a, B> {
             self.report.advice(&slowest);
         }
         let begin = Instant::now();
-        if !self.evaluate()? {
+        let scored = self.score()?;
+        if scored == Scored::Stopped {
             let (saver, mut now, report) = self.between_steps();
             saver.stop(&mut now, report)?;
         }
@@ -174,7 +208,7 @@ impl<'a, B: Backend> Training<'a, B> {
         self.tell();
         let begin = Instant::now();
         let (saver, mut now, report) = self.between_steps();
-        saver.epoch_done(&mut now, report)?;
+        saver.epoch_done(&mut now, scored == Scored::Best, report)?;
         self.trace.span("files", "checkpoint", Lane::Compute, begin, begin.elapsed());
         // the final model is the synchronised one
         if self.at.step < self.last {
@@ -225,22 +259,15 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// Scores the data set's test or validation split, if it has one; false if a rank received a request to stop before the end.
-    fn evaluate(&mut self) -> Result<bool, Error> {
-        let Some(evaluation) = &self.run.evaluation else { return Ok(true) };
-        let RunContext { session, stop, .. } = self.context;
-        let evaluated = evaluation.run(session, &mut self.run.graph, stop, self.shown.detail())?;
-        let Some(Evaluated { score, predictions }) = evaluated else { return Ok(false) };
-        let (at, split) = (&mut self.at, evaluation.split.name().to_string());
-        let Score { top1, top5, loss, count } = score;
-        at.score = Some(Sums { loss, top1, top5, count });
-        self.report.event(Eval { step: at.step, epoch: at.epoch + 1, split, top1, top5, loss, count })?;
-        let told = predictions.map(|found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report));
-        told.transpose().map(|_| true)
+    /// Seconds from the first image to now, over all parts of the run up to their checkpoints; only where there is a target to reach.
+    fn seconds_so_far(&self) -> Option<f64> {
+        let before = self.begun.memory.seconds.unwrap_or(0.0);
+        self.run.recipe.stop.target.map(|_| before + self.touched.elapsed().as_secs_f64())
     }
 
     /// What the saver works with.
     fn between_steps(&mut self) -> (&mut Saver<'a, B>, Moment<'_, B>, &mut Reporter) {
+        self.at.memory.seconds = self.seconds_so_far();
         let Self { run, stepper, saver, at, report, .. } = self;
         let agreed = stepper.agreed();
         (saver, Moment { run, reduction: stepper.reduction(), at, agreed }, report)
@@ -263,7 +290,9 @@ impl<'a, B: Backend> Training<'a, B> {
         let (step, epoch) = (self.at.step, self.at.step.div_ceil(self.run.division.steps_per_epoch) as u32);
         let digest = if session.is_root() { digest::state(&self.run)? } else { String::new() };
         let seconds = started.elapsed().as_secs_f64();
-        self.report.event(End { step, epoch, seconds, img_per_s, model, digest })?;
+        let ended = self.ended.as_ref().map(|ending| ending.word().to_string());
+        let seconds_to_target = self.seconds_to_target;
+        self.report.event(End { step, epoch, seconds, img_per_s, model, digest, ended, seconds_to_target })?;
         Ok(())
     }
 }

@@ -28,6 +28,7 @@ use crate::train::plan::settings::{self, Length};
 use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
+use crate::train::rules;
 use crate::train::save::complete;
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
@@ -226,6 +227,10 @@ fn start<B: Backend>(
         return session.is_root().then(|| describe::dry_run(&run, &table)).transpose();
     }
     session.notes.extend(warnings);
+    let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
+    if request.find_lr.is_some() {
+        return search(session, run, begin, invocation, TransportPlace { overlap, shared: gpus.shared });
+    }
     if let Some(text) = complete(session, &run, request, resume.as_ref())? {
         return Ok(session.is_root().then_some(text));
     }
@@ -243,7 +248,6 @@ fn start<B: Backend>(
             Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() }
         }
     };
-    let overlap = resources.overlap(run.recipe.reduce.overlap, run.graph.backend().queue().is_some());
     let Choice { transport, why } = choose_transport(session, &run, request, gpus.shared)?;
     let event = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
@@ -260,6 +264,35 @@ fn start<B: Backend>(
     trained.map(|()| None)
 }
 
+/// What a choice of a way for gradients depends on beside the run.
+struct TransportPlace {
+    /// Whether buckets travel while backward runs.
+    overlap: bool,
+    /// Whether ranks share a GPU.
+    shared: bool,
+}
+
+/// Looks for a learning rate in place of training.
+fn search<B: Backend>(
+    session: &mut Session,
+    mut run: Run<B>,
+    begin: Option<Begin>,
+    invocation: Invocation<'_>,
+    place: TransportPlace,
+) -> Result<Option<String>, Error> {
+    let Invocation { request, stop, started } = invocation;
+    if session.is_root() {
+        session.notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
+    }
+    define::begin(session, &mut run)?;
+    begin.map_or(Ok(()), |begin| begin.apply(session, &mut run))?;
+    let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;
+    let plan = TransportPlan { overlap: place.overlap, transport };
+    let context = RunContext { session, request, stop, started, lock: None };
+    let found = train::find_lr::find(context, run, request.find_lr.unwrap_or_default(), plan)?;
+    Ok(session.is_root().then_some(found))
+}
+
 /// What rank 0 says of a run that is over already; the other ranks have its text, too. Collective.
 fn complete<B: Backend>(
     session: &Session,
@@ -268,7 +301,9 @@ fn complete<B: Backend>(
     resume: Option<&Resume>,
 ) -> Result<Option<String>, Error> {
     let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
-    let told = session.is_root().then(|| complete::told(&request.out, &resume.head, run.last_step(request.max_steps)));
+    let at = &resume.head.progress;
+    let last = if rules::over(&run.recipe, at).is_some() { at.step } else { run.last_step(request.max_steps) };
+    let told = session.is_root().then(|| complete::told(&request.out, &resume.head, last));
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 

@@ -26,6 +26,7 @@ use crate::train::reduce::metrics::{MetricsLayout, Requests, StepMetrics};
 use crate::train::reduce::ranks::MpiRanks;
 use crate::train::reduce::sync_bn::{AllRanks, Waited};
 use crate::train::reduce::transport::TransportPlan;
+use crate::train::sam::Sam;
 use crate::train::unread::Unread;
 use loaders::Loader;
 
@@ -33,6 +34,8 @@ use loaders::Loader;
 pub struct Stepper<'a, B: Backend> {
     pub(super) session: &'a Session,
     pub(super) batches: MicroBatches,
+    /// Where each step looks twice.
+    sam: Option<Sam<B>>,
     pub(super) reduction: GradientSum<B>,
     pub(super) layout: MetricsLayout,
     /// The recipe's, for the message of a loss that is not finite.
@@ -89,6 +92,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(Self {
             session,
             batches: MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run)),
+            sam: None,
             reduction,
             layout,
             precision: run.recipe.precision,
@@ -123,6 +127,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let metrics = self.forward_backward(run, loader, at, requests)?;
         let mut step = self.reduce(run, at, metrics)?;
         run.rescale(at.step_of_epoch, step.metrics.total())?;
+        self.step_up(run, at)?;
         if layers::due(run, at) {
             self.layers = layers::measure(self.session, run, at, &mut self.reduction, self.scale)?;
         }
@@ -140,6 +145,28 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.before.step = start.elapsed().as_secs_f64() * 1e3;
         (at.step, at.step_of_epoch) = (at.step + 1, at.step_of_epoch + 1);
         Ok(records)
+    }
+
+    /// Takes the images of each step twice where the recipe asks for it, from this epoch and step of it on.
+    pub fn look_twice(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
+        self.sam = Sam::new(run, input, at)?;
+        self.batches.send_early(self.sam.is_none());
+        Ok(())
+    }
+
+    /// Under sharpness-aware minimisation, leaves the gradients of the same images up the hill in place of those of the step.
+    fn step_up(&mut self, run: &mut Run<B>, at: &Progress) -> Result<(), Error> {
+        let Some(mut sam) = self.sam.take() else { return Ok(()) };
+        sam.climb(run)?;
+        self.reduction.begin(at.step, layers::due(run, at));
+        let (mut metrics, mut seen) = (self.layout.zero(), Notices::default());
+        let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
+        sam.batches.run(run, &mut sam.loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
+        let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
+        run.rescale(at.step_of_epoch, metrics.total())?;
+        sam.descend(run)?;
+        self.sam = Some(sam);
+        Ok(())
     }
 
     /// Passes of this rank's workers, whose gradients begin to travel.
@@ -203,6 +230,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
             return Ok(());
         }
         let begin = Instant::now();
+        run.optimizer.set_momentum(run.schedule.momentum(step.record.step - 1));
         let stepped = run.optimizer.step(&mut run.graph, step.record.lr, run.ema.as_mut())?;
         if !stepped.finite {
             step.metrics.spoil();

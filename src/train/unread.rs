@@ -49,7 +49,7 @@ impl Unread {
         let ahead = backend.queue().map_or(0, Queue::passes_ahead);
         let alone = ranks == 1 && run.strategy.sums_gradients() && run.reduction.gather() == Gather::Summed;
         // the scale of the losses, the norm of the gradients, traced layers and measured gradients are read after each step
-        let measured = run.recipe.log.histograms.is_some();
+        let measured = run.recipe.log.histograms.is_some() || run.recipe.optimizer.sam_rho.is_some();
         // gradients are divided by a sum of weights before the update
         let weighted = run.recipe.loss.class_weights.is_some();
         let read = backend.loss_scaling().is_some() || run.optimizer.limits_norm() || traced || measured || weighted;

@@ -15,6 +15,8 @@ const TRANSFORMS: &[&str] = &[
     "pad_crop",
     "random_crop",
     "center_crop",
+    "corner_crop",
+    "mirror",
     "flip",
     "brightness",
     "contrast",
@@ -132,7 +134,9 @@ fn the_rates_are_the_published_ones() {
     ];
     for (name, steps_per_epoch, rows) in cases {
         let recipe = &recipes[name];
-        let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, steps_per_epoch).unwrap();
+        let schedule =
+            Schedule::over(&recipe.schedule, recipe.batch, recipe.total_steps(steps_per_epoch), steps_per_epoch)
+                .unwrap();
         for &(step, want) in rows {
             let got = schedule.lr(step);
             assert!((got - want).abs() < 1e-6, "{name}, step {step}: {got}, not {want}");
@@ -190,7 +194,7 @@ fn resnet50_is_set_up_for_large_batches() {
         assert_eq!(spared, node.op.kind() == "norm", "{}", node.name);
     }
     assert!(recipe.zero_init_residual);
-    let schedule = Schedule::new(&recipe.schedule, 8192, recipe.epochs, 157).unwrap();
+    let schedule = Schedule::over(&recipe.schedule, 8192, recipe.total_steps(157), 157).unwrap();
     assert!((schedule.lr(0) - 0.1).abs() < 1e-6 && (schedule.lr(5 * 157) - 3.2).abs() < 1e-6);
 }
 

@@ -7,7 +7,9 @@ use std::process::Command;
 
 use crate::support::program::{Folder, files};
 use loaders::random::philox4x32;
-use trireme::checkpoint::{Error, LayerKind, LayerWeights, ModelFile, Progress, Scale, StateFile, Sums};
+use trireme::checkpoint::{
+    Best, Error, LayerKind, LayerWeights, Memory, ModelFile, Plateaued, Progress, Scale, StateFile, Sums, Watched,
+};
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
     let length: usize = shape.iter().product();
@@ -65,12 +67,20 @@ fn how_far_a_run_is_comes_back() {
     let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
     let on_a_gpu =
         Progress { loss_scale: Some(scale), algorithms, epoch_sums: sums, score: Some(sums), ..begun.clone() };
-    for progress in [begun, on_a_gpu] {
+    let memory = Memory {
+        stop: Some(Watched { best: 0.1 + 0.2, last: f64::MIN_POSITIVE, since: 7 }),
+        plateau: Some(Plateaued { best: 1.0 / 3.0, since: 1, drops: 2, cooldown: 3 }),
+        seconds: Some(12.3),
+    };
+    let best = Some(Best { by: "ema.macro_f1".into(), score: 2.0 / 3.0, step: 1_407 });
+    let watched = Progress { memory, best, ..begun.clone() };
+    for progress in [begun, on_a_gpu, watched] {
         let model = ModelFile { scores: BTreeMap::new(), ..model() };
         let slots = vec![("momentum_buffer".into(), vec![tensor("fc2.weight", &[3, 5])])];
         let state = StateFile { model, slots, residuals: Vec::new(), progress };
         state.write(&path).unwrap();
         let back = StateFile::read(&path).unwrap();
+        assert_eq!(StateFile::read_progress(&path).unwrap(), back.progress);
         assert_eq!((back.progress, back.slots), (state.progress, state.slots));
     }
 }

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod averaging;
 mod checkpoint;
 mod classes;
 mod complete;
@@ -10,6 +11,7 @@ mod distill;
 mod evaluation;
 mod export;
 mod extend;
+mod find_lr;
 mod folder;
 mod import;
 mod init;
@@ -25,6 +27,8 @@ mod predict;
 mod recipes;
 mod remote;
 mod resume;
+mod sam;
+mod scores;
 mod seeing;
 mod stop;
 mod sweep;
@@ -32,3 +36,4 @@ mod sync;
 mod terminal;
 mod uneven;
 mod varied;
+mod views;

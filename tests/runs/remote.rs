@@ -64,6 +64,7 @@ fn worker() {
         stall: train::observe::watch::Limits::default(),
         threads: None,
         max_steps: last.parse().ok(),
+        find_lr: None,
         dry_run: false,
         stage: None,
         trace: None,

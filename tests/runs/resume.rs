@@ -185,7 +185,7 @@ fn steps_keep_and_the_best() {
     let top1 = |e: &Value| (e["step"].as_u64().unwrap(), e["top1"].as_f64().unwrap());
     let scores: Vec<_> = events(&out, "eval").iter().map(top1).collect();
     assert!(
-        scores.contains(&(best.step, best.top1)) && scores.iter().all(|s| s.1 <= best.top1),
+        scores.contains(&(best.step, best.score)) && scores.iter().all(|s| s.1 <= best.score),
         "{best:?}, {scores:?}"
     );
     let left = checkpoints(&out);

@@ -26,6 +26,9 @@ pub const CATALOGUE: &[Entry] = &[float::ENTRY, exact::ENTRY, int8::ENTRY, bf16:
 /// The codec that sends f32 as they are.
 pub const FLOAT: Entry = float::ENTRY;
 
+/// The codec that sums integers without rounding at random.
+pub const EXACT: Entry = exact::ENTRY;
+
 /// Their names.
 pub const NAMES: [&str; CATALOGUE.len()] = {
     let mut names = [""; CATALOGUE.len()];

@@ -173,6 +173,8 @@ pub struct EvalLine {
     pub loss: f64,
     #[serde(default)]
     pub count: u64,
+    #[serde(default)]
+    pub ema: bool,
 }
 
 /// The run is over; see [`crate::report::End`].

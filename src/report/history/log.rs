@@ -22,8 +22,10 @@ pub struct Log {
     pub exchange: Option<ExchangeLine>,
     /// Statistics of the layers; of many lines, every second, fourth, ... and the last.
     pub layers: Layers,
-    /// Scores.
+    /// Scores of the weights.
     pub evals: Vec<EvalLine>,
+    /// Scores of their averages.
+    pub averages: Vec<EvalLine>,
     /// The end, if the last part of the run came to it.
     pub end: Option<EndLine>,
     /// What could not be read.
@@ -88,6 +90,7 @@ impl Log {
             Line::Epoch(epoch) => self.epochs.push(epoch),
             Line::Exchange(exchange) => self.exchange = Some(exchange),
             Line::Layers(layers) => self.layers.add(layers),
+            Line::Eval(eval) if eval.ema => self.averages.push(eval),
             Line::Eval(eval) => self.evals.push(eval),
             Line::End(end) => self.end = Some(end),
             Line::Other => {}

@@ -99,9 +99,11 @@ impl Tensorboard {
                 self.scalars(epoch.step, &[("epoch/loss", epoch.loss), ("epoch/top1", epoch.top1)])
             }
             Event::Eval(eval) => {
-                let tag = |name: &str| format!("{}/{name}", eval.split);
-                let [loss, top1, top5] = ["loss", "top1", "top5"].map(tag);
-                self.scalars(eval.step, &[(&loss, eval.loss), (&top1, eval.top1), (&top5, eval.top5)])
+                let of = if eval.ema { "_ema" } else { "" };
+                let tag = |name: &str| format!("{}{of}/{name}", eval.split);
+                let [loss, top1, top5, f1] = ["loss", "top1", "top5", "macro_f1"].map(tag);
+                let macro_f1 = eval.macro_f1.unwrap_or(f64::NAN);
+                self.scalars(eval.step, &[(&loss, eval.loss), (&top1, eval.top1), (&top5, eval.top5), (&f1, macro_f1)])
             }
             Event::Layers(layers) => self.layers(layers),
             Event::End(end) => {

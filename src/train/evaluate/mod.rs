@@ -1,6 +1,8 @@
 //! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
 
 mod collector;
+mod test_time;
+mod views;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use collector::Collector;
 use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
 
 pub use collector::Detail;
+pub use test_time::TestTime;
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +101,8 @@ pub struct Evaluation {
     pub split: Arc<Split>,
     /// From a record to an input.
     pub pipeline: Pipeline,
+    /// Of test-time augmentation, all views of an image, the pipeline's own first; empty where that is the only one.
+    pub views: Vec<Pipeline>,
     /// Images a logical batch: the score must not depend on the number of ranks, so neither does this.
     pub batch: usize,
     /// How the loader runs.
@@ -107,6 +112,15 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
+    /// Of at most so many images, which are spread evenly over the split.
+    pub fn limited(self, most: Option<u64>) -> Self {
+        let all = self.split.len();
+        let Some(most) = most.filter(|most| *most < all) else { return self };
+        let images = (0..most).map(|k| (u128::from(k) * u128::from(all) / u128::from(most)) as u64).collect();
+        let labels = (0..self.split.classes() as u32).map(Some).collect();
+        Self { selection: Some(Selection { labels, images: Some(images) }), ..self }
+    }
+
     /// Images that are scored.
     pub fn images(&self) -> u64 {
         let chosen = self.selection.as_ref().and_then(|selection| selection.images.as_ref());
@@ -149,13 +163,31 @@ impl Evaluation {
         stop: &Stop,
         detail: Detail,
     ) -> Result<Option<Evaluated>, Error> {
+        let mut collector = Collector::new(detail, graph.classes(), self.images());
+        session.watch.set_activity(Activity::Scoring { batch: 0 });
+        let mut sums = match self.views.is_empty() {
+            true => self.plain(session, graph, stop, &mut collector)?,
+            false => self.several(session, graph, stop, &mut collector)?,
+        };
+        sums.sum(&session.comm)?;
+        let Some(score) = sums.score() else { return Ok(None) };
+        let predictions = collector.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
+        Ok(Some(Evaluated { score, predictions }))
+    }
+
+    /// This rank's part, of one view of each image.
+    fn plain<B: Backend>(
+        &self,
+        session: &Session,
+        graph: &mut Graph<B>,
+        stop: &Stop,
+        collector: &mut Option<Collector>,
+    ) -> Result<ScoreSums, Error> {
         let mut input = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
-        let (scores, classes) = (graph.net().nodes.len(), graph.classes());
-        let mut collector = Collector::new(detail, classes, self.images());
-        session.watch.set_activity(Activity::Scoring { batch: 0 });
+        let scores = graph.net().nodes.len();
         while let Some(batch) = loader.next()? {
             session.watch.set_activity(Activity::Scoring { batch: batch.step() });
             let labels = self.model_labels(batch.labels())?;
@@ -165,7 +197,7 @@ impl Evaluation {
             sums.top5 += top5 as f64;
             sums.count += count as f64;
             sums.losses[batch.step() as usize] = loss;
-            if let Some(collector) = &mut collector {
+            if let Some(collector) = collector {
                 collector.add(batch.ids(), &labels, &graph.output(scores)?);
             }
             if stop.requested() {
@@ -173,10 +205,7 @@ impl Evaluation {
                 break;
             }
         }
-        sums.sum(&session.comm)?;
-        let Some(score) = sums.score() else { return Ok(None) };
-        let predictions = collector.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
-        Ok(Some(Evaluated { score, predictions }))
+        Ok(sums)
     }
 }
 

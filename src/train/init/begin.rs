@@ -8,7 +8,6 @@ use super::{keras_order, origin, table};
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::interop::{self, Weights};
-use crate::optim::Ema;
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
 use crate::train::save::spread::{spread, spread_values};
@@ -63,9 +62,7 @@ impl Begin {
         session.agree(filled)?;
         spread(session, run.graph.arenas().1)?;
         spread_values(session, run.graph.running_mut())?;
-        if let Some(decay) = run.recipe.ema.decay {
-            run.ema = Some(Ema::new(&run.graph, decay)?);
-        }
+        run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
         Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
     }
 }

@@ -7,11 +7,12 @@ use super::patterns;
 use super::source::Source;
 use super::targets;
 use crate::backend::Backend;
+use crate::backend::op::Reads;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
 use crate::recipe::{Codec, OnCorrupt, Recipe, Sync};
-use crate::train::evaluate::Evaluation;
+use crate::train::evaluate::{Evaluation, TestTime};
 use crate::train::plan::run::Run;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
@@ -40,7 +41,8 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     recipe.resolve(place.ranks)?;
     let workers = recipe.workers.unwrap_or(place.ranks);
     let division = Division::new(source.train.len(), recipe.batch, workers, place.rank, place.ranks);
-    let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, division.steps_per_epoch)?;
+    let steps = recipe.total_steps(division.steps_per_epoch);
+    let schedule = Schedule::over(&recipe.schedule, recipe.batch, steps, division.steps_per_epoch)?;
     let values = source.augment.output().values();
     let options = loader_options(&recipe, &division, place.loader_threads);
     let loader = Footprint::new(&source.train, &options, division.largest(), values)?;
@@ -53,9 +55,10 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     for size in division.sizes() {
         graph.prepare(size)?;
     }
-    let reduction = ReducePlan::new(&recipe, &graph, division.workers, &division.mine, place.ranks)?;
+    let (workers, mine, each) = (division.workers, &division.mine, division.steps_per_epoch);
+    let reduction = ReducePlan::new(&recipe, &graph, workers, mine, place.ranks, each)?;
     graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
-    let evaluation = evaluation(&source, &division, options);
+    let evaluation = evaluation(&source, &division, options)?;
     for size in evaluation.iter().flat_map(Evaluation::sizes) {
         graph.prepare(size)?;
     }
@@ -65,7 +68,8 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
         optimizer.begin_frozen_at(u64::from(epochs) * division.steps_per_epoch);
     }
     let balanced = balanced(&recipe, &source)?;
-    let ema = recipe.ema.decay.map(|decay| Ema::new(&graph, decay)).transpose()?;
+    let averaging = recipe.ema.averaging(division.steps_per_epoch);
+    let ema = averaging.map(|averaging| Ema::of(&graph, averaging)).transpose()?;
     let strategy = strategy(recipe.sync, place.ranks, &graph)?;
     Ok(Run {
         recipe,
@@ -114,10 +118,26 @@ fn loader_options(recipe: &Recipe, division: &Division, threads: usize) -> Optio
 }
 
 /// The scoring after each epoch. A bad record ends it: a score over fewer images would be another score.
-fn evaluation(source: &Source, division: &Division, options: Options) -> Option<Evaluation> {
+fn evaluation(source: &Source, division: &Division, options: Options) -> Result<Option<Evaluation>, Error> {
+    let Some(split) = source.eval.clone() else {
+        return source.recipe.scores_used().first().map_or(Ok(None), |(key, name)| {
+            let what = format!(
+                "it has no split test or validation, and {key} = \"{name}\" needs scores; name a split by eval_split"
+            );
+            Err(Error::DataSet { data: source.recipe.data.clone(), what })
+        });
+    };
     let (pipeline, batch) = (source.preprocess.clone(), division.largest());
     let options = Options { open: 0, skip: false, ..options };
-    source.eval.clone().map(|split| Evaluation { split, pipeline, batch, options, selection: None })
+    let eval = &source.recipe.eval;
+    let test_time = TestTime { flip: eval.flip(), corners: eval.corners() };
+    let views = if test_time.is_on() {
+        test_time.pipelines(&pipeline, pipeline.input(), &source.manifest)?
+    } else {
+        Vec::new()
+    };
+    let evaluation = Evaluation { split, pipeline, views, batch, options, selection: None };
+    Ok(Some(evaluation.limited(source.recipe.eval.limit)))
 }
 
 fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<B>, Error> {
@@ -132,7 +152,13 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
         clip_norm: o.clip_norm,
         clip_value: o.clip_value,
     };
-    Ok(Optimizer::with_factors(graph, o.method(), policy, |name| o.rate_of(name))?)
+    let mut optimizer = Optimizer::with_factors(graph, o.method(), policy, |name| o.rate_of(name))?;
+    if let Some(part) = o.clip_agc {
+        let last = graph.net().nodes.iter().rposition(|node| node.op.reads() == Reads::Features);
+        let head: Vec<&str> = graph.params().iter().filter(|p| Some(p.node) == last).map(|p| p.name.as_str()).collect();
+        optimizer.limit_units(graph, part, |name| o.limits_units(name, head.contains(&name)))?;
+    }
+    Ok(optimizer)
 }
 
 /// Refuses parameters that are trained later, where they would need numbers of their own: a device with a queue reads one set for all.

@@ -36,6 +36,8 @@ pub struct TrainRequest {
     pub threads: Option<usize>,
     /// Optimizer step at which the run ends early.
     pub max_steps: Option<u64>,
+    /// Steps of a search for a learning rate, in place of a training.
+    pub find_lr: Option<u64>,
     /// Print the plan and stop.
     pub dry_run: bool,
     /// Folder on each node's own disk for a copy of the data set.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::nn::Graph;
 use crate::optim::{Ema, Optimizer, Schedule};
@@ -52,6 +53,16 @@ pub struct Footprints {
 }
 
 impl<B: Backend> Run<B> {
+    /// Epochs of the whole run; the last may end early.
+    pub fn epochs(&self) -> u32 {
+        self.schedule.total_steps().div_ceil(self.division.steps_per_epoch.max(1)) as u32
+    }
+
+    /// Whether an epoch is over: all of its steps are done, or all of the run's.
+    pub fn ends_epoch(&self, at: &Progress) -> bool {
+        at.step_of_epoch >= self.division.steps_per_epoch || at.step >= self.schedule.total_steps()
+    }
+
     /// Optimizer step at which the run ends: that of its last epoch, or an earlier one as requested.
     pub fn last_step(&self, max_steps: Option<u64>) -> u64 {
         max_steps.unwrap_or(u64::MAX).min(self.schedule.total_steps())
@@ -92,7 +103,7 @@ impl<B: Backend> Run<B> {
             d.workers,
             d.mine.clone(),
             (epoch, step),
-            self.recipe.epochs,
+            self.epochs(),
         )
         .shuffled(self.recipe.mixing(), &counts);
         let order = match &self.balanced {

@@ -22,14 +22,15 @@ pub struct Length {
 
 /// A line for each setting that will never act, or not as meant.
 pub fn warnings(recipe: &Recipe, schedule: &Schedule, length: Length) -> Vec<String> {
-    let found = [milestones(recipe), warm_up(schedule, length), batch(recipe, length), rate(recipe, schedule)];
+    let found =
+        [milestones(recipe, schedule), warm_up(schedule, length), batch(recipe, length), rate(recipe, schedule)];
     found.into_iter().flatten().map(|text| format!("warning: {text}")).collect()
 }
 
 /// Milestones at or behind the last epoch.
-fn milestones(recipe: &Recipe) -> Option<String> {
+fn milestones(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     let ScheduleKind::Step(step) = &recipe.schedule.kind else { return None };
-    let epochs = f64::from(recipe.epochs);
+    let epochs = schedule.epochs();
     let all = &step.milestones;
     let late: Vec<String> = all.iter().filter(|at| **at >= epochs).map(f64::to_string).collect();
     let last = all.last().filter(|_| !late.is_empty())?;
@@ -38,7 +39,7 @@ fn milestones(recipe: &Recipe) -> Option<String> {
     Some(format!(
         "the rate never falls at epoch {}, for the run has {} epochs: give --set schedule.milestones=[{}], or more epochs",
         late.join(", "),
-        recipe.epochs,
+        epochs,
         scaled.join(", ")
     ))
 }
@@ -102,7 +103,7 @@ mod tests {
         let recipe = Recipe::from_toml(&text).unwrap();
         let images = 1000u64;
         let steps = images.div_ceil(recipe.batch as u64);
-        let schedule = Schedule::new(&recipe.schedule, recipe.batch, recipe.epochs, steps).unwrap();
+        let schedule = Schedule::over(&recipe.schedule, recipe.batch, recipe.total_steps(steps), steps).unwrap();
         warnings(&recipe, &schedule, Length { images, max_steps })
     }
 

@@ -185,8 +185,9 @@ impl Source {
         let recipe = self.recipe.to_toml()?;
         let manifest = digest(&self.manifest)?;
         let (last, dry, trace) = (request.max_steps, request.dry_run, request.trace.is_some());
+        let find = request.find_lr;
         let net = self.definition();
-        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\n{manifest}\n{net}"))
+        Ok(format!("{recipe}\nmax-steps {last:?}\ndry-run {dry}\ntrace {trace}\nfind-lr {find:?}\n{manifest}\n{net}"))
     }
 }
 

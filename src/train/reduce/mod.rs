@@ -4,6 +4,7 @@
 //! [`protocol`]), [`mpi`] and [`nccl`] (f32 in device memory). [`plan`] makes the buckets, [`choose`] picks the [`transport`], and
 //! [`gradients`] carries out a step.
 
+mod alternating;
 pub mod bucket_sum;
 pub mod bytes;
 pub mod choose;

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use crate::backend::op::Reads;
 use crate::backend::{Backend, Precision};
-use crate::comm::codec::{Bucket, Entry, Settings, Tensor};
+use crate::comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
 use crate::error::Error;
 use crate::nn::{Gather, Graph};
 use crate::recipe::{Recipe, Reduce, TransportSetting, matches};
+use crate::train::reduce::alternating::{Alternating, ExactEpochs};
 use crate::train::reduce::bucket_sum::BucketSum;
 use crate::train::reduce::device::DeviceSum;
 use crate::train::reduce::host::HostSum;
@@ -27,16 +28,19 @@ pub struct ReducePlan<B: Backend> {
     pub sums: Vec<Box<dyn BucketSum<B>>>,
     /// Parameters that go as `exact` where the codec rounds.
     exempt: Exempt,
+    /// Epochs without rounding, if there are any.
+    exact_epochs: Option<ExactEpochs>,
 }
 
 impl<B: Backend> ReducePlan<B> {
-    /// For the chunks of `graph`, V `workers`, of which these are this rank's, and so many ranks.
+    /// For the chunks of `graph`, V `workers`, of which these are this rank's, so many ranks and steps an epoch.
     pub fn new(
         recipe: &Recipe,
         graph: &Graph<B>,
         workers: usize,
         mine: &Range<usize>,
         ranks: usize,
+        steps_per_epoch: u64,
     ) -> Result<Self, Error> {
         let reduce = &recipe.reduce;
         let entry = reduce.codec.entry();
@@ -48,9 +52,19 @@ impl<B: Backend> ReducePlan<B> {
         let travels = ranks > 1 || entry.keeps_workers_apart(&settings);
         let device = Some(graph.backend())
             .filter(|backend| backend.queue().is_some() && travels && reduce.path != TransportSetting::Staged);
-        let sums = buckets.into_iter().map(|bucket| bucket_sum(entry, bucket, &settings, mine.clone(), device));
+        let every = reduce.floating_grad_epoch;
+        let epochs = every.map(|every| ExactEpochs { every, steps_per_epoch });
+        let plain = Settings { workers, clip: 0.0, error_feedback: false };
+        let sums = buckets.into_iter().map(|bucket| {
+            let exact = epochs.map(|_| bucket_sum(&EXACT, bucket.clone(), &plain, mine.clone(), device)).transpose()?;
+            let coded = bucket_sum(entry, bucket, &settings, mine.clone(), device)?;
+            Ok::<Box<dyn BucketSum<B>>, Error>(match exact.zip(epochs) {
+                Some((exact, epochs)) => Box::new(Alternating { coded, exact, epochs }),
+                None => coded,
+            })
+        });
         let (sums, scaled) = (sums.collect::<Result<_, _>>()?, recipe.precision == Precision::F16);
-        Ok(Self { entry, settings, seed: recipe.seed, scaled, sums, exempt })
+        Ok(Self { entry, settings, seed: recipe.seed, scaled, sums, exempt, exact_epochs: epochs })
     }
 
     /// Whether workers' gradients are added on their rank or stay separate.
@@ -79,6 +93,9 @@ impl<B: Backend> ReducePlan<B> {
         let Exempt { tensors, elements } = self.exempt;
         if tensors > 0 {
             text += &format!("; {tensors} tensors of {elements} elements go as exact");
+        }
+        if let Some(epochs) = self.exact_epochs {
+            text += &format!("; every {}. epoch exact", epochs.every);
         }
         if self.settings.error_feedback {
             text += "; with error feedback";

@@ -10,7 +10,9 @@ use crate::recipe::Recipe;
 /// # Errors
 /// For fewer epochs than before.
 pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, step: u64, images: u64) -> Result<Option<String>, Error> {
-    let (before, epochs, batch) = (old.epochs, recipe.epochs, recipe.batch);
+    let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
+        return Err(Error::Usage("--extend-epochs: the length of the run is given in steps, not in epochs".into()));
+    };
     if epochs < before {
         return Err(Error::Usage(format!(
             "--extend-epochs: the run is one of {before} epochs already, got {epochs}; give more, as --set epochs={}",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, LossScale};
-use crate::checkpoint::{Best, ModelFile, Progress, Scale};
+use crate::checkpoint::{ModelFile, Progress, Scale};
 use crate::error::Error;
 use crate::recipe::Every;
 use crate::report::{self, Reporter};
@@ -143,25 +143,22 @@ impl<'a, B: Backend> Saver<'a, B> {
         }
         self.due |= now.agreed.save;
         // the end of an epoch is scored first
-        if self.due && now.at.step_of_epoch < now.run.division.steps_per_epoch {
+        if self.due && !now.run.ends_epoch(now.at) {
             self.save(now, report)?;
         }
         Ok(())
     }
 
-    /// Ends an epoch that was trained and scored, unless the run ends in the middle of it.
-    pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, report: &mut Reporter) -> Result<(), Error> {
+    /// Ends an epoch that was trained and scored, unless the run ends in the middle of it; `best`: no score was better.
+    pub fn epoch_done(&mut self, now: &mut Moment<'_, B>, best: bool, report: &mut Reporter) -> Result<(), Error> {
         let Moment { run, at, agreed, .. } = now;
-        if at.step_of_epoch < run.division.steps_per_epoch {
+        if !run.ends_epoch(at) {
             return Ok(());
         }
         (at.epoch, at.step_of_epoch, at.epoch_sums) = (at.epoch + 1, 0, Default::default());
-        let better = |score: &Best| at.best.is_none_or(|best| score.top1 > best.top1);
-        let best = at.score.map(|score| Best { top1: score.top1, step: at.step }).filter(better);
-        at.best = best.or(at.best);
         self.due |= agreed.save;
         let whole = matches!(self.every, Every::Epochs(n) if at.epoch.is_multiple_of(n));
-        if best.is_some() || whole || self.due { self.save(now, report) } else { Ok(()) }
+        if best || whole || self.due { self.save(now, report) } else { Ok(()) }
     }
 
     /// The last checkpoint of a run that is over.
@@ -272,7 +269,7 @@ impl<'a, B: Backend> Saver<'a, B> {
 
     /// Removes what is neither among the newest nor the best.
     fn prune(&self, progress: &Progress, report: &mut Reporter) {
-        let best = progress.best.map(|best| best.step);
+        let best = progress.best.as_ref().map(|best| best.step);
         let old = list(&self.folder).unwrap_or_default().into_iter().skip(self.keep);
         for (_, path) in old.filter(|(step, _)| Some(*step) != best) {
             if let Err(error) = std::fs::remove_file(&path) {

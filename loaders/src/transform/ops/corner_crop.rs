@@ -1,5 +1,5 @@
 //! `corner_crop(size, corner)`: the window in a corner, as torchvision's FiveCrop has them: 0 top left, 1 top right, 2 bottom left, 3
-//! bottom right. It does not pad: n must fit.
+//! bottom right. It does not pad: the window must fit.
 
 use std::fmt;
 

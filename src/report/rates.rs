@@ -1,0 +1,202 @@
+//! What a search for a learning rate has found: losses at rates that rise from step to step, smoothed; a suggestion; a picture.
+
+use super::text::rate;
+
+/// How much of a smoothed loss stays from step to step, as in fastai and Lightning.
+const SMOOTHING: f64 = 0.98;
+/// The search is over where the smoothed loss is so many times the least.
+const WORSE: f64 = 4.0;
+/// Steps at the beginning that suggest nothing: they are means over few losses.
+const SKIPPED: usize = 10;
+
+/// The losses of a search.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RateSearch {
+    points: Vec<Point>,
+    mean: f64,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    lr: f64,
+    loss: f64,
+    smooth: f64,
+}
+
+/// Rates to train with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Suggestion {
+    /// Where the loss falls most steeply with the logarithm of the rate.
+    pub steepest: f64,
+    /// A tenth of the rate with the least loss.
+    pub tenth: f64,
+}
+
+impl RateSearch {
+    /// Takes in a step; false where the loss has grown so far that there is nothing more to learn.
+    pub fn add(&mut self, lr: f64, loss: f64) -> bool {
+        self.mean = SMOOTHING * self.mean + (1.0 - SMOOTHING) * loss;
+        let smooth = self.mean / (1.0 - SMOOTHING.powi(self.points.len() as i32 + 1));
+        self.points.push(Point { lr, loss, smooth });
+        let least = self.points.iter().map(|point| point.smooth).fold(f64::INFINITY, f64::min);
+        smooth.is_finite() && smooth <= WORSE * least
+    }
+
+    /// Steps so far.
+    pub fn steps(&self) -> usize {
+        self.points.len()
+    }
+
+    /// The suggestion; none where no loss has fallen.
+    pub fn suggestion(&self) -> Option<Suggestion> {
+        let known: Vec<Point> = self.points.iter().copied().filter(|point| point.smooth.is_finite()).collect();
+        let least = (0..known.len()).min_by(|a, b| known[*a].smooth.total_cmp(&known[*b].smooth))?;
+        let slope =
+            |k: &usize| (known[k + 1].smooth - known[k - 1].smooth) / (known[k + 1].lr.ln() - known[k - 1].lr.ln());
+        let steepest =
+            (SKIPPED..least).filter(|k| *k + 1 < known.len()).min_by(|a, b| slope(a).total_cmp(&slope(b)))?;
+        (slope(&steepest) < 0.0).then(|| Suggestion { steepest: known[steepest].lr, tenth: known[least].lr / 10.0 })
+    }
+
+    /// The curve as an SVG picture: losses over rates, both smoothed and as they were, with the suggestion.
+    pub fn picture(&self) -> String {
+        let plot = Plot::of(&self.points);
+        let curve = |of: fn(&Point) -> f64| {
+            let known = self.points.iter().filter(|point| of(point).is_finite());
+            known.map(|point| format!("{:.1},{:.1}", plot.x(point.lr), plot.y(of(point)))).collect::<Vec<_>>().join(" ")
+        };
+        let (raw, smooth) = (curve(|point| point.loss), curve(|point| point.smooth));
+        let mark = self.suggestion().map_or(String::new(), |Suggestion { steepest, .. }| plot.mark(steepest));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <title>Loss over the learning rate</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}\
+             <polyline points=\"{raw}\" fill=\"none\" stroke=\"#b8c4d6\"/>\n\
+             <polyline points=\"{smooth}\" fill=\"none\" stroke=\"#1f4e9c\" stroke-width=\"2\"/>\n{mark}</svg>\n",
+            plot.axes()
+        )
+    }
+}
+
+/// Size of the picture, and the room for the labels of its axes.
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 60.0;
+const BELOW: f64 = 46.0;
+const EDGE: f64 = 16.0;
+
+/// Where rates and losses lie in the picture.
+struct Plot {
+    /// Powers of ten.
+    rates: [f64; 2],
+    losses: [f64; 2],
+}
+
+impl Plot {
+    /// For all rates, and losses up to a half more than the first: what diverges leaves the picture.
+    fn of(points: &[Point]) -> Self {
+        let first = points.first().map_or(1.0, |point| point.smooth);
+        let ends = [points.first(), points.last()].map(|point| point.map_or(1.0, |point| point.lr).log10());
+        let least = points.iter().map(|point| point.smooth.min(point.loss)).fold(first, f64::min);
+        let most = if first > 0.0 { 1.5 * first } else { 1.0 };
+        Self { rates: [ends[0], ends[1].max(ends[0] + 1e-9)], losses: [least.min(0.95 * most), most] }
+    }
+
+    fn x(&self, lr: f64) -> f64 {
+        let [from, to] = self.rates;
+        LEFT + (lr.log10() - from) / (to - from) * (WIDTH - LEFT - EDGE)
+    }
+
+    fn y(&self, loss: f64) -> f64 {
+        let [from, to] = self.losses;
+        EDGE + (to - loss.clamp(from, to)) / (to - from) * (HEIGHT - BELOW - EDGE)
+    }
+
+    /// Lines and labels at the powers of ten, and at five losses.
+    fn axes(&self) -> String {
+        let (bottom, right) = (HEIGHT - BELOW, WIDTH - EDGE);
+        let mut text = String::new();
+        for power in self.rates[0].ceil() as i32..=self.rates[1].floor() as i32 {
+            let x = self.x(10f64.powi(power));
+            text += &format!(
+                "<line x1=\"{x:.1}\" y1=\"{EDGE}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#e3e3e3\"/>\n\
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">1e{power}</text>\n",
+                bottom + 16.0
+            );
+        }
+        for k in 0..5 {
+            let loss = self.losses[0] + f64::from(k) / 4.0 * (self.losses[1] - self.losses[0]);
+            let y = self.y(loss);
+            text += &format!(
+                "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#e3e3e3\"/>\n\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{loss:.2}</text>\n",
+                LEFT - 6.0,
+                y + 4.0
+            );
+        }
+        let middle = (LEFT + right) / 2.0;
+        text + &format!(
+            "<text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">learning rate; loss: dark smoothed, light as it was</text>\n",
+            HEIGHT - 10.0
+        )
+    }
+
+    /// The suggested rate.
+    fn mark(&self, lr: f64) -> String {
+        let (x, bottom) = (self.x(lr), HEIGHT - BELOW);
+        format!(
+            "<line x1=\"{x:.1}\" y1=\"{EDGE}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#c0392b\" stroke-dasharray=\"5 4\"/>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#c0392b\">{}</text>\n",
+            x + 5.0,
+            EDGE + 14.0,
+            rate(lr)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loss that stays, falls around 1e-2, and grows from 1 on.
+    fn search() -> (RateSearch, bool) {
+        let (mut search, mut goes_on) = (RateSearch::default(), true);
+        for k in 0..200 {
+            let lr = 1e-6 * 10f64.powf(8.0 * f64::from(k) / 199.0);
+            let loss = 1.0 + 1.3 / (1.0 + (lr / 1e-2).powi(2)) + lr.powi(2);
+            if goes_on {
+                goes_on = search.add(lr, loss);
+            }
+        }
+        (search, goes_on)
+    }
+
+    #[test]
+    fn the_steepest_fall_is_suggested() {
+        let (search, goes_on) = search();
+        let Suggestion { steepest, tenth } = search.suggestion().unwrap();
+        // smoothing looks back, so it lags behind 1e-2
+        assert!((5e-3..1e-1).contains(&steepest), "{steepest}");
+        assert!((1e-2..1.0).contains(&tenth) && steepest < 10.0 * tenth, "{tenth}");
+        assert!(!goes_on && search.steps() < 200, "ends where the loss has grown");
+    }
+
+    #[test]
+    fn what_never_falls_suggests_nothing() {
+        let mut search = RateSearch::default();
+        (0..50).for_each(|k| assert!(search.add(1e-3 * f64::from(k + 1), 2.0 + f64::from(k) * 0.01)));
+        assert_eq!(search.suggestion(), None);
+        assert!(!search.add(1.0, f64::NAN) && search.suggestion().is_none());
+        assert_eq!(RateSearch::default().suggestion(), None);
+    }
+
+    #[test]
+    fn the_picture_is_svg_without_holes() {
+        for search in [search().0, RateSearch::default()] {
+            let picture = search.picture();
+            assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+            assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
+        }
+        assert!(search().0.picture().contains("stroke-dasharray"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Test-time augmentation: each image is scored as several views of it, whose scores before softmax are averaged, as torchvision and timm
+//! do.
+
+use std::collections::BTreeMap;
+
+use super::collector::Collector;
+use super::{Evaluation, ScoreSums};
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::nn::{Batch, Graph};
+use crate::report::predictions::{Outcome, Softmax};
+use crate::train::agree::session::Session;
+use crate::train::device_input::DeviceInput;
+use crate::train::observe::stop::Stop;
+use crate::train::observe::watch::Activity;
+use loaders::Pipeline;
+
+/// A batch, and the sums of its scores over the views so far.
+struct Seen {
+    ids: Vec<u64>,
+    labels: Vec<u32>,
+    sums: Vec<f32>,
+}
+
+impl Evaluation {
+    /// This rank's part of a scoring of several views; `collector` takes what was made of each image.
+    pub(super) fn several<B: Backend>(
+        &self,
+        session: &Session,
+        graph: &mut Graph<B>,
+        stop: &Stop,
+        collector: &mut Option<Collector>,
+    ) -> Result<ScoreSums, Error> {
+        let batches = self.images().div_ceil(self.batch as u64) as usize;
+        let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
+        let mut seen: BTreeMap<u64, Seen> = BTreeMap::new();
+        let classes = graph.classes();
+        for view in &self.views {
+            self.look(view, session, graph, stop, &mut seen)?;
+            if stop.requested() {
+                sums.stop = 1.0;
+                return Ok(sums);
+            }
+        }
+        for (step, Seen { ids, labels, sums: mut scores }) in seen {
+            scores.iter_mut().for_each(|score| *score /= self.views.len() as f32);
+            for ((id, label), row) in ids.iter().zip(&labels).zip(scores.chunks_exact(classes.max(1))) {
+                let outcome = Outcome::new(*id, *label, row, Softmax::of(row));
+                sums.top1 += f64::from(u8::from(outcome.place < 1));
+                sums.top5 += f64::from(u8::from(outcome.place < 5));
+                sums.count += 1.0;
+                sums.losses[step as usize] += outcome.loss;
+            }
+            collector.iter_mut().for_each(|collector| collector.add(&ids, &labels, &scores));
+        }
+        Ok(sums)
+    }
+
+    /// Adds the scores of one view of all images of this rank.
+    fn look<B: Backend>(
+        &self,
+        view: &Pipeline,
+        session: &Session,
+        graph: &mut Graph<B>,
+        stop: &Stop,
+        seen: &mut BTreeMap<u64, Seen>,
+    ) -> Result<(), Error> {
+        let mut input = DeviceInput::new(graph.backend(), view);
+        let mut loader = input.start(&self.split, view, self.order(session), self.options)?;
+        let scores = graph.net().nodes.len();
+        while let Some(batch) = loader.next()? {
+            session.watch.set_activity(Activity::Scoring { batch: batch.step() });
+            let labels = self.model_labels(batch.labels())?;
+            let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
+            graph.evaluate(one, 0.0)?;
+            let found = graph.output(scores)?;
+            match seen.get_mut(&batch.step()) {
+                Some(seen) => seen.sums.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
+                None => {
+                    let (ids, labels) = (batch.ids().to_vec(), labels.to_vec());
+                    seen.insert(batch.step(), Seen { ids, labels, sums: found });
+                }
+            }
+            if stop.requested() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! The search for a learning rate (Smith 2017, arXiv 1506.01186): some steps with a rate that rises exponentially. The run's folder is not
+//! touched: a picture is left beside it.
+
+use std::path::{Path, PathBuf};
+
+use super::step::Stepper;
+use super::{RunContext, device_input};
+use crate::backend::Backend;
+use crate::checkpoint::Progress;
+use crate::error::Error;
+use crate::optim::schedule::{Exponential, ScheduleKind};
+use crate::optim::{Schedule, ScheduleSpec};
+use crate::report::{RateSearch, Reporter, Suggestion};
+use crate::train::observe::trace::Trace;
+use crate::train::plan::run::Run;
+use crate::train::reduce::metrics::Requests;
+use crate::train::reduce::transport::TransportPlan;
+use loaders::Loader;
+use loaders::replace;
+
+/// The lowest and the highest rate that is tried, as fastai has them.
+const RATES: [f64; 2] = [1e-7, 10.0];
+
+/// Tries so many rates, at most; gives what to print. Collective.
+pub fn find<B: Backend>(
+    context: RunContext<'_>,
+    mut run: Run<B>,
+    steps: u64,
+    transport: TransportPlan<B>,
+) -> Result<String, Error> {
+    let session = context.session;
+    run.schedule = ramp(&run, steps)?;
+    let mut report = Reporter::silent();
+    let input = device_input(session, &run, &mut report)?;
+    let loader = input.start(&run.source.train, &run.source.augment, Box::new(run.order(0, 0)), run.options)?;
+    let again = input.clone();
+    let mut stepper = Stepper::new(session, &mut run, input, transport, &Trace::default())?;
+    stepper.look_twice(&run, again, (0, 0))?;
+    let at = Progress { seed: run.recipe.seed, ..Progress::default() };
+    let mut search = Search { context, run, stepper, loader, at, found: RateSearch::default() };
+    search.run_to(steps)?;
+    let (run, found) = (&search.run, &search.found);
+    let picture = beside(&context.request.out);
+    let written = match session.is_root() {
+        true => {
+            let folder = picture.parent().filter(|folder| !folder.as_os_str().is_empty());
+            folder
+                .map_or(Ok(()), std::fs::create_dir_all)
+                .and_then(|()| replace::replace(&picture, found.picture().as_bytes()).map_err(std::io::Error::other))
+        }
+        false => Ok(()),
+    };
+    session.agree(written.map_err(|source| Error::File { action: "write", path: picture.clone(), source }))?;
+    told(run, found, &picture)
+}
+
+/// A search under way.
+struct Search<'a, B: Backend> {
+    context: RunContext<'a>,
+    run: Run<B>,
+    stepper: Stepper<'a, B>,
+    loader: Loader,
+    at: Progress,
+    found: RateSearch,
+}
+
+impl<B: Backend> Search<'_, B> {
+    /// Trains until `last`, or until the loss has grown too far, which all ranks see alike.
+    fn run_to(&mut self, last: u64) -> Result<(), Error> {
+        while self.at.step < last {
+            let Self { context, run, stepper, loader, at, found } = self;
+            let requests = Requests { stop: context.stop.requested(), save: false };
+            let ends = at.step_of_epoch + 1 == run.division.steps_per_epoch || at.step + 1 == last;
+            let stepped = stepper.step(run, loader, at, requests).and_then(|mut records| {
+                records.extend(if ends { stepper.finish_pending(run, at)? } else { Vec::new() });
+                Ok(records)
+            });
+            let records = match stepped {
+                Ok(records) => records,
+                // no loss is left: rank 0 knows why, and the others that it does
+                Err(Error::NotFinite { .. } | Error::Elsewhere { code: 1 }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            if at.step == 1 {
+                context.session.watch.stepped();
+            }
+            if at.step_of_epoch == run.division.steps_per_epoch {
+                (at.epoch, at.step_of_epoch) = (at.epoch + 1, 0);
+            }
+            let step = records.iter().map(|record| record.event());
+            let goes_on = step.map(|step| found.add(step.lr, step.loss)).fold(true, |all, one| all && one);
+            if !goes_on || stepper.agreed().stop {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rates that rise by the same factor from step to step.
+fn ramp<B: Backend>(run: &Run<B>, steps: u64) -> Result<Schedule, Error> {
+    let [from, to] = RATES;
+    let each = run.division.steps_per_epoch;
+    let decay_epochs = Some((steps.max(2) - 1) as f64 / each as f64);
+    let kind = ScheduleKind::Exponential(Exponential { gamma: Some(to / from), decay_epochs, staircase: None });
+    let spec = ScheduleSpec { kind, ..ScheduleSpec::constant(from) };
+    Ok(Schedule::over(&spec, run.division.batch, steps, each)?)
+}
+
+/// `runs/r20.find-lr.svg` for `runs/r20`.
+fn beside(out: &Path) -> PathBuf {
+    let mut name = out.file_name().unwrap_or("run".as_ref()).to_os_string();
+    name.push(".find-lr.svg");
+    out.with_file_name(name)
+}
+
+/// What was found, for people, and for `--set`.
+fn told<B: Backend>(run: &Run<B>, found: &RateSearch, picture: &Path) -> Result<String, Error> {
+    let (steps, picture) = (found.steps(), picture.display());
+    let Some(Suggestion { steepest, tenth }) = found.suggestion() else {
+        return Err(Error::Failed(format!(
+            "--find-lr: the loss has not fallen at any of the {steps} rates that were tried; see {picture}, and try more of them, as \
+             --find-lr=300"
+        )));
+    };
+    // the recipe's rate is for reference_batch images
+    let scale = run.recipe.schedule.reference_batch.map_or(1.0, |reference| run.recipe.batch as f64 / reference as f64);
+    let short = |lr: f64| format!("{lr:.1e}").parse::<f64>().unwrap_or(lr);
+    Ok(format!(
+        "# {steps} rates tried, picture: {picture}\n\
+         # the loss falls most steeply at {}, a tenth of the rate with the least loss is {}, for a batch of {}\n\
+         schedule.base_lr = {}",
+        short(steepest),
+        short(tenth),
+        run.recipe.batch,
+        short(steepest / scale)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_lies_beside_the_run() {
+        assert_eq!(beside(Path::new("runs/r20")), PathBuf::from("runs/r20.find-lr.svg"));
+        assert_eq!(beside(Path::new("r20")), PathBuf::from("r20.find-lr.svg"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412): each step climbs by the gradient that is reduced over all ranks,
+//! scaled to a norm of rho, takes the gradient of the same images there, and steps by it from where it was. The climb of all ranks is the same, so
+//! is the step on any number of them. The images of the second pass come from a loader of their own.
+
+use super::micro_batches::MicroBatches;
+use crate::backend::update::{Normed, SgdRule, rates};
+use crate::backend::{Arena, Backend, Buffer, Norms, Rule, Update};
+use crate::error::Error;
+use crate::train::device_input::DeviceInput;
+use crate::train::plan::run::Run;
+use crate::train::plan::targets::Targets;
+use loaders::Loader;
+
+/// Added to the norm before rho is divided by it.
+const TINY: f64 = 1e-12;
+
+/// What the second pass of each step needs.
+pub struct Sam<B: Backend> {
+    rho: f64,
+    /// On their way to the device.
+    pub batches: MicroBatches,
+    /// Of the same images in the same order.
+    pub loader: Loader,
+    /// The parameters before the climb.
+    before: Arena<B>,
+    norms: Norms,
+    rates: B::Buf,
+}
+
+impl<B: Backend> Sam<B> {
+    /// For a run that is at this epoch and step of it; none where its recipe has no `sam_rho`.
+    pub fn new(run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<Option<Self>, Error> {
+        let Some(rho) = run.recipe.optimizer.sam_rho else { return Ok(None) };
+        let (backend, layout) = (run.graph.backend(), run.graph.layout());
+        let tensor = |range| Normed { range, weight_decay: 0.0, adapts: false, factor: 1.0 };
+        let of_chunk = |chunk| layout.of_chunk(chunk).into_iter().map(|p| tensor(p.slot.range())).collect();
+        let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
+        let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
+        let order = Box::new(run.order(at.0, at.1));
+        let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
+        let mut batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run));
+        batches.send_early(false);
+        let norms = Norms { tensors, limit: Some(rho) };
+        Ok(Some(Self { rho, batches, loader, before: Arena::new(backend, &layout.chunks)?, norms, rates }))
+    }
+
+    /// Moves the parameters along the gradients in the graph, which are of no use afterwards.
+    pub fn climb(&mut self, run: &mut Run<B>) -> Result<(), Error> {
+        let (backend, weights, gradients) = run.graph.arenas();
+        let update = Update { rule: Rule::Sgd(SgdRule { momentum: 0.0, nesterov: false }), lr: 0.0 };
+        backend.queue().map_or(Ok(()), |queue| queue.begin_update(&update, 0.0))?;
+        backend.rates(&self.norms, &update, weights, gradients, &mut self.rates)?;
+        let mut norm = [0.0];
+        self.rates.read(rates::NORM, &mut norm)?;
+        let factor = (self.rho / (f64::from(norm[0]) + TINY)) as f32;
+        for (before, (w, g)) in self.before.chunks.iter_mut().zip(weights.chunks.iter_mut().zip(&mut gradients.chunks))
+        {
+            backend.copy(before, w)?;
+            backend.scale(g, factor)?;
+            backend.add(w, g)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the parameters back.
+    pub fn descend(&mut self, run: &mut Run<B>) -> Result<(), Error> {
+        let (backend, weights, _) = run.graph.arenas();
+        let mut pairs = weights.chunks.iter_mut().zip(&self.before.chunks);
+        Ok(pairs.try_for_each(|(w, before)| backend.copy(w, before))?)
+    }
+}

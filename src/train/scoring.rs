@@ -1,0 +1,111 @@
+//! The scoring at the end of an epoch: when it is due, of the weights and of their averages, and what follows from it.
+
+use super::evaluate::{Detail, Evaluated, Score};
+use super::rules::{self, Ending, Scored};
+use super::{RunContext, Training};
+use crate::backend::Backend;
+use crate::checkpoint::Sums;
+use crate::error::Error;
+use crate::optim::score::{Measure, Scores, Scoring};
+use crate::report::Eval;
+use crate::report::predictions::Predictions;
+
+/// The scores of one model, and what was made of each image, on rank 0, where it was wanted.
+struct Found {
+    scores: Scores,
+    predictions: Option<Predictions>,
+}
+
+impl<B: Backend> Training<'_, B> {
+    /// Scores the data set's test or validation split, if it has one and this epoch is to be scored, and draws the consequences.
+    pub(super) fn score(&mut self) -> Result<Scored, Error> {
+        let epoch = self.at.epoch + 1;
+        let due = self.at.step >= self.last || self.run.recipe.eval.scores(epoch);
+        if self.run.evaluation.is_none() || !due {
+            return Ok(Scored::Other);
+        }
+        let Some(Found { scores: weights, predictions }) = self.evaluate(false)? else { return Ok(Scored::Stopped) };
+        if let Some(found) = predictions {
+            self.shown.evaluated(&self.run, &self.at, &found, &mut self.report)?;
+        }
+        let averages = self.run.recipe.scores_averages() && self.run.strategy.sums_gradients();
+        let ema = match averages {
+            true => match self.evaluate(true)? {
+                Some(found) => Some(found.scores),
+                None => return Ok(Scored::Stopped),
+            },
+            false => None,
+        };
+        // an epoch that --max-steps cuts short is no epoch of the run
+        if !self.run.ends_epoch(&self.at) {
+            return Ok(Scored::Other);
+        }
+        Ok(if self.follow(&Scoring { weights, ema }) { Scored::Best } else { Scored::Other })
+    }
+
+    /// Scores the weights, or with `ema` their averages; none if a rank received a request to stop.
+    fn evaluate(&mut self, ema: bool) -> Result<Option<Found>, Error> {
+        let f1 =
+            self.run.recipe.scores_used().iter().any(|(_, name)| name.ema == ema && name.measure == Measure::MacroF1);
+        let detail = match (f1, ema) {
+            (true, _) => Detail::Outcomes,
+            (false, true) => Detail::Score,
+            (false, false) => self.shown.detail(),
+        };
+        let RunContext { session, stop, .. } = self.context;
+        let run = &mut self.run;
+        let Some(evaluation) = &run.evaluation else { return Ok(None) };
+        let evaluated = match run.ema.as_mut().filter(|_| ema) {
+            Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
+            None => evaluation.run(session, &mut run.graph, stop, detail)?,
+        };
+        let Some(Evaluated { score, predictions }) = evaluated else { return Ok(None) };
+        let Score { top1, top5, loss, count } = score;
+        let macro_f1 = match f1 {
+            // rank 0 alone has them; its bits are everyone's
+            true => {
+                let own = predictions.as_ref().map(|found| found.macro_f1().to_bits());
+                Some(f64::from_bits(session.comm.broadcast("the mean F1", own.as_ref())?))
+            }
+            false => None,
+        };
+        let (at, split) = (&mut self.at, evaluation.split.name().to_string());
+        if !ema {
+            at.score = Some(Sums { loss, top1, top5, count });
+        }
+        self.report.event(Eval {
+            step: at.step,
+            epoch: at.epoch + 1,
+            split,
+            top1,
+            top5,
+            loss,
+            count,
+            macro_f1,
+            ema,
+        })?;
+        Ok(Some(Found { scores: Scores { top1, top5, loss, macro_f1 }, predictions }))
+    }
+
+    /// Draws the consequences of a scoring; true if no score so far was better.
+    fn follow(&mut self, scoring: &Scoring) -> bool {
+        let (recipe, at) = (&self.run.recipe, &mut self.at);
+        let warm = at.step >= self.run.schedule.warmup_steps();
+        let best = rules::take(recipe, at, scoring, warm);
+        let before = self.run.schedule.drops();
+        let drops = at.memory.plateau.map_or(0, |plateau| plateau.drops);
+        if drops > before {
+            self.run.schedule.set_drops(drops);
+            let lr = self.run.schedule.lr(at.step);
+            self.report.note(&format!("plateau: the learning rate falls to {lr:.4e} after step {}", at.step));
+        }
+        let ending = rules::ending(&self.run.recipe, &self.at);
+        if let Some(ending) = ending {
+            let seconds = self.seconds_so_far();
+            self.seconds_to_target = seconds.filter(|_| matches!(ending, Ending::Target { .. }));
+            self.report.note(&ending.text(self.at.step, seconds));
+            (self.last, self.ended) = (self.at.step, Some(ending));
+        }
+        best
+    }
+}

@@ -1,0 +1,104 @@
+//! Stochastic weight averaging, and epochs without rounding: what they compute, on any number of ranks, and after a stop.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::DIGITS;
+use crate::support::program::run;
+use crate::support::setting::Setting;
+use serde_json::Value;
+use trireme::checkpoint::{LayerWeights, ModelFile};
+
+/// Six steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 4
+batch = 8
+workers = 3
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.003
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [48, 20])
+}
+
+fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    keys.iter().flat_map(|key| ["--set", *key]).collect()
+}
+
+fn values(layers: &[LayerWeights]) -> Vec<f32> {
+    layers.iter().flat_map(|layer| &layer.tensors).flat_map(|tensor| tensor.2.clone()).collect()
+}
+
+fn model(out: &str) -> ModelFile {
+    ModelFile::read(&Path::new(out).join("model.h5")).unwrap()
+}
+
+/// The averages are the mean of the weights after epochs 2, 3 and 4, which shorter runs have left.
+#[test]
+fn weights_are_averaged_from_an_epoch_on() {
+    let setting = setting();
+    let keys = sets(&["ema.swa_start=2"]);
+    let whole = setting.trained("whole", 0, &keys);
+    let after = |steps: &str| values(&model(&setting.trained(steps, 0, &["--max-steps", steps])).layers);
+    let ends = ["12", "18", "24"].map(after);
+    let averages = values(&model(&whole).ema);
+    for (i, average) in averages.iter().enumerate() {
+        let mean = ends.iter().map(|end| f64::from(end[i])).sum::<f64>() / 3.0;
+        assert!((f64::from(*average) - mean).abs() <= 1e-6 * mean.abs().max(1e-2), "{i}: {average}, not {mean}");
+    }
+    assert_eq!(values(&model(&whole).layers), ends[2], "the weights go their own way");
+    setting.trained("parts", 2, &[&keys[..], &["--max-steps", "15"]].concat());
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(setting.model("whole") == setting.model("parts"), "other bits after a stop, on other ranks");
+    let scored = run(2, &["eval", &whole, "--ema", "--json", "--threads", "1", "--batch", "3"]).succeeded().stdout;
+    let score: Value = serde_json::from_str(&scored).unwrap();
+    let last = crate::support::program::events(&whole, "eval").pop().unwrap();
+    assert_eq!((&last["ema"], &last["loss"]), (&true.into(), &score["loss"]));
+}
+
+/// With ternary gradients every second epoch is exact: it goes on from the same weights as a run of the codec exact would.
+#[test]
+fn every_other_epoch_is_exact() {
+    let setting = setting();
+    let ternary = sets(&["reduce.codec=ternary", "reduce.floating_grad_epoch=2", "reduce.min_elements=0"]);
+    let whole = setting.trained("whole", 0, &ternary);
+    assert_eq!(setting.digest("whole"), {
+        setting.trained("ranks", 3, &ternary);
+        setting.digest("ranks")
+    });
+    setting.trained("parts", 2, &[&ternary[..], &["--max-steps", "9"]].concat());
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    setting.train("parts", 1, &[&ternary[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(setting.model("whole") == setting.model("parts"));
+    // each epoch alternates: all exact is the codec exact, none is ternary, and two is neither
+    let all = sets(&["reduce.codec=ternary", "reduce.floating_grad_epoch=1", "reduce.min_elements=0"]);
+    setting.trained("all", 2, &all);
+    setting.trained("exact", 2, &[]);
+    let losses = |out: &str| setting.losses(out);
+    assert_eq!(losses("all"), losses("exact"));
+    setting.trained("none", 2, &sets(&["reduce.codec=ternary", "reduce.min_elements=0"]));
+    assert_eq!(losses("none")[..6], losses("whole")[..6], "the first epoch is ternary");
+    // the first exact step begins with the same weights, the next with others
+    assert_eq!(losses("none")[6], losses("whole")[6]);
+    assert_ne!(losses("none")[7..12], losses("whole")[7..12]);
+    let refused = sets(&["reduce.floating_grad_epoch=2"]);
+    setting.train("out", 0, &refused).failed(2, &["reduce.floating_grad_epoch", "belongs to codec ternary"]);
+    assert!(Path::new(&whole).exists());
+}

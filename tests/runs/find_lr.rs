@@ -1,0 +1,31 @@
+//! `trireme train --find-lr`: the same rates are tried with the same losses on any number of ranks, and the run's folder is not touched.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::DIGITS;
+use crate::support::setting::Setting;
+use crate::support::small_run::RECIPE;
+
+#[test]
+fn a_rate_is_found_alike_on_any_number_of_ranks() {
+    let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);
+    let find = |out: &str, ranks: usize, more: &[&str]| {
+        let ended = setting.train(out, ranks, &[&["--find-lr=90"], more].concat()).succeeded();
+        let picture = fs::read_to_string(setting.out(&format!("{out}.find-lr.svg"))).unwrap();
+        assert!(!Path::new(&setting.out(out)).exists(), "the run's folder was touched");
+        (ended.stdout.lines().last().unwrap().to_string(), picture)
+    };
+    let (rate, picture) = find("alone", 0, &[]);
+    let found: f64 = rate.strip_prefix("schedule.base_lr = ").unwrap().parse().unwrap();
+    assert!((1e-5..1.0).contains(&found), "{rate}");
+    assert!(picture.contains("<polyline") && picture.contains("stroke-dasharray"));
+    assert_eq!(find("two", 2, &[]), (rate.clone(), picture));
+    // the recipe's rate is for the images of a reference batch
+    let (scaled, _) = find("scaled", 0, &["--set", "schedule.reference_batch=2"]);
+    let scaled: f64 = scaled.strip_prefix("schedule.base_lr = ").unwrap().parse().unwrap();
+    assert!((scaled - found / 4.0).abs() < 0.06 * found, "{scaled} and {found}");
+    setting.train("out", 0, &["--find-lr", "--resume", "auto"]).failed(2, &["--find-lr", "--resume"]);
+    // and then the run's folder is free
+    setting.trained("alone", 0, &["--set", &rate, "--max-steps", "1"]);
+}

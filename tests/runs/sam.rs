@@ -1,0 +1,97 @@
+//! Sharpness-aware minimisation: one step against the same step put together from plain ones; bits on any number of ranks and after a stop.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::DIGITS;
+use crate::support::setting::Setting;
+use trireme::checkpoint::{LayerWeights, ModelFile};
+
+/// Six steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 2
+batch = 8
+workers = 3
+
+[optimizer]
+kind = "sgd"
+
+[schedule]
+kind = "constant"
+base_lr = 1.0
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+/// Climbs by this norm.
+const RHO: f64 = 0.5;
+
+fn model(out: &str) -> ModelFile {
+    ModelFile::read(&Path::new(out).join("model.h5")).unwrap()
+}
+
+fn values(layers: &[LayerWeights]) -> Vec<f64> {
+    layers.iter().flat_map(|layer| &layer.tensors).flat_map(|t| t.2.iter().map(|v| f64::from(*v))).collect()
+}
+
+/// The gradient of the first step: what a step at rate 1 takes off.
+fn gradient(before: &[f64], out: &str) -> Vec<f64> {
+    before.iter().zip(values(&model(out).layers)).map(|(b, a)| b - a).collect()
+}
+
+#[test]
+fn a_step_is_that_of_the_gradient_up_the_hill() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
+    let start = setting.trained("start", 0, &["--max-steps", "0"]);
+    let mut first = model(&start);
+    let w = values(&first.layers);
+    let g = gradient(&w, &setting.trained("plain", 0, &["--max-steps", "1"]));
+    let norm = g.iter().map(|g| g * g).sum::<f64>().sqrt();
+    let mut climbed = g.iter().zip(&w).map(|(g, w)| (w + RHO * g / norm) as f32);
+    first
+        .layers
+        .iter_mut()
+        .flat_map(|layer| &mut layer.tensors)
+        .flat_map(|t| &mut t.2)
+        .for_each(|v| *v = climbed.next().unwrap());
+    let hill = setting.folder.at("hill.h5");
+    first.write(Path::new(&hill)).unwrap();
+    let above = values(&ModelFile::read(Path::new(&hill)).unwrap().layers);
+    let up = setting.trained("up", 0, &["--max-steps", "1", "--set", &format!("init.from={hill}")]);
+    let second = gradient(&above, &up);
+    let rho = format!("optimizer.sam_rho={RHO}");
+    let sam = values(&model(&setting.trained("sam", 2, &["--max-steps", "1", "--set", &rho])).layers);
+    let far = second.iter().zip(&g).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(far > 1e-3, "the gradient is the same up there, nothing is tested: {far}");
+    for (i, ((sam, w), g)) in sam.iter().zip(&w).zip(&second).enumerate() {
+        assert!((sam - (w - g)).abs() < 2e-5, "{i}: {sam}, not {}", w - g);
+    }
+}
+
+#[test]
+fn any_number_of_ranks_and_a_stop_leave_the_same_bits() {
+    let setting = Setting::new(RECIPE, DIGITS, [48, 10]);
+    let keys = ["optimizer.sam_rho=0.05", "optimizer.momentum=0.9", "schedule.base_lr=0.003", "ema.decay=0.9"];
+    let sets: Vec<&str> = keys.iter().flat_map(|key| ["--set", *key]).collect();
+    setting.trained("whole", 1, &sets);
+    setting.trained("parts", 2, &[&sets[..], &["--max-steps", "4"]].concat());
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    setting.train("parts", 3, &[&sets[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(setting.model("whole") == setting.model("parts"));
+    setting.trained("plain", 1, &sets[2..]);
+    assert_ne!(setting.digest("plain"), setting.digest("whole"));
+    for (other, parts) in [
+        ("sync=local(2)", ["optimizer.sam_rho", "sync = \"local(2)\""]),
+        ("precision=f16", ["optimizer.sam_rho", "precision = \"f16\""]),
+    ] {
+        let sets = ["--set", "optimizer.sam_rho=0.05", "--set", "reduce.codec=float", "--set", other];
+        setting.train("out", 0, &sets).failed(2, &parts);
+    }
+}

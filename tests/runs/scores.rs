@@ -1,0 +1,185 @@
+//! What a run does by its scores: which checkpoint it keeps, when it ends, which epochs it scores; alike on any number of ranks, and in the
+//! same bits after a stop.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::DIGITS;
+use crate::support::program::{Ended, events, files, run};
+use crate::support::setting::Setting;
+use serde_json::Value;
+
+/// Six steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 5
+seed = 3
+batch = 8
+workers = 3
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.003
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [48, 40])
+}
+
+/// Arguments that set each of these keys.
+fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    keys.iter().flat_map(|key| ["--set", *key]).collect()
+}
+
+/// Epoch and a score of each scoring of the weights, or of the averages.
+fn scores(out: &str, ema: bool, field: &str) -> Vec<(u64, f64)> {
+    let of = events(out, "eval").into_iter().filter(|line| (line["ema"] == true) == ema);
+    of.map(|line| (line["epoch"].as_u64().unwrap(), line[field].as_f64().unwrap())).collect()
+}
+
+/// In batches as a training scores.
+fn eval(out: &str, more: &[&str]) -> (Value, Ended) {
+    let ended = run(0, &[&["eval", out, "--threads", "1", "--json", "--batch", "3"], more].concat()).succeeded();
+    (serde_json::from_str(&ended.stdout).unwrap(), ended)
+}
+
+fn end(out: &str) -> Value {
+    events(out, "end").pop().expect("an end")
+}
+
+/// The best by each score is kept, whichever is the newest, and is what --best means; all numbers of ranks agree on it.
+#[test]
+fn the_best_by_any_score_is_kept_and_found() {
+    let setting = setting();
+    for (by, field, ema, higher) in
+        [("loss", "loss", false, false), ("macro_f1", "macro_f1", false, true), ("ema.loss", "loss", true, false)]
+    {
+        let name = format!("checkpoint.best_by={by}");
+        // a rate that falls into the wild after some epochs: the last is not the best
+        let keys = [&name, "ema.decay=0.9", "checkpoint.keep=1", "schedule.kind=exponential", "schedule.gamma=2.5"];
+        let found: Vec<u64> = [0, 2, 3]
+            .map(|ranks| {
+                let out = setting.trained(&format!("{by}-{ranks}"), ranks, &sets(&keys));
+                let all = scores(&out, ema, field);
+                let better = |a: f64, b: f64| if higher { a > b } else { a < b };
+                let best =
+                    all.iter().copied().reduce(|best, next| if better(next.1, best.1) { next } else { best }).unwrap();
+                assert!(best.0 < 5, "{by}: the last epoch is the best, nothing to test: {all:?}");
+                let kept = Path::new(&out).join(format!("checkpoints/step-{:08}.h5", 6 * best.0));
+                assert!(kept.exists(), "{by}: {all:?}, {:?}", files(&out));
+                let averages: &[&str] = if ema { &["--ema"] } else { &[] };
+                let (score, ended) = eval(&out, &[&["--best"], averages].concat());
+                assert_eq!((score[field].as_f64(), score["step"].as_u64()), (Some(best.1), Some(6 * best.0)), "{by}");
+                assert!(ended.stderr.contains(&format!("the best by {by} (")), "{}", ended.stderr);
+                best.0
+            })
+            .into();
+        assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{by}: {found:?}");
+    }
+    let out = setting.out("loss-0");
+    let picture = setting.folder.at("picture.png");
+    image::GrayImage::new(28, 28).save(&picture).unwrap();
+    let predicted = run(0, &["predict", &out, &picture, "--best"]).succeeded();
+    assert!(predicted.stderr.contains("the best by loss"), "{}", predicted.stderr);
+    let exported = run(0, &["export", &out, "--best", "--to", "onnx", "-o", &setting.out("best.onnx")]).succeeded();
+    assert!(exported.stderr.contains("the best by loss"), "{}", exported.stderr);
+    run(0, &["eval", &format!("{out}/model.h5"), "--best"]).failed(2, &["--best", "is no folder"]);
+    fs::remove_dir_all(Path::new(&out).join("checkpoints")).unwrap();
+    run(0, &["eval", &out, "--best"]).failed(1, &["--best", "has no checkpoints"]);
+}
+
+/// Which epochs are scored, on how many images; the averages beside the weights.
+#[test]
+fn scorings_come_when_they_are_wanted() {
+    let setting = setting();
+    let keys = ["eval.every=2", "eval.offset=1", "eval.limit=17", "ema.decay=0.9"];
+    let [alone, two] = [0, 2].map(|ranks| setting.trained(&ranks.to_string(), ranks, &sets(&keys)));
+    let counts: Vec<u64> = events(&alone, "eval").iter().map(|line| line["count"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [17; 6]);
+    let epochs = |ema| scores(&alone, ema, "loss").iter().map(|one| one.0).collect::<Vec<_>>();
+    assert_eq!((epochs(false), epochs(true)), (vec![1, 3, 5], vec![1, 3, 5]));
+    for ema in [false, true] {
+        assert_eq!(scores(&alone, ema, "loss"), scores(&two, ema, "loss"));
+    }
+    let off = setting.trained("off", 0, &sets(&["eval.every=3", "ema.decay=0.9", "eval.ema=false"]));
+    assert_eq!(
+        scores(&off, false, "top1").iter().map(|one| one.0).collect::<Vec<_>>(),
+        [3, 5],
+        "the end is always scored"
+    );
+    assert!(scores(&off, true, "top1").is_empty());
+    assert_eq!(setting.digest("off"), setting.digest("0"), "scores change nothing");
+    let (last, _) = eval(&alone, &["--ema"]);
+    let whole = setting.trained("whole", 0, &sets(&["ema.decay=0.9"]));
+    assert_eq!(scores(&whole, true, "loss")[4].1, last["loss"].as_f64().unwrap());
+    assert!(events(&whole, "eval").iter().all(|line| line["count"] == 40));
+}
+
+/// A run without a better score ends; stopped in between, on other ranks, it ends at the same step in the same bits.
+#[test]
+fn patience_ends_a_run_alike_wherever_it_stopped() {
+    let setting = setting();
+    // no score is better by so much
+    let keys = sets(&["stop.patience=2", "stop.min_delta=1", "epochs=50"]);
+    let whole = setting.trained("whole", 1, &keys);
+    assert_eq!((end(&whole)["step"].as_u64(), end(&whole)["ended"].as_str()), (Some(18), Some("patience")));
+    setting.trained("parts", 2, &[&keys[..], &["--max-steps", "8"]].concat());
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    setting.train("parts", 1, &[&keys[..], &["--resume", "auto", "--max-steps", "14"]].concat()).succeeded();
+    fs::remove_file(setting.out("parts/model.h5")).unwrap();
+    let last = setting.train("parts", 3, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(last.stderr.contains("no better top1 than") && last.stderr.contains("after step 18"), "{}", last.stderr);
+    assert!(setting.model("whole") == setting.model("parts"), "other bits");
+    assert_eq!(setting.digest("whole"), setting.digest("parts"));
+    // it is over, until it is given more patience
+    let again = setting.train("parts", 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(again.stdout.contains("complete, 18 steps: nothing to do"), "{}{}", again.stdout, again.stderr);
+    let longer = sets(&["stop.patience=3", "stop.min_delta=1", "epochs=50"]);
+    setting.train("parts", 2, &[&longer[..], &["--resume", "auto"]].concat()).succeeded();
+    setting.trained("longer", 0, &longer);
+    assert_eq!(end(&setting.out("longer"))["step"], 24);
+    assert!(setting.model("longer") == setting.model("parts"), "other bits");
+}
+
+/// A target ends the run, and the log has the time to it, over all parts of the run.
+#[test]
+fn a_target_ends_a_run_and_tells_the_time_to_it() {
+    let setting = setting();
+    let keys = sets(&["stop.target=1000", "stop.score=loss"]);
+    let out = setting.trained("out", 2, &keys);
+    let line = end(&out);
+    let (time, all) = (line["seconds_to_target"].as_f64().unwrap(), line["seconds"].as_f64().unwrap());
+    assert_eq!((line["step"].as_u64(), line["ended"].as_str()), (Some(6), Some("target")));
+    assert!(time > 0.0 && time < all, "{line}");
+    let never = sets(&["stop.target=0", "stop.score=loss", "epochs=2"]);
+    let out = setting.trained("never", 0, &[&never[..], &["--max-steps", "9"]].concat());
+    assert!(end(&out)["ended"].is_null() && end(&out)["seconds_to_target"].is_null());
+    fs::remove_file(format!("{out}/model.h5")).unwrap();
+    // what the first part took counts
+    let easy = sets(&["stop.target=1000", "stop.score=loss", "epochs=2"]);
+    let last = setting.train("never", 0, &[&easy[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(last.stderr.contains("target: loss") && last.stderr.contains("as MLPerf counts"), "{}", last.stderr);
+    assert_eq!(end(&out)["step"], 12);
+}
+
+#[test]
+fn rules_need_scores() {
+    let without = Setting::new(RECIPE, DIGITS, [48, 0]);
+    without.train("out", 0, &sets(&["stop.patience=1"])).failed(1, &["no split test or validation", "stop.score"]);
+    let setting = setting();
+    setting
+        .train("out", 0, &sets(&["stop.patience=1", "stop.score=ema.loss"]))
+        .failed(2, &["stop.score", "needs averages"]);
+}
