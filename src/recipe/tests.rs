@@ -278,7 +278,8 @@ fn keys_can_be_taken_out() {
 fn words_from_elsewhere_lead_to_ours() {
     for (set, words) in [
         ("lr=0.1", "--set lr=0.1: unknown key; here it is \"schedule.base_lr\""),
-        ("schedule.kind=onecycle", "nearest to it is \"cosine\""),
+        ("schedule.kind=onecycle", "did you mean \"one_cycle\"?"),
+        ("schedule.kind=OneCycleLR", "nearest to it is \"one_cycle\""),
         ("augment.train=[\"horizontal_flip\"]", "here it is \"flip\""),
     ] {
         let text = refusal(&[set]);

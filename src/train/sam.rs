@@ -1,6 +1,6 @@
-//! Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412): each step climbs by the gradient that is reduced over all ranks,
-//! scaled to a norm of rho, takes the gradient of the same images there, and steps by it from where it was. The climb of all ranks is the same, so
-//! is the step on any number of them. The images of the second pass come from a loader of their own.
+//! Sharpness-aware minimisation (Foret et al. 2021, arXiv 2010.01412): each step climbs by the gradient that is reduced over all
+//! ranks, scaled to a norm of rho, takes the gradient of the same images there, and steps by it from where it was. The climb of all
+//! ranks is the same, so is the step on any number of them. The images of the second pass come from a loader of their own.
 
 use super::micro_batches::MicroBatches;
 use crate::backend::update::{Normed, SgdRule, rates};

@@ -79,8 +79,9 @@ impl Units {
     /// What is left of a gradient.
     fn factor(&self, weights: f64, gradient: f64) -> f32 {
         let most = self.part * weights.max(Self::LEAST);
+        let divisor = if gradient < Self::TINY { Self::TINY } else { gradient };
         // one that is no number stays one
-        if gradient < most { 1.0 } else { (most / gradient.max(Self::TINY)) as f32 }
+        if gradient < most { 1.0 } else { (most / divisor) as f32 }
     }
 
     /// The units as ranges of the chunk, where each lies in one piece; none where some unit does not.

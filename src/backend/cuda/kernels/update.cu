@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256) limit_units(const Piece* units
         double most = part * (weights > least ? weights : least);
         // one that is no number stays one
         if (gradients < most) continue;
-        float factor = (float)(most / (gradients > tiny ? gradients : tiny));
+        float factor = (float)(most / (gradients < tiny ? tiny : gradients));
         for (u32 i = threadIdx.x; i < unit.len; i += SUMMERS) g[unit.from + i] *= factor;
     }
 }
