@@ -43,6 +43,12 @@ impl RateSearch {
         smooth.is_finite() && smooth <= WORSE * least
     }
 
+    /// Whether the last loss is far above what it had come down to.
+    pub fn grows(&self) -> bool {
+        let least = self.points.iter().map(|point| point.smooth).fold(f64::INFINITY, f64::min);
+        self.points.last().is_some_and(|last| last.loss.is_nan() || last.loss > 2.0 * least)
+    }
+
     /// Steps so far.
     pub fn steps(&self) -> usize {
         self.points.len()
@@ -178,7 +184,7 @@ mod tests {
         // smoothing looks back, so it lags behind 1e-2
         assert!((5e-3..1e-1).contains(&steepest), "{steepest}");
         assert!((1e-2..1.0).contains(&tenth) && steepest < 10.0 * tenth, "{tenth}");
-        assert!(!goes_on && search.steps() < 200, "ends where the loss has grown");
+        assert!(!goes_on && search.steps() < 200 && search.grows(), "ends where the loss has grown");
     }
 
     #[test]

@@ -79,6 +79,8 @@ impl<B: Backend> Search<'_, B> {
                 Ok(records) => records,
                 // no loss is left: rank 0 knows why, and the others that it does
                 Err(Error::NotFinite { .. } | Error::Elsewhere { code: 1 }) => return Ok(()),
+                // an integer codec refuses gradients that are not finite, on all ranks alike
+                Err(Error::Agreed { code: 1, .. }) if found.grows() => return Ok(()),
                 Err(error) => return Err(error),
             };
             if at.step == 1 {
