@@ -216,9 +216,8 @@ fn start<B: Backend>(
     let taught = teacher::begin(session, &mut run)?;
     let length = Length { images: run.division.images, max_steps: request.max_steps };
     let warnings = settings::warnings(&run.recipe, &run.schedule, length).into_iter();
-    let of_network = define::notes(&run.source, resume.is_none());
-    let warnings: Vec<String> =
-        run.source.notes.iter().cloned().chain(of_network).chain(warnings).chain(taught).collect();
+    let own = run.source.notes.iter().cloned().chain(define::notes(&run.source, resume.is_none()));
+    let warnings: Vec<String> = own.chain(warnings).chain(taught).collect();
     // a run that goes on has its weights
     let begin = if resume.is_none() { begin::prepare(session, &run)? } else { None };
     if request.dry_run {
@@ -238,8 +237,7 @@ fn start<B: Backend>(
     let head = resume.as_ref().map(|resume| resume.head.clone());
     let before = head.as_ref().map_or(String::new(), |head| head.progress.algorithms.clone());
     session.notes.extend(algorithms::changed(&before, run.graph.backend()));
-    let opened = open_report(session, &run, invocation, head.as_ref(), lock)?;
-    let Output { lock, mut report } = opened;
+    let Output { lock, mut report } = open_report(session, &run, invocation, head.as_ref(), lock)?;
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
         None => {
@@ -252,8 +250,8 @@ fn start<B: Backend>(
     let event = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let algorithms = algorithms::describe(&before, run.graph.backend());
-    let facts = event.facts.into_iter().chain(resumed).chain(path).chain(algorithms).collect();
+    let more = resumed.into_iter().chain(path).chain(algorithms::describe(&before, run.graph.backend()));
+    let facts = event.facts.into_iter().chain(more).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
     let context = RunContext { session, request, stop, started, lock: lock.as_ref() };
     let reports = session.is_root() && run.recipe.log.report();
