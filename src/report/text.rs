@@ -157,7 +157,7 @@ fn end(end: &End) -> String {
 }
 
 /// A learning rate with four significant digits: `0.05`, `0.0007123`, `1.2e-7`.
-fn rate(lr: f64) -> String {
+pub(super) fn rate(lr: f64) -> String {
     let short: f64 = format!("{lr:.3e}").parse().unwrap_or(lr);
     if short != 0.0 && short.abs() < 1e-4 { format!("{short:e}") } else { short.to_string() }
 }
