@@ -51,8 +51,8 @@ pub struct Args {
     /// from. The number of ranks may differ from the checkpoint's, up to the number of workers
     #[arg(long, value_name = "auto|PATH")]
     pub resume: Option<Resume>,
-    /// Go on for more epochs than the run was planned for, with --set epochs=N: rates of kind step, constant and exponential as written,
-    /// cosine and polynomial stretched from here to N
+    /// Go on for more epochs than the run was planned for, with --set epochs=N: cosine, polynomial and one_cycle are stretched
+    /// from here to N, the other schedules stay as written. Not for a run whose length is given in steps
     #[arg(long, requires = "resume")]
     pub extend_epochs: bool,
     /// Take --out although a run on another host has it that cannot be asked, because you know that it is over

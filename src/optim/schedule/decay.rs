@@ -23,7 +23,7 @@ pub struct AfterWarmup {
     pub since: u64,
     /// The same as a part of all steps after the warm-up, from 0 to 1.
     pub part: f64,
-    /// Steps after the warm-up, at least 1.
+    /// Steps after the warm-up, at least 1; those that were planned at first, where the run became longer on its way.
     pub length: u64,
     /// How often a schedule with a memory has lowered the rate.
     pub drops: u32,

@@ -18,12 +18,14 @@ pub struct Extension {
     pub before: u32,
     /// Epochs from now on.
     pub epochs: u32,
+    /// How often a schedule with a memory has lowered the rate.
+    pub drops: u32,
 }
 
 impl Extension {
     /// Changes the schedule where it has to change, and says what becomes of it.
     pub fn apply(&self, spec: &mut ScheduleSpec) -> Result<String, ScheduleError> {
-        let Extension { step, steps_per_epoch, batch, before, epochs } = *self;
+        let Extension { step, steps_per_epoch, batch, before, epochs, drops } = *self;
         let old = Schedule::new(spec, batch, before, steps_per_epoch)?;
         let at = step as f64 / steps_per_epoch.max(1) as f64;
         let ends_with_run = spec.kind.settings().ends_with_run();
@@ -31,7 +33,8 @@ impl Extension {
         if under_way {
             spec.stretched.get_or_insert_default().extend([at, f64::from(before)]);
         }
-        let new = Schedule::new(spec, batch, epochs, steps_per_epoch)?;
+        let mut new = Schedule::new(spec, batch, epochs, steps_per_epoch)?;
+        new.set_drops(drops);
         let (was, is) = (rounded(old.lr(step)), rounded(new.lr(step)));
         let what = match ends_with_run {
             false => format!("the rates are those of the recipe as written (lr {is})"),
@@ -51,7 +54,7 @@ impl Extension {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Constant, Cosine, Polynomial, ScheduleKind};
+    use super::super::{Constant, Cosine, OneCycle, Plateau, Polynomial, ScheduleKind};
     use super::*;
 
     const PER_EPOCH: u64 = 10;
@@ -62,7 +65,7 @@ mod tests {
     }
 
     fn extension(step: u64, before: u32, epochs: u32) -> Extension {
-        Extension { step, steps_per_epoch: PER_EPOCH, batch: 8, before, epochs }
+        Extension { step, steps_per_epoch: PER_EPOCH, batch: 8, before, epochs, drops: 0 }
     }
 
     fn rate(spec: &ScheduleSpec, epochs: u32, step: u64) -> f64 {
@@ -97,5 +100,37 @@ mod tests {
         let mut constant = ScheduleSpec { kind: ScheduleKind::Constant(Constant {}), ..line() };
         assert!(extension(30, 5, 9).apply(&mut constant).unwrap().contains("as written"));
         assert_eq!([cosine.stretched, constant.stretched], [None, None]);
+    }
+
+    /// Neither rate nor momentum jumps, in either phase, and both come to their ends.
+    #[test]
+    fn one_cycle_is_stretched_with_the_run() {
+        let cycle = OneCycle { cycle_momentum: Some(true), ..OneCycle::default() };
+        let spec = ScheduleSpec { kind: ScheduleKind::OneCycle(cycle), ..ScheduleSpec::constant(1.0) };
+        let old = Schedule::new(&spec, 8, 5, PER_EPOCH).unwrap();
+        for step in [7, 30] {
+            let mut longer = spec.clone();
+            let said = extension(step, 5, 9).apply(&mut longer).unwrap();
+            assert!(said.contains("what is left of the decay is stretched"), "{said}");
+            let new = Schedule::new(&longer, 8, 9, PER_EPOCH).unwrap();
+            let same = |step: u64, of: u64| {
+                let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "step {step}: {a}, not {b}");
+                near(new.lr(step), old.lr(of));
+                near(new.momentum(step).unwrap(), old.momentum(of).unwrap());
+            };
+            (0..=step).for_each(|step| same(step, step));
+            same(89, 49);
+            same(90, 50);
+            assert!(new.lr(step + 1) != old.lr(step + 1));
+        }
+    }
+
+    /// The rate that is told is the one that the plateau has come to.
+    #[test]
+    fn what_has_fallen_stays_down() {
+        let kind = ScheduleKind::Plateau(Plateau::default());
+        let mut spec = ScheduleSpec { kind, ..ScheduleSpec::constant(1.0) };
+        let said = Extension { drops: 2, ..extension(30, 5, 9) }.apply(&mut spec).unwrap();
+        assert!(said.ends_with("the rates are those of the recipe as written (lr 0.01)"), "{said}");
     }
 }

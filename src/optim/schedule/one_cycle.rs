@@ -49,8 +49,8 @@ impl OneCycle {
         let mut phases = vec![(up - 1.0, first)];
         phases.extend(self.three_phase().then_some((2.0 * up - 2.0, middle)));
         phases.push((steps - 1.0, last));
-        // past the end, the last value
-        let (step, mut start) = (at.since.min(at.length.saturating_sub(1)) as f64, 0.0);
+        // what is left of a run that became longer is passed through more slowly; past the end, the last value
+        let (step, mut start) = ((at.part * steps).min(steps - 1.0), 0.0);
         let whole = phases.len() - 1;
         let place = phases.iter().position(|(end, _)| step <= *end).unwrap_or(whole);
         if let Some((end, _)) = place.checked_sub(1).and_then(|before| phases.get(before)) {
@@ -67,6 +67,10 @@ impl OneCycle {
 }
 
 impl Decay for OneCycle {
+    fn ends_with_run(&self) -> bool {
+        true
+    }
+
     fn rate(&self, at: AfterWarmup) -> f64 {
         let (top, first) = (at.target, at.target / self.div_factor());
         let last = first / self.final_div_factor();

@@ -1,10 +1,10 @@
 //! The `[schedule]` section of a recipe. A new kind of decay is a line in [`ScheduleKind`].
 
 use super::decay::{Constant, Cosine, Decay, Exponential, Polynomial, ScheduleError, Step};
-use super::stretch;
 use super::one_cycle::OneCycle;
 use super::plateau::Plateau;
 use super::restarts::WarmRestarts;
+use super::stretch;
 use super::warmup::WarmupFrom;
 use crate::schema::{Range, Section, check_section, kinds, section};
 
@@ -39,7 +39,7 @@ section! {
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
         /// Learning rate at the start of the warm-up; "base" is base_lr.
         absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
-        /// Written by --extend-epochs: for each time that a cosine or polynomial decay was stretched, the epoch at which that happened and
+        /// Written by --extend-epochs: for each time that a decay that ends with the run was stretched, the epoch at which that happened and
         /// the one at which the decay was to end before.
         absent stretched: Vec<f64> = "[]";
     }

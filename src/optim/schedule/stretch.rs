@@ -22,6 +22,11 @@ impl Stretches {
         Self(epochs.chunks_exact(2).map(|pair| Stretch { at: steps(pair[0]), end: steps(pair[1]) }).collect())
     }
 
+    /// The end of the run as it was planned at first, if it is another now.
+    pub fn planned(&self) -> Option<u64> {
+        self.0.first().map(|first| first.end)
+    }
+
     /// The part of a decay from step `from` to `end` that is over at `step`, from 0 to 1.
     pub fn part(&self, step: u64, mut from: u64, end: u64) -> f64 {
         let mut before = 0.0;

@@ -1,15 +1,16 @@
 //! `--extend-epochs`: a run that goes on for more epochs than it was planned for.
 
+use crate::checkpoint::Progress;
 use crate::error::Error;
 use crate::optim::schedule::Extension;
 use crate::recipe::Recipe;
 
-/// Makes the recipe that a run goes on with that of a longer run than `old` says, from step `step` on; gives the line that says what
+/// Makes the recipe that a run goes on with that of a longer run than `old` says, from where it is on; gives the line that says what
 /// becomes of the rates. Without more epochs nothing changes: the run was extended before.
 ///
 /// # Errors
 /// For fewer epochs than before.
-pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, step: u64, images: u64) -> Result<Option<String>, Error> {
+pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, at: &Progress, images: u64) -> Result<Option<String>, Error> {
     let (Some(before), Some(epochs), batch) = (old.epochs, recipe.epochs, recipe.batch) else {
         return Err(Error::Usage("--extend-epochs: the length of the run is given in steps, not in epochs".into()));
     };
@@ -22,6 +23,7 @@ pub(super) fn extend(recipe: &mut Recipe, old: &Recipe, step: u64, images: u64) 
     if epochs == before {
         return Ok(None);
     }
-    let steps_per_epoch = images.div_ceil(batch as u64);
-    Ok(Some(Extension { step, steps_per_epoch, batch, before, epochs }.apply(&mut recipe.schedule)?))
+    let (step, steps_per_epoch) = (at.step, images.div_ceil(batch as u64));
+    let drops = at.memory.plateau.map_or(0, |plateau| plateau.drops);
+    Ok(Some(Extension { step, steps_per_epoch, batch, before, epochs, drops }.apply(&mut recipe.schedule)?))
 }

@@ -154,7 +154,7 @@ impl Head {
         // what computes something else is told before what becomes of the rates
         let mut compared = Recipe { epochs: recipe.epochs, ..old.clone() };
         if recipe.differences(&compared)?.is_empty() {
-            source.notes.extend(extend::extend(recipe, old, self.progress.step, source.train.len())?);
+            source.notes.extend(extend::extend(recipe, old, &self.progress, source.train.len())?);
             compared.schedule.stretched = recipe.schedule.stretched.clone();
         }
         Ok(compared)
