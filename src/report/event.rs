@@ -216,6 +216,9 @@ pub struct Eval {
     /// Whether these are scores of the averages of the weights; left out where they are not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ema: bool,
+    /// Name of the score by which this is the best so far, as `checkpoint.best_by` has it; left out where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<String>,
 }
 
 /// A checkpoint: the file that rank 0 wrote beside training, or why it could not.

@@ -22,6 +22,9 @@ mod verbosity;
 mod window;
 
 pub use evaluation_file::EvaluationFile;
+/// Name of the fact that a run begins with the best score so far of an earlier part.
+pub const BEST: &str = "best";
+
 pub use event::{Checkpoint, End, Epoch, Eval, Event, Exchange, Layers, Loading, Start, Step, TensorSpread};
 pub use jsonl::{Jsonl, write_whole};
 pub use plain::Plain;
@@ -31,4 +34,5 @@ pub use sink::{Error, Sink};
 pub use spread::Spread;
 pub use tensorboard::Tensorboard;
 pub use terminal::Terminal;
+pub use text::best;
 pub use verbosity::{LOG, Verbosity};

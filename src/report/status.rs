@@ -17,6 +17,8 @@ pub(super) struct Status<'a> {
     pub mean: &'a Step,
     /// Until the end of the run.
     pub left: Option<Duration>,
+    /// The best score so far.
+    pub best: Option<&'a str>,
 }
 
 impl Status<'_> {
@@ -24,13 +26,15 @@ impl Status<'_> {
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let width = columns.min(WIDEST).saturating_sub(1).max(1);
         let mut lines = vec![self.bar(width)];
-        lines.extend(filled(&text::numbers(self.mean), width));
+        let best = self.best.map(|best| format!("best {best}"));
+        let words: Vec<String> = text::numbers(self.mean).into_iter().chain(best).collect();
+        lines.extend(filled(&words, width));
         lines
     }
 
     /// `epoch 2/3 [=====>     ] 313/938  run 45 %, 0:45 left`, as much of it as fits.
     fn bar(&self, width: usize) -> String {
-        let Status { start, mean, left } = self;
+        let Status { start, mean, left, .. } = self;
         let head = format!("epoch {}/{}", mean.epoch + 1, start.epochs);
         let done = mean.step.saturating_sub(u64::from(mean.epoch) * start.steps_per_epoch);
         let steps = format!("{done}/{}", start.steps_per_epoch);
@@ -74,7 +78,8 @@ mod tests {
 
     fn lines(columns: usize, step: &Step) -> Vec<String> {
         let start = Start { epochs: 160, steps_per_epoch: 391, last_step: 62_560, ..Start::default() };
-        Status { start: &start, mean: step, left: Some(Duration::from_secs(11_045)) }.lines(columns)
+        let best = Some("ema.macro_f1 91.23 % (step 12,345)");
+        Status { start: &start, mean: step, left: Some(Duration::from_secs(11_045)), best }.lines(columns)
     }
 
     fn step() -> Step {
@@ -95,7 +100,8 @@ mod tests {
         let drawn = lines(80, &step());
         let (full, empty) = ("=".repeat(16), " ".repeat(17));
         assert_eq!(drawn[0], format!("epoch 9/160 [{full}>{empty}] 195/391  run 5 %, 3:04:05 left"));
-        assert_eq!(drawn[1..], ["loss 0.4736  top-1 83.25 %  lr 0.1  1,918 img/s"]);
+        let numbers = ["loss 0.4736  top-1 83.25 %  lr 0.1  1,918 img/s", "best ema.macro_f1 91.23 % (step 12,345)"];
+        assert_eq!(drawn[1..], numbers);
         assert_eq!(lines(120, &step())[0].len(), 119);
     }
 
@@ -111,7 +117,8 @@ mod tests {
                 assert!(longest < columns.clamp(2, 201), "{columns}: {drawn:?}");
             }
             let all = lines(columns, &slow).join("  ");
-            let words = ["loss 123456.7890", "data wait 30 %", "comm wait 45 %", "3:04:05 left"];
+            let words =
+                ["loss 123456.7890", "data wait 30 %", "comm wait 45 %", "3:04:05 left", "best ema.macro_f1 91.23 %"];
             assert!(columns < 60 || words.iter().all(|word| all.contains(word)), "{columns}: {all}");
             assert!(columns < 60 || all.contains('['), "{columns}: {all}");
         }

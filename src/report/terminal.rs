@@ -3,7 +3,7 @@
 use super::status::Status;
 use super::time_left::TimeLeft;
 use super::window::Window;
-use super::{Error, Event, Sink, Start, Verbosity, text};
+use super::{BEST, Error, Event, Sink, Start, Verbosity, text};
 use crate::screen;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub struct Terminal {
     start: Start,
     window: Window,
     left: TimeLeft,
+    /// The best score so far.
+    best: Option<String>,
     shown: Option<Instant>,
 }
 
@@ -23,7 +25,8 @@ impl Terminal {
     /// A block that appears with the first step. Colours stay away where `NO_COLOR` is set.
     pub fn new(verbosity: Verbosity) -> Self {
         screen::set_colors(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
-        Self { verbosity, start: Start::default(), window: Window::default(), left: TimeLeft::default(), shown: None }
+        let (start, window, left) = (Start::default(), Window::default(), TimeLeft::default());
+        Self { verbosity, start, window, left, best: None, shown: None }
     }
 
     fn step(&mut self, due: bool) {
@@ -32,7 +35,8 @@ impl Terminal {
         }
         let Some(mean) = self.window.take() else { return };
         let left = self.left.after(mean.step, self.start.last_step, Instant::now());
-        screen::show(Status { start: &self.start, mean: &mean, left }.lines(screen::columns()));
+        let status = Status { start: &self.start, mean: &mean, left, best: self.best.as_deref() };
+        screen::show(status.lines(screen::columns()));
         self.shown = Some(Instant::now());
     }
 }
@@ -44,7 +48,11 @@ impl Sink for Terminal {
                 self.window.add(step);
                 self.step(self.shown.is_none_or(|shown| shown.elapsed() >= REFRESH));
             }
-            Event::Start(start) => self.start = start.clone(),
+            Event::Start(start) => {
+                self.best = start.facts.get(BEST).cloned();
+                self.start = start.clone();
+            }
+            Event::Eval(eval) => self.best = text::best_of(eval).or(self.best.take()),
             Event::Epoch(_) => self.step(true),
             Event::End(_) => screen::clear(),
             _ => {}

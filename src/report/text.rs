@@ -141,6 +141,24 @@ fn eval(eval: &Eval) -> String {
     format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({} images)", grouped(*count))
 }
 
+/// `top1 91.23 % (step 4000)`: the best score so far by its name, as recipes have it.
+pub fn best(by: &str, score: f64, step: u64) -> String {
+    let score = if by.ends_with("loss") { format!("{score:.4}") } else { format!("{:.2} %", 100.0 * score) };
+    format!("{by} {score} (step {})", grouped(step))
+}
+
+/// The same of a scoring that is the best so far.
+pub(super) fn best_of(eval: &Eval) -> Option<String> {
+    let by = eval.best.as_deref()?;
+    let score = match by.trim_start_matches("ema.") {
+        "top1" => Some(eval.top1),
+        "top5" => Some(eval.top5),
+        "loss" => Some(eval.loss),
+        _ => eval.macro_f1,
+    };
+    score.map(|score| best(by, score, eval.step))
+}
+
 fn checkpoint(checkpoint: &Checkpoint) -> String {
     let Checkpoint { path, bytes, wait_ms, write_ms, error, .. } = checkpoint;
     let path = path.display();
@@ -212,6 +230,16 @@ mod tests {
         assert_eq!(step(&start, &calm, left, Verbosity::Normal), format!("{words}  0:45 left"));
         let all = step(&start, &some_step(), None, Verbosity::Verbose);
         assert_eq!(all, format!("{words}  step 33.4 ms  data wait 0.1 ms  comm wait 6.5 ms"));
+    }
+
+    #[test]
+    fn the_best_has_its_name_its_value_and_its_step() {
+        let eval = Eval { step: 4_000, top1: 0.9123, loss: 0.25, macro_f1: Some(0.5), ..Eval::default() };
+        let of = |by: &str| best_of(&Eval { best: Some(by.into()), ..eval.clone() });
+        assert_eq!(of("top1").unwrap(), "top1 91.23 % (step 4,000)");
+        assert_eq!(of("ema.loss").unwrap(), "ema.loss 0.2500 (step 4,000)");
+        assert_eq!(of("ema.macro_f1").unwrap(), "ema.macro_f1 50.00 % (step 4,000)");
+        assert_eq!(best_of(&eval), None);
     }
 
     /// What is no fact fits a terminal of 80 columns; a quiet run says what went wrong.

@@ -5,12 +5,13 @@ use crate::comm::WorldInfo;
 use crate::error::Error;
 use crate::nn::graph::BuildError;
 use crate::nn::table;
-use crate::recipe::Overlap;
+use crate::recipe::{Overlap, Recipe};
 use crate::report::Start;
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::{Footprints, Run};
 use crate::train::plan::targets;
+use crate::train::rules;
 use loaders::Shuffle;
 
 /// Recipe, layers and memory, as `--dry-run` prints them; `init`: the table of first weights, if they come from a file.
@@ -100,6 +101,26 @@ fn exchange<B: Backend>(world: &WorldInfo, run: &Run<B>, overlap: bool) -> Strin
     }
 }
 
+/// What a step does beside its rule.
+fn step(recipe: &Recipe) -> Option<String> {
+    let sam = recipe.optimizer.sam_rho.map(|rho| format!("sharpness-aware, rho {rho}: each batch twice"));
+    let agc = recipe.optimizer.clip_agc.map(|part| format!("gradients of each unit clipped to {part} of its norm"));
+    let all: Vec<String> = sam.into_iter().chain(agc).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// The averages of the weights.
+fn averages(recipe: &Recipe) -> Option<String> {
+    let ema = &recipe.ema;
+    let every = match ema.swa_every() {
+        1 => "each epoch".to_string(),
+        n => format!("each {n} epochs"),
+    };
+    let equal =
+        ema.swa_start.map(|start| format!("stochastic weight averaging: the mean after {every} from epoch {start} on"));
+    equal.or(ema.decay.map(|decay| format!("exponential, decay {decay}")))
+}
+
 fn cores(resources: Resources) -> String {
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
@@ -145,6 +166,9 @@ pub fn start_event<B: Backend>(
                 run.source.census.as_ref().map(|census| ("classes", census.describe(run.source.train.class_names()))),
             )
             .chain(frozen(run).map(|text| ("frozen", text)))
+            .chain(step(&run.recipe).map(|text| ("step", text)))
+            .chain(averages(&run.recipe).map(|text| ("averages", text)))
+            .chain(rules::describe(&run.recipe).map(|text| ("scores", text)))
             .chain(targets::describe(&run.recipe).map(|text| ("loss", text)))
             .chain(run.recipe.mix.describe().map(|text| ("mix", text)))
             .map(|(name, fact)| (name.to_string(), fact))

@@ -78,6 +78,17 @@ fn watch(recipe: &Recipe, before: Option<Watched>, score: f64) -> Watched {
     }
 }
 
+/// What follows from scores, in words; nothing where no key asks for anything.
+pub fn describe(recipe: &Recipe) -> Option<String> {
+    let (stop, name) = (&recipe.stop, recipe.stop.score().value());
+    let best =
+        recipe.checkpoint.best_by.as_ref().map(|by| format!("the checkpoint with the best {} is kept", by.value()));
+    let patience = stop.patience.map(|most| format!("the run ends after {most} scorings without a better {name}"));
+    let target = stop.target.map(|target| format!("the run ends when {name} has reached {target}"));
+    let all: Vec<String> = best.into_iter().chain(patience).chain(target).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 /// Whether a run that goes on with this recipe is over already.
 pub fn over(recipe: &Recipe, at: &Progress) -> Option<Ending> {
     ending(recipe, at).filter(|_| at.step_of_epoch == 0)
@@ -99,6 +110,14 @@ impl Ending {
         match self {
             Ending::Target { .. } => "target",
             Ending::Patience { .. } => "patience",
+        }
+    }
+
+    /// What to give so that the run goes on.
+    pub fn cure(&self) -> &'static str {
+        match self {
+            Ending::Target { .. } => " It has reached stop.target; to go on, give another",
+            Ending::Patience { .. } => " It was out of stop.patience; to go on, give more",
         }
     }
 
@@ -161,6 +180,17 @@ mod tests {
         // 0.31 is no better than 0.3 by more than 0.05
         assert_eq!(run(&recipe("[stop]\npatience = 3\nmin_delta = 0.05", kind), &shares).1, Some(5));
         assert_eq!(run(&recipe("[stop]\ntarget = 0.3", kind), &shares).1, Some(2));
+    }
+
+    #[test]
+    fn rules_in_words() {
+        let kind = "kind = \"constant\"";
+        assert_eq!(describe(&recipe("", kind)), None);
+        let all =
+            recipe("[stop]\npatience = 2\ntarget = 1.5\nscore = \"loss\"\n[checkpoint]\nbest_by = \"top5\"", kind);
+        let text = "the checkpoint with the best top5 is kept; the run ends after 2 scorings without a better loss; the run ends when loss \
+                    has reached 1.5";
+        assert_eq!(describe(&all).unwrap(), text);
     }
 
     #[test]

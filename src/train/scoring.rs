@@ -12,8 +12,15 @@ use crate::report::predictions::Predictions;
 
 /// The scores of one model, and what was made of each image, on rank 0, where it was wanted.
 struct Found {
-    scores: Scores,
+    eval: Eval,
     predictions: Option<Predictions>,
+}
+
+impl Found {
+    fn scores(&self) -> Scores {
+        let Eval { top1, top5, loss, macro_f1, .. } = self.eval;
+        Scores { top1, top5, loss, macro_f1 }
+    }
 }
 
 impl<B: Backend> Training<'_, B> {
@@ -24,23 +31,28 @@ impl<B: Backend> Training<'_, B> {
         if self.run.evaluation.is_none() || !due {
             return Ok(Scored::Other);
         }
-        let Some(Found { scores: weights, predictions }) = self.evaluate(false)? else { return Ok(Scored::Stopped) };
-        if let Some(found) = predictions {
-            self.shown.evaluated(&self.run, &self.at, &found, &mut self.report)?;
-        }
+        let Some(mut weights) = self.evaluate(false)? else { return Ok(Scored::Stopped) };
         let averages = self.run.recipe.scores_averages() && self.run.strategy.sums_gradients();
-        let ema = match averages {
-            true => match self.evaluate(true)? {
-                Some(found) => Some(found.scores),
-                None => return Ok(Scored::Stopped),
-            },
-            false => None,
-        };
-        // an epoch that --max-steps cuts short is no epoch of the run
-        if !self.run.ends_epoch(&self.at) {
-            return Ok(Scored::Other);
+        let mut ema = if averages { self.evaluate(true)? } else { None };
+        if averages && ema.is_none() {
+            return Ok(Scored::Stopped);
         }
-        Ok(if self.follow(&Scoring { weights, ema }) { Scored::Best } else { Scored::Other })
+        // an epoch that --max-steps cuts short is no epoch of the run
+        let whole = self.run.ends_epoch(&self.at);
+        let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
+        let best = whole && self.take(&scoring);
+        let by = self.run.recipe.best_by();
+        let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
+        chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
+        for Found { eval, predictions } in std::iter::once(weights).chain(ema) {
+            let shown = predictions.filter(|_| !eval.ema);
+            self.report.event(eval)?;
+            shown.map_or(Ok(()), |found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report))?;
+        }
+        if whole {
+            self.follow();
+        }
+        Ok(if best { Scored::Best } else { Scored::Other })
     }
 
     /// Scores the weights, or with `ema` their averages; none if a rank received a request to stop.
@@ -73,25 +85,20 @@ impl<B: Backend> Training<'_, B> {
         if !ema {
             at.score = Some(Sums { loss, top1, top5, count });
         }
-        self.report.event(Eval {
-            step: at.step,
-            epoch: at.epoch + 1,
-            split,
-            top1,
-            top5,
-            loss,
-            count,
-            macro_f1,
-            ema,
-        })?;
-        Ok(Some(Found { scores: Scores { top1, top5, loss, macro_f1 }, predictions }))
+        let (step, epoch) = (at.step, at.epoch + 1);
+        let eval = Eval { step, epoch, split, top1, top5, loss, count, macro_f1, ema, best: None };
+        Ok(Some(Found { eval, predictions }))
     }
 
-    /// Draws the consequences of a scoring; true if no score so far was better.
-    fn follow(&mut self, scoring: &Scoring) -> bool {
-        let (recipe, at) = (&self.run.recipe, &mut self.at);
-        let warm = at.step >= self.run.schedule.warmup_steps();
-        let best = rules::take(recipe, at, scoring, warm);
+    /// Takes in the scores of an epoch; true if no score so far was better.
+    fn take(&mut self, scoring: &Scoring) -> bool {
+        let warm = self.at.step >= self.run.schedule.warmup_steps();
+        rules::take(&self.run.recipe, &mut self.at, scoring, warm)
+    }
+
+    /// Draws the consequences of the scores so far.
+    fn follow(&mut self) {
+        let at = &self.at;
         let before = self.run.schedule.drops();
         let drops = at.memory.plateau.map_or(0, |plateau| plateau.drops);
         if drops > before {
@@ -106,6 +113,5 @@ impl<B: Backend> Training<'_, B> {
             self.report.note(&ending.text(self.at.step, seconds));
             (self.last, self.ended) = (self.at.step, Some(ending));
         }
-        best
     }
 }

@@ -10,7 +10,7 @@ use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::recipe::{self, Recipe};
-use crate::report::{Reporter, Start, Tensorboard};
+use crate::report::{self, Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
 use crate::train::count;
@@ -29,7 +29,7 @@ use crate::train::plan::source::Source;
 use crate::train::reduce::choose::{self, Choice, TransportRequest};
 use crate::train::reduce::transport::{self, TransportPlan};
 use crate::train::rules;
-use crate::train::save::complete;
+use crate::train::save::complete::{self, Over};
 use crate::train::save::folder;
 use crate::train::save::lock::OutLock;
 use crate::train::save::resume::{self, Head, Resume};
@@ -250,7 +250,8 @@ fn start<B: Backend>(
     let event = session.agree(describe::start_event(&session.world, &run, resources, overlap, request))?;
     let path = Some(("path".to_string(), why)).filter(|(_, why)| !why.is_empty());
     let resumed = head.map(|head| ("resumed".to_string(), head.path.display().to_string()));
-    let more = resumed.into_iter().chain(path).chain(algorithms::describe(&before, run.graph.backend()));
+    let best = at.best.as_ref().map(|best| (report::BEST.to_string(), report::best(&best.by, best.score, best.step)));
+    let more = resumed.into_iter().chain(best).chain(path).chain(algorithms::describe(&before, run.graph.backend()));
     let facts = event.facts.into_iter().chain(more).collect();
     report.event(Start { step: at.step, epoch: at.epoch, facts, ..event })?;
     let context = RunContext { session, request, stop, started, lock: lock.as_ref() };
@@ -300,8 +301,14 @@ fn complete<B: Backend>(
 ) -> Result<Option<String>, Error> {
     let Some(resume) = resume.filter(|_| request.resume) else { return Ok(None) };
     let at = &resume.head.progress;
-    let last = if rules::over(&run.recipe, at).is_some() { at.step } else { run.last_step(request.max_steps) };
-    let told = session.is_root().then(|| complete::told(&request.out, &resume.head, last));
+    let over = match rules::over(&run.recipe, at) {
+        Some(ending) => Over { last: at.step, more: ending.cure() },
+        None => {
+            let more = if run.recipe.steps.is_some() { "" } else { " More epochs: --set epochs=N --extend-epochs" };
+            Over { last: run.last_step(request.max_steps), more }
+        }
+    };
+    let told = session.is_root().then(|| complete::told(&request.out, &resume.head, over));
     Ok(session.comm.broadcast("whether the run is complete", told.as_ref())?)
 }
 

@@ -34,6 +34,7 @@ mod stop;
 mod sweep;
 mod sync;
 mod terminal;
+mod together;
 mod uneven;
 mod varied;
 mod views;

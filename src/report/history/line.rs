@@ -175,6 +175,8 @@ pub struct EvalLine {
     pub count: u64,
     #[serde(default)]
     pub ema: bool,
+    pub macro_f1: Option<f64>,
+    pub best: Option<String>,
 }
 
 /// The run is over; see [`crate::report::End`].
@@ -188,4 +190,6 @@ pub struct EndLine {
     pub img_per_s: f64,
     #[serde(default)]
     pub digest: String,
+    pub ended: Option<String>,
+    pub seconds_to_target: Option<f64>,
 }

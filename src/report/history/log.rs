@@ -114,10 +114,12 @@ impl Log {
         sum / 1e3
     }
 
-    /// The best score by top-1; of equals the first.
+    /// The best score by what the run goes by (`checkpoint.best_by`); where the log does not say, by top-1, of equals the first.
     pub fn best(&self) -> Option<&EvalLine> {
+        let told = self.evals.iter().chain(&self.averages).filter(|eval| eval.best.is_some());
         let known = self.evals.iter().filter(|eval| eval.top1.is_finite());
-        known.reduce(|best, next| if next.top1 > best.top1 { next } else { best })
+        let highest = || known.reduce(|best, next| if next.top1 > best.top1 { next } else { best });
+        told.max_by_key(|eval| eval.step).or_else(highest)
     }
 }
 
@@ -197,6 +199,18 @@ mod tests {
         assert!(log.steps[0].data_wait_ranks[1].is_nan() && log.steps[1].loss.is_nan() && log.steps[0].lr.is_nan());
         assert_eq!((log.step(), log.best().unwrap().step, log.seconds_of_steps()), (4, 3, 0.051));
         assert_eq!((log.end.unwrap().digest.as_str(), log.unread), ("00-11", Unread::default()));
+    }
+
+    #[test]
+    fn the_best_is_what_the_run_calls_so() {
+        let line = |step: u64, more: &str| format!("{{\"event\":\"eval\",\"step\":{step},\"top1\":0.{step}{more}}}\n");
+        let plain = [line(1, ""), line(2, ""), line(3, "")].concat();
+        assert_eq!(read(&plain).best().unwrap().step, 3);
+        let by_loss = [line(1, ",\"best\":\"loss\""), line(2, ",\"best\":\"loss\""), line(3, "")].concat();
+        assert_eq!(read(&by_loss).best().unwrap().step, 2);
+        let averages = [line(1, ""), line(2, ",\"ema\":true,\"best\":\"ema.top1\""), line(3, "")].concat();
+        let log = read(&averages);
+        assert!(log.best().is_some_and(|best| best.ema && best.step == 2) && log.evals.len() == 2);
     }
 
     /// A line that was cut, foreign lines, events of later builds.

@@ -37,7 +37,8 @@ pub(super) fn of(run: &Run, points: usize) -> Value {
         "evals": evals(log),
         "time": time(log),
         "end": log.end.as_ref().map(|end| json!({
-            "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest,
+            "seconds": end.seconds, "img_per_s": end.img_per_s, "digest": end.digest, "ended": end.ended,
+            "seconds_to_target": end.seconds_to_target,
         })),
         "seconds_of_steps": log.seconds_of_steps(),
         "layers": layers::of(log),
@@ -71,9 +72,9 @@ fn epochs(epochs: &[EpochLine]) -> Value {
 fn evals(log: &Log) -> Value {
     let row = |eval: &super::super::history::EvalLine| {
         json!({ "step": eval.step, "epoch": eval.epoch, "split": eval.split, "top1": eval.top1, "top5": eval.top5,
-                "loss": eval.loss, "count": eval.count })
+                "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1 })
     };
-    log.evals.iter().map(row).collect()
+    log.evals.iter().chain(&log.averages).map(row).collect()
 }
 
 /// Means over all steps but the first, which prepares much: where the time of a step goes, and what differs between ranks.

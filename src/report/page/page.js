@@ -31,7 +31,10 @@ function duration(seconds) {
 }
 const color = k => `var(--c${k % 6})`;
 const dash = k => DASHES[k % DASHES.length];
-const bestOf = run => run.evals.filter(e => known(e.top1)).reduce((best, e) => !best || e.top1 > best.top1 ? e : best, null);
+// The best by what the run goes by; where its log does not say, by top-1.
+const bestOf = run => run.evals.filter(e => e.best).reduce((last, e) => !last || e.step > last.step ? e : last, null)
+  || run.evals.filter(e => known(e.top1) && !e.ema).reduce((best, e) => !best || e.top1 > best.top1 ? e : best, null);
+const scoreOf = (e, name) => name.endsWith('loss') ? short(e.loss) : percent(e[name.replace('ema.', '')]);
 
 function head() {
   document.getElementById('title').textContent = runs.map(run => run.name).join(', ') || 'No run';
@@ -40,13 +43,15 @@ function head() {
   document.getElementById('foot').textContent = `trireme ${version}`;
   const summary = document.getElementById('summary');
   for (const run of runs) {
-    const best = bestOf(run), last = run.evals[run.evals.length - 1];
+    const best = bestOf(run), by = best && best.best && best.best !== 'top1' ? best.best : 'top1';
+    const weights = run.evals.filter(e => !e.ema), last = weights[weights.length - 1], ended = run.end && run.end.ended;
     const tile = (name, value) => el('div', { class: 'tile' }, el('b', {}, value), el('span', {}, name));
     if (runs.length > 1) summary.append(el('h2', {}, run.name));
     summary.append(el('div', { class: 'tiles' },
-      tile(best ? `best top-1 on ${best.split}, step ${grouped(best.step)}` : 'top-1: no split was scored', best ? percent(best.top1) : '–'),
+      tile(best ? `best ${by === 'top1' ? 'top-1' : by} on ${best.split}, step ${grouped(best.step)}` : 'top-1: no split was scored', best ? scoreOf(best, by) : '–'),
       tile(last ? `last top-1 on ${last.split}, ${grouped(last.count)} images` : 'last top-1', last ? percent(last.top1) : '–'),
-      tile(`step of ${grouped(run.last_step)}, ${run.state}`, grouped(run.step)),
+      tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
+      run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
       tile('images a second over all ranks, mean of the run', run.end ? grouped(run.end.img_per_s) : grouped(1e3 * run.batch / run.time.step_ms)),
       tile(run.end ? 'from start to end of the last start' : 'in training steps', duration(run.end ? run.end.seconds : run.seconds_of_steps)),
       tile(`ranks, ${run.workers || '–'} workers, batch ${grouped(run.batch)}`, grouped(run.ranks))));
@@ -64,8 +69,9 @@ function fromSteps(key, kind) {
   return runs.flatMap((run, k) => run.curves[key] ? [{ run: k, kind, ...run.curves[key] }] : []);
 }
 function fromEvals(key, kind) {
-  return runs.flatMap((run, k) => [...new Set(run.evals.map(e => e.split))].map(split => {
-    const rows = run.evals.filter(e => e.split === split);
+  const place = e => e.ema ? `${e.split} (averages)` : e.split;
+  return runs.flatMap((run, k) => [...new Set(run.evals.map(place))].map(split => {
+    const rows = run.evals.filter(e => place(e) === split);
     return { run: k, kind: `${kind} ${split}`, x: rows.map(e => e.step), y: rows.map(e => e[key]), dots: true };
   }));
 }

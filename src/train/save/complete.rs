@@ -10,15 +10,25 @@ use loaders::safe_create;
 /// Bytes in which the last line of a log lies.
 const TAIL: u64 = 65_536;
 
+/// When a run is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Over {
+    /// Its last step.
+    pub last: u64,
+    /// What to give so that it goes on.
+    pub more: &'static str,
+}
+
 /// What to say of a run whose checkpoint is that of its last step, whose model is written, and whose log ends with the end of it; none
 /// of a run that can go on. Changes nothing.
-pub fn told(out: &Path, head: &Head, last: u64) -> Option<String> {
+pub fn told(out: &Path, head: &Head, over: Over) -> Option<String> {
+    let Over { last, more } = over;
     let step = head.progress.step;
     let model = output::model_path(out);
     (step >= last && model.is_file() && ended_at(out) == Some(step)).then(|| {
         let plural = if step == 1 { "" } else { "s" };
         format!(
-            "{}: complete, {step} step{plural}: nothing to do. The model is {}. More epochs: --set epochs=N --extend-epochs",
+            "{}: complete, {step} step{plural}: nothing to do. The model is {}.{more}",
             out.display(),
             model.display()
         )

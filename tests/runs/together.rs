@@ -1,0 +1,137 @@
+//! What a recipe of today has together: rules, averages, optimizers and schedules beside mixing, weights, teachers and repeats. Each of
+//! these recipes leaves the same bits on 1 to 4 ranks, and after a stop in the middle of an epoch on other ranks.
+
+use std::fs;
+
+use crate::support::images::DIGITS;
+use crate::support::program::events;
+use crate::support::setting::Setting;
+
+/// Six steps an epoch.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 4
+seed = 7
+batch = 16
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.003
+
+[augment]
+train = ["pad_crop(2)", "normalize"]
+eval = ["normalize"]
+
+[reduce]
+codec = "exact"
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [90, 40])
+}
+
+fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    keys.iter().flat_map(|key| ["--set", *key]).collect()
+}
+
+/// Trains with these keys on 1 to 4 ranks, and once more with a stop in epoch 3; gives the path of the first OUT.
+#[track_caller]
+fn the_same_bits(setting: &Setting, name: &str, keys: &[&str]) -> String {
+    let keys = sets(keys);
+    let out = |part: &str| format!("{name}-{part}");
+    let whole = setting.trained(&out("1"), 1, &keys);
+    for ranks in [2, 3, 4] {
+        let here = out(&ranks.to_string());
+        setting.trained(&here, ranks, &keys);
+        assert_eq!(setting.digest(&here), setting.digest(&out("1")), "{name} on {ranks} ranks");
+        assert!(setting.model(&here) == setting.model(&out("1")), "{name}: another model.h5 on {ranks} ranks");
+    }
+    let parts = setting.trained(&out("parts"), 3, &[&keys[..], &["--max-steps", "15"]].concat());
+    fs::remove_file(format!("{parts}/model.h5")).unwrap();
+    setting.train(&out("parts"), 2, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    assert_eq!(setting.digest(&out("parts")), setting.digest(&out("1")), "{name} after a stop");
+    assert!(setting.model(&out("parts")) == setting.model(&out("1")), "{name}: another model.h5 after a stop");
+    whole
+}
+
+fn rates(out: &str) -> Vec<f64> {
+    events(out, "step").iter().map(|line| line["lr"].as_f64().unwrap()).collect()
+}
+
+/// The rate falls after epochs 2 and 4, before and after the stop: what the schedule remembers goes on.
+#[test]
+fn a_plateau_remembers() {
+    let setting = setting();
+    // a threshold that no score passes
+    let keys = ["schedule.kind=plateau", "schedule.patience=0", "schedule.cooldown=1", "schedule.threshold=1"];
+    let out = the_same_bits(&setting, "plateau", &[&keys[..], &["schedule.score=top1", "epochs=5"]].concat());
+    let rates = rates(&out);
+    let falls: Vec<usize> = (1..rates.len()).filter(|step| rates[*step] < rates[step - 1]).collect();
+    assert_eq!(falls, [12, 24], "{rates:?}");
+    assert_eq!(self::rates(&setting.out("plateau-parts"))[..], rates[..], "other rates after a stop");
+}
+
+#[test]
+fn optimizers_and_schedules() {
+    let setting = setting();
+    let cycle = ["schedule.kind=one_cycle", "schedule.cycle_momentum=true", "schedule.base_lr=0.001"];
+    the_same_bits(&setting, "lion", &[&cycle[..], &["optimizer.kind=lion", "ema.decay=0.9"]].concat());
+    the_same_bits(&setting, "lamb", &["optimizer.kind=lamb", "optimizer.clip_agc=0.02", "schedule.base_lr=0.01"]);
+    let restarts = ["schedule.kind=warm_restarts", "schedule.cycle_epochs=1.5", "schedule.cycle_factor=2"];
+    let lars =
+        ["optimizer.kind=lars", "optimizer.momentum_correction=true", "optimizer.eta=0.01", "label_smoothing=0.1"];
+    the_same_bits(&setting, "lars", &[&restarts[..], &lars].concat());
+    let rmsprop = ["optimizer.kind=rmsprop", "optimizer.form=tf", "optimizer.momentum_correction=true"];
+    the_same_bits(&setting, "rmsprop", &[&rmsprop[..], &["schedule.base_lr=0.0001", "augment.repeats=3"]].concat());
+}
+
+#[test]
+fn climbs_averages_and_soft_targets() {
+    let setting = setting();
+    let sam = ["optimizer.sam_rho=0.05", "ema.swa_start=2"];
+    let uneven = ["mix.mixup=0.4", "loss.class_weights=auto", "eval.flip=true", "checkpoint.best_by=ema.macro_f1"];
+    let out = the_same_bits(&setting, "sam", &[&sam[..], &uneven].concat());
+    let best: Vec<_> = events(&out, "eval").into_iter().filter(|eval| !eval["best"].is_null()).collect();
+    assert!(!best.is_empty() && best.iter().all(|eval| eval["best"] == "ema.macro_f1" && eval["ema"] == true));
+    let teacher = setting.trained("teacher", 0, &sets(&["model=lenet", "epochs=1"]));
+    let taught = format!("distill.teacher={teacher}");
+    let steps = ["steps=20", "stop.patience=9", "eval.every=2", "optimizer.sam_rho=0.05", "balanced=true"];
+    let out = the_same_bits(&setting, "taught", &[&steps[..], &[&taught]].concat());
+    let scored: Vec<u64> = events(&out, "eval").iter().map(|eval| eval["step"].as_u64().unwrap()).collect();
+    assert_eq!(scored, [12, 20], "the second epoch, and the end within the fourth");
+    the_same_bits(
+        &setting,
+        "coded",
+        &["reduce.codec=ternary", "reduce.min_elements=0", "reduce.floating_grad_epoch=2", sam[0]],
+    );
+}
+
+/// What a run is told of itself: rules at the start, the best so far when it goes on, why it ended.
+#[test]
+fn a_run_says_what_it_goes_by() {
+    let setting = setting();
+    let keys = sets(&["stop.patience=9", "checkpoint.best_by=loss", "optimizer.sam_rho=0.05", "ema.swa_start=2"]);
+    let first = setting.train("out", 0, &[&keys[..], &["--max-steps", "15"]].concat()).succeeded();
+    for part in [
+        "the checkpoint with the best loss is kept",
+        "after 9 scorings without a better top1",
+        "rho 0.05",
+        "from epoch 2",
+    ] {
+        assert!(first.stderr.contains(part), "{part}: {}", first.stderr);
+    }
+    fs::remove_file(setting.out("out/model.h5")).unwrap();
+    setting.train("out", 0, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    let evals = events(&setting.out("out"), "eval");
+    let best = evals.iter().rfind(|eval| eval["best"] == "loss" && eval["step"].as_u64().unwrap() <= 12).unwrap();
+    let starts = events(&setting.out("out"), "start");
+    let (score, step) = (best["loss"].as_f64().unwrap(), best["step"].as_u64().unwrap());
+    assert_eq!(starts[1]["facts"]["best"], format!("loss {score:.4} (step {step})"));
+    assert!(starts[0]["facts"]["best"].is_null());
+}
