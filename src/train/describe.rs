@@ -1,12 +1,15 @@
 //! What a planned run says of itself: the event of its start, and the tables of `--dry-run`.
 
+use std::path::PathBuf;
+
 use crate::backend::Backend;
+use crate::checkpoint::Progress;
 use crate::comm::WorldInfo;
 use crate::error::Error;
 use crate::nn::graph::BuildError;
 use crate::nn::table;
 use crate::recipe::{Overlap, Recipe};
-use crate::report::Start;
+use crate::report::{self, Start};
 use crate::train::plan::request::TrainRequest;
 use crate::train::plan::resources::Resources;
 use crate::train::plan::run::{Footprints, Run};
@@ -125,6 +128,13 @@ fn cores(resources: Resources) -> String {
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (compute, loader) = (plural(resources.compute, "compute thread"), plural(resources.loader, "loader thread"));
     format!("{} a rank: {compute}, {loader}", resources.cores.own)
+}
+
+/// Facts of a run that goes on from this checkpoint.
+pub fn resumed(from: Option<PathBuf>, at: &Progress) -> impl Iterator<Item = (String, String)> {
+    let resumed = from.map(|path| ("resumed".to_string(), path.display().to_string()));
+    let best = at.best.as_ref().map(|best| (report::BEST.to_string(), report::best(&best.by, best.score, best.step)));
+    resumed.into_iter().chain(best)
 }
 
 /// The event of a run that begins. `overlap`: whether buckets travel while backward runs.

@@ -39,8 +39,8 @@ section! {
         default warmup_epochs: f64 = 0.0, in Range::AtLeast(0.0);
         /// Learning rate at the start of the warm-up; "base" is base_lr.
         absent warmup_from: WarmupFrom = "\"base\" if the target is higher, else 0", in Range::AtLeast(0.0);
-        /// Written by --extend-epochs: for each time that a decay that ends with the run was stretched, the epoch at which that happened and
-        /// the one at which the decay was to end before.
+        /// Written by --extend-epochs: for each time that a decay that ends with the run was stretched, the epoch at which that happened
+        /// and the one at which the decay was to end before.
         absent stretched: Vec<f64> = "[]";
     }
 }
