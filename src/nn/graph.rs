@@ -9,10 +9,9 @@ use super::init;
 use super::memory::{Memory, Need, NodeFacts};
 use super::norm_place::NormPlace;
 use super::params::Layout;
-use super::plan::{Plan, facts, initial_running, make_plan, norm_places, param_specs};
+use super::plan::{OfSize, facts, initial_running, make_plan, norm_places, param_specs};
 use super::span::{NodeSpan, NodeTime};
 use super::spec::{NetSpec, SpecError};
-use crate::backend::op::Shape;
 use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Slot, TensorDesc};
 
 /// What a graph is for.
@@ -64,11 +63,14 @@ pub(super) struct Soft<B: Backend> {
 pub struct Graph<B: Backend> {
     pub(super) backend: Rc<B>,
     pub(super) net: NetSpec,
-    pub(super) shapes: Vec<Shape>,
+    /// What the size of the images settles.
+    pub(super) now: OfSize<B>,
+    /// The same of the other sizes.
+    pub(super) others: Vec<OfSize<B>>,
     /// For each node, whether the scores depend on it.
     pub(super) serving: Vec<bool>,
     pub(super) seed: u64,
-    purpose: Purpose,
+    pub(super) purpose: Purpose,
     pub(super) layout: Layout<B>,
     pub(super) slots: Vec<Vec<Slot>>,
     pub(super) weights: Arena<B>,
@@ -81,8 +83,6 @@ pub struct Graph<B: Backend> {
     pub(super) earlier: Accumulator<B>,
     pub(super) norms: Vec<NormPlace>,
     pub(super) running: Vec<f32>,
-    pub(super) plans: BTreeMap<usize, Plan<B>>,
-    descs: Vec<TensorDesc>,
     pub(super) memory: Memory,
     /// What is left out while some parameters are not trained.
     pub(super) freeze: Freeze,
@@ -157,7 +157,8 @@ impl<B: Backend> Graph<B> {
             backend,
             serving: net.serving(),
             net,
-            shapes,
+            now: OfSize { shapes, descs, plans: BTreeMap::from([(batch, plan)]) },
+            others: Vec::new(),
             seed,
             purpose,
             layout,
@@ -169,8 +170,6 @@ impl<B: Backend> Graph<B> {
             earlier: Accumulator::new(),
             norms,
             running,
-            plans: BTreeMap::from([(batch, plan)]),
-            descs,
             memory,
             freeze,
             buffers,
@@ -200,7 +199,7 @@ impl<B: Backend> Graph<B> {
     /// Fails unless the network and its auxiliary classifiers end in vectors of scores, which the losses read.
     fn check_scores(&self) -> Result<(), Error> {
         for scores in self.net.scores() {
-            let (shape, memory) = (self.shapes[scores], self.memory_desc(scores));
+            let (shape, memory) = (self.now.shapes[scores], self.memory_desc(scores));
             let in_order = memory.is_plain() || memory.shape.plane() == 1;
             if shape.plane() != 1 || !in_order {
                 let why = format!("a network must end in a vector of scores, not in {shape}");
@@ -211,26 +210,26 @@ impl<B: Backend> Graph<B> {
     }
 
     pub(super) fn memory_desc(&self, tensor: usize) -> TensorDesc {
-        self.descs[tensor]
+        self.now.descs[tensor]
     }
 
     /// Plans a smaller batch over the same memory and parameters; does nothing if there is such a plan.
     pub fn prepare(&mut self, batch: usize) -> Result<(), Error> {
-        let largest = self.plans.keys().next_back().copied().unwrap_or(0);
+        let largest = self.now.plans.keys().next_back().copied().unwrap_or(0);
         if batch > largest {
             let (expected, got) = (format!("at most {largest} rows"), batch.to_string());
             return Err(Error::Size { op: "a batch".into(), expected, got });
         }
-        if batch > 0 && !self.plans.contains_key(&batch) {
+        if batch > 0 && !self.now.plans.contains_key(&batch) {
             let formats: Vec<Vec<B::Format>> = (0..self.net.nodes.len()).map(|n| self.formats_of(n)).collect();
             let train = self.purpose != Purpose::Infer;
-            let (plan, _) = make_plan(&*self.backend, &self.net, &self.shapes, batch, Some(&formats), train)?;
-            self.plans.insert(batch, plan);
+            let (plan, _) = make_plan(&*self.backend, &self.net, &self.now.shapes, batch, Some(&formats), train)?;
+            self.now.plans.insert(batch, plan);
         }
         Ok(())
     }
 
-    fn formats_of(&self, node: usize) -> Vec<B::Format> {
+    pub(super) fn formats_of(&self, node: usize) -> Vec<B::Format> {
         self.layout.params.iter().filter(|p| p.node == node).map(|p| p.format.clone()).collect()
     }
 

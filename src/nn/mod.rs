@@ -13,6 +13,7 @@ mod plan;
 mod profile;
 mod replay;
 mod shortcuts;
+mod sizes;
 mod soft;
 mod span;
 pub mod spec;

@@ -225,8 +225,8 @@ impl<B: Backend> Graph<B> {
     pub(super) fn begin(&mut self, batch: &Batch<'_>, loss: Option<Loss>, training: bool) -> Result<(), Error> {
         let rows = batch.ids.len();
         let (each, per_image) = match batch.images {
-            Input::Values(values) => (values.len(), self.net.input.elems()),
-            Input::Bytes { pixels, .. } => (pixels.len(), self.net.input.elems()),
+            Input::Values(values) => (values.len(), self.input().elems()),
+            Input::Bytes { pixels, .. } => (pixels.len(), self.input().elems()),
             Input::Kept { views, .. } => (views.len(), 1),
             Input::Held(rows) => (rows, 1),
         };
@@ -268,12 +268,12 @@ impl<B: Backend> Graph<B> {
 
     pub(super) fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
         let rows = self.current;
-        let mut plan = self.plans.remove(&rows).unwrap_or_default();
+        let mut plan = self.now.plans.remove(&rows).unwrap_or_default();
         let result = (0..plan.len()).try_for_each(|node| match &mut plan[node] {
             Some(op) if training || self.serving[node] => self.forward_node(node, op.as_mut(), batch, training),
             _ => Ok(()),
         });
-        self.plans.insert(rows, plan);
+        self.now.plans.insert(rows, plan);
         Ok(result?)
     }
 
@@ -333,7 +333,7 @@ impl<B: Backend> Graph<B> {
             Move::Node { node, dy, second, dx } => (*node, *dy, *second, dx),
         };
         let start = self.clock()?;
-        let mut plan = self.plans.remove(&self.current).unwrap_or_default();
+        let mut plan = self.now.plans.remove(&self.current).unwrap_or_default();
         let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
         let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
         let mut dx_bufs: Vec<Option<B::Buf>> =
@@ -356,7 +356,7 @@ impl<B: Backend> Graph<B> {
             self.buffers[place] = buffer;
         }
         self.grads = dparams;
-        self.plans.insert(self.current, plan);
+        self.now.plans.insert(self.current, plan);
         result?;
         self.clocked(node, 1, start)
     }

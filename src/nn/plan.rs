@@ -1,5 +1,7 @@
 //! The operations of a network for one batch size, and facts that follow from its description before memory is allocated.
 
+use std::collections::BTreeMap;
+
 use super::memory::NodeFacts;
 use super::norm_place::NormPlace;
 use super::shortcuts::Shortcuts;
@@ -9,6 +11,16 @@ use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
 
 /// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
+
+/// What depends on the size of the images.
+pub(super) struct OfSize<B: Backend> {
+    /// Logical shape of every tensor, input first.
+    pub shapes: Vec<Shape>,
+    /// How each lies in memory.
+    pub descs: Vec<TensorDesc>,
+    /// By rows.
+    pub plans: BTreeMap<usize, Plan<B>>,
+}
 
 /// What the memory plan must know of a node.
 pub(super) fn facts<B: Backend>(
@@ -65,7 +77,7 @@ pub(super) fn make_plan<B: Backend>(
     formats: Option<&[Vec<B::Format>]>,
     train: bool,
 ) -> Result<(Plan<B>, Vec<TensorDesc>), Error> {
-    let mut descs = vec![backend.input(batch, net.input)];
+    let mut descs = vec![backend.input(batch, shapes[0])];
     let mut plan: Plan<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
     for (i, node) in net.nodes.iter().enumerate() {

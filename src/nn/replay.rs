@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use super::graph::Graph;
+use crate::backend::op::Shape;
 use crate::backend::{Backend, Buffer, Error};
 
 /// The purpose of a pass.
@@ -73,7 +74,8 @@ impl<B: Backend> Graph<B> {
     /// The key of a pass: its kind, and the addresses of all memory that may differ between passes of the kind.
     pub(super) fn digest(&self, kind: Kind) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (kind, self.current, self.freeze.on).hash(&mut hasher);
+        let Shape { c, h, w } = self.input();
+        (kind, self.current, [c, h, w], self.freeze.on).hash(&mut hasher);
         let arenas = [&self.weights, &self.grads].into_iter().chain(self.earlier.alive());
         arenas.flat_map(|arena| &arena.chunks).for_each(|chunk| chunk.place().hash(&mut hasher));
         hasher.finish()

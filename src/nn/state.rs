@@ -21,12 +21,12 @@ impl<B: Backend> Graph<B> {
 
     /// Logical shape of every tensor, input first.
     pub fn shapes(&self) -> &[Shape] {
-        &self.shapes
+        &self.now.shapes
     }
 
     /// Scores of an image, one a class.
     pub fn classes(&self) -> usize {
-        self.shapes.last().map_or(0, |shape| shape.elems())
+        self.now.shapes.last().map_or(0, |shape| shape.elems())
     }
 
     /// The parameters in the order of the network.
@@ -168,7 +168,7 @@ impl<B: Backend> Graph<B> {
     /// Adds the statistics of the batch whose sums were read last to `sums` (as [`NormPlace`] lays them out: `n d`, then
     /// `M2 + n d^2`) and its number of values per channel to `counts`, one for each batch normalisation.
     pub fn pool_statistics(&self, sums: &mut [f64], counts: &mut [f64]) {
-        let Some(plan) = self.plans.get(&self.read) else { return };
+        let Some(plan) = self.now.plans.get(&self.read) else { return };
         for (place, count) in self.norms.iter().zip(counts).filter(|(place, _)| !self.freeze.holds(place.node)) {
             if let Some(op) = &plan[place.node] {
                 let sums = &mut sums[place.offset..place.offset + 2 * place.channels];
@@ -199,12 +199,13 @@ impl<B: Backend> Graph<B> {
 
     /// The plan of a node for the largest batch; none where it has no pass.
     fn planned(&self, node: usize) -> Option<&(dyn Planned<B> + 'static)> {
-        self.plans.values().next_back().and_then(|plan| plan[node].as_deref())
+        self.now.plans.values().next_back().and_then(|plan| plan[node].as_deref())
     }
 
     /// Bytes of private memory of all plans.
     pub fn state_bytes(&self) -> usize {
-        self.plans.values().flatten().flatten().map(|p| p.state_bytes()).sum()
+        let sizes = std::iter::once(&self.now).chain(&self.others);
+        sizes.flat_map(|size| size.plans.values()).flatten().flatten().map(|p| p.state_bytes()).sum()
     }
 
     /// One line per parameter that says how it lies in memory: equal on all ranks, or their sums would mix elements.

@@ -27,7 +27,7 @@ fn add(shares: &mut Vec<Share>, kind: &'static str, traffic: Traffic) {
 impl<B: Backend> Graph<B> {
     /// Bytes that forward and backward of the largest batch move, without loss and optimizer; empty where the backend does not count.
     pub fn traffic(&self) -> Vec<Share> {
-        let Some(plan) = self.plans.values().next_back() else { return Vec::new() };
+        let Some(plan) = self.now.plans.values().next_back() else { return Vec::new() };
         let mut shares = Vec::new();
         let moves = if self.freeze.on { &self.freeze.moves } else { &self.memory.moves };
         for step in moves.iter().rev() {

@@ -19,6 +19,7 @@ mod optim;
 mod parity;
 mod remote;
 mod schedules;
+mod sizes;
 mod soft_loss;
 mod sync_bn;
 mod teacher;

@@ -53,7 +53,12 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Res
         && op.stride == [1, 1]
         && op.dilation == [1, 1]
         && op.groups == 1;
-    if !same || cpu.bf16.is_some() || x.block != cpu.block || x.shape.plane() < 16 {
+    // planes of smaller images are computed as those of the largest are, whose weights lie in plain order
+    let large = match r.formats.and_then(|formats| formats.first()) {
+        Some(format) => matches!(format, Format::Plain(_)),
+        None => x.shape.plane() >= 16,
+    };
+    if !same || cpu.bf16.is_some() || x.block != cpu.block || !large {
         return None;
     }
     match cpu.block {

@@ -1,0 +1,96 @@
+//! Images of other sizes than those that a graph was built for: plans of their own over the same memory and parameters, for networks whose
+//! parameters do not depend on the size.
+
+use std::collections::BTreeMap;
+
+use super::graph::{BuildError, Graph, Purpose};
+use super::plan::{OfSize, Plan, facts, make_plan, param_specs};
+use super::spec::NetSpec;
+use crate::backend::op::Shape;
+use crate::backend::{Backend, Error, TensorDesc};
+
+impl<B: Backend> Graph<B> {
+    /// The images that it takes now.
+    pub fn input(&self) -> Shape {
+        self.now.shapes[0]
+    }
+
+    /// Plans up to `batch` images of a smaller size, beside those that there are; the graph stays at its size.
+    ///
+    /// # Errors
+    /// For a network with parameters whose shapes depend on the size of the images, and for images that are larger.
+    pub fn add_size(&mut self, input: Shape, batch: usize) -> Result<(), BuildError> {
+        if self.input() == input || self.others.iter().any(|other| other.shapes[0] == input) {
+            return Ok(());
+        }
+        let net = NetSpec { input, ..self.net.clone() };
+        let shapes = net.shapes()?;
+        self.same_parameters(&net, &shapes)?;
+        let formats: Vec<Vec<B::Format>> = (0..net.nodes.len()).map(|node| self.formats_of(node)).collect();
+        let train = self.purpose != Purpose::Infer;
+        let (plan, descs) = make_plan(&*self.backend, &net, &shapes, batch, Some(&formats), train)?;
+        self.fits(&plan, &descs)?;
+        self.others.push(OfSize { shapes, descs, plans: BTreeMap::from([(batch, plan)]) });
+        Ok(())
+    }
+
+    /// Takes images of this size from the next pass on; sums of passes must have been read.
+    ///
+    /// # Errors
+    /// For a size that was not planned.
+    pub fn set_size(&mut self, input: Shape) -> Result<(), Error> {
+        if self.input() != input {
+            let sizes = std::iter::once(&self.now).chain(&self.others).map(|size| size.shapes[0].to_string());
+            let expected = sizes.collect::<Vec<_>>().join(" or ");
+            let Some(other) = self.others.iter_mut().find(|other| other.shapes[0] == input) else {
+                return Err(Error::Size { op: "the images".into(), expected, got: input.to_string() });
+            };
+            std::mem::swap(&mut self.now, other);
+        }
+        let teacher = self.soft.as_mut().and_then(|soft| soft.teacher.as_mut());
+        teacher.map_or(Ok(()), |teacher| teacher.set_size(input))
+    }
+}
+
+impl<B: Backend> Graph<B> {
+    /// Refuses a size for which a parameter has another shape, or the scores have.
+    fn same_parameters(&self, net: &NetSpec, shapes: &[Shape]) -> Result<(), BuildError> {
+        let refuse = |layer: &str, what: String| {
+            let why = format!(
+                "{what}, so the network takes images of {} alone: several sizes need a global pool before the first linear layer",
+                self.net.input
+            );
+            BuildError::Backend(Error::Unsupported { op: layer.into(), why })
+        };
+        let specs = param_specs(net, shapes);
+        for (node, specs) in specs.iter().enumerate() {
+            let own = self.layout.params.iter().filter(|p| p.node == node);
+            if let Some((own, spec)) = own.zip(specs).find(|(own, spec)| own.spec.shape != spec.shape) {
+                let what = format!("{} would be {:?} for images of {}", own.name, spec.shape, net.input);
+                return Err(refuse(&net.nodes[node].name, what));
+            }
+        }
+        let last = net.scores().find(|scores| shapes[*scores] != self.now.shapes[*scores]);
+        last.map_or(Ok(()), |scores| {
+            let layer = &net.nodes[scores - 1].name;
+            Err(refuse(layer, format!("it would give {} for images of {}", shapes[scores], net.input)))
+        })
+    }
+
+    /// Refuses plans that need more memory than the graph has, or share it otherwise.
+    fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
+        let Some(own) = self.now.plans.values().next_back() else { return Ok(()) };
+        let of = |plan: &Plan<B>, descs: &[TensorDesc], node: usize| {
+            facts(&*self.backend, plan[node].as_deref(), &descs[node + 1])
+        };
+        for (node, spec) in self.net.nodes.iter().enumerate() {
+            let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
+            let same = (own.looked_through, own.alias, own.adds) == (new.looked_through, new.alias, new.adds);
+            if !same || new.elems > own.elems {
+                let why = format!("images of {} need other memory than those of {}", descs[0].shape, self.net.input);
+                return Err(Error::Unsupported { op: spec.name.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}

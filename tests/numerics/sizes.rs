@@ -1,0 +1,102 @@
+//! Graphs that take images of several sizes: each size gives what a graph of its own gives, on every backend, and none disturbs another.
+
+use crate::support::numerics::{assert_close, cpu, cuda, magnitude, noise};
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::{Conv, Flatten, Linear, Norm, Op, Pool, PoolKind, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Error, Input};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose};
+
+const ROWS: usize = 5;
+const CLASSES: usize = 4;
+const FULL: Shape = Shape::image(3, 16, 14);
+/// Of the smallest, the last convolution sees 2 x 2 pixels.
+const SIZES: [Shape; 3] = [Shape::image(3, 12, 10), FULL, Shape::image(3, 8, 7)];
+
+/// Convolutions that have fast ways of their own, with and without groups and gaps, a norm, a pool; the mean of all places at the end.
+fn net(input: Shape) -> NetSpec {
+    let mut net = NetSpec::new("sizes", input);
+    let x = net.add("c1", Op::Conv(Conv::new(32, 3).pad(1).bias(0.0).relu()), net.image());
+    let x = net.add("c2", Op::Conv(Conv::new(32, 3).pad(1)), x);
+    let x = net.add("n2", Norm::new().relu(), x);
+    let x = net.add("p2", Op::Pool(Pool::new(PoolKind::Max, 2, 2)), x);
+    let x = net.add("c3", Op::Conv(Conv::new(48, 3).pad(1).groups(4)), x);
+    let x = net.add("c4", Op::Conv(Conv::new(32, 3).pad(1).stride(2)), x);
+    let x = net.add("c5", Op::Conv(Conv::new(32, 3).pad(1).bias(0.0).relu()), x);
+    let x = net.add("mean", Pool::global(), x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    net
+}
+
+fn graph<B: Backend>(backend: B, input: Shape) -> Graph<B> {
+    let purpose = Purpose::Train { chunk_bytes: 1 << 12 };
+    Graph::new(backend, net(input), ROWS, purpose, 11).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Loss, gradients and scores of a training and a scoring pass over images of this size.
+fn passes<B: Backend>(graph: &mut Graph<B>, input: Shape, rows: usize) -> Vec<Vec<f32>> {
+    let images = noise(rows * input.elems(), input.h as u64, 1.0);
+    let labels: Vec<u32> = (0..rows as u32).map(|row| row % CLASSES as u32).collect();
+    let ids: Vec<u64> = (0..rows as u64).collect();
+    let batch = Batch { images: Input::Values(&images), labels: &labels, ids: &ids, epoch: 2 };
+    let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
+    let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
+    let gradients = (0..graph.params().len()).map(|i| graph.gradient(i).unwrap());
+    let found: Vec<Vec<f32>> = std::iter::once(vec![sums.loss as f32]).chain(gradients).collect();
+    graph.evaluate(batch, 0.0).unwrap_or_else(|e| panic!("{e}"));
+    let scores = graph.output(graph.net().nodes.len()).unwrap();
+    found.into_iter().chain([scores]).collect()
+}
+
+#[track_caller]
+fn check<B: Backend>(name: &str, backend: impl Fn() -> B) {
+    let mut all = graph(backend(), FULL);
+    for size in SIZES {
+        all.add_size(size, ROWS).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    let before = passes(&mut all, FULL, ROWS);
+    // back and forth, so that a device records and replays each
+    for (turn, size) in SIZES.into_iter().cycle().take(4 * SIZES.len()).enumerate() {
+        all.set_size(size).unwrap();
+        assert_eq!(all.input(), size);
+        let rows = if turn % 2 == 0 { ROWS } else { 2 };
+        let got = passes(&mut all, size, rows);
+        let want = passes(&mut graph(Reference, size), size, rows);
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert_close(&format!("{name}, {size}, {i}"), got, want, 2e-4 * magnitude(want) + 1e-6);
+        }
+        assert_eq!(got.len(), want.len());
+    }
+    all.set_size(FULL).unwrap();
+    assert_eq!(passes(&mut all, FULL, ROWS), before, "{name}: other sizes leave their traces");
+    let error = all.set_size(Shape::image(3, 9, 9)).unwrap_err().to_string();
+    assert!(error.contains("3x9x9") && error.contains("3x16x14"), "{name}: {error}");
+}
+
+#[test]
+fn each_size_is_as_if_it_were_alone() {
+    check("reference", || Reference);
+    check("cpu, 1 thread", || cpu(1));
+    check("cpu, 2 threads", || cpu(2));
+    if cuda(Precision::F32).is_some() {
+        check("cuda", || cuda(Precision::F32).expect("it was there"));
+    }
+}
+
+#[test]
+fn parameters_that_depend_on_the_size_are_named() {
+    let mut net = NetSpec::new("flat", FULL);
+    let x = net.add("c", Op::Conv(Conv::new(16, 3).pad(1)), net.image());
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Op::Linear(Linear::new(CLASSES)), x);
+    let mut graph = Graph::new(Reference, net, 2, Purpose::Infer, 1).unwrap();
+    let error = graph.add_size(Shape::image(3, 8, 7), 2).unwrap_err().to_string();
+    for part in ["fc.weight would be [4, 896] for images of 3x8x7", "images of 3x16x14 alone", "global pool"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let larger = graph.add_size(Shape::image(3, 32, 32), 2).unwrap_err().to_string();
+    assert!(larger.contains("fc"), "{larger}");
+    let mut graph = self::graph(Reference, FULL);
+    let larger = graph.add_size(Shape::image(3, 32, 32), 2).unwrap_err().to_string();
+    assert!(larger.contains("images of 3x32x32 need other memory than those of 3x16x14"), "{larger}");
+}
