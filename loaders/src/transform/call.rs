@@ -89,7 +89,8 @@ impl<'a> Arguments<'a> {
     }
 }
 
-fn size(text: &str) -> Option<Size> {
+/// `192x256`.
+pub(super) fn size(text: &str) -> Option<Size> {
     let (height, width) = text.split_once('x')?;
     Some(Size { height: height.parse().ok()?, width: width.parse().ok()? })
 }

@@ -27,6 +27,7 @@ pub(crate) mod resample;
 mod resized;
 mod rgb;
 mod scale;
+mod scaled;
 mod scratch;
 mod size;
 mod stored;
@@ -40,6 +41,7 @@ pub use crop_rect::CropRect;
 pub use list::{IGNORE_EXIF, exif_of};
 pub use op::{Sizes, Transform, Varied};
 pub use pipeline::Pipeline;
+pub use scaled::scaled;
 pub use scratch::Scratch;
 
 /// Bare names of all transforms, and of what may stand ahead of them.
