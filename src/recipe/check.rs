@@ -64,6 +64,11 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin, known: &Known) -> Result<(
     for (key, list) in [("augment.train", &recipe.augment.train), ("augment.eval", &recipe.augment.eval)] {
         check_transforms(list, known).or_else(|why| refuse(key, why))?;
     }
+    recipe.augment.check_sizes(recipe.epochs).or_else(|why| refuse("augment.sizes", why))?;
+    if recipe.augment.sizes.is_some() && recipe.loader.cache == ImageCache::Device {
+        let why = "\"device\" keeps images for one size, and augment.sizes has several; drop one of the two";
+        return refuse("loader.cache", why.into());
+    }
     if recipe.augment.repeats() > 1 && recipe.mixing() != Shuffle::Full {
         let why = "windows of shards hold each image once; use shuffle = \"full\", or leave it out";
         return refuse("augment.repeats", why.into());

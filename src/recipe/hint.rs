@@ -88,6 +88,8 @@ const KEYS_ELSEWHERE: &[(&str, &str)] = &[
     ("sync_batchnorm", "sync_bn"),
     ("transforms", "augment.train"),
     ("augmentation", "augment.train"),
+    ("progressive_resizing", "augment.sizes"),
+    ("resolution", "augment.sizes"),
 ];
 
 /// Transforms elsewhere, and ours.

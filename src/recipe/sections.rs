@@ -55,6 +55,9 @@ section! {
         default train: Vec<String> = Vec::new();
         /// Transforms of scored and predicted images, in order; they must end in the same size.
         default eval: Vec<String> = Vec::new();
+        /// Progressive resizing: pairs of an epoch, from 0, and the shorter side of training images from it on, as [[0, 128], [6, 160],
+        /// [12, 224]]; every size in train is multiplied accordingly. For networks whose parameters do not depend on the size.
+        absent sizes: Vec<[u32; 2]> = "one size";
         /// Whether images are turned as their EXIF orientation says; false: they stay as they are stored, as `ignore_exif` at the head
         /// of both lists has it.
         optional exif: bool = true;
@@ -160,6 +163,22 @@ impl Init {
 }
 
 impl Augment {
+    /// Refuses pairs that do not say of each epoch which size its images have.
+    pub fn check_sizes(&self, epochs: Option<u32>) -> Result<(), String> {
+        let sizes = self.sizes.as_deref().unwrap_or_default();
+        let late = sizes.iter().find(|[from, _]| epochs.is_some_and(|epochs| *from >= epochs));
+        match (sizes, late) {
+            ([], _) if self.sizes.is_some() => Err("expected pairs as [[0, 128], [6, 160]], got none".into()),
+            ([[from, _], ..], _) if *from > 0 => Err(format!("must begin with epoch 0, got {from}")),
+            (_, Some([from, _])) => Err(format!("the run ends before epoch {from}; leave it out, or give more epochs")),
+            _ if sizes.iter().any(|[_, side]| *side == 0) => Err("images of 0 pixels are none".into()),
+            _ => match sizes.windows(2).find(|pair| pair[0][0] >= pair[1][0]) {
+                Some([[a, _], [b, _]]) => Err(format!("epochs must ascend, but {a} is followed by {b}")),
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// A list of transforms with what `exif` says at its head.
     pub fn listed(&self, list: &[String]) -> Vec<String> {
         let ignored = !self.exif() && list.first().is_none_or(|first| first.trim() != loaders::transform::IGNORE_EXIF);

@@ -39,6 +39,8 @@ pub enum KeyType {
     Numbers,
     /// A list of pairs of strings.
     Pairs,
+    /// A list of pairs of integers >= 0.
+    CountPairs,
     /// A list of tables, each with these keys.
     Tables(&'static Schema),
     /// A section with keys of its own.

@@ -17,6 +17,7 @@ impl KeyType {
             KeyType::Texts => "a list of strings, as [\"a\", \"b\"]".into(),
             KeyType::Numbers => "a list of numbers, as [82, 123]".into(),
             KeyType::Pairs => "a list of pairs of strings, as [[\"a\", \"b\"]]".into(),
+            KeyType::CountPairs => "a list of pairs of integers >= 0, as [[0, 128], [6, 160]]".into(),
             KeyType::Tables(schema) => format!("a list of tables with the keys {}", quoted(&names(schema))),
             KeyType::Section(_) => "a section".into(),
         }
@@ -45,6 +46,7 @@ impl KeyType {
             KeyType::Texts => "list of strings".into(),
             KeyType::Numbers => "list of numbers".into(),
             KeyType::Pairs => "list of pairs of strings".into(),
+            KeyType::CountPairs => "list of pairs of integers".into(),
             KeyType::Tables(_) => "list of tables".into(),
             KeyType::Section(_) => "section".into(),
         }
@@ -64,16 +66,19 @@ impl KeyType {
             KeyType::WordOrNumber(word) => number(value) || value.as_str() == Some(word),
             KeyType::Texts => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_str())),
             KeyType::Numbers => value.as_array().is_some_and(|list| list.iter().all(number)),
-            KeyType::Pairs => value.as_array().is_some_and(|list| list.iter().all(is_pair)),
+            KeyType::Pairs => value.as_array().is_some_and(|list| list.iter().all(|v| is_pair_of(v, &KeyType::Text))),
+            KeyType::CountPairs => {
+                value.as_array().is_some_and(|list| list.iter().all(|v| is_pair_of(v, &KeyType::Count)))
+            }
             KeyType::Tables(_) => value.as_array().is_some_and(|list| list.iter().all(|v| v.is_table())),
             KeyType::Section(_) => value.is_table(),
         }
     }
 }
 
-/// Whether a value is a list of two strings.
-fn is_pair(value: &toml::Value) -> bool {
-    value.as_array().is_some_and(|pair| pair.len() == 2 && pair.iter().all(|v| v.is_str()))
+/// Whether a value is a list of two of this type.
+fn is_pair_of(value: &toml::Value, each: &KeyType) -> bool {
+    value.as_array().is_some_and(|pair| pair.len() == 2 && pair.iter().all(|v| each.accepts(v)))
 }
 
 /// Names of all keys of a section.

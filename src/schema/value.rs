@@ -79,6 +79,10 @@ impl KeyValue for Vec<[String; 2]> {
     const TYPE: KeyType = KeyType::Pairs;
 }
 
+impl KeyValue for Vec<[u32; 2]> {
+    const TYPE: KeyType = KeyType::CountPairs;
+}
+
 impl<T: KeyValue> KeyValue for Option<T> {
     const TYPE: KeyType = T::TYPE;
 

@@ -34,9 +34,10 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
     ];
     others.retain(|(_, bytes)| *bytes > 0);
     Ok(format!(
-        "{}\n{}\n{init}{}\n{}\n{}{}",
+        "{}\n{}{}\n{init}{}\n{}\n{}{}",
         run.recipe.to_toml()?.trim_end(),
         frozen(run).map_or_else(String::new, |text| format!("frozen: {text}\n")),
+        run.source.phases.describe().map_or_else(String::new, |text| format!("images: {text}\n")),
         table::layers(run.graph.net()).map_err(BuildError::from)?,
         table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
         table::traffic(&run.graph),
@@ -176,6 +177,7 @@ pub fn start_event<B: Backend>(
                 run.source.census.as_ref().map(|census| ("classes", census.describe(run.source.train.class_names()))),
             )
             .chain(frozen(run).map(|text| ("frozen", text)))
+            .chain(run.source.phases.describe().map(|text| ("sizes", text)))
             .chain(step(&run.recipe).map(|text| ("step", text)))
             .chain(averages(&run.recipe).map(|text| ("averages", text)))
             .chain(rules::describe(&run.recipe).map(|text| ("scores", text)))

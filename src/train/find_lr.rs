@@ -31,8 +31,10 @@ pub fn find<B: Backend>(
     let session = context.session;
     run.schedule = ramp(&run, steps)?;
     let mut report = Reporter::silent();
-    let input = device_input(session, &run, &mut report)?;
-    let loader = input.start(&run.source.train, &run.source.augment, Box::new(run.order(0, 0)), run.options)?;
+    run.source.phases.keep_first();
+    run.resize(0)?;
+    let input = device_input(session, &run, 0, &mut report)?;
+    let loader = input.start(&run.source.train, run.source.augment(0), Box::new(run.order(0, 0)), run.options)?;
     let again = input.clone();
     let mut stepper = Stepper::new(session, &mut run, input, transport, &Trace::default())?;
     stepper.look_twice(&run, again, (0, 0))?;

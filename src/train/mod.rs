@@ -23,6 +23,7 @@ pub mod observe;
 mod page;
 pub mod plan;
 pub mod reduce;
+mod resizing;
 mod rules;
 mod sam;
 pub mod save;
@@ -130,14 +131,14 @@ impl<'a, B: Backend> Training<'a, B> {
         let RunContext { session, request, stop, lock, .. } = context;
         let touched = Instant::now();
         run.schedule.set_drops(at.memory.plateau.map_or(0, |plateau| plateau.drops));
-        let input = device_input(session, &run, &mut report)?;
+        let input = device_input(session, &run, at.epoch, &mut report)?;
         // before the loader, whose first batches are in it, too
         let trace = match request.trace {
             Some(_) => Trace::start(&session.comm, request.trace_steps)?,
             None => Trace::default(),
         };
         let order = Box::new(run.order(at.epoch, at.step_of_epoch));
-        let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
+        let loader = input.start(&run.source.train, run.source.augment(at.epoch), order, run.options)?;
         let again = input.clone();
         let mut stepper = Stepper::new(session, &mut run, input, transport, &trace)?;
         stepper.look_twice(&run, again, (at.epoch, at.step_of_epoch))?;
@@ -184,6 +185,7 @@ impl<'a, B: Backend> Training<'a, B> {
 
     /// Trains to the end of the epoch, scores, and saves.
     fn epoch(&mut self) -> Result<(), Error> {
+        self.resize()?;
         let (start, before, loaded) = (Instant::now(), (self.at.samples, self.at.step), self.loader.stats());
         while self.at.step_of_epoch < self.run.division.steps_per_epoch && self.at.step < self.last {
             self.step()?;
@@ -198,6 +200,7 @@ impl<'a, B: Backend> Training<'a, B> {
         if let Some(slowest) = self.stepper.take_slowest() {
             self.report.advice(&slowest);
         }
+        self.run.resize_for_scoring()?;
         let begin = Instant::now();
         let scored = self.score()?;
         if scored == Scored::Stopped {
@@ -297,9 +300,14 @@ impl<'a, B: Backend> Training<'a, B> {
     }
 }
 
-/// How training images reach the device.
-fn device_input<B: Backend>(session: &Session, run: &Run<B>, report: &mut Reporter) -> Result<DeviceInput, Error> {
-    let (backend, augment) = (run.graph.backend(), &run.source.augment);
+/// How training images reach the device in this epoch.
+fn device_input<B: Backend>(
+    session: &Session,
+    run: &Run<B>,
+    epoch: u32,
+    report: &mut Reporter,
+) -> Result<DeviceInput, Error> {
+    let (backend, augment) = (run.graph.backend(), run.source.augment(epoch));
     if run.recipe.loader.cache == ImageCache::None {
         return Ok(DeviceInput::new(backend, augment));
     }

@@ -37,7 +37,7 @@ impl<B: Backend> Sam<B> {
         let tensors: Vec<Vec<Normed>> = (0..layout.chunks.len()).map(of_chunk).collect();
         let rates = backend.alloc(rates::FIRST + tensors.iter().flatten().count())?;
         let order = Box::new(run.order(at.0, at.1));
-        let loader = input.start(&run.source.train, &run.source.augment, order, run.options)?;
+        let loader = input.start(&run.source.train, run.source.augment(at.0), order, run.options)?;
         let mut batches = MicroBatches::new(input, run.recipe.label_smoothing as f32, Targets::of(run));
         batches.send_early(false);
         let norms = Norms { tensors, limit: Some(rho) };

@@ -147,6 +147,12 @@ impl<'a, B: Backend> Stepper<'a, B> {
         Ok(records)
     }
 
+    /// Takes images as `input` has them from this epoch and step of it on.
+    pub fn feed(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
+        self.batches = MicroBatches::new(input.clone(), run.recipe.label_smoothing as f32, Targets::of(run));
+        self.look_twice(run, input, at)
+    }
+
     /// Takes the images of each step twice where the recipe asks for it, from this epoch and step of it on.
     pub fn look_twice(&mut self, run: &Run<B>, input: DeviceInput, at: (u32, u64)) -> Result<(), Error> {
         self.sam = Sam::new(run, input, at)?;

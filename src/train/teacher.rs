@@ -78,6 +78,7 @@ fn plan<B: Backend>(run: &mut Run<B>, model: &ModelFile) -> Result<(), Error> {
     for size in run.division.sizes() {
         teacher.prepare(size)?;
     }
+    run.source.phases.plan(&mut teacher, &run.division)?;
     model::restore(&mut teacher, model)?;
     Ok(run.graph.teach(teacher)?)
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use trireme::checkpoint::{ModelFile, StateFile};
 
 /// Tests of this file that run on any GPU.
-const TESTS: usize = 8;
+const TESTS: usize = 9;
 
 /// Batch normalisation, random transforms; 8x8 pixels are enough for the three stages.
 const RESNET: &str = r#"
@@ -159,6 +159,27 @@ fn a_gpu_computes_what_the_processor_does() {
         steps.iter().map(|s| s["samples"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(samples("gpu"), samples("cpu"));
+}
+
+/// Progressive resizing: passes over images of each size are recorded and replayed apart.
+#[test]
+fn images_that_grow_give_the_same_bits() {
+    if !gpu::available(TESTS) {
+        return;
+    }
+    let grows = RESNET.replace("pad_crop(1)", "random_resized_crop(8, 0.5)").replace("epochs = 2", "epochs = 3");
+    let recipe = grows + "sizes = [[0, 4], [1, 6], [2, 8]]\n";
+    let setting = Setting::new(&recipe, ImageSpec::new(8, 8, 3), [43, 16]);
+    let exact = &EXACT[..3];
+    train(&setting, "1", 1, exact);
+    train(&setting, "2", 2, exact);
+    train(&setting, "parts", 2, &[exact, &["--max-steps", "8"]].concat());
+    fs::remove_file(setting.folder.at("parts/model.h5")).unwrap();
+    train(&setting, "parts", 1, &[exact, &["--resume", "auto"]].concat());
+    for out in ["2", "parts"] {
+        assert_eq!(setting.losses(out), setting.losses("1"), "{out}");
+        assert!(setting.model(out) == setting.model("1"), "{out}: another model.h5");
+    }
 }
 
 #[test]

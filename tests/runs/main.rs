@@ -30,6 +30,7 @@ mod resume;
 mod sam;
 mod scores;
 mod seeing;
+mod sizes;
 mod stop;
 mod sweep;
 mod sync;

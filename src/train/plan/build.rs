@@ -56,6 +56,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
         graph.prepare(size)?;
     }
     let (workers, mine, each) = (division.workers, &division.mine, division.steps_per_epoch);
+    source.phases.plan(&mut graph, &division)?;
     let reduction = ReducePlan::new(&recipe, &graph, workers, mine, place.ranks, each)?;
     graph.prepare_accumulation(division.mine.clone(), reduction.gather())?;
     let evaluation = evaluation(&source, &division, options)?;

@@ -5,6 +5,7 @@ pub mod census;
 pub mod division;
 pub mod network;
 pub mod patterns;
+pub mod phases;
 pub mod request;
 pub mod resources;
 pub mod run;

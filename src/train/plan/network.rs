@@ -30,7 +30,7 @@ pub struct Defined {
 /// A network of the catalogue for images of this shape.
 pub fn network(model: &str, image: ImageSpec, classes: usize) -> Result<NetSpec, Error> {
     let names = models::names();
-    models::build(model, shape(image), classes)
+    models::build(model, shape_of(image), classes)
         .ok_or_else(|| Error::Usage(format!("no network {model}{}", recipe::did_you_mean(model, &names))))
 }
 
@@ -55,7 +55,7 @@ impl Defined {
     pub fn read(path: &Path, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
         let cannot = |source| Error::File { action: "read the network", path: path.to_path_buf(), source };
         let bytes = regular::read(path).map_err(cannot)?;
-        let input = shape(image);
+        let input = shape_of(image);
         if path.extension().is_some_and(|end| end == "onnx") {
             return Self::of_onnx(bytes, path, name, input, classes);
         }
@@ -68,7 +68,7 @@ impl Defined {
 
     /// The network as a checkpoint has it.
     pub fn of_checkpoint(text: &str, name: &str, image: ImageSpec, classes: usize) -> Result<Self, Error> {
-        Ok(Self::new(of_text(text, name, shape(image), classes)?, classes))
+        Ok(Self::new(of_text(text, name, shape_of(image), classes)?, classes))
     }
 
     fn new(net: NetSpec, classes: usize) -> Self {
@@ -130,6 +130,7 @@ fn fits(net: &NetSpec, tensors: &[Tensor]) -> Result<(), String> {
     }
 }
 
-fn shape(image: ImageSpec) -> Shape {
+/// The shape of a network's input for such images.
+pub fn shape_of(image: ImageSpec) -> Shape {
     Shape::image(image.channels as usize, image.height as usize, image.width as usize)
 }

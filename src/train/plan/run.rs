@@ -10,6 +10,7 @@ use crate::optim::{Ema, Optimizer, Schedule};
 use crate::recipe::Recipe;
 use crate::train::evaluate::Evaluation;
 use crate::train::plan::division::Division;
+use crate::train::plan::network::shape_of;
 use crate::train::plan::source::Source;
 use crate::train::reduce::plan::ReducePlan;
 use crate::train::strategy::Strategy;
@@ -92,7 +93,17 @@ impl<B: Backend> Run<B> {
         self.graph.set_frozen(self.recipe.freeze.epochs.is_none_or(|epochs| epoch < epochs));
     }
 
-    /// The training order of this rank from a step of an epoch on.
+    /// Takes training images of this epoch's size from the next pass on.
+    pub fn resize(&mut self, epoch: u32) -> Result<(), Error> {
+        Ok(self.graph.set_size(shape_of(self.source.augment(epoch).output()))?)
+    }
+
+    /// Takes images of the size that is scored from the next pass on.
+    pub fn resize_for_scoring(&mut self) -> Result<(), Error> {
+        Ok(self.graph.set_size(shape_of(self.source.augment.output()))?)
+    }
+
+    /// The training order of this rank from a step of an epoch to the end of those whose images have its size.
     pub fn order(&self, epoch: u32, step: u64) -> TrainOrder {
         let d = &self.division;
         let counts: Vec<u64> = self.source.train.shards().iter().map(|shard| shard.count).collect();
@@ -103,7 +114,7 @@ impl<B: Backend> Run<B> {
             d.workers,
             d.mine.clone(),
             (epoch, step),
-            self.epochs(),
+            self.source.phases.end(epoch).unwrap_or(u32::MAX).min(self.epochs()),
         )
         .shuffled(self.recipe.mixing(), &counts);
         let order = match &self.balanced {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::census::Census;
 use super::network::{Defined, network};
 use super::patterns;
+use super::phases::Phases;
 use super::request::TrainRequest;
 use crate::error::Error;
 use crate::models;
@@ -32,8 +33,10 @@ pub struct Source {
     pub census: Option<Census>,
     /// Scored after each epoch, if the data set has such a split.
     pub eval: Option<Arc<Split>>,
-    /// From a record to an input, for training.
+    /// From a record to an input, for training, in the size that the network is built for.
     pub augment: Pipeline,
+    /// Where training images have other sizes.
+    pub phases: Phases,
     /// The same for scoring.
     pub preprocess: Pipeline,
 }
@@ -77,7 +80,13 @@ impl Source {
                 .map_err(|e| unfit(format!("augment.{list}, images of {images}: {e}"), images, &train))
         };
         let augment = pipeline("train", &recipe.augment.train)?;
-        let augment = recipe.mix.settings().map_or(augment.clone(), |mix| augment.mixed(mix));
+        let mixed = |augment: Pipeline| match recipe.mix.settings() {
+            Some(mix) => augment.mixed(mix),
+            None => augment,
+        };
+        let augment = mixed(augment);
+        let sizes = recipe.augment.sizes.as_deref().unwrap_or_default();
+        let phases = Phases::new(sizes, &recipe.augment.train, &augment, |list| Ok(mixed(pipeline("train", list)?)))?;
         let preprocess = pipeline("eval", &recipe.augment.eval)?;
         let (exif, images) = (preprocess.exif(), train.images_as(preprocess.exif())?);
         if let (Some(split), Images::Fixed(_)) = (&eval, preprocess.input())
@@ -98,7 +107,13 @@ impl Source {
             )));
         }
         let manifest = dataset.manifest;
-        Ok(Self { recipe, notes, file, defined: None, manifest, train, census: None, eval, augment, preprocess })
+        let (defined, census) = (None, None);
+        Ok(Self { recipe, notes, file, defined, manifest, train, census, eval, augment, phases, preprocess })
+    }
+
+    /// From a record to an input, for training in this epoch.
+    pub fn augment(&self, epoch: u32) -> &Pipeline {
+        self.phases.augment(epoch).unwrap_or(&self.augment)
     }
 
     /// Reads the network's file, if there is one. A run that goes on has its network from its checkpoint already, and the file may be gone;

@@ -1,0 +1,115 @@
+//! Progressive resizing: from which epoch on training images have which size, and how they are made then.
+
+use crate::backend::Backend;
+use crate::backend::op::Shape;
+use crate::error::Error;
+use crate::nn::Graph;
+use crate::nn::graph::BuildError;
+use crate::train::plan::division::Division;
+use crate::train::plan::network::shape_of;
+use loaders::Pipeline;
+use loaders::transform::scaled;
+
+/// A part of a run whose training images have one size.
+pub struct Phase {
+    /// Its first epoch, from 0.
+    pub from: u32,
+    /// From a record to an input.
+    pub augment: Pipeline,
+}
+
+/// All of them in their order; none where one size stays.
+#[derive(Default)]
+pub struct Phases(Vec<Phase>);
+
+impl Phases {
+    /// For pairs of an epoch and the shorter side of the images from it on, as `augment.sizes` has them. `list` makes images as `full`
+    /// does, and `make` a pipeline of a list.
+    ///
+    /// # Errors
+    /// For a list without sizes, and for sides larger than that of `full`.
+    pub fn new(
+        sizes: &[[u32; 2]],
+        list: &[String],
+        full: &Pipeline,
+        make: impl Fn(&[String]) -> Result<Pipeline, Error>,
+    ) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Usage(format!("augment.sizes: {why}"));
+        let whole = full.output().height.min(full.output().width);
+        let phase = |&[from, side]: &[u32; 2]| {
+            if side > whole {
+                return Err(refuse(format!(
+                    "the transforms in augment.train make images of {}, so {side} pixels are more than there are; give at most {whole}, or \
+                     larger sizes in augment.train and augment.eval",
+                    full.output()
+                )));
+            }
+            let list = scaled(list, whole, side).map_err(|why| refuse(format!("augment.train: {why}")))?;
+            let augment = make(&list)?;
+            let made = augment.output();
+            if made.height.min(made.width) != side {
+                return Err(refuse(format!(
+                    "{side} pixels: with every size times {side} / {whole} augment.train makes images of {made}; let its last transform \
+                     with a size be the one that the images end with"
+                )));
+            }
+            Ok(Phase { from, augment })
+        };
+        Ok(Self(sizes.iter().map(phase).collect::<Result<_, _>>()?))
+    }
+
+    /// Leaves the first one alone, for all epochs.
+    pub fn keep_first(&mut self) {
+        self.0.truncate(1);
+    }
+
+    /// That of an epoch.
+    fn at(&self, epoch: u32) -> Option<&Phase> {
+        self.0.iter().rfind(|phase| phase.from <= epoch)
+    }
+
+    /// How images are made in an epoch; none where that never changes.
+    pub fn augment(&self, epoch: u32) -> Option<&Pipeline> {
+        self.at(epoch).map(|phase| &phase.augment)
+    }
+
+    /// Whether images have another size from this epoch on.
+    pub fn begins(&self, epoch: u32) -> bool {
+        self.0.iter().skip(1).any(|phase| phase.from == epoch)
+    }
+
+    /// The epoch behind the phase of this one, if another follows.
+    pub fn end(&self, epoch: u32) -> Option<u32> {
+        self.0.iter().map(|phase| phase.from).find(|from| *from > epoch)
+    }
+
+    /// Plans a graph for the images of all phases; it stays at its size.
+    pub fn plan<B: Backend>(&self, graph: &mut Graph<B>, division: &Division) -> Result<(), Error> {
+        let full = graph.input();
+        for phase in &self.0 {
+            let input = phase.input();
+            graph.add_size(input, division.largest()).map_err(named)?;
+            graph.set_size(input)?;
+            division.sizes().into_iter().try_for_each(|size| graph.prepare(size))?;
+            graph.set_size(full)?;
+        }
+        Ok(())
+    }
+
+    /// In words, for the log.
+    pub fn describe(&self) -> Option<String> {
+        let each = self.0.iter().map(|phase| format!("{} from epoch {} on", phase.augment.output(), phase.from));
+        (!self.0.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Phase {
+    fn input(&self) -> Shape {
+        shape_of(self.augment.output())
+    }
+}
+
+/// Which key asks for it.
+fn named(error: BuildError) -> Error {
+    Error::Usage(format!("augment.sizes: {error}"))
+}

@@ -1,0 +1,128 @@
+//! Progressive resizing, by the real binary: images grow at given epochs, alike on any number of ranks and after a stop at any step, and
+//! what does not fit is refused.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::program::{events, run};
+use crate::support::setting::Setting;
+use loaders::ImageSpec;
+use serde_json::Value;
+use trireme::checkpoint::ModelFile;
+
+/// Five steps an epoch; images of 8, 12 and 16 pixels.
+const RECIPE: &str = r#"
+model = "resnet20"
+data = "given with --data"
+epochs = 4
+seed = 9
+batch = 8
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["random_resized_crop(16, 0.35)", "flip", "normalize"]
+eval = ["resize(18)", "center_crop(16)", "normalize"]
+sizes = [[0, 8], [1, 12], [3, 16]]
+
+[reduce]
+codec = "exact"
+"#;
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, ImageSpec::new(20, 20, 3), [40, 12])
+}
+
+fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    keys.iter().flat_map(|key| ["--set", *key]).collect()
+}
+
+#[test]
+fn images_grow_alike_on_any_ranks_and_after_any_stop() {
+    let setting = setting();
+    let whole = setting.trained("1", 1, &[]);
+    for ranks in [2, 3, 4] {
+        let out = ranks.to_string();
+        setting.trained(&out, ranks, &[]);
+        assert_eq!(setting.losses(&out), setting.losses("1"), "{ranks} ranks");
+        assert!(setting.model(&out) == setting.model("1"), "{ranks} ranks: another model.h5");
+    }
+    // in the middle of a size, at the end of one, and in the last
+    for stop in ["3", "5", "8", "15", "17"] {
+        let out = format!("stop-{stop}");
+        let parts = setting.trained(&out, 2, &["--max-steps", stop]);
+        fs::remove_file(format!("{parts}/model.h5")).unwrap();
+        setting.train(&out, 3, &["--resume", "auto"]).succeeded();
+        assert!(setting.model(&out) == setting.model("1"), "another model.h5 after a stop at step {stop}");
+    }
+    let facts = &events(&whole, "start")[0]["facts"];
+    assert_eq!(facts["sizes"], "8x8x3 from epoch 0 on, 12x12x3 from epoch 1 on, 16x16x3 from epoch 3 on");
+    // what is scored has one size, which is that of the model
+    let model = ModelFile::read(&Path::new(&whole).join("model.h5")).unwrap();
+    assert_eq!(model.input, [3, 16, 16]);
+    let scored = run(2, &["eval", &whole, "--json", "--threads", "1", "--batch", "2"]).succeeded().stdout;
+    let score: Value = serde_json::from_str(&scored).unwrap();
+    assert_eq!(score["loss"], events(&whole, "eval").pop().unwrap()["loss"]);
+}
+
+/// Each size is what a run of that size alone would train on.
+#[test]
+fn the_images_are_those_of_the_size() {
+    let setting = setting();
+    let steps = ["--max-steps", "3"];
+    let grows = setting.trained("grows", 0, &steps);
+    let lists = [
+        "augment.train=[\"random_resized_crop(8, 0.35)\", \"flip\", \"normalize\"]",
+        "augment.eval=[\"resize(9)\", \"center_crop(8)\", \"normalize\"]",
+    ];
+    setting.trained("small", 0, &[&sets(&lists)[..], &["--unset", "augment.sizes"], &steps].concat());
+    // to rounding: a network that was planned for larger images may compute in another way
+    let near = |(a, b): (f64, f64)| (a - b).abs() < 1e-5 * b;
+    assert!(setting.losses("grows").into_iter().zip(setting.losses("small")).all(near));
+    let large = setting.trained("large", 0, &[&["--unset", "augment.sizes"][..], &steps].concat());
+    assert_ne!(setting.losses("grows"), setting.losses("large"));
+    assert!(Path::new(&grows).exists() && Path::new(&large).exists());
+}
+
+/// Beside a second look, a teacher, mixing, averages and the search for a rate.
+#[test]
+fn other_keys_go_with_it() {
+    let setting = setting();
+    let teacher = setting.trained("teacher", 0, &["--max-steps", "2", "--unset", "augment.sizes"]);
+    let taught = format!("distill.teacher={teacher}");
+    let keys = sets(&[&taught, "optimizer.sam_rho=0.05", "mix.cutmix=1", "ema.swa_start=2", "steps=17"]);
+    setting.trained("1", 1, &keys);
+    setting.trained("3", 3, &keys);
+    assert!(setting.model("3") == setting.model("1"), "other bits on 3 ranks");
+    let found = setting.train("rate", 2, &["--find-lr=40"]).succeeded();
+    assert!(found.stdout.contains("schedule.base_lr = "), "{}", found.stdout);
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused() {
+    let setting = setting();
+    let refused = |keys: &[&str], parts: &[&str]| {
+        setting.train("out", 2, &sets(keys)).failed(2, parts);
+    };
+    refused(&["augment.sizes=[[1, 8]]"], &["augment.sizes", "must begin with epoch 0, got 1"]);
+    refused(&["augment.sizes=[]"], &["augment.sizes", "[[0, 128], [6, 160]]"]);
+    refused(&["augment.sizes=[[0, 8], [0, 12]]"], &["augment.sizes", "epochs must ascend"]);
+    refused(&["augment.sizes=[[0, 8], [4, 16]]"], &["augment.sizes", "the run ends before epoch 4"]);
+    refused(&["augment.sizes=[[0, 0]]"], &["augment.sizes", "0 pixels"]);
+    refused(&["augment.sizes=[[0, \"8\"]]"], &["augment.sizes", "a list of pairs of integers"]);
+    refused(&["augment.sizes=[[0, 24]]"], &["augment.sizes", "24 pixels are more than there are", "at most 16"]);
+    refused(&["loader.cache=device"], &["loader.cache", "augment.sizes"]);
+    refused(
+        &["augment.train=[\"flip\"]", "augment.eval=[\"flip\"]"],
+        &["augment.sizes", "no transform in the list has a size", "resize(size)"],
+    );
+    let flat = ["model=cifarnet", "augment.sizes=[[0, 12], [1, 16]]"];
+    setting.train("out", 2, &sets(&flat)).failed(2, &["augment.sizes", "images of 3x16x16 alone", "global pool"]);
+}
