@@ -7,7 +7,7 @@ use crate::nn::spec::{Activation, Conv, Flatten, Id, Init, Linear, NetSpec, Norm
 const SCALE: f32 = 1.0 / 9.0;
 
 /// conv 2x2-24, GELU, three groups of two 3x3 convolutions, pool 3x3, fc without a bias, over 9. The original starts the first
-/// convolution as a whitening of patches of the training images and never changes its weights; here it starts and learns as others do.
+/// convolution as a whitening of patches of the training images and never changes its weights: `init.whiten` and `freeze.patterns`.
 pub fn airbench94(name: &str, input: Shape, classes: usize) -> NetSpec {
     let mut net = NetSpec::new(name, input);
     let whiten = Conv::new(24, 2).init(Init::UniformFanIn).bias_from(Init::UniformFanIn);

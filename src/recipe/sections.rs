@@ -35,6 +35,9 @@ section! {
         /// Names in the file and what they are here: regular expressions for whole names, each with its replacement, such as
         /// ["backbone.(.*)", "$1"]; applied one after another.
         absent r#match: Vec<[String; 2]> = "[]";
+        /// A small convolution of the images, by its name, that starts as a whitening of patches of the training images as
+        /// augment.eval makes them; freeze its weight to keep it so.
+        absent whiten: String = "none";
     }
 }
 

@@ -7,10 +7,10 @@ use crate::backend::Backend;
 use crate::checkpoint::Tensor;
 use crate::error::Error;
 use crate::train::agree::session::Session;
+use crate::train::init;
 use crate::train::plan::run::Run;
 use crate::train::plan::source::Source;
 use crate::train::save::folder::NetworkCopy;
-use crate::train::save::spread::{spread, spread_values};
 
 /// Gives all ranks the network that rank 0 reads. Collective.
 ///
@@ -42,10 +42,7 @@ pub fn begin<B: Backend>(session: &Session, run: &mut Run<B>) -> Result<(), Erro
         return Ok(());
     }
     session.agree(fill(run, &start))?;
-    spread(session, run.graph.arenas().1)?;
-    spread_values(session, run.graph.running_mut())?;
-    run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
-    Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
+    init::share::share(session, run)
 }
 
 /// Fills this rank's own memory.

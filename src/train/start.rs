@@ -17,6 +17,7 @@ use crate::train::count;
 use crate::train::define;
 use crate::train::describe;
 use crate::train::init::begin::{self, Begin};
+use crate::train::init::whiten;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Watch;
 use crate::train::page;
@@ -241,8 +242,7 @@ fn start<B: Backend>(
     let at = match resume {
         Some(resume) => resume.restore(session, &mut run)?,
         None => {
-            define::begin(session, &mut run)?;
-            begin.map_or(Ok(()), |begin| begin.apply(session, &mut run))?;
+            first_weights(session, &mut run, begin)?;
             Progress { seed: run.recipe.seed, data: run.source.identity()?, ..Progress::default() }
         }
     };
@@ -260,6 +260,13 @@ fn start<B: Backend>(
         page::write(&request.out);
     }
     trained.map(|()| None)
+}
+
+/// The weights of the network's file, then those of `[init]`, in place of random ones. Collective.
+fn first_weights<B: Backend>(session: &Session, run: &mut Run<B>, begin: Option<Begin>) -> Result<(), Error> {
+    define::begin(session, run)?;
+    begin.map_or(Ok(()), |begin| begin.apply(session, run))?;
+    run.recipe.init.whiten.clone().map_or(Ok(()), |layer| whiten::apply(session, run, &layer))
 }
 
 /// What a choice of a way for gradients depends on beside the run.
@@ -282,8 +289,7 @@ fn search<B: Backend>(
     if session.is_root() {
         session.notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
     }
-    define::begin(session, &mut run)?;
-    begin.map_or(Ok(()), |begin| begin.apply(session, &mut run))?;
+    first_weights(session, &mut run, begin)?;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;
     let plan = TransportPlan { overlap: place.overlap, transport };
     let context = RunContext { session, request, stop, started, lock: None };

@@ -23,3 +23,4 @@ mod sizes;
 mod soft_loss;
 mod sync_bn;
 mod teacher;
+mod whiten;

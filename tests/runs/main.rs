@@ -39,3 +39,4 @@ mod together;
 mod uneven;
 mod varied;
 mod views;
+mod whiten;

@@ -34,6 +34,7 @@ impl Wanted {
                 exclude: given(&request.exclude, init.exclude),
                 strict: None,
                 r#match: if request.rules.is_empty() { init.r#match } else { Some(request.rules.clone()) },
+                whiten: None,
             },
         })
     }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::fit::{self, Fit, Taken};
-use super::{keras_order, origin, table};
+use super::share::share;
+use super::{keras_order, origin, table, whiten};
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::interop::{self, Weights};
 use crate::train::agree::session::Session;
 use crate::train::plan::run::Run;
-use crate::train::save::spread::{spread, spread_values};
 
 /// Weights that fit the network; rank 0 alone holds them.
 pub struct Begin {
@@ -28,6 +28,7 @@ struct Loaded {
 /// # Errors
 /// On all ranks alike: for a file that cannot be read, does not fit, or was trained on something else.
 pub fn prepare<B: Backend>(session: &Session, run: &Run<B>) -> Result<Option<Begin>, Error> {
+    run.recipe.init.whiten.as_deref().map_or(Ok(()), |layer| whiten::check(run.graph.net(), layer))?;
     let Some(from) = &run.recipe.init.from else { return Ok(None) };
     let loaded = if session.is_root() { load(run, Path::new(from)).map(Some) } else { Ok(None) };
     Ok(Some(Begin { loaded: session.agree(loaded)? }))
@@ -60,10 +61,7 @@ impl Begin {
     pub fn apply<B: Backend>(self, session: &Session, run: &mut Run<B>) -> Result<(), Error> {
         let filled = self.loaded.map_or(Ok(()), |loaded| fill(run, &loaded));
         session.agree(filled)?;
-        spread(session, run.graph.arenas().1)?;
-        spread_values(session, run.graph.running_mut())?;
-        run.ema.as_mut().map_or(Ok(()), |averages| averages.restart(&run.graph))?;
-        Ok(run.strategy.restart(run.graph.backend(), run.graph.weights())?)
+        share(session, run)
     }
 }
 

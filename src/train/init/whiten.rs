@@ -1,0 +1,186 @@
+//! `init.whiten`: the first convolution as a whitening of small patches of the training images, as the fastest records on CIFAR-10 begin
+//! (Page 2018, "How to train your ResNet"; Jordan 2024, arXiv 2404.00498, section 3.1).
+//!
+//! Its filters are the eigenvectors of the patches' second moments, each over the square root of its eigenvalue, and their negatives:
+//! what they give for the images has one variance and no correlation.
+
+use std::sync::Arc;
+
+use super::eigen::{Eigen, eigen};
+use super::share::share;
+use crate::backend::Backend;
+use crate::backend::op::{Conv, Op};
+use crate::error::Error;
+use crate::nn::NetSpec;
+use crate::recipe::nearest;
+use crate::train::agree::session::Session;
+use crate::train::plan::run::Run;
+use loaders::{Chosen, EvalOrder, ImageSpec, Loader};
+
+/// Added to each eigenvalue, as in the paper's program.
+const EPS: f64 = 5e-4;
+/// Images that are looked at, at most.
+const IMAGES: u64 = 5000;
+/// Multiplications for the second moments, at most: some seconds.
+const WORK: u64 = 4_000_000_000;
+/// Values of a patch, at most.
+const PATCH: usize = 64;
+/// Images of a batch.
+const BATCH: usize = 100;
+
+/// Refuses a layer that cannot be one.
+pub fn check(net: &NetSpec, layer: &str) -> Result<(), Error> {
+    find(net, layer).map(|_| ())
+}
+
+/// Sets the convolution `layer` on all ranks, from images that rank 0 reads. Collective.
+///
+/// # Errors
+/// On all ranks alike: for images that cannot be read.
+pub fn apply<B: Backend>(session: &Session, run: &mut Run<B>, layer: &str) -> Result<(), Error> {
+    session.agree(if session.is_root() { fill(run, layer) } else { Ok(()) })?;
+    share(session, run)
+}
+
+fn fill<B: Backend>(run: &mut Run<B>, layer: &str) -> Result<(), Error> {
+    let conv = find(run.graph.net(), layer)?.clone();
+    let mut moments = Moments::new(conv.kernel, run.source.preprocess.output());
+    let split = &run.source.train;
+    let count = moments.images().min(split.len());
+    let ids: Arc<[u64]> =
+        (0..count).map(|i| (u128::from(i) * u128::from(split.len()) / u128::from(count)) as u64).collect();
+    let order = Chosen::new(EvalOrder::new(count, BATCH, 0, 1), ids);
+    let options = loaders::Options { open: 0, ..run.options };
+    let mut loader = Loader::start(Arc::clone(split), run.source.preprocess.clone(), Box::new(order), options)?;
+    while let Some(batch) = loader.next()? {
+        moments.add_all(batch.images());
+    }
+    let weight = moments.filters(conv.out_channels);
+    let name = format!("{layer}.weight");
+    match run.graph.params().iter().position(|param| param.name == name) {
+        Some(index) => Ok(run.graph.set_param(index, &weight)?),
+        None => Err(Error::Usage(format!("init.whiten: network {} has no parameter {name}", run.graph.net().name))),
+    }
+}
+
+/// The layer, which must be a small convolution of the images.
+fn find<'a>(net: &'a NetSpec, layer: &str) -> Result<&'a Conv, Error> {
+    let refuse = |why: String| Err(Error::Usage(format!("init.whiten = \"{layer}\": {why}")));
+    let first = |node: &&crate::nn::spec::Node| node.inputs.as_slice() == [net.image()];
+    let Some(node) = net.nodes.iter().find(|node| node.name == layer) else {
+        let names: Vec<&str> = net.nodes.iter().filter(first).map(|node| node.name.as_str()).collect();
+        let near = nearest(layer, &names).or(names.first().copied()).unwrap_or_default();
+        return refuse(format!("network {} has no such layer; its first is \"{near}\"", net.name));
+    };
+    let Op::Conv(conv) = &node.op else { return refuse("that layer is no convolution".into()) };
+    let width = net.input.c * conv.kernel[0] * conv.kernel[1];
+    if !first(&node) {
+        return refuse("that convolution does not read the images".into());
+    }
+    if conv.groups != 1 || conv.dilation != [1, 1] {
+        return refuse("that convolution has groups or a dilation; its patches are not pieces of images".into());
+    }
+    if width > PATCH {
+        return refuse(format!(
+            "a patch has {width} values, and at most {PATCH} can be whitened; give it a smaller kernel"
+        ));
+    }
+    if conv.out_channels % 2 != 0 || conv.out_channels > 2 * width {
+        return refuse(format!(
+            "expected an even number of up to {} filters, two for each value of a patch; got {}",
+            2 * width,
+            conv.out_channels
+        ));
+    }
+    Ok(conv)
+}
+
+/// Sums of products of the values of a patch, over all patches of images.
+pub struct Moments {
+    kernel: [usize; 2],
+    input: ImageSpec,
+    /// The upper triangle counts.
+    sums: Vec<f64>,
+    patches: u64,
+    patch: Vec<f64>,
+}
+
+impl Moments {
+    /// Of patches as large as `kernel` (rows, columns), of images of shape `input`.
+    pub fn new(kernel: [usize; 2], input: ImageSpec) -> Self {
+        let width = input.channels as usize * kernel[0] * kernel[1];
+        Self { kernel, input, sums: vec![0.0; width * width], patches: 0, patch: vec![0.0; width] }
+    }
+
+    /// Values of a patch.
+    fn width(&self) -> usize {
+        self.patch.len()
+    }
+
+    /// Places of the kernel in an image: rows, columns.
+    fn places(&self) -> [usize; 2] {
+        let [height, width] = [self.input.height, self.input.width].map(|side| side as usize);
+        [(height + 1).saturating_sub(self.kernel[0]), (width + 1).saturating_sub(self.kernel[1])]
+    }
+
+    /// Images that are worth their time.
+    fn images(&self) -> u64 {
+        let [rows, columns] = self.places();
+        let each = (rows * columns * self.width() * self.width() / 2).max(1) as u64;
+        (WORK / each).clamp(1, IMAGES)
+    }
+
+    /// Counts the patches of images: (N, C, H, W).
+    pub fn add_all(&mut self, images: &[f32]) {
+        images.chunks_exact(self.input.values()).for_each(|image| self.add(image));
+    }
+
+    /// An even number of filters (O, C, kh, kw): those of the largest eigenvalues, then their negatives.
+    pub fn filters(&self, out_channels: usize) -> Vec<f32> {
+        let found = eigen(self.mean(), self.width());
+        let half = || found.iter().take(out_channels / 2);
+        let scaled = |sign: f64| {
+            half().flat_map(move |Eigen { value, vector }| {
+                let scale = sign / (value.max(0.0) + EPS).sqrt();
+                vector.iter().map(move |x| (x * scale) as f32)
+            })
+        };
+        scaled(1.0).chain(scaled(-1.0)).collect()
+    }
+
+    fn add(&mut self, image: &[f32]) {
+        let [rows, columns] = self.places();
+        for top in 0..rows {
+            for left in 0..columns {
+                self.add_patch(image, top, left);
+            }
+        }
+        self.patches += (rows * columns) as u64;
+    }
+
+    fn add_patch(&mut self, image: &[f32], top: usize, left: usize) {
+        let ([kh, kw], ImageSpec { height, width, channels }) = (self.kernel, self.input);
+        let mut at = 0;
+        for channel in 0..channels as usize {
+            for row in 0..kh {
+                let from = (channel * height as usize + top + row) * width as usize + left;
+                image[from..from + kw].iter().for_each(|&x| {
+                    self.patch[at] = f64::from(x);
+                    at += 1;
+                });
+            }
+        }
+        let n = self.patch.len();
+        for (i, &x) in self.patch.iter().enumerate() {
+            let row = &mut self.sums[i * n + i..(i + 1) * n];
+            row.iter_mut().zip(&self.patch[i..]).for_each(|(sum, y)| *sum += x * y);
+        }
+    }
+
+    /// The whole symmetric matrix.
+    fn mean(&self) -> Vec<f64> {
+        let n = self.width();
+        let upper = |i: usize, j: usize| self.sums[i.min(j) * n + i.max(j)] / self.patches.max(1) as f64;
+        (0..n * n).map(|k| upper(k / n, k % n)).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! Runs whose first convolution starts as a whitening of the images' patches.
+
+use crate::support::images::THINGS;
+use crate::support::setting::Setting;
+use crate::support::weights::tensors;
+
+const RECIPE: &str = r#"
+model = "airbench94"
+data = "given with --data"
+epochs = 2
+batch = 12
+workers = 3
+
+[init]
+whiten = "whiten"
+
+[freeze]
+patterns = ["whiten.weight"]
+
+[optimizer]
+kind = "sgd"
+momentum = 0.85
+
+[schedule]
+kind = "constant"
+base_lr = 0.01
+
+[augment]
+train = ["flip", "normalize(0.5, 0.25)"]
+eval = ["normalize(0.5, 0.25)"]
+
+[reduce]
+codec = "exact"
+"#;
+
+#[test]
+fn filters_are_those_of_the_images_on_any_number_of_ranks() {
+    let setting = Setting::new(RECIPE, THINGS, [30, 10]);
+    let begun = tensors(&setting.trained("begun", 0, &["--max-steps", "0", "--set", "ema.decay=0.9"]));
+    let filters = &begun["whiten.weight"].1;
+    let (half, negative) = filters.split_at(filters.len() / 2);
+    assert!(half.iter().zip(negative).all(|(a, b)| *a == -b), "each filter has its negative");
+    let norms: Vec<f32> = half.chunks(12).map(|filter| filter.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
+    assert!(norms.is_sorted() && norms[0] > 0.0, "smaller eigenvalues make larger filters: {norms:?}");
+
+    for ranks in [1, 2, 3] {
+        let trained = tensors(&setting.trained(&format!("ranks-{ranks}"), ranks, &[]));
+        assert_eq!(&trained["whiten.weight"].1, filters, "{ranks} ranks: a frozen weight stays");
+        assert_ne!(trained["whiten.bias"].1, begun["whiten.bias"].1, "{ranks} ranks: its bias is trained");
+        assert_eq!(setting.digest(&format!("ranks-{ranks}")), setting.digest("ranks-1"), "{ranks} ranks");
+    }
+    // a run that goes on has its weights
+    setting.trained("stopped", 2, &["--max-steps", "3"]);
+    setting.trained("stopped", 3, &["--resume", "auto"]);
+    assert_eq!(setting.digest("stopped"), setting.digest("ranks-1"));
+}
+
+#[test]
+fn layers_that_cannot_be_one_are_refused() {
+    let setting = Setting::new(RECIPE, THINGS, [30, 10]);
+    let refused = |layer: &str, model: &str, words: &[&str]| {
+        let (layer, model) = (format!("init.whiten={layer}"), format!("model={model}"));
+        let sets = ["--set", &layer, "--set", &model, "--unset", "freeze.patterns", "--dry-run"];
+        setting.train("refused", 1, &sets).failed(2, words);
+    };
+    refused("witen", "airbench94", &["init.whiten = \"witen\"", "no such layer; its first is \"whiten\""]);
+    refused("group1.conv1", "airbench94", &["does not read the images"]);
+    refused("pool", "airbench94", &["is no convolution"]);
+    refused("conv1", "resnet18", &["a patch has 147 values, and at most 64"]);
+    refused("features.0", "vgg11", &["up to 54 filters", "got 64"]);
+}
