@@ -36,6 +36,10 @@ pub struct ConvertOptions {
     pub raw: bool,
     /// File with one class a line: only these classes, in this order.
     pub classes: Option<PathBuf>,
+    /// Table or JSON file with the labels of the images of a folder: each may have several, or none.
+    pub labels: Option<PathBuf>,
+    /// What parts the labels of an image in a table; with it each may have several, or none.
+    pub label_separator: Option<char>,
     /// Share of each class of `train` that becomes the split `validation`; in (0, 1).
     pub validation_fraction: Option<f64>,
     /// What to do with an image that cannot be used.
@@ -55,6 +59,8 @@ impl Default for ConvertOptions {
             quality: None,
             raw: false,
             classes: None,
+            labels: None,
+            label_separator: None,
             validation_fraction: None,
             on_bad: OnBad::Fail,
             limits: Limits::DEFAULT,
@@ -121,14 +127,34 @@ impl ConvertOptions {
         }
     }
 
+    /// Refuses lists of labels, which only tables and folders have; `kind` is neither.
+    pub(crate) fn check_labels(&self, kind: &str) -> Result<(), Error> {
+        let given = [
+            ("labels", self.labels.is_some() && kind != "folder"),
+            ("label-separator", self.label_separator.is_some() && !["folder", "csv"].contains(&kind)),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            None if kind == "folder" && self.label_separator.is_some() && self.labels.is_none() => {
+                Err(Error::Usage("--label-separator is of a table; give the table with --labels, as labels.csv".into()))
+            }
+            None => Ok(()),
+            Some((name, _)) => Err(Error::Usage(format!(
+                "--{name} is not for {kind}: images with several labels come from a table (`trireme data convert csv`) or from a folder \
+                 with a list of labels (`trireme data convert folder --labels`)"
+            ))),
+        }
+    }
+
     /// The options that not all sources have, and whether they were given.
-    fn given(&self) -> [(&'static str, bool); 5] {
+    fn given(&self) -> [(&'static str, bool); 7] {
         [
             ("resize", self.resize.is_some()),
             ("quality", self.quality.is_some()),
             ("raw", self.raw),
             ("classes", self.classes.is_some()),
             ("validation-fraction", self.validation_fraction.is_some()),
+            ("labels", self.labels.is_some()),
+            ("label-separator", self.label_separator.is_some()),
         ]
     }
 }

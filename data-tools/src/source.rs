@@ -38,6 +38,8 @@ pub struct Sample {
     pub channels: u32,
     /// Class, an index into [`Source::classes`].
     pub label: u32,
+    /// Classes, ascending, of a source whose images may have several; `label` does not count then.
+    pub labels: Vec<u32>,
     /// Where the image comes from, for people; stored with the record.
     pub filename: String,
     /// Boxes of objects in the image; stored with the record.
@@ -54,6 +56,7 @@ impl Sample {
             width: 0,
             channels: 0,
             label: 0,
+            labels: Vec::new(),
             filename: String::new(),
             boxes: BoxLists::default(),
         }
@@ -68,6 +71,7 @@ impl Sample {
             width: self.width,
             channels: self.channels,
             label: i64::from(self.label) + offset,
+            labels: Default::default(),
             text,
             filename: &self.filename,
             boxes: self.boxes.boxes(),
@@ -88,6 +92,11 @@ pub trait Source: Sync {
 
     /// Class names; the position is the label.
     fn classes(&self) -> &[String];
+
+    /// Whether images may have several classes, or none: [`Sample::labels`].
+    fn multi_label(&self) -> bool {
+        false
+    }
 
     /// The name of the class `label` in records; by default that of `classes`.
     fn text(&self, label: u32) -> &str {

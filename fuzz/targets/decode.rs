@@ -14,7 +14,9 @@ const MEMORY: usize = 33 << 20;
 
 fuzz_target!(|data: &[u8]| {
     let (format, text, filename) = (Format::Jpeg, "", "");
-    let example = Example { encoded: data, format, height: 0, width: 0, channels: 0, label: 0, text, filename };
+    let (boxes, labels) = (Default::default(), Default::default());
+    let example =
+        Example { encoded: data, format, height: 0, width: 0, channels: 0, label: 0, labels, text, filename, boxes };
     let checked = trireme_fuzz::read(data.len(), MEMORY, || {
         let mut decoder = Decoder::new(LIMITS);
         let stored = decoder.open(&example)?;
@@ -29,6 +31,7 @@ fuzz_target!(|data: &[u8]| {
     let manifest = Manifest {
         version: 1,
         classes: vec!["a".into()],
+        multi_label: false,
         label_offset: 0,
         mean: vec![0.5; 3],
         std: vec![0.5; 3],

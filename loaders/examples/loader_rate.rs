@@ -102,6 +102,7 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
                 text: "a class",
                 filename: "data_batch_1.bin",
                 boxes: Default::default(),
+                labels: Default::default(),
             };
             example::encode(&example, &mut payload);
             entries.push(writer.write(&payload)?);
@@ -116,6 +117,7 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
     Manifest {
         version: loaders::dataset::VERSION,
         classes: (0..10).map(|class| format!("class {class}")).collect(),
+        multi_label: false,
         label_offset: 0,
         mean: vec![0.5; channels],
         std: vec![0.25; channels],

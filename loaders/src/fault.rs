@@ -38,6 +38,15 @@ pub enum Fault {
         /// The last class.
         last: i64,
     },
+    /// A record of none or several labels, where images have one.
+    #[error(
+        "{count} labels: expected one, since dataset.json does not say that images may have several (`multi_label`); convert the images \
+         with a table of their labels, or take the dataset.json that belongs to the shards"
+    )]
+    Labels {
+        /// In the record.
+        count: usize,
+    },
     /// The image has another shape than the pipeline was built for.
     #[error(
         "image of {got} (height x width x channels), expected {expected}; images may only vary in size if the list of \

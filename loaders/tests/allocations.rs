@@ -88,6 +88,7 @@ fn various() -> TestData {
             text,
             filename,
             boxes: Default::default(),
+            labels: Default::default(),
         };
         example::encode(&example, &mut payload);
         payload

@@ -242,6 +242,7 @@ fn image_that_cannot_be_decoded() {
             text: "",
             filename: "",
             boxes: Default::default(),
+            labels: Default::default(),
         };
         example::encode(&example, &mut payload);
         assert_contains(&loader_complaint(&[payload]), &["record 0 at byte 0", part]);

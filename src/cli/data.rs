@@ -68,6 +68,7 @@ Example:
   trireme data convert fashion-mnist /usr/share/datasets/fashion-mnist data/fashion-mnist --shards 16
   trireme data convert cifar10 cifar-10-binary.tar.gz data/cifar10 --jobs 4
   trireme data convert folder photos data/photos --resize 256 --validation-fraction 0.1
+  trireme data convert folder photos data/photos --labels labels.csv
   trireme data convert imagenet /scratch/ILSVRC2012 data/imagenet --resize 256 --shards 256
 
 The same bytes come out for any number of jobs. OUT appears whole or not at all. A conversion of image files that was
@@ -95,7 +96,13 @@ pub struct Convert {
     /// File with a class on each line: these classes, in this order, and no others
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// Move this share of each class of train to the split validation
+    /// folder: table or JSON file with the labels of each image, several or none, in place of a folder for each class
+    #[arg(long, value_name = "FILE")]
+    pub labels: Option<PathBuf>,
+    /// csv, and folder with a table: what parts the labels of an image, which may be several or none [default: ; and | in a column labels]
+    #[arg(long, value_name = "CHAR")]
+    pub label_separator: Option<char>,
+    /// Move this share of each class of train to the split validation; of images with several labels, of all of them
     #[arg(long, value_name = "F", value_parser = fraction)]
     pub validation_fraction: Option<f64>,
     /// Key of the shuffle and of the draw for --validation-fraction
@@ -269,6 +276,8 @@ fn convert(args: &Convert) -> Result<(), Failure> {
         quality: args.quality,
         raw: args.raw,
         classes: args.classes.clone(),
+        labels: args.labels.clone(),
+        label_separator: args.label_separator,
         validation_fraction: args.validation_fraction,
         on_bad: if args.on_bad == "skip" { OnBad::Skip } else { OnBad::Fail },
         limits: args.cost.limits(),

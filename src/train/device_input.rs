@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::{Backend, CropRect, Input};
 use crate::error::Error;
 use loaders::transform::IGNORE_EXIF;
-use loaders::{Batch, EvalOrder, Images, Loader, Options, Order, Pipeline, PixelFormat, Split};
+use loaders::{Batch, EvalOrder, Images, LabelSets, Loader, Options, Order, Pipeline, PixelFormat, Split};
 
 /// Pictures that are kept on a device take at most so many bytes.
 const MOST: usize = 8 << 30;
@@ -57,11 +57,11 @@ impl DeviceInput {
         if bytes > MOST {
             return Ok((input, not(&format!("the images are {bytes} bytes, at most {MOST} are kept"))));
         }
-        let (pixels, labels) = read(split, pipeline, options)?;
+        let Pictures { pixels, labels, label_sets } = read(split, pipeline, options)?;
         if !queue.keep(&pixels, spec.height as usize, spec.width as usize)? {
             return Ok((input, not(&format!("the device has no room for {bytes} bytes"))));
         }
-        let form = PixelFormat::CropRects { labels: labels.into(), spec };
+        let form = PixelFormat::CropRects { labels: labels.into(), label_sets: label_sets.map(Arc::new), spec };
         Ok((Self { form, ..input }, None))
     }
 
@@ -111,7 +111,15 @@ impl DeviceInput {
 }
 
 /// All pictures of a split, in the order of their ids, with their labels.
-fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<(Vec<u8>, Vec<u32>), Error> {
+#[derive(Default)]
+struct Pictures {
+    pixels: Vec<u8>,
+    labels: Vec<u32>,
+    /// Where there may be several labels.
+    label_sets: Option<LabelSets>,
+}
+
+fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<Pictures, Error> {
     // nothing happens to them yet, but for what `ignore_exif` says
     let head: Vec<String> = pipeline.ops().into_iter().take_while(|op| op == IGNORE_EXIF).collect();
     let pipeline = Pipeline::new(&head, split.images_as(pipeline.exif())?, &bare(), 0)?;
@@ -119,12 +127,16 @@ fn read(split: &Arc<Split>, pipeline: &Pipeline, options: &Options) -> Result<(V
     // all must be there: their places are their ids
     let options = Options { open: 0, skip: false, ..*options };
     let mut loader = Loader::start_as(PixelFormat::Bytes, split.clone(), pipeline, Box::new(order), options)?;
-    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    let mut all = Pictures::default();
     while let Some(batch) = loader.next()? {
-        pixels.extend_from_slice(batch.pixels());
-        labels.extend_from_slice(batch.labels());
+        all.pixels.extend_from_slice(batch.pixels());
+        all.labels.extend_from_slice(batch.labels());
+        if let Some(sets) = batch.label_sets() {
+            let kept = all.label_sets.get_or_insert_default();
+            sets.iter().for_each(|classes| kept.push(classes.iter().copied()));
+        }
     }
-    Ok((pixels, labels))
+    Ok(all)
 }
 
 /// A pipeline without ops needs nothing of a data set.
@@ -132,6 +144,7 @@ fn bare() -> loaders::Manifest {
     loaders::Manifest {
         version: 1,
         classes: Vec::new(),
+        multi_label: false,
         label_offset: 0,
         mean: Vec::new(),
         std: Vec::new(),

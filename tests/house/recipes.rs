@@ -157,6 +157,7 @@ fn the_transforms_end_in_the_shape_of_the_network() {
         let manifest = Manifest {
             version: 1,
             classes: (0..10).map(|class| class.to_string()).collect(),
+            multi_label: false,
             label_offset: 0,
             mean: vec![0.5; channels],
             std: vec![0.25; channels],

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use loaders::example::{self, Example, Format};
+use loaders::example::{self, Example, Format, LabelList};
 use loaders::record::RecordWriter;
 use loaders::{Draws, ImageSpec, Manifest, ShardManifest, SplitManifest, shard};
 
@@ -15,6 +15,8 @@ pub const DIGITS: ImageSpec = ImageSpec::new(28, 28, 1);
 pub const THINGS: ImageSpec = ImageSpec::new(32, 32, 3);
 
 const CLASSES: u64 = 10;
+/// Classes of images that may have several labels.
+pub const SEVERAL: i64 = 5;
 
 /// A data set in a folder that the caller owns.
 pub struct Images {
@@ -32,6 +34,8 @@ pub struct Record {
     pub spec: ImageSpec,
     /// Label as stored.
     pub label: i64,
+    /// All labels, where there may be several.
+    pub labels: Option<LabelList>,
 }
 
 /// Sample `id` of the split whose draws have this seed: bright where its class's wave is high, plus noise.
@@ -50,7 +54,29 @@ pub fn record(seed: u64, id: u64, spec: ImageSpec) -> Record {
             }
         }
     }
-    Record { pixels, spec, label: label as i64 }
+    Record { pixels, spec, label: label as i64, labels: None }
+}
+
+/// Sample `id` of several classes out of [`SEVERAL`], or none: the sum of their waves, plus noise.
+pub fn record_of_several(seed: u64, id: u64, spec: ImageSpec) -> Record {
+    let mut draws = Draws::new(seed, id, 0, 0);
+    let classes: Vec<i64> = (0..SEVERAL).filter(|class| draws.unit() < 0.45 - 0.07 * *class as f32).collect();
+    let mut pixels = Vec::with_capacity(spec.values());
+    for y in 0..spec.height {
+        for x in 0..spec.width {
+            for _ in 0..spec.channels {
+                let wave = |class: &i64| {
+                    let (angle, wave) = (*class as f32 * 0.628, 0.25 + 0.16 * *class as f32);
+                    (x as f32 * angle.cos() * wave + y as f32 * angle.sin() * wave).sin()
+                };
+                let bright: f32 = classes.iter().map(wave).sum();
+                pixels.push((128.0 + 30.0 * bright + 40.0 * (draws.unit() - 0.5)) as u8);
+            }
+        }
+    }
+    let mut labels = LabelList::default();
+    labels.set(&classes);
+    Record { pixels, spec, label: labels.first(), labels: Some(labels) }
 }
 
 impl Images {
@@ -74,6 +100,27 @@ impl Images {
         let manifest = Manifest {
             version: 1,
             classes: (0..CLASSES).map(|class| format!("wave {class}")).collect(),
+            multi_label: false,
+            label_offset: 0,
+            mean: vec![0.5; spec.channels as usize],
+            std: vec![0.22; spec.channels as usize],
+            splits: splits.into(),
+        };
+        manifest.write(dir).unwrap_or_else(|e| panic!("{e}"));
+        Self { dir: dir.to_path_buf(), manifest }
+    }
+
+    /// The same of images that may have several labels out of [`SEVERAL`], or none.
+    pub fn several(dir: &Path, spec: ImageSpec, train: u64, test: u64) -> Self {
+        fs::create_dir_all(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        let splits = [
+            ("train".to_string(), split(dir, "train", train, 4, |id| record_of_several(1, id, spec))),
+            ("test".to_string(), split(dir, "test", test, 2, |id| record_of_several(2, id, spec))),
+        ];
+        let manifest = Manifest {
+            version: 2,
+            multi_label: true,
+            classes: (0..SEVERAL).map(|class| format!("wave {class}")).collect(),
             label_offset: 0,
             mean: vec![0.5; spec.channels as usize],
             std: vec![0.22; spec.channels as usize],
@@ -127,6 +174,7 @@ impl Record {
             text: "",
             filename: "",
             boxes: Default::default(),
+            labels: self.labels.as_ref().map(LabelList::labels).unwrap_or_default(),
         }
     }
 }

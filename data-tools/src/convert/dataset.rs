@@ -41,7 +41,8 @@ impl Dataset {
         let skipped = splits.iter_mut().flat_map(|split| std::mem::take(&mut split.tally.skipped)).collect();
         let names = source.splits().iter().map(|info| info.name.clone());
         let manifest = Manifest {
-            version: loaders::dataset::VERSION,
+            version: Manifest::version_of(source.multi_label()),
+            multi_label: source.multi_label(),
             classes: source.classes().to_vec(),
             label_offset: source.label_offset(),
             mean,

@@ -187,8 +187,9 @@ impl Work for Conversion<'_> {
 
 fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {
     let classes = source.classes().len();
-    match sample.label as usize {
-        label if label < classes => Ok(()),
-        label => Err(format!("label {label} is out of range; there are {}", text::classes(classes))),
+    let labels = if source.multi_label() { sample.labels.as_slice() } else { std::slice::from_ref(&sample.label) };
+    match labels.iter().find(|label| **label as usize >= classes) {
+        None => Ok(()),
+        Some(label) => Err(format!("label {label} is out of range; there are {}", text::classes(classes))),
     }
 }

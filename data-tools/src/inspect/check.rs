@@ -121,7 +121,7 @@ fn check_record(
 ) -> Result<(), String> {
     let payload = found.payload.map_err(|e| e.to_string())?;
     let example = example::parse(payload).map_err(|e| e.to_string())?;
-    labels::class(example.label, manifest)?;
+    labels::classes(&example, manifest)?;
     let reduced = pixels.reduced(&example)?;
     if let Some(pictures) = pictures {
         pictures.push(Picture::new(found.at.record, &example, &reduced));

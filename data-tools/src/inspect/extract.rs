@@ -19,7 +19,7 @@ pub struct Extracted {
     pub split: String,
     /// See `split`.
     pub sample: u64,
-    /// The name of its class.
+    /// The name of its class; of several their names.
     pub class: String,
     /// Its size as stored.
     pub spec: ImageSpec,
@@ -46,7 +46,7 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
         return Err(Error::Usage(format!("{dir}, split `{name}`: no image {sample}; they are 0 to {last}")));
     }
     let mut copy = Vec::new();
-    let (example, label) = split.record(sample, &mut copy)?;
+    let (example, _) = split.record(sample, &mut copy)?;
     let failed = |fault| Error::Loaders(split.fault(sample, fault));
     let spec = decode::spec(&example).map_err(failed)?;
     let as_stored = same_format(&example, format);
@@ -59,7 +59,7 @@ pub fn extract(dir: &Path, split: &str, sample: u64, out: &Path) -> Result<Extra
         let why = || Error::input(out, format!("image {sample} is of {spec}; only 1 or 3 channels make a picture"));
         picture_file::write(out, &picture.ok_or_else(why)?, format)?;
     }
-    let class = split.class_names()[label as usize].clone();
+    let class = split.class_text(&example).map_err(failed)?;
     Ok(Extracted { path: out.to_path_buf(), split: name, sample, class, spec, as_stored })
 }
 

@@ -92,14 +92,18 @@ impl Info {
     pub fn to_json(&self) -> serde_json::Value {
         let splits: serde_json::Map<String, serde_json::Value> =
             self.splits.iter().map(|s| (s.name.clone(), s.to_json())).collect();
-        json!({
+        let mut object = json!({
             "dir": self.dir.display().to_string(),
             "classes": self.manifest.classes,
             "label_offset": self.manifest.label_offset,
             "mean": self.manifest.mean,
             "std": self.manifest.std,
             "splits": splits,
-        })
+        });
+        if self.manifest.multi_label {
+            object["multi_label"] = true.into();
+        }
+        object
     }
 
     fn write_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,6 +112,9 @@ impl Info {
         write!(f, "  classes: {}", shown.join(", "))?;
         if classes.len() > NAMES_SHOWN {
             write!(f, " and {} more", classes.len() - NAMES_SHOWN)?;
+        }
+        if self.manifest.multi_label {
+            write!(f, "\n  images may have several labels, or none")?;
         }
         if self.manifest.label_offset != 0 {
             write!(f, "\n  labels start at {}", self.manifest.label_offset)?;

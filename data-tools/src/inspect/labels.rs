@@ -1,9 +1,28 @@
-//! From a stored label to its class.
+//! From stored labels to their classes.
 
-use loaders::Manifest;
+use loaders::{Example, Manifest};
 
-/// The class of a stored label; the error names the labels that are expected.
-pub(super) fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {
+/// The classes of a record, ascending and without doubles: one, unless images may have several. The error names the labels that are
+/// expected.
+pub(super) fn classes(example: &Example<'_>, manifest: &Manifest) -> Result<Vec<usize>, String> {
+    if !example.labels.is_list() {
+        return Ok(vec![class(example.label, manifest)?]);
+    }
+    if !manifest.multi_label {
+        let count = example.labels.iter().count();
+        return Err(format!(
+            "{count} labels; expected one, since dataset.json does not say that images may have several (`multi_label`)"
+        ));
+    }
+    let classes: Result<Vec<usize>, String> = example.labels.iter().map(|label| class(label, manifest)).collect();
+    let mut classes = classes?;
+    classes.sort_unstable();
+    classes.dedup();
+    Ok(classes)
+}
+
+/// The class of a stored label.
+fn class(label: i64, manifest: &Manifest) -> Result<usize, String> {
     let first = i128::from(manifest.label_offset);
     let end = first + manifest.classes.len() as i128;
     let stored = i128::from(label);

@@ -2,6 +2,7 @@
 
 use super::scan::Scanned;
 use super::shard_files::ShardFile;
+use super::walk::Position;
 use crate::error::Error;
 use crate::image::moments::Moments;
 use loaders::dataset::{MANIFEST, VERSION};
@@ -21,6 +22,7 @@ pub(super) fn make(
     scanned: &[Scanned],
     names: Option<Vec<String>>,
 ) -> Result<Manifest, Error> {
+    one_label(dir, shards, scanned)?;
     let (classes, label_offset) = make_classes(dir, shards, scanned, names)?;
     let mut total = Moments::default();
     let mut splits: BTreeMap<String, SplitManifest> = BTreeMap::new();
@@ -32,7 +34,15 @@ pub(super) fn make(
         split.shards.push(ShardManifest { file: shard.file.clone(), count, bytes: scanned.bytes });
     }
     let (mean, std) = total.finish();
-    Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits })
+    Ok(Manifest { version: VERSION, multi_label: false, classes, label_offset, mean, std, splits })
+}
+
+/// Refuses records of none or several labels: which classes there are, only their own `dataset.json` says.
+fn one_label(dir: &Path, shards: &[ShardFile], scanned: &[Scanned]) -> Result<(), Error> {
+    let several = shards.iter().zip(scanned).find_map(|(shard, scanned)| Some((shard, scanned.several?)));
+    let Some((shard, Position { record, offset })) = several else { return Ok(()) };
+    let what = "an image with no label, or several; dataset.json says which classes they are: copy it from where the shards were made";
+    Err(Error::Record { shard: dir.join(&shard.file), record, offset, what: what.into() })
 }
 
 /// The list of class names that TensorFlow Datasets write beside shards, if it is in `dir`.

@@ -26,6 +26,8 @@ pub(super) struct Measured {
     colour: Moments,
     /// Images of each class.
     pub counts: Vec<u64>,
+    /// Images of no class.
+    pub unlabelled: u64,
     pub sizes: Sizes,
     /// Records without a usable image.
     pub skipped: u64,
@@ -112,10 +114,11 @@ impl Measured {
     fn record(&mut self, found: &Found<'_>, manifest: &Manifest, pixels: &mut Pixels) -> Result<(), String> {
         let payload = found.payload.map_err(|e| e.to_string())?;
         let example = example::parse(payload).map_err(|e| e.to_string())?;
-        let class = labels::class(example.label, manifest)?;
+        let classes = labels::classes(&example, manifest)?;
         let (image, spec) = pixels.decode(&example)?;
         self.add(image, spec)?;
-        self.counts[class] += 1;
+        self.unlabelled += u64::from(classes.is_empty());
+        classes.into_iter().for_each(|class| self.counts[class] += 1);
         Ok(())
     }
 
@@ -133,6 +136,7 @@ impl Measured {
         self.colour.merge(&other.colour)?;
         self.sizes.merge(&other.sizes);
         self.images += other.images;
+        self.unlabelled += other.unlabelled;
         self.skipped += other.skipped;
         self.bad.extend(other.bad);
         for (sum, count) in self.counts.iter_mut().zip(other.counts) {

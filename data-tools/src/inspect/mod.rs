@@ -27,5 +27,5 @@ pub use info::{FirstImage, Info, SplitInfo, info};
 pub use near_copy::{NearCopy, write_duplicates};
 pub(crate) use shard_files::{ShardFile, discover};
 pub use show::{ContactSheet, ShowOptions, Shown, Thumbnail, Thumbnails, matrix, show};
-pub use stats::{Stats, stats};
+pub use stats::{SeveralLabels, Stats, stats};
 pub use verify::{Report, verify};

@@ -99,8 +99,8 @@ fn about(dataset: &Dataset, split: &str, number: u64) -> About {
     let mut copy = Vec::new();
     let Ok(split) = dataset.split(split) else { return About::default() };
     let read = split.record(number, &mut copy);
-    let about = read.map(|(example, label)| About {
-        class: split.class_names()[label as usize].clone(),
+    let about = read.map(|(example, _)| About {
+        class: split.class_text(&example).unwrap_or_default(),
         name: example.filename.to_string(),
     });
     about.unwrap_or_default()

@@ -18,6 +18,8 @@ pub(super) struct Scanned {
     pub bytes: u64,
     /// Every stored label.
     pub labels: BTreeMap<i64, Seen>,
+    /// The first record of none or several labels.
+    pub several: Option<Position>,
     /// Sums over the pixels, if they were measured.
     pub moments: Moments,
 }
@@ -53,6 +55,10 @@ pub(super) fn scan(path: &Path, pixels: bool, counter: &mut Counter<'_>) -> Resu
 
 impl Scanned {
     fn see(&mut self, example: &Example<'_>, first: Position) {
+        if example.labels.is_list() {
+            self.several.get_or_insert(first);
+            return;
+        }
         let seen = self.labels.entry(example.label).or_insert_with(|| Seen { first, text: String::new() });
         if seen.text.is_empty() {
             seen.text.push_str(example.text);

@@ -30,12 +30,23 @@ pub struct Stats {
     pub sizes: Sizes,
     /// Name and number of images of each class, in the order of the labels.
     pub classes: Vec<(String, u64)>,
+    /// Labels that the images have together, and images without one, where images may have several.
+    pub several: Option<SeveralLabels>,
     /// Records left out because they are bad.
     pub skipped: u64,
     /// What is wrong with them: the first thousand of each shard.
     pub bad: Vec<Bad>,
     /// Wall-clock time.
     pub elapsed: Duration,
+}
+
+/// Labels of a split whose images may have several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeveralLabels {
+    /// Of all images together.
+    pub labels: u64,
+    /// Images without one.
+    pub without: u64,
 }
 
 /// Measures the split named `split` of the data set in `dir` on `jobs` threads (0: one for each
@@ -69,6 +80,9 @@ pub fn stats(dir: &Path, split: &str, jobs: usize) -> Result<Stats, Error> {
         mean,
         std,
         sizes: total.sizes,
+        several: manifest
+            .multi_label
+            .then(|| SeveralLabels { labels: total.counts.iter().sum(), without: total.unlabelled }),
         classes: manifest.classes.into_iter().zip(total.counts).collect(),
         skipped: total.skipped,
         bad: total.bad,
@@ -114,7 +128,7 @@ impl Stats {
     /// The measures for scripts.
     pub fn to_json(&self) -> serde_json::Value {
         let classes: Vec<_> = self.classes.iter().map(|(name, count)| json!({"name": name, "count": count})).collect();
-        json!({
+        let mut object = json!({
             "dir": self.dir.display().to_string(),
             "split": self.split,
             "count": self.count,
@@ -125,7 +139,12 @@ impl Stats {
             "skipped": self.skipped,
             "bad": self.bad.iter().map(Bad::to_json).collect::<Vec<_>>(),
             "seconds": self.elapsed.as_secs_f64(),
-        })
+        });
+        if let Some(SeveralLabels { labels, without }) = self.several {
+            object["labels"] = labels.into();
+            object["without_label"] = without.into();
+        }
+        object
     }
 }
 
@@ -155,6 +174,11 @@ impl fmt::Display for Stats {
         writeln!(f, "  mean {}  (of pixel/255)", text::decimals(&self.mean))?;
         writeln!(f, "  std  {}", text::decimals(&self.std))?;
         write!(f, "{}", self.sizes)?;
+        if let Some(SeveralLabels { labels, without }) = self.several {
+            let each = labels as f64 / self.count.max(1) as f64;
+            write!(f, "\n  {} ({each:.2} an image), ", text::plural(labels, "label"))?;
+            write!(f, "{} without one", text::plural(without, "image"))?;
+        }
         self.write_classes(f)?;
         if self.skipped > 0 {
             write!(f, "\n  {} left out:", text::plural(self.skipped, "bad record"))?;

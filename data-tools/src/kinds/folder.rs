@@ -3,6 +3,7 @@
 //! SRC/train beside SRC/val, SRC/validation or SRC/test become splits; else all of SRC is `train`. The classes are
 //! those of `train`, sorted by their bytes, or a given list. Names that begin with a dot are ignored.
 
+use super::folder_labels;
 use super::kind::{Kind, Open, Opened};
 use super::reader::classes;
 use super::reader::files::Files;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// ImageFolder.
 pub(super) const FOLDER: Kind = Kind {
     name: "folder",
-    about: "a folder for each class (ImageFolder), of image files; below train, val, test or not",
+    about: "a folder for each class (ImageFolder), of image files; below train, val, test or not; or --labels",
     open: Open::Files(open),
 };
 
@@ -43,6 +44,9 @@ const SPLITS: [SplitFolder; 4] = [
 /// Opens a folder of folders.
 fn open(src: &Path, options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
+    if let Some(list) = &options.labels {
+        return folder_labels::open(src, list, options);
+    }
     let mut finder = Finder { src, options, given: options.classes.is_some(), notes: Vec::new() };
     let splits = finder.splits()?;
     let root = src.join(splits[0].folder);

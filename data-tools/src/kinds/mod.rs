@@ -3,6 +3,7 @@
 mod cifar;
 mod csv;
 mod folder;
+mod folder_labels;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod imagenet;
@@ -61,7 +62,10 @@ pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<B
             options.check_pixels(kind)?;
             open(src, options).map(Some)
         }
-        Some(Open::Files(open)) => open(src, options).map(Some),
+        Some(Open::Files(open)) => {
+            options.check_labels(kind)?;
+            open(src, options).map(Some)
+        }
         Some(Open::Records) => options.check_records(kind).map(|()| None),
         None => {
             let known: Vec<&str> = CATALOGUE.iter().map(|k| k.name).collect();

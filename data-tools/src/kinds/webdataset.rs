@@ -41,11 +41,13 @@ fn open(src: &Path, options: &ConvertOptions) -> Opened {
     let archives = find(src)?;
     let packed = pool::run(archives.len(), options.jobs, |i| tar_samples::read(&archives[i].path))?;
     let notes = check(&archives, &packed, options)?;
-    let labels: BTreeSet<Label> = packed.iter().flat_map(|p| p.samples.iter().map(|s| s.label.clone())).collect();
+    let samples = || packed.iter().flat_map(|p| &p.samples);
+    let labels: BTreeSet<Label> = samples().flat_map(|s| &s.label.labels).cloned().collect();
+    let several = samples().any(|s| s.label.is_list);
     let listed = src.join("classes.txt");
     let listed = listed.is_file().then(|| classes::read(&listed)).transpose()?;
     let classes = Classes::of(src, options, listed, &labels)?;
-    let found = list(&archives, packed, &classes)?;
+    let found = list(&archives, packed, &classes, several)?;
     Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
 }
 
@@ -94,8 +96,13 @@ fn find(src: &Path) -> Result<Vec<Archive>, Error> {
     }
 }
 
-/// The samples of each split.
-fn list(archives: &[Archive], packed: Vec<Packed>, classes: &Classes) -> Result<Vec<(String, Listing)>, Error> {
+/// The samples of each split; with `several`, images may have several labels, or none.
+fn list(
+    archives: &[Archive],
+    packed: Vec<Packed>,
+    classes: &Classes,
+    several: bool,
+) -> Result<Vec<(String, Listing)>, Error> {
     let held = archives.len() <= HELD;
     let mut found: BTreeMap<(u8, &str), Listing> = BTreeMap::new();
     for (Archive { path, split }, Packed { file, samples, .. }) in archives.iter().zip(packed) {
@@ -103,9 +110,14 @@ fn list(archives: &[Archive], packed: Vec<Packed>, classes: &Classes) -> Result<
         let file: Option<Arc<File>> = held.then(|| Arc::new(file));
         listing.place(Place::Archive { path: path.clone(), file });
         for sample in samples {
-            let unknown = || Error::input(path, format!("{}: {}", sample.name, classes.unknown(&sample.label)));
-            let label = classes.label(&sample.label).ok_or_else(unknown)?;
-            listing.push(&sample.name, label, (sample.range.start, sample.range.end - sample.range.start));
+            let unknown = |label| Error::input(path, format!("{}: {}", sample.name, classes.unknown(label)));
+            let class = |label| classes.label(label).ok_or_else(|| unknown(label));
+            let own = sample.label.labels.iter().map(class).collect::<Result<Vec<u32>, Error>>()?;
+            let range = (sample.range.start, sample.range.end - sample.range.start);
+            match several {
+                true => listing.push_set(&sample.name, &own, range),
+                false => listing.push(&sample.name, own[0], range),
+            }
         }
     }
     let found: Vec<(String, Listing)> = found.into_iter().map(|((_, split), l)| (split.to_string(), l)).collect();

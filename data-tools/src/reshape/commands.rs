@@ -12,7 +12,8 @@ use std::path::Path;
 /// The plan for one data set with these splits, whose classes stay.
 fn plan(set: Set, targets: Vec<Target>, keeps_mean: bool) -> Plan {
     let (classes, label_offset) = (set.manifest.classes.clone(), set.manifest.label_offset);
-    Plan { sets: vec![set], targets, classes, label_offset, keeps_mean }
+    let multi_label = set.manifest.multi_label;
+    Plan { sets: vec![set], targets, classes, multi_label, label_offset, keeps_mean }
 }
 
 /// Writes the data set in `dir` with another number of shards to `out`; with `shuffle` its samples are mixed over them, keyed by the seed,
@@ -41,6 +42,7 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
         return Err(Error::Usage("one data set given; expected two or more to merge".into()));
     }
     let mut sets = dirs.iter().map(|dir| Set::open(dir)).collect::<Result<Vec<Set>, _>>()?;
+    let multi_label = one_kind(dirs, &sets)?;
     let mut classes: Vec<String> = Vec::new();
     let mut numbers: BTreeMap<String, i64> = BTreeMap::new();
     for name in sets.iter().flat_map(|set| &set.manifest.classes) {
@@ -65,11 +67,36 @@ pub fn merge(dirs: &[&Path], out: &Path, options: &Reshaping) -> Result<Reshaped
     }
     let mut targets: Vec<Target> = targets.into_values().filter(|target| !target.picks.is_empty()).collect();
     targets.iter_mut().for_each(|target| target.shuffle(options.seed));
-    write(&Plan { sets, targets, classes, label_offset, keeps_mean: false }, out, options)
+    write(&Plan { sets, targets, classes, multi_label, label_offset, keeps_mean: false }, out, options)
+}
+
+/// Whether images of the sets may have several labels; refuses sets that differ in it.
+fn one_kind(dirs: &[&Path], sets: &[Set]) -> Result<bool, Error> {
+    let first = sets[0].manifest.multi_label;
+    let Some(other) = sets.iter().position(|set| set.manifest.multi_label != first) else { return Ok(first) };
+    let words = |several: bool| if several { "may have several labels" } else { "have one label each" };
+    Err(Error::Usage(format!(
+        "images of {} {}, those of {} {}; convert both in the same way, with a table of labels",
+        dirs[0].display(),
+        words(first),
+        dirs[other].display(),
+        words(!first)
+    )))
+}
+
+/// Refuses a number of images of each class where images may have several.
+fn fits(share: Share, dir: &Path, set: &Set) -> Result<(), Error> {
+    match share {
+        Share::PerClass(_) if set.manifest.multi_label => Err(Error::Usage(format!(
+            "images of {} may have several labels, so that a number of images of each class has no meaning; give a fraction of all",
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the data set in `dir` to `out` with a new split `into`: a share of each class of the split `from`, drawn by the seed, at most all
-/// but one of a class.
+/// but one of a class. Where images may have several labels, it is a share of all.
 ///
 /// # Errors
 /// As [`reshard`]; no split `from`, a split `into` that is there already, a share that is less than one image.
@@ -83,6 +110,7 @@ pub fn split(
 ) -> Result<Reshaped, Error> {
     share.check()?;
     let set = Set::open(dir)?;
+    fits(share, dir, &set)?;
     let number = set.find(dir, from)?;
     check_new(dir, &set, into)?;
     let wanted = |count: u64| share.of(count).min(count.saturating_sub(1));
@@ -117,6 +145,7 @@ fn check_new(dir: &Path, set: &Set, name: &str) -> Result<(), Error> {
 pub fn sample(dir: &Path, out: &Path, share: Share, options: &Reshaping) -> Result<Reshaped, Error> {
     share.check()?;
     let set = Set::open(dir)?;
+    fits(share, dir, &set)?;
     let mut targets = Vec::new();
     for (at, split) in set.splits.iter().enumerate() {
         let wanted = |count: u64| share.of(count).max(1);

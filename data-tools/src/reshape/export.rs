@@ -1,5 +1,6 @@
 //! A data set as tar archives of WebDataset: for each shard an archive, for each sample `KEY.jpg` or `KEY.png`, `KEY.cls` with its label
-//! from 0, and `KEY.json` with its class and file name. Image files are copied as they are; RAW becomes PNG.
+//! from 0, and `KEY.json` with its class and file name. Where images may have several labels there is no `KEY.cls`, and `KEY.json` lists them.
+//! Image files are copied as they are; RAW becomes PNG.
 
 use crate::convert::staging::Staging;
 use crate::error::Error;
@@ -96,10 +97,9 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
                 ("png", made.as_slice())
             }
         };
-        let class = &split.class_names()[label as usize];
-        let about = json!({"label": label, "class_name": class, "filename": example.filename}).to_string();
-        let members = [(ending, image), ("cls", &label.to_string().into_bytes()), ("json", about.as_bytes())];
-        for (ending, bytes) in members {
+        let (about, label) = (about(split, id, &example, label)?, label.to_string().into_bytes());
+        let label = (!split.multi_label()).then_some(("cls", label.as_slice()));
+        for (ending, bytes) in [(ending, image)].into_iter().chain(label).chain([("json", about.as_bytes())]) {
             add(&mut archive, &format!("{id:09}.{ending}"), bytes).map_err(failed)?;
         }
         counter.tick();
@@ -109,6 +109,17 @@ fn archive(split: &Split, task: &Task, dir: &Path, counter: &mut Counter<'_>) ->
         archive.into_inner().and_then(|buffer| buffer.into_inner().map_err(|e| e.into_error())).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     Ok(file.metadata().map_err(failed)?.len())
+}
+
+/// What `KEY.json` says.
+fn about(split: &Split, id: u64, example: &Example<'_>, label: u32) -> Result<String, Error> {
+    let name = |class: u32| &split.class_names()[class as usize];
+    if !split.multi_label() {
+        return Ok(json!({"label": label, "class_name": name(label), "filename": example.filename}).to_string());
+    }
+    let classes = split.classes_of(example).map_err(|fault| split.fault(id, fault))?;
+    let names: Vec<&String> = classes.iter().map(|class| name(*class)).collect();
+    Ok(json!({"labels": classes, "class_names": names, "filename": example.filename}).to_string())
 }
 
 /// Adds a member without time and owner: equal data sets give equal archives.

@@ -33,9 +33,12 @@ impl Set {
         })
     }
 
-    /// The class of each sample of a split.
+    /// The class of each sample of a split; where images may have several, all count as one class.
     pub(super) fn classes_of(&self, split: usize) -> Result<Vec<u32>, Error> {
         let (split, mut copy) = (&self.splits[split], Vec::new());
+        if split.multi_label() {
+            return Ok(vec![0; split.len() as usize]);
+        }
         (0..split.len()).map(|id| Ok(split.record(id, &mut copy)?.1)).collect()
     }
 }

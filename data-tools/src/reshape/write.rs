@@ -9,8 +9,7 @@ use crate::image::moments::Moments;
 use crate::image::pixels::Pixels;
 use crate::pool;
 use crate::progress::{Counter, Progress};
-use loaders::dataset::VERSION;
-use loaders::example::{self, ExampleFault};
+use loaders::example::{self, ExampleFault, LabelList};
 use loaders::record::RecordWriter;
 use loaders::{Manifest, ShardManifest, SplitManifest};
 use std::collections::BTreeMap;
@@ -29,6 +28,7 @@ pub(super) struct Plan {
     pub sets: Vec<Set>,
     pub targets: Vec<Target>,
     pub classes: Vec<String>,
+    pub multi_label: bool,
     pub label_offset: i64,
     /// Whether mean and deviation of the first set stay.
     pub keeps_mean: bool,
@@ -143,15 +143,20 @@ impl Writer<'_> {
             self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?;
             self.learnt.measured += 1;
         }
-        let class = example.label.checked_sub(set.manifest.label_offset).and_then(|class| usize::try_from(class).ok());
-        let label = class.and_then(|class| set.labels.get(class)).copied();
-        let label =
-            label.ok_or_else(|| wrong(format!("label {} is none of the classes of dataset.json", example.label)))?;
-        if label == example.label {
+        let classes = split.classes_of(&example).map_err(|fault| Error::Loaders(shard.fault(number, fault)))?;
+        let mut labels: Vec<i64> = classes.into_iter().map(|class| set.labels[class as usize]).collect();
+        let stays = match example.labels.is_list() {
+            true => example.labels.iter().eq(labels.iter().copied()),
+            false => labels == [example.label],
+        };
+        if stays {
             return self.frame(payload);
         }
+        labels.sort_unstable();
+        let mut list = LabelList::default();
+        list.set(&labels);
         let mut changed = Vec::with_capacity(payload.len() + 8);
-        example::relabel(payload, label, &mut changed).map_err(failed)?;
+        example::relabel(payload, &list, &mut changed).map_err(failed)?;
         self.frame(&changed)
     }
 
@@ -234,6 +239,7 @@ fn manifest(plan: &Plan, tasks: &[Task], done: Vec<Done>) -> Result<Manifest, Er
         }
         named.insert(name.clone(), split);
     }
-    let (classes, label_offset) = (plan.classes.clone(), plan.label_offset);
-    Ok(Manifest { version: VERSION, classes, label_offset, mean, std, splits: named })
+    let (classes, label_offset, multi_label) = (plan.classes.clone(), plan.label_offset, plan.multi_label);
+    let version = Manifest::version_of(multi_label);
+    Ok(Manifest { version, multi_label, classes, label_offset, mean, std, splits: named })
 }

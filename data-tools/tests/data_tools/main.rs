@@ -14,6 +14,7 @@ mod imagenet;
 mod images;
 mod index;
 mod links;
+mod multi_label;
 mod odd;
 mod reshape;
 mod resume;

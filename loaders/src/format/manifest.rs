@@ -14,14 +14,20 @@ use crate::file::replace::replace;
 /// The manifest's file name.
 pub const MANIFEST: &str = "dataset.json";
 
-/// The version of `dataset.json` that is written and read.
+/// The version of `dataset.json` where every image has one label.
 pub const VERSION: u32 = 1;
+
+/// The version where images may have several labels, or none: programs that know of one label refuse it.
+pub const VERSION_OF_SEVERAL: u32 = 2;
 
 /// What `dataset.json` holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`VERSION`].
+    /// [`VERSION`], or [`VERSION_OF_SEVERAL`] with `multi_label`.
     pub version: u32,
+    /// Whether images may have several labels, or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multi_label: bool,
     /// Names of the classes, in order of their labels.
     pub classes: Vec<String>,
     /// Subtracted from each stored label; 1 for TensorFlow's ImageNet shards, else 0.
@@ -67,6 +73,11 @@ pub struct ShardManifest {
 }
 
 impl Manifest {
+    /// The version of a data set of this kind.
+    pub fn version_of(multi_label: bool) -> u32 {
+        if multi_label { VERSION_OF_SEVERAL } else { VERSION }
+    }
+
     /// Reads and checks `dir/dataset.json`; unknown keys are ignored.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(MANIFEST);
@@ -96,8 +107,15 @@ impl Manifest {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.version != VERSION {
-            return Err(format!("`version`: expected {VERSION}, got {}", self.version));
+        if ![VERSION, VERSION_OF_SEVERAL].contains(&self.version) {
+            return Err(format!("`version`: expected {VERSION} or {VERSION_OF_SEVERAL}, got {}", self.version));
+        }
+        if self.multi_label != (self.version == VERSION_OF_SEVERAL) {
+            let (version, several) = (self.version, self.multi_label);
+            return Err(format!(
+                "`version` is {version} and `multi_label` {several}: expected version {VERSION_OF_SEVERAL} with `multi_label`, \
+                 {VERSION} without"
+            ));
         }
         if self.classes.is_empty() {
             return Err("`classes` is empty".into());

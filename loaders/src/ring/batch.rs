@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
+use crate::label_sets::LabelSets;
 use crate::mix::Mix;
 use crate::ring::slot::{Filling, FreeSlots, Slot, Token};
 use crate::spec::ImageSpec;
@@ -79,9 +80,14 @@ impl Batch {
         &self.slot.crop_rects
     }
 
-    /// The labels, one a sample, below the number of classes.
+    /// The labels, one a sample, below the number of classes. Of several the first, and 0 where there is none.
     pub fn labels(&self) -> &[u32] {
         &self.slot.labels
+    }
+
+    /// All labels of each sample, where a data set's images may have several; else nothing.
+    pub fn label_sets(&self) -> Option<&LabelSets> {
+        self.slot.multi_label.then_some(&self.slot.label_sets)
     }
 
     /// How the images are mixed with each other: floats are mixed already, all else is left to the consumer.

@@ -60,6 +60,8 @@ struct SampleKey {
 /// What making a sample gives, beside its image.
 struct Made {
     label: u32,
+    /// All classes, where there may be several.
+    classes: Option<Vec<u32>>,
     /// Bytes of its record, framing included.
     bytes: u64,
 }
@@ -86,9 +88,14 @@ pub(crate) fn request_ahead(shared: &Shared, task: &mut Task, state: &mut Thread
 
 /// Fills a task's slot.
 pub(crate) fn fill(shared: &Shared, task: &mut Task, state: &mut ThreadState) -> Result<Outcome, Error> {
-    if let PixelFormat::CropRects { labels, spec } = &shared.format {
-        let Slot { job, labels: own, crop_rects, skipped, bytes, .. } = &mut task.slot;
+    task.slot.multi_label = shared.shards.split().multi_label();
+    if let PixelFormat::CropRects { labels, label_sets, spec } = &shared.format {
+        let Slot { job, labels: own, label_sets: sets, crop_rects, skipped, bytes, .. } = &mut task.slot;
         *own = job.ids.iter().map(|&id| labels[id as usize]).collect();
+        sets.clear();
+        if let Some(all) = label_sets {
+            job.ids.iter().for_each(|&id| sets.push(all.get(id as usize).iter().copied()));
+        }
         *crop_rects =
             (0..job.ids.len()).map(|index| shared.pipeline.crop_rect(*spec, job.key(index), job.epoch)).collect();
         *bytes = 0;
@@ -127,8 +134,9 @@ fn fill_images(shared: &Shared, task: &mut Task, state: &mut ThreadState, as_byt
             ImageOut::Values(&mut slot.images[kept * values..][..values])
         };
         match make(shared, SampleKey { index, id, key, epoch: slot.job.epoch }, fetch.as_mut(), state, out) {
-            Ok(Made { label, bytes }) => {
+            Ok(Made { label, classes, bytes }) => {
                 slot.labels.push(label);
+                classes.into_iter().for_each(|classes| slot.label_sets.push(classes));
                 slot.bytes += bytes;
                 slot.job.ids[kept] = id;
             }
@@ -169,6 +177,9 @@ fn make(
         None => shard.record(record, copy)?,
     };
     let (example, label) = shared.shards.split().read(shard, record, payload)?;
+    let split = shared.shards.split();
+    let classes = split.multi_label().then(|| split.classes_of(&example)).transpose();
+    let classes = classes.map_err(|fault| shard.fault(record, fault))?;
     let read = start.map(|_| Instant::now());
     scratch.time_decoding(start.is_some());
     let SampleKey { key, epoch, .. } = sample;
@@ -183,5 +194,5 @@ fn make(
         let decoded = scratch.decoded().unwrap_or(read);
         tally.add(read - start, decoded - read, end - decoded);
     }
-    Ok(Made { label, bytes: payload.len() as u64 + OVERHEAD })
+    Ok(Made { label, classes, bytes: payload.len() as u64 + OVERHEAD })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::label_sets::LabelSets;
 use crate::spec::ImageSpec;
 
 /// The form in which a batch has its images.
@@ -17,6 +18,8 @@ pub enum PixelFormat {
     CropRects {
         /// The labels of all samples of the split, by id.
         labels: Arc<[u32]>,
+        /// All labels of each of them, where there may be several.
+        label_sets: Option<Arc<LabelSets>>,
         /// The shape of all images.
         spec: ImageSpec,
     },

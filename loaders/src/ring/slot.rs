@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::label_sets::LabelSets;
 use crate::mix::Mix;
 use crate::order::Job;
 use crate::storage::mapping::populate_fresh;
@@ -26,6 +27,10 @@ pub(crate) struct Slot {
     /// How many values of `images` have their pages populated.
     pub populated: usize,
     pub labels: Vec<u32>,
+    /// Whether samples may have several labels.
+    pub multi_label: bool,
+    /// All labels of each sample, where there may be several.
+    pub label_sets: LabelSets,
     /// How the images are mixed with each other, if they are.
     pub mix: Option<Mix>,
     /// Bytes of the records read.
@@ -57,6 +62,7 @@ impl Slot {
             (self.images, self.populated) = (vec![0.0; values], 0);
         }
         self.labels.clear();
+        self.label_sets.clear();
         self.skipped.clear();
         self.bytes = 0;
     }

@@ -21,7 +21,7 @@ struct Part {
 }
 
 impl Split {
-    /// The label of each sample, by id. With `skip`, none for a record that has no valid one; else that ends it. Checksums are verified
+    /// The label of each sample, by id; of several the first. With `skip`, none for a record that has no valid one; else that ends it. Checksums are verified
     /// only of records that are read as a whole.
     pub fn labels(&self, skip: bool, threads: usize) -> Result<Vec<Option<u32>>, Error> {
         let next = AtomicUsize::new(0);
@@ -60,13 +60,13 @@ impl Split {
         let [from, to] = [record, record + 1].map(|number| shard.offset(number).unwrap_or(0));
         let head = usize::try_from(to - from).unwrap_or(usize::MAX).min(HEADER + HEAD);
         shard.read_at(bytes, head, from)?;
-        let stored = match bytes.get(HEADER..).and_then(example::label) {
-            Some(stored) => stored,
+        let label = match bytes.get(HEADER..).and_then(example::label) {
+            Some(stored) => self.label(stored),
             None => {
                 let payload = shard.record(record, bytes)?;
-                example::parse(payload).map_err(|fault| shard.fault(record, Fault::from(fault)))?.label
+                example::parse(payload).map_err(Fault::from).and_then(|example| self.first_class(&example))
             }
         };
-        self.label(stored).map_err(|fault| shard.fault(record, fault))
+        label.map_err(|fault| shard.fault(record, fault))
     }
 }

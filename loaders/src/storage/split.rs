@@ -16,6 +16,7 @@ pub struct Split {
     name: String,
     dir: PathBuf,
     classes: Arc<[String]>,
+    multi_label: bool,
     label_offset: i64,
     shards: Vec<ShardManifest>,
     /// The shards mapped so far; they stay mapped.
@@ -33,6 +34,7 @@ impl Split {
             name: name.to_owned(),
             dir: dir.to_owned(),
             classes: dataset.classes.clone().into(),
+            multi_label: dataset.multi_label,
             label_offset: dataset.label_offset,
             mapped: split.shards.iter().map(|_| OnceLock::new()).collect(),
             shards: split.shards.clone(),
@@ -117,6 +119,11 @@ impl Split {
         &self.classes
     }
 
+    /// Whether images may have several classes, or none.
+    pub fn multi_label(&self) -> bool {
+        self.multi_label
+    }
+
     /// The number of the shard that holds a sample, and the record's number in it.
     pub fn locate(&self, id: u64) -> Result<(usize, u64), Error> {
         if id >= self.len() {
@@ -127,7 +134,8 @@ impl Split {
         Ok((shard, id - self.starts[shard]))
     }
 
-    /// A sample and its label, 0 to `classes() - 1`. Checksums are verified; `copy` is as for [`Shard::record`].
+    /// A sample and its label, 0 to `classes() - 1`; of several the first one, and 0 if there is none: see [`Split::classes_of`]. Checksums
+    /// are verified; `copy` is as for [`Shard::record`].
     pub fn record<'a>(&'a self, id: u64, copy: &'a mut Vec<u8>) -> Result<(Example<'a>, u32), Error> {
         let (shard, number) = self.locate(id)?;
         let shard = self.shard(shard)?;
@@ -138,7 +146,7 @@ impl Split {
     pub(crate) fn read<'a>(&self, shard: &Shard, number: u64, payload: &'a [u8]) -> Result<(Example<'a>, u32), Error> {
         example::parse(payload)
             .map_err(Fault::from)
-            .and_then(|example| Ok((example, self.label(example.label)?)))
+            .and_then(|example| Ok((example, self.first_class(&example)?)))
             .map_err(|fault| shard.fault(number, fault))
     }
 
@@ -147,6 +155,36 @@ impl Split {
         match self.locate(id).and_then(|(shard, number)| Ok((self.shard(shard)?, number))) {
             Ok((shard, number)) => shard.fault(number, fault),
             Err(error) => error,
+        }
+    }
+
+    /// The classes of an image, as stored: where images have one, just that one.
+    ///
+    /// # Errors
+    /// For a label that is no class, and where images have one, another number of labels.
+    pub fn classes_of(&self, example: &Example<'_>) -> Result<Vec<u32>, Fault> {
+        match (example.labels.is_list(), self.multi_label) {
+            (false, _) => Ok(vec![self.label(example.label)?]),
+            (true, true) => example.labels.iter().map(|stored| self.label(stored)).collect(),
+            (true, false) => Err(Fault::Labels { count: example.labels.iter().count() }),
+        }
+    }
+
+    /// The names of an image's classes, for people: parted by "; ", and "no label" where there is none.
+    ///
+    /// # Errors
+    /// As [`Split::classes_of`].
+    pub fn class_text(&self, example: &Example<'_>) -> Result<String, Fault> {
+        let classes = self.classes_of(example)?;
+        let names: Vec<&str> = classes.iter().map(|class| self.classes[*class as usize].as_str()).collect();
+        Ok(if names.is_empty() { "no label".into() } else { names.join("; ") })
+    }
+
+    /// The first class of an image; 0 if it has none. All are checked.
+    pub(super) fn first_class(&self, example: &Example<'_>) -> Result<u32, Fault> {
+        match example.labels.is_list() {
+            false => self.label(example.label),
+            true => Ok(self.classes_of(example)?.first().copied().unwrap_or(0)),
         }
     }
 

@@ -222,6 +222,7 @@ mod tests {
         let manifest = Manifest {
             version: crate::storage::dataset::VERSION,
             classes: vec!["a".into()],
+            multi_label: false,
             label_offset: 0,
             mean: vec![0.0],
             std: vec![1.0],

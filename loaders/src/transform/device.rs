@@ -99,6 +99,7 @@ mod tests {
                     text,
                     filename,
                     boxes: Default::default(),
+                    labels: Default::default(),
                 };
                 let mut bytes = vec![0x55; out.values()];
                 pipeline.run_bytes(&example, id, 2, &mut scratch, &mut bytes).unwrap();
@@ -135,6 +136,7 @@ mod tests {
             text,
             filename,
             boxes: Default::default(),
+            labels: Default::default(),
         };
         resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();
         for (i, value) in values.iter().enumerate() {

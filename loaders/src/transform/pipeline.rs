@@ -125,6 +125,7 @@ impl Pipeline {
             text,
             filename,
             boxes: Default::default(),
+            labels: Default::default(),
         };
         self.run(&example, id, epoch, scratch, out)
     }

@@ -39,6 +39,7 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
         text: "",
         filename: "",
         boxes: Default::default(),
+        labels: Default::default(),
     };
     example::encode(&example, &mut payload);
     payload
@@ -114,6 +115,7 @@ impl TestData {
         let manifest = Manifest {
             version: 1,
             classes: (0..10).map(|class| format!("class {class}")).collect(),
+            multi_label: false,
             label_offset: 0,
             mean: vec![0.5; channels],
             std: vec![0.25; channels],

@@ -92,7 +92,7 @@ fn unknown(model: &str) -> Error {
 /// Of no data set.
 fn manifest() -> Manifest {
     let (mean, std, splits) = Default::default();
-    Manifest { version: 1, classes: Vec::new(), label_offset: 0, mean, std, splits }
+    Manifest { version: 1, multi_label: false, classes: Vec::new(), label_offset: 0, mean, std, splits }
 }
 
 /// The network with as many classes as there are names, else as the file has, and what of it the file has.

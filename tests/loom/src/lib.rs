@@ -12,6 +12,9 @@ pub mod sync;
 
 pub use stand_ins::{FAULTY, buffers, error, storage, transform};
 
+#[path = "../../../loaders/src/label_sets.rs"]
+pub mod label_sets;
+
 #[path = "../../../loaders/src/spec.rs"]
 pub mod spec;
 

@@ -21,8 +21,10 @@ const QUALITY: u8 = 85;
 pub struct Thumbnail {
     /// Number of the image in its split.
     pub id: u64,
-    /// Its class.
+    /// Its class; of several the first.
     pub label: u32,
+    /// The names of its classes, where there may be several; else empty.
+    pub words: String,
     /// Columns of pixels.
     pub width: u32,
     /// Rows of pixels.
@@ -58,7 +60,8 @@ impl<'a> Thumbnails<'a> {
         let picture = picture::fit(self.0.picture_of(id, epoch)?, 0, MOST);
         let (width, height) = picture.dimensions();
         let (kind, bytes) = encoded(&picture).map_err(|e| Error::Usage(format!("image {id}: {e}")))?;
-        Ok(Thumbnail { id, label: self.0.label(), width, height, kind, bytes })
+        let (label, words) = (self.0.label(), self.0.several().to_string());
+        Ok(Thumbnail { id, label, words, width, height, kind, bytes })
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Viewer<'a> {
     pixels: Vec<u8>,
     /// Class of the last record.
     label: u32,
+    /// The names of its classes.
+    words: String,
 }
 
 impl<'a> Viewer<'a> {
@@ -36,6 +38,7 @@ impl<'a> Viewer<'a> {
             values: Vec::new(),
             pixels: Vec::new(),
             label: 0,
+            words: String::new(),
         }
     }
 
@@ -61,7 +64,7 @@ impl<'a> Viewer<'a> {
     pub fn cell(&mut self, id: u64, epoch: u32) -> Result<Cell, Error> {
         let picture = self.picture_of(id, epoch)?;
         let words = match epoch {
-            0 => self.split.class_names()[self.label as usize].clone(),
+            0 => self.words.clone(),
             _ => format!("epoch {epoch}"),
         };
         Ok(Cell { picture: picture::fit(picture, WISHED, MOST), words })
@@ -72,14 +75,20 @@ impl<'a> Viewer<'a> {
         let mut copy = std::mem::take(&mut self.record);
         let (example, label) = self.split.record(id, &mut copy)?;
         self.label = label;
+        self.words = self.split.class_text(&example).map_err(|fault| Error::Loaders(self.split.fault(id, fault)))?;
         let picture = self.picture(&example, id, epoch);
         self.record = copy;
         picture
     }
 
-    /// The class of the last one.
+    /// The class of the last one; of several the first.
     pub fn label(&self) -> u32 {
         self.label
+    }
+
+    /// The names of the classes of the last one, where there may be several; else empty.
+    pub fn several(&self) -> &str {
+        if self.split.multi_label() { &self.words } else { "" }
     }
 
     fn picture(&mut self, example: &Example<'_>, id: u64, epoch: u32) -> Result<RgbImage, Error> {

@@ -57,7 +57,7 @@ impl Files {
     }
 }
 
-/// Moves a share of each class, rounded but never all of it, to a new listing.
+/// Moves a share of each class, rounded but never all of it, to a new listing; where images may have several classes, of all images.
 fn draw_validation(train: &mut Listing, classes: usize, share: f64, seed: u64) -> Listing {
     let labels: Vec<u32> = train.labels().collect();
     let wanted = |n: u64| ((n as f64 * share).round() as u64).min(n.saturating_sub(1));
@@ -71,6 +71,10 @@ impl Source for Files {
 
     fn classes(&self) -> &[String] {
         &self.classes
+    }
+
+    fn multi_label(&self) -> bool {
+        self.listings.iter().any(Listing::multi_label)
     }
 
     fn fingerprint(&self) -> Option<u32> {

@@ -4,7 +4,7 @@
 use super::recordio;
 use crate::error::Error;
 use crate::source::Sample;
-use loaders::{Format, regular};
+use loaders::{Format, LabelSets, regular};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -38,6 +38,7 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     place: u32,
+    /// Its class; where it may have several, the number of its set of them.
     label: u32,
     /// Its name: start and length in `names`.
     name: (u64, u32),
@@ -51,6 +52,8 @@ pub(crate) struct Listing {
     places: Vec<Place>,
     names: String,
     items: Vec<Item>,
+    /// The classes of files that may have several.
+    sets: Option<LabelSets>,
 }
 
 impl Listing {
@@ -66,19 +69,33 @@ impl Listing {
         self.names.push_str(name);
     }
 
+    /// The same for a file that may have several classes, or none.
+    pub(crate) fn push_set(&mut self, name: &str, classes: &[u32], range: (u64, u64)) {
+        let sets = self.sets.get_or_insert_default();
+        let number = sets.len() as u32;
+        sets.push(classes.iter().copied());
+        self.push(name, number, range);
+    }
+
+    /// Whether files may have several classes.
+    pub(crate) fn multi_label(&self) -> bool {
+        self.sets.is_some()
+    }
+
     /// Number of files.
     pub(crate) fn len(&self) -> u64 {
         self.items.len() as u64
     }
 
-    /// The label of each file.
+    /// The label of each file; where there may be several, all files count as one class.
     pub(crate) fn labels(&self) -> impl Iterator<Item = u32> {
-        self.items.iter().map(|i| i.label)
+        self.items.iter().map(|i| if self.multi_label() { 0 } else { i.label })
     }
 
     /// Moves the files for which `other` is true to a new listing; the order stays.
     pub(crate) fn split_off(&mut self, other: &[bool]) -> Listing {
-        let mut taken = Listing { places: self.places.clone(), names: self.names.clone(), items: Vec::new() };
+        let (places, names, sets) = (self.places.clone(), self.names.clone(), self.sets.clone());
+        let mut taken = Listing { places, names, items: Vec::new(), sets };
         let mut left = Vec::new();
         for (item, &goes) in self.items.iter().zip(other) {
             if goes { taken.items.push(*item) } else { left.push(*item) }
@@ -91,7 +108,9 @@ impl Listing {
     pub(crate) fn digest(&self, seed: u32) -> u32 {
         self.items.iter().fold(seed, |crc, item| {
             let crc = crc32c::crc32c_append(crc, self.name(item).as_bytes());
-            let crc = crc32c::crc32c_append(crc, &item.label.to_le_bytes());
+            let one = std::slice::from_ref(&item.label);
+            let labels = self.sets.as_ref().map_or(one, |sets| sets.get(item.label as usize));
+            let crc = labels.iter().fold(crc, |crc, label| crc32c::crc32c_append(crc, &label.to_le_bytes()));
             let crc = crc32c::crc32c_append(crc, &item.range.0.to_le_bytes());
             crc32c::crc32c_append(crc, &item.range.1.to_le_bytes())
         })
@@ -115,7 +134,11 @@ impl Listing {
         let item = &self.items[index as usize];
         // The conversion finds out format and size: see `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
-        sample.label = item.label;
+        sample.labels.clear();
+        match &self.sets {
+            None => sample.label = item.label,
+            Some(sets) => sample.labels.extend_from_slice(sets.get(item.label as usize)),
+        }
         sample.filename.clear();
         sample.filename.push_str(self.name(item));
         sample.encoded.clear();

@@ -10,6 +10,8 @@ pub(super) mod folders;
 pub(super) mod groups;
 pub(super) mod idx;
 pub(super) mod input;
+pub(super) mod label_json;
+pub(super) mod labelled;
 pub(super) mod labels;
 pub(super) mod listing;
 pub(super) mod matlab;

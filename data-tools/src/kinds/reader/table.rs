@@ -8,6 +8,8 @@ use std::path::Path;
 /// Words for the columns in a header, in lower case.
 const PATH: &[&str] = &["path", "file", "filename", "file_name", "filepath", "image", "image_path", "img", "name"];
 const LABEL: &[&str] = &["label", "class", "class_name", "target", "category", "y"];
+/// The same for a column of several labels.
+const LABELS: &[&str] = &["labels", "classes", "class_names", "targets", "categories", "tags"];
 const SPLIT: &[&str] = &["split", "set", "subset", "partition"];
 
 /// A line of a table; a column that it lacks is empty.
@@ -18,6 +20,16 @@ pub(crate) struct Row {
     pub path: String,
     pub label: String,
     pub split: String,
+    /// Whether it has more columns than the header.
+    pub is_longer: bool,
+}
+
+/// A table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub rows: Vec<Row>,
+    /// Whether the header says that images have several labels, or none.
+    pub several: bool,
 }
 
 /// The numbers of the columns.
@@ -26,13 +38,16 @@ struct Columns {
     path: usize,
     label: usize,
     split: Option<usize>,
+    several: bool,
+    /// Of the header; none without one.
+    count: Option<usize>,
 }
 
 /// Reads the table at `path`; tabs or semicolons in its first line and no comma make it a table of these.
 ///
 /// # Errors
 /// A file that cannot be read, is not UTF-8, or has a header without a column of paths or labels.
-pub(crate) fn read(path: &Path) -> Result<Vec<Row>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Table, Error> {
     let file = regular::read(path).map_err(|e| Error::io("read", path, e))?;
     let first = file.split(|&byte| byte == b'\n').next().unwrap_or(&[]);
     let has = |byte: u8| first.contains(&byte);
@@ -50,7 +65,7 @@ fn line_of(position: Option<&Position>, file: &[u8]) -> u64 {
     position.line() + blank.count() as u64
 }
 
-fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Vec<Row>, Error> {
+fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Table, Error> {
     let (mut rows, mut columns, mut record) = (Vec::new(), None, StringRecord::new());
     while reader.read_record(&mut record).map_err(|e| failed(path, file, e))? {
         let line = line_of(record.position(), file);
@@ -58,7 +73,13 @@ fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Vec<Row>,
             match header(path, &record)? {
                 Some(found) => columns = Some(found),
                 None => {
-                    let without = Columns { path: 0, label: 1, split: (record.len() > 2).then_some(2) };
+                    let without = Columns {
+                        path: 0,
+                        label: 1,
+                        split: (record.len() > 2).then_some(2),
+                        several: false,
+                        count: None,
+                    };
                     columns = Some(without);
                     rows.push(row(&record, line, without));
                 }
@@ -67,12 +88,14 @@ fn rows(mut reader: Reader<&[u8]>, file: &[u8], path: &Path) -> Result<Vec<Row>,
         };
         rows.push(row(&record, line, columns));
     }
-    Ok(rows)
+    Ok(Table { rows, several: columns.is_some_and(|columns| columns.several) })
 }
 
 fn row(record: &StringRecord, line: u64, columns: Columns) -> Row {
     let get = |column: usize| record.get(column).unwrap_or("").to_string();
-    Row { line, path: get(columns.path), label: get(columns.label), split: columns.split.map_or_else(String::new, get) }
+    let split = columns.split.map_or_else(String::new, get);
+    let is_longer = columns.count.is_some_and(|count| record.len() > count);
+    Row { line, path: get(columns.path), label: get(columns.label), split, is_longer }
 }
 
 /// The columns that a header names; `None` if the first line is none.
@@ -86,9 +109,12 @@ fn header(path: &Path, record: &StringRecord) -> Result<Option<Columns>, Error> 
         let what = format!("its header has no column `{column}` ({}); it has {}", words.join(", "), got.join(", "));
         Error::input(path, what)
     };
-    match (find(PATH), find(LABEL)) {
+    let several = find(LABEL).is_none();
+    match (find(PATH), find(LABEL).or_else(|| find(LABELS))) {
         (None, None) => Ok(None),
-        (Some(path), Some(label)) => Ok(Some(Columns { path, label, split: find(SPLIT) })),
+        (Some(path), Some(label)) => {
+            Ok(Some(Columns { path, label, split: find(SPLIT), several, count: Some(record.len()) }))
+        }
         (None, Some(_)) => Err(missing("path", PATH)),
         (Some(_), None) => Err(missing("label", LABEL)),
     }

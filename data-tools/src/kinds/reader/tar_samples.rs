@@ -16,6 +16,9 @@ const MOST: u64 = 1 << 20;
 /// Keys of a JSON object that hold a label, the first that is there counts.
 const KEYS: [&str; 5] = ["label", "cls", "class", "class_id", "class_name"];
 
+/// The key of a JSON object that holds a list of labels.
+const LIST: &str = "labels";
+
 /// A sample of an archive.
 pub(crate) struct Packed {
     /// The archive.
@@ -25,11 +28,19 @@ pub(crate) struct Packed {
     pub faults: Vec<String>,
 }
 
+/// What a sample says of its classes.
+#[derive(Debug)]
+pub(crate) struct TarLabels {
+    pub labels: Vec<Label>,
+    /// Whether they stand in a list, which may hold several, or none.
+    pub is_list: bool,
+}
+
 /// An image and its label.
 pub(crate) struct TarSample {
     /// The name of the image's member.
     pub name: String,
-    pub label: Label,
+    pub label: TarLabels,
     /// Where its bytes are.
     pub range: Range<u64>,
 }
@@ -65,7 +76,7 @@ struct Group {
     start: u64,
     endings: BTreeSet<String>,
     image: Option<(String, Range<u64>)>,
-    label: Option<Label>,
+    label: Option<TarLabels>,
     fault: Option<String>,
 }
 
@@ -120,7 +131,7 @@ impl Reader<'_> {
     }
 
     /// The label in a member; or what is wrong with it.
-    fn label(&self, ending: &str, range: Range<u64>) -> Result<Result<Label, String>, Error> {
+    fn label(&self, ending: &str, range: Range<u64>) -> Result<Result<TarLabels, String>, Error> {
         let length = range.end - range.start;
         if length > MOST {
             return Ok(Err(format!("{length} bytes are too many for a label")));
@@ -129,13 +140,15 @@ impl Reader<'_> {
         self.file.read_exact_at(&mut bytes, range.start).map_err(|e| Error::io("read", self.path, e))?;
         let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(Err("its label is not UTF-8".into())) };
         if ending == "cls" {
-            return Ok(if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(Label::of_text(text)) });
+            return Ok(if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(one(Label::of_text(text))) });
         }
         let object: Result<serde_json::Value, _> = serde_json::from_str(text);
         let value = object.map_err(|e| e.to_string());
         Ok(value.and_then(|object| {
             let found = KEYS.iter().find_map(|key| object.get(key)).and_then(Label::of_json);
-            found.ok_or_else(|| format!("it has no {}", KEYS.join(", ")))
+            let list = || object.get(LIST)?.as_array()?.iter().map(Label::of_json).collect::<Option<Vec<Label>>>();
+            let labels = found.map(one).or_else(|| Some(TarLabels { labels: list()?, is_list: true }));
+            labels.ok_or_else(|| format!("it has no {}", KEYS.join(", ")))
         }))
     }
 
@@ -180,6 +193,10 @@ impl Reader<'_> {
         );
         Error::input(self.path, what)
     }
+}
+
+fn one(label: Label) -> TarLabels {
+    TarLabels { labels: vec![label], is_list: false }
 }
 
 #[cfg(test)]

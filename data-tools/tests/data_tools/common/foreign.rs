@@ -43,6 +43,7 @@ pub fn write_shard(path: &Path, records: &[Foreign]) {
             text: r.text,
             filename: "",
             boxes: Default::default(),
+            labels: Default::default(),
         };
         example::encode(&example, &mut payload);
         writer.write(&payload).unwrap();
@@ -61,6 +62,7 @@ pub fn write_dataset(dir: &Path, records: &[Foreign], classes: &[&str]) -> Manif
     let manifest = Manifest {
         version: 1,
         classes: classes.iter().map(|class| class.to_string()).collect(),
+        multi_label: false,
         label_offset: 0,
         mean: vec![],
         std: vec![],

@@ -14,7 +14,7 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let own = [
         (CHANNELS, Item::Int(i64::from(e.channels))),
-        (LABEL, Item::Int(e.label)),
+        (LABEL, e.labels.0.map_or(Item::Int(e.label), Item::Ints)),
         (TEXT, Item::Bytes(e.text.as_bytes())),
         (ENCODED, Item::Bytes(e.encoded)),
         (FILENAME, Item::Bytes(e.filename.as_bytes())),
@@ -50,7 +50,7 @@ fn write_entries(entries: &[(&str, Item<'_>)], out: &mut Vec<u8>) {
                 put_header(1, varint_length(*value as u64), out);
                 put_varint(*value as u64, out);
             }
-            Item::Floats(list) => out.extend_from_slice(list),
+            Item::Ints(list) | Item::Floats(list) => out.extend_from_slice(list),
         }
     }
 }
@@ -59,6 +59,8 @@ fn write_entries(entries: &[(&str, Item<'_>)], out: &mut Vec<u8>) {
 enum Item<'a> {
     Bytes(&'a [u8]),
     Int(i64),
+    /// The bytes of an Int64List.
+    Ints(&'a [u8]),
     /// The bytes of a FloatList.
     Floats(&'a [u8]),
 }
@@ -69,7 +71,7 @@ impl Item<'_> {
         match self {
             Self::Bytes(bytes) => nested(bytes.len()),
             Self::Int(value) => nested(varint_length(*value as u64)),
-            Self::Floats(list) => list.len(),
+            Self::Ints(list) | Self::Floats(list) => list.len(),
         }
     }
 
@@ -78,7 +80,7 @@ impl Item<'_> {
         match self {
             Self::Bytes(_) => 1,
             Self::Floats(_) => 2,
-            Self::Int(_) => 3,
+            Self::Int(_) | Self::Ints(_) => 3,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The label of a tf.Example of which only the first bytes are there.
 
+use super::labels;
 use super::message::LABEL;
-use super::parse::first_int;
 use crate::format::protobuf::{Fields, Value, varint};
 
 /// The tag of a field 1 of known length: the features of an example, and each entry of them.
@@ -36,7 +36,9 @@ fn of_entry(entry: &[u8]) -> Option<i64> {
             _ => {}
         }
     }
-    if key == LABEL.as_bytes() { first_int(feature, LABEL).ok() } else { None }
+    let found = if key == LABEL.as_bytes() { labels::read(feature, LABEL).ok()? } else { return None };
+    // none or several labels are for a reader of the whole record
+    (!found.labels.is_list()).then_some(found.label)
 }
 
 #[cfg(test)]
@@ -60,6 +62,7 @@ mod tests {
                 text,
                 filename: "f",
                 boxes: Default::default(),
+                labels: Default::default(),
             },
             &mut payload,
         );

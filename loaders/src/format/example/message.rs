@@ -1,6 +1,7 @@
 //! An image with its label in a record: its fields, formats and keys.
 
 use super::boxes::Boxes;
+use super::labels::Labels;
 use std::fmt;
 
 pub(super) const ENCODED: &str = "image/encoded";
@@ -80,8 +81,10 @@ pub struct Example<'a> {
     pub width: u32,
     /// Channels; 0 if the record has no such key.
     pub channels: u32,
-    /// The label as stored; `label_offset` of the data set is not yet subtracted.
+    /// The label as stored; `label_offset` of the data set is not yet subtracted. Of several the first; 0 if there is none.
     pub label: i64,
+    /// All labels, where there are none or several.
+    pub labels: Labels<'a>,
     /// The class's name; empty if absent, cut at the first byte that is not UTF-8.
     pub text: &'a str,
     /// The name of the image's file; empty if absent, cut at the first byte that is not UTF-8.

@@ -7,6 +7,7 @@
 mod boxes;
 mod encode;
 mod label;
+mod labels;
 mod message;
 mod parse;
 mod relabel;
@@ -15,6 +16,7 @@ pub use crate::fault::ExampleFault;
 pub use boxes::{BoundingBox, BoxLists, Boxes};
 pub use encode::{encode, encode_with};
 pub(crate) use label::label;
+pub use labels::{LabelList, Labels};
 pub use message::{Example, Format};
 pub use parse::parse;
 pub use relabel::relabel;

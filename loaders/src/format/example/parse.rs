@@ -1,6 +1,7 @@
 //! Reading a tf.Example without copies or allocation.
 
 use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
+use super::labels::{self, Found};
 use super::message::{
     CHANNELS, ENCODED, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, TFDS_IMAGE, TFDS_LABEL, WIDTH,
 };
@@ -30,7 +31,7 @@ pub fn parse(payload: &[u8]) -> Result<Example<'_>, ExampleFault> {
 struct Keys<'a> {
     encoded: Option<&'a [u8]>,
     format: Option<Format>,
-    label: Option<i64>,
+    label: Option<Found<'a>>,
     height: u32,
     width: u32,
     channels: u32,
@@ -61,7 +62,7 @@ impl<'a> Keys<'a> {
                 let unknown = || ExampleFault::UnknownFormat(String::from_utf8_lossy(name).into_owned());
                 self.format = Some(Format::parse(name).ok_or_else(unknown)?);
             }
-            LABEL => self.label = Some(first_int(feature, LABEL)?),
+            LABEL => self.label = Some(labels::read(feature, LABEL)?),
             HEIGHT => self.height = size(feature, HEIGHT)?,
             WIDTH => self.width = size(feature, WIDTH)?,
             CHANNELS => self.channels = size(feature, CHANNELS)?,
@@ -97,19 +98,21 @@ impl<'a> Keys<'a> {
             (None, None) => return Err(ExampleFault::Missing(ENCODED)),
         };
         let label = match (self.label, self.tfds_label) {
-            (None, Some(feature)) => Some(first_int(feature, TFDS_LABEL)?),
+            (None, Some(feature)) => Some(labels::read(feature, TFDS_LABEL)?),
             (label, _) => label,
         };
         if let Some([ymin, xmin, ymax, xmax]) = self.boxes.uneven() {
             return Err(ExampleFault::Boxes { ymin, xmin, ymax, xmax });
         }
+        let Found { label, labels } = label.ok_or(ExampleFault::Missing(LABEL))?;
         Ok(Example {
             encoded,
             format: self.format.or_else(|| Format::of_file(encoded)).ok_or(ExampleFault::Missing(FORMAT))?,
             height: self.height,
             width: self.width,
             channels: self.channels,
-            label: label.ok_or(ExampleFault::Missing(LABEL))?,
+            label,
+            labels,
             text: self.text,
             filename: self.filename,
             boxes: if self.boxes.is_empty() { Boxes::default() } else { self.boxes },
@@ -146,7 +149,7 @@ fn first_bytes<'a>(feature: &'a [u8], key: &'static str) -> Result<&'a [u8], Exa
 }
 
 /// The first value of a Feature's Int64List, packed or not.
-pub(super) fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
+fn first_int(feature: &[u8], key: &'static str) -> Result<i64, ExampleFault> {
     let mut fields = Fields(feature);
     while let Some((number, value)) = fields.next()? {
         if let (3, Value::Bytes(list)) = (number, value) {
@@ -169,6 +172,7 @@ pub(super) fn first_int(feature: &[u8], key: &'static str) -> Result<i64, Exampl
 mod tests {
     use super::super::boxes::{BoundingBox, BoxLists};
     use super::super::encode::encode;
+    use super::super::labels::{LabelList, Labels};
     use super::*;
     use crate::format::protobuf::put_header;
 
@@ -183,6 +187,7 @@ mod tests {
         text: "cat",
         filename: "a.png",
         boxes: NONE,
+        labels: Labels(None),
     };
 
     fn encoded(e: &Example<'_>) -> Vec<u8> {
@@ -285,6 +290,34 @@ mod tests {
         assert_eq!(parse(&wrong), Err(ExampleFault::WrongType { key: XMAX, expected: "list of floats" }));
         let empty = field(1, &entry(XMAX, &field(1, &[])));
         assert!(parse(&[encoded(&SAMPLE), empty].concat()).unwrap().boxes.is_empty());
+    }
+
+    #[test]
+    fn several_labels_and_none_come_back() {
+        let mut list = LabelList::default();
+        for labels in [&[][..], &[2, 5, 700]] {
+            list.set(labels);
+            let several = Example { label: list.first(), labels: list.labels(), text: "", ..SAMPLE };
+            let payload = encoded(&several);
+            let read = parse(&payload).unwrap();
+            assert_eq!(read, several);
+            assert_eq!(read.labels.iter().collect::<Vec<_>>(), labels);
+            // whatever is damaged: an example or a fault
+            for at in 0..payload.len().min(200) {
+                let mut damaged = payload.clone();
+                damaged[at] ^= 0xff;
+                if let Ok(read) = parse(&damaged) {
+                    let _ = read.labels.iter().count();
+                }
+            }
+        }
+        // a list of one is what a record of one label has, to the byte
+        list.set(&[i64::from(u32::MAX)]);
+        let (one, same) = (
+            Example { label: list.first(), ..SAMPLE },
+            Example { label: list.first(), labels: list.labels(), ..SAMPLE },
+        );
+        assert_eq!(encoded(&one), encoded(&same));
     }
 
     #[test]

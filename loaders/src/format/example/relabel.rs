@@ -1,18 +1,19 @@
-//! Another label in a tf.Example; everything else stays, to the byte.
+//! Other labels in a tf.Example; everything else stays, to the byte.
 
+use super::labels::LabelList;
 use super::message::{LABEL, TFDS_LABEL};
 use crate::fault::{ExampleFault, Malformed};
-use crate::format::protobuf::{Fields, Value, nested, put_header, put_varint, varint_length};
+use crate::format::protobuf::{Fields, Value, nested, put_header};
 
-/// Appends `payload` to `out` with `label` in place of its label.
+/// Appends `payload` to `out` with `labels` in place of its label, or of all of them.
 ///
 /// # Errors
 /// A payload that is no tf.Example, or has no label.
-pub fn relabel(payload: &[u8], label: i64, out: &mut Vec<u8>) -> Result<(), ExampleFault> {
+pub fn relabel(payload: &[u8], labels: &LabelList, out: &mut Vec<u8>) -> Result<(), ExampleFault> {
     let entries = entries(payload)?;
     let key = [LABEL, TFDS_LABEL].into_iter().find(|key| entries.iter().any(|entry| entry.key == key.as_bytes()));
     let key = key.ok_or(ExampleFault::Missing(LABEL))?;
-    let own = own_entry(key, label);
+    let own = own_entry(key, labels);
     // the entry stands where the first one stood
     let first = entries.iter().position(|entry| entry.key == key.as_bytes());
     let kept = entries.iter().enumerate().filter_map(|(at, entry)| match entry.key == key.as_bytes() {
@@ -60,17 +61,15 @@ fn key(entry: &[u8]) -> Result<&[u8], Malformed> {
     Ok(key)
 }
 
-/// The entry of a label, with its tag and length.
-fn own_entry(key: &str, label: i64) -> Vec<u8> {
-    let (mut out, number) = (Vec::new(), varint_length(label as u64));
-    let list = nested(number);
+/// The entry of labels, with its tag and length.
+fn own_entry(key: &str, labels: &LabelList) -> Vec<u8> {
+    let (mut out, list) = (Vec::new(), labels.bytes().len());
     put_header(1, nested(key.len()) + nested(nested(list)), &mut out);
     put_header(1, key.len(), &mut out);
     out.extend_from_slice(key.as_bytes());
     put_header(2, nested(list), &mut out);
     put_header(3, list, &mut out);
-    put_header(1, number, &mut out);
-    put_varint(label as u64, &mut out);
+    out.extend_from_slice(labels.bytes());
     out
 }
 
@@ -78,6 +77,12 @@ fn own_entry(key: &str, label: i64) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::format::example::{Example, Format, encode_with, parse};
+
+    fn list(labels: &[i64]) -> LabelList {
+        let mut list = LabelList::default();
+        list.set(labels);
+        list
+    }
 
     #[test]
     fn only_the_label_changes() {
@@ -91,6 +96,7 @@ mod tests {
             text: "cat",
             filename: "a",
             boxes: Default::default(),
+            labels: Default::default(),
         };
         let bytes = |label| {
             let mut out = Vec::new();
@@ -99,24 +105,31 @@ mod tests {
         };
         for (from, to) in [(0, 1), (5, 300), (300, 2), (1, -1), (7, 7)] {
             let mut out = Vec::new();
-            relabel(&bytes(from), to, &mut out).unwrap();
+            relabel(&bytes(from), &list(&[to]), &mut out).unwrap();
             assert_eq!(out, bytes(to), "{from} {to}");
             assert_eq!(parse(&out).unwrap().label, to);
         }
-        assert_eq!(relabel(&[], 1, &mut Vec::new()), Err(ExampleFault::Missing(LABEL)));
+        let (few, many) = (list(&[2]), list(&[0, 5, 9]));
+        let mut out = Vec::new();
+        relabel(&bytes(1), &many, &mut out).unwrap();
+        assert_eq!(parse(&out).unwrap().labels.iter().collect::<Vec<_>>(), [0, 5, 9]);
+        let mut back = Vec::new();
+        relabel(&out, &few, &mut back).unwrap();
+        assert_eq!(back, bytes(2));
+        assert_eq!(relabel(&[], &list(&[1]), &mut Vec::new()), Err(ExampleFault::Missing(LABEL)));
         let whole = bytes(3);
-        assert!((1..whole.len()).all(|cut| relabel(&whole[..cut], 1, &mut Vec::new()).is_err()));
+        assert!((1..whole.len()).all(|cut| relabel(&whole[..cut], &list(&[1]), &mut Vec::new()).is_err()));
     }
 
     #[test]
     fn the_key_of_tensorflow_datasets_stays() {
-        let payload = [&own_entry("label", 3)[..], &own_entry("id", 9)].concat();
+        let payload = [&own_entry("label", &list(&[3]))[..], &own_entry("id", &list(&[9]))].concat();
         let mut wrapped = Vec::new();
         put_header(1, payload.len(), &mut wrapped);
         wrapped.extend(payload);
         let mut out = Vec::new();
-        relabel(&wrapped, 4, &mut out).unwrap();
-        let expected = [&own_entry("label", 4)[..], &own_entry("id", 9)].concat();
+        relabel(&wrapped, &list(&[4]), &mut out).unwrap();
+        let expected = [&own_entry("label", &list(&[4]))[..], &own_entry("id", &list(&[9]))].concat();
         assert!(out.ends_with(&expected) && out.len() == wrapped.len());
     }
 }

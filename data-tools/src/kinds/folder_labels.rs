@@ -1,0 +1,69 @@
+//! A folder of images at any depth, and beside it a table or a JSON file with the labels of each: several, or none.
+//!
+//! SRC/train beside SRC/val, SRC/validation or SRC/test are splits, unless the table has a column of splits.
+
+use super::csv;
+use super::kind::Opened;
+use super::reader::files::Files;
+use super::reader::folders::{Images, folders};
+use super::reader::labelled::{self, Bad, Line, List, Listed};
+use super::reader::labels::{Classes, Label};
+use super::reader::{label_json, splits, table};
+use crate::error::Error;
+use crate::options::ConvertOptions;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Opens the images below `src` with the labels in the file `list`.
+pub(super) fn open(src: &Path, list: &Path, options: &ConvertOptions) -> Opened {
+    let mut lines = read(list, options)?;
+    if lines.is_empty() {
+        return Err(Error::input(list, "lists no image"));
+    }
+    let below = split_folders(src)?;
+    for line in &mut lines {
+        line.path = line.path.trim_start_matches("./").to_string();
+        if let (true, Some((first, _))) = (line.split.is_empty(), line.path.split_once('/'))
+            && below.contains(first)
+        {
+            line.split = first.to_string();
+        }
+    }
+    let labels: BTreeSet<Label> = lines.iter().flat_map(|line| &line.labels).cloned().collect();
+    let classes = Classes::of(list, options, None, &labels)?;
+    let Listed { found, mut bad } = List { folder: src, classes: &classes, several: true }.look(&lines);
+    bad.extend(unlisted(src, list, &lines)?);
+    let cure = format!("paths are relative to {}; an image without a label has an empty list", src.display());
+    let notes = labelled::check(list, &bad, &cure, options)?;
+    if found.is_empty() {
+        return Err(Error::input(list, "not one of its lines can be used"));
+    }
+    Ok(Box::new(Files::new(src, classes.names, found, notes, options)?))
+}
+
+fn read(list: &Path, options: &ConvertOptions) -> Result<Vec<Line>, Error> {
+    let ending = list.extension().map(|ending| ending.to_ascii_lowercase());
+    if ending.is_some_and(|ending| ending == "json") {
+        return match options.label_separator {
+            None => label_json::read(list),
+            Some(_) => Err(Error::Usage("--label-separator is of a table; a JSON file has lists".into())),
+        };
+    }
+    let rows = table::read(list)?.rows;
+    Ok(rows.into_iter().map(|row| csv::line(row, true, options)).collect())
+}
+
+/// The folders of `src` that are splits: as where folders are classes, `train` must be one of them.
+fn split_folders(src: &Path) -> Result<BTreeSet<String>, Error> {
+    let found: BTreeSet<String> = folders(src)?.into_iter().filter(|name| splits::of_word(name).is_some()).collect();
+    Ok(if found.contains("train") { found } else { BTreeSet::new() })
+}
+
+/// Images that the list does not name.
+fn unlisted(src: &Path, list: &Path, lines: &[Line]) -> Result<Vec<Bad>, Error> {
+    let listed: BTreeSet<&str> = lines.iter().map(|line| line.path.as_str()).collect();
+    let files = Images::below(src, Path::new(""))?.files;
+    let name = list.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let missing = files.into_iter().filter(|file| !listed.contains(file.as_str()));
+    Ok(missing.map(|file| Bad { line: None, what: format!("{file}: not in {name}") }).collect())
+}

@@ -1,0 +1,188 @@
+//! Images with their labels, as a table or a JSON file lists them: which lines can be used, and what is wrong with the others.
+
+use super::labels::{Classes, Label};
+use super::listing::{Listing, Place};
+use super::splits;
+use crate::error::Error;
+use crate::options::{ConvertOptions, OnBad};
+use crate::text;
+use loaders::printable;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A line of a list.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Its number in the file, from 1.
+    pub number: u64,
+    /// The image, relative to the folder of images.
+    pub path: String,
+    /// Its labels: several, or none, if the list allows that.
+    pub labels: Vec<Label>,
+    /// The word for its split; empty where there is none.
+    pub split: String,
+    /// Why the line has no labels, where it should have some.
+    pub fault: Option<String>,
+}
+
+/// What a list is, beside its lines.
+pub(crate) struct List<'a> {
+    /// The folder that paths are relative to.
+    pub folder: &'a Path,
+    pub classes: &'a Classes,
+    /// Whether images may have several labels, or none.
+    pub several: bool,
+}
+
+/// What cannot be used.
+#[derive(Debug)]
+pub(crate) struct Bad {
+    /// The number of its line; none for what has no line.
+    pub line: Option<u64>,
+    pub what: String,
+}
+
+/// The lines of a list, looked at.
+pub(crate) struct Listed {
+    /// The files of each split.
+    pub found: Vec<(String, Listing)>,
+    pub bad: Vec<Bad>,
+}
+
+/// The texts of the labels in a column: parted by `separator`, or by `;` and `|` where none is given.
+pub(crate) fn parted(text: &str, separator: Option<char>) -> Vec<Label> {
+    let parts = |c: char| separator.map_or([';', '|'].contains(&c), |separator| c == separator);
+    text.split(parts).map(str::trim).filter(|label| !label.is_empty()).map(Label::of_text).collect()
+}
+
+impl List<'_> {
+    /// Looks at all lines; a line that cannot be used is noted.
+    pub(crate) fn look(&self, lines: &[Line]) -> Listed {
+        let (mut found, mut bad) = (BTreeMap::<(u8, &str), Listing>::new(), Vec::new());
+        let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+        for line in lines {
+            let first = *seen.entry(line.path.as_str()).or_insert(line.number);
+            let usable = match first == line.number || !self.several {
+                true => self.usable(line),
+                false => {
+                    Err(format!("{} is on line {first} already; give all its labels there", printable(&line.path)))
+                }
+            };
+            match usable {
+                Ok(Usable { split, classes }) => {
+                    let listing = found.entry((splits::rank(split), split)).or_insert_with(|| {
+                        let mut listing = Listing::default();
+                        listing.place(Place::Folder(self.folder.to_path_buf()));
+                        listing
+                    });
+                    match self.several {
+                        true => listing.push_set(&line.path, &classes, (0, 0)),
+                        false => listing.push(&line.path, classes[0], (0, 0)),
+                    }
+                }
+                Err(what) => bad.push(Bad { line: Some(line.number), what }),
+            }
+        }
+        let found = found.into_iter().map(|((_, split), listing)| (split.to_string(), listing)).collect();
+        Listed { found, bad }
+    }
+
+    /// Split and classes of a line; or what is wrong with it.
+    fn usable<'a>(&self, line: &'a Line) -> Result<Usable<'a>, String> {
+        let no_label = line.labels.is_empty() && !self.several;
+        if let Some(fault) = &line.fault {
+            return Err(fault.clone());
+        }
+        if line.path.is_empty() || no_label {
+            let column = if line.path.is_empty() { "path" } else { "label" };
+            return Err(format!("it has no {column}"));
+        }
+        let classes = self.classes_of(&line.labels)?;
+        let split = split(&line.split)?;
+        let path = self.folder.join(&line.path);
+        match path.metadata() {
+            Ok(meta) if meta.is_file() => Ok(Usable { split, classes }),
+            Ok(_) => Err(format!("{}: not a file", path.display())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(format!("{}: not found", path.display())),
+            Err(e) => Err(format!("{}: {e}", path.display())),
+        }
+    }
+
+    /// All that is wrong with a line's labels is named.
+    fn classes_of(&self, labels: &[Label]) -> Result<Vec<u32>, String> {
+        let (mut classes, mut wrong) = (BTreeSet::new(), Vec::new());
+        for label in labels {
+            match self.classes.label(label) {
+                None => wrong.push(self.classes.unknown(label)),
+                Some(class) if !classes.insert(class) => {
+                    wrong.push(format!("it has the label `{}` twice", printable(&self.classes.names[class as usize])));
+                }
+                Some(_) => {}
+            }
+        }
+        if wrong.is_empty() { Ok(classes.into_iter().collect()) } else { Err(wrong.join("; ")) }
+    }
+}
+
+/// What a usable line says.
+struct Usable<'a> {
+    split: &'a str,
+    classes: Vec<u32>,
+}
+
+/// The split that a word in a list stands for.
+fn split(word: &str) -> Result<&str, String> {
+    let named =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    match (word, splits::of_word(word)) {
+        ("", _) => Ok("train"),
+        (_, Some(split)) => Ok(split),
+        (other, None) if named(other) && other.bytes().any(|b| b.is_ascii_alphabetic()) => Ok(other),
+        (other, None) => Err(format!("split `{}`: expected train, validation, test or another name", printable(other))),
+    }
+}
+
+/// Notes or refuses what cannot be used of the list `src`; all is named. `cure` is what to correct.
+pub(crate) fn check(src: &Path, bad: &[Bad], cure: &str, options: &ConvertOptions) -> Result<Vec<String>, Error> {
+    let lines: Vec<String> = bad
+        .iter()
+        .map(|bad| match bad.line {
+            Some(line) => format!("line {line}: {}", bad.what),
+            None => bad.what.clone(),
+        })
+        .collect();
+    match (lines.is_empty(), options.on_bad) {
+        (true, _) => Ok(Vec::new()),
+        (false, OnBad::Skip) => Ok(lines.into_iter().map(|line| format!("left out: {line}")).collect()),
+        (false, OnBad::Fail) => {
+            let numbered = bad.iter().filter(|bad| bad.line.is_some()).count();
+            let (word, count) = if numbered == bad.len() { ("line", numbered) } else { ("entry", bad.len()) };
+            let count = if word == "line" || count == 1 {
+                text::plural(count as u64, word)
+            } else {
+                format!("{} entries", text::count(count as u64))
+            };
+            let what = format!(
+                "{count} cannot be used:\n  {}\ncorrect them ({cure}), or leave them out by `--on-bad skip`",
+                lines.join("\n  ")
+            );
+            Err(Error::input(src, what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_parted() {
+        let texts = |text: &str, separator| {
+            let labels = parted(text, separator);
+            labels.iter().map(|label| format!("{label:?}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(texts(" cat ; dog|3;", None), "Name(\"cat\") Name(\"dog\") Number(3)");
+        assert_eq!(texts("cat;dog cow", Some(' ')), "Name(\"cat;dog\") Name(\"cow\")");
+        assert_eq!((texts("", None), texts(" ; ", None)), (String::new(), String::new()));
+    }
+}

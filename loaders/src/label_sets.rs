@@ -1,0 +1,75 @@
+//! The classes of samples that may have several, or none.
+
+/// The classes of samples in a row, each ascending and without doubles.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelSets {
+    classes: Vec<u32>,
+    /// Where the classes of each sample end.
+    ends: Vec<usize>,
+}
+
+impl LabelSets {
+    /// Adds a sample of these classes, in any order.
+    pub fn push(&mut self, classes: impl IntoIterator<Item = u32>) {
+        let start = self.classes.len();
+        self.classes.extend(classes);
+        self.classes[start..].sort_unstable();
+        let mut end = start;
+        for at in start..self.classes.len() {
+            if at == start || self.classes[at] != self.classes[end - 1] {
+                self.classes[end] = self.classes[at];
+                end += 1;
+            }
+        }
+        self.classes.truncate(end);
+        self.ends.push(end);
+    }
+
+    /// The classes of sample `number`.
+    ///
+    /// # Panics
+    /// If there are not so many samples.
+    pub fn get(&self, number: usize) -> &[u32] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.classes[start..self.ends[number]]
+    }
+
+    /// The classes of each sample.
+    pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.len()).map(|number| self.get(number))
+    }
+
+    /// Samples.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Removes all samples.
+    pub fn clear(&mut self) {
+        self.classes.clear();
+        self.ends.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_sorted_and_have_no_doubles() {
+        let mut sets = LabelSets::default();
+        let rows: [&[u32]; 5] = [&[], &[3, 1, 3, 2, 1], &[0], &[], &[7, 7]];
+        rows.iter().for_each(|row| sets.push(row.iter().copied()));
+        assert_eq!(sets.iter().collect::<Vec<_>>(), [&[][..], &[1, 2, 3], &[0], &[], &[7]]);
+        assert_eq!((sets.len(), sets.is_empty()), (5, false));
+        sets.clear();
+        assert!(sets.is_empty());
+        sets.push([4]);
+        assert_eq!(sets.get(0), [4]);
+    }
+}
