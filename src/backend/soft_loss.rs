@@ -47,7 +47,7 @@ pub struct Teaching {
 /// The targets of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftTargets<'a> {
-    /// The class of each row that counts as a hit.
+    /// The class of each row that counts as a hit; or [`SoftTargets::ANY`].
     pub labels: &'a [u32],
     /// (rows, 1 + classes): a row's weight, then its targets. The weight multiplies the loss of the sigmoid form and the teacher's part;
     /// for the softmax form, targets are multiplied by the weights of their classes instead.
@@ -68,6 +68,30 @@ pub struct SoftLoss<'a> {
 }
 
 impl SoftTargets<'_> {
+    /// In place of a row's class: each class whose target is above one half counts as a hit; if there is none, the row has no hit.
+    pub const ANY: u32 = u32::MAX;
+
+    /// Whether this can be the label of a row of so many classes.
+    fn fits(label: u32, classes: usize) -> bool {
+        (label as usize) < classes || label == Self::ANY
+    }
+
+    /// How many classes have a higher score than the best one that counts as a hit in row `row`, of equal scores those of smaller index;
+    /// all, if none counts or its score is NaN.
+    pub fn place(&self, row: usize, scores: &[f32]) -> usize {
+        let label = self.labels[row];
+        let (_, targets) = self.row(row, scores.len());
+        let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+        let hit = match label {
+            Self::ANY => {
+                let hits = (0..scores.len()).filter(|c| targets[*c] > 0.5 && !scores[*c].is_nan());
+                hits.reduce(|best, c| if higher(c, best) { c } else { best })
+            }
+            label => Some(label as usize).filter(|label| !scores[*label].is_nan()),
+        };
+        hit.map_or(scores.len(), |hit| (0..scores.len()).filter(|c| higher(*c, hit)).count())
+    }
+
     /// Rows.
     pub fn rows(&self) -> usize {
         self.labels.len()
@@ -82,7 +106,7 @@ impl SoftTargets<'_> {
     /// Fails unless labels are classes and the table has all rows.
     pub fn check(&self, classes: usize) -> Result<(), Error> {
         let size = |expected, got| Err(Error::Size { op: "the loss".into(), expected, got });
-        if let Some(wrong) = self.labels.iter().find(|label| **label as usize >= classes) {
+        if let Some(wrong) = self.labels.iter().find(|label| !Self::fits(**label, classes)) {
             return size(format!("labels below {classes}"), wrong.to_string());
         }
         let (need, got) = (self.rows() * (1 + classes), self.table.len());

@@ -98,7 +98,7 @@ pub enum Error {
         text: String,
     },
     /// The file was written by a later version.
-    #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::version::VERSION)]
+    #[error("{} has model format {version}, this trireme reads up to {}: use a newer trireme", .path.display(), super::version::NEWEST)]
     Newer {
         /// The file.
         path: PathBuf,

@@ -8,11 +8,15 @@ use super::h5;
 use super::model::ModelFile;
 use super::reader::Group;
 pub(super) use super::version::VERSION;
+use super::version::{NEWEST, SEVERAL_LABELS};
 
 impl ModelFile {
     /// Everything but the weights.
     pub(super) fn put_head(&self, ours: &h5::Group) -> Result<(), Error> {
-        ours.put_number("version", VERSION)?;
+        ours.put_number("version", if self.multi_label { SEVERAL_LABELS } else { VERSION })?;
+        if self.multi_label {
+            ours.put_number("multi_label", 1u32)?;
+        }
         ours.put_text("network", &self.network)?;
         if !self.definition.is_empty() {
             ours.put_text("definition", &self.definition)?;
@@ -34,7 +38,7 @@ impl ModelFile {
 /// Everything but the weights.
 pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
     let version: u64 = ours.number("version")?;
-    if version > VERSION {
+    if version > NEWEST {
         return Err(Error::Newer { path: path.to_path_buf(), version });
     }
     let content = |text| Error::Content { path: path.to_path_buf(), text };
@@ -50,6 +54,7 @@ pub(super) fn read_head(path: &Path, ours: &Group) -> Result<ModelFile, Error> {
             .map_err(|text| content(format!("input: {text}")))?,
         image: three(&ours.numbers("image")?).map_err(|text| content(format!("image: {text}")))?,
         classes: ours.texts("classes")?,
+        multi_label: ours.attribute_names().any(|name| name == "multi_label"),
         preprocess: ours.texts("preprocess")?,
         mean: ours.numbers("mean")?,
         std: ours.numbers("std")?,

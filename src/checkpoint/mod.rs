@@ -50,4 +50,4 @@ pub use layer_kind::LayerKind;
 pub use memory::{Memory, Plateaued, Watched};
 pub use model::{LayerWeights, ModelFile};
 pub use model_file::Opened;
-pub use state_file::{Best, Progress, Scale, StateFile, Sums};
+pub use state_file::{Best, LabelScores, Progress, Scale, StateFile, Sums};

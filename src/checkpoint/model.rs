@@ -18,6 +18,8 @@ pub struct ModelFile {
     pub image: [usize; 3],
     /// Class names, in order of their labels.
     pub classes: Vec<String>,
+    /// Whether images may have several classes, or none: scores are then those of each class by itself.
+    pub multi_label: bool,
     /// Transforms from a decoded image to the input, as in the recipe's `augment.eval`.
     pub preprocess: Vec<String>,
     /// Mean per channel that `normalize` subtracts, of pixel / 255.

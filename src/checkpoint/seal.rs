@@ -47,6 +47,7 @@ fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
         input,
         image,
         classes,
+        multi_label,
         preprocess,
         mean,
         std,
@@ -66,8 +67,13 @@ fn parts(model: &ModelFile) -> BTreeMap<String, u32> {
     ];
     // a network of the catalogue has none
     let definition = Some(("definition", definition.clone())).filter(|(_, text)| !text.is_empty());
-    let texts =
-        texts.into_iter().chain(definition).map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
+    // nor has one whose images have one label
+    let several = multi_label.then(|| ("labels", "several".to_string()));
+    let texts = texts
+        .into_iter()
+        .chain(definition)
+        .chain(several)
+        .map(|(part, text)| (part.to_string(), masked_crc32c(text.as_bytes())));
     let weights = layers.iter().map(|layer| (format!("weights of {}", layer.name), of_layer(layer)));
     let averages = ema.iter().map(|layer| (format!("averages of {}", layer.name), of_layer(layer)));
     texts.chain(weights).chain(averages).collect()
@@ -103,6 +109,7 @@ mod tests {
             input: [3, 8, 8],
             image: [3, 8, 8],
             classes: vec!["cat".into(), "dog".into()],
+            multi_label: false,
             preprocess: vec!["normalize".into()],
             mean: vec![0.5],
             std: vec![0.25],

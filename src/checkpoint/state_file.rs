@@ -93,6 +93,30 @@ pub struct Sums {
     pub top5: f64,
     /// Images.
     pub count: u64,
+    /// Scores of images that may have several labels.
+    #[serde(default)]
+    pub several: Option<LabelScores>,
+}
+
+/// Scores of a split whose images may have several labels, over all classes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabelScores {
+    /// Mean of the classes' average precisions; NaN where it was not computed.
+    #[serde(with = "bits")]
+    pub map: f64,
+    /// F1 of all labels together, at a probability of one half.
+    #[serde(with = "bits")]
+    pub micro_f1: f64,
+    /// Mean F1 of the classes, at a probability of one half.
+    #[serde(with = "bits")]
+    pub macro_f1: f64,
+}
+
+impl LabelScores {
+    /// The scores by their names.
+    pub fn named(&self) -> [(&'static str, f64); 3] {
+        [("map", self.map), ("micro_f1", self.micro_f1), ("macro_f1", self.macro_f1)]
+    }
 }
 
 /// The best score so far.
@@ -345,11 +369,20 @@ fn write_sums(group: &h5::Group, name: &str, sums: &Sums) -> Result<(), Error> {
     for (field, value) in [("loss", sums.loss), ("top1", sums.top1), ("top5", sums.top5)] {
         group.put_number(&format!("{name}_{field}"), value)?;
     }
+    for (field, value) in sums.several.iter().flat_map(LabelScores::named) {
+        group.put_number(&format!("{name}_{field}"), value)?;
+    }
     group.put_number(&format!("{name}_count"), sums.count)
 }
 
 fn read_sums(group: &Group, name: &str) -> Result<Sums, Error> {
     let number = |field: &str| group.number(&format!("{name}_{field}"));
     let count = group.number(&format!("{name}_count"))?;
-    Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count })
+    let several = || {
+        let (map, micro_f1, macro_f1) = (number("map")?, number("micro_f1")?, number("macro_f1")?);
+        Ok::<_, Error>(LabelScores { map, micro_f1, macro_f1 })
+    };
+    let has_several = group.attribute_names().any(|attribute| attribute == format!("{name}_map"));
+    let several = has_several.then(several).transpose()?;
+    Ok(Sums { loss: number("loss")?, top1: number("top1")?, top5: number("top5")?, count, several })
 }

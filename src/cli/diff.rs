@@ -77,7 +77,9 @@ fn losses(parting: Parting) -> String {
 
 fn score(eval: Option<&EvalLine>) -> String {
     eval.map_or("none".into(), |e| {
-        format!("top-1 {:.2} %, loss {:.4} on {} at step {}", 100.0 * e.top1, e.loss, printable(&e.split), e.step)
+        let map = if e.has_several() { format!("{}, ", e.leading_text()) } else { String::new() };
+        let top1 = format!("{map}top-1 {:.2} %", 100.0 * e.top1);
+        format!("{top1}, loss {:.4} on {} at step {}", e.loss, printable(&e.split), e.step)
     })
 }
 
@@ -86,8 +88,9 @@ fn object(first: &Run, second: &Run, keys: &[Differing], facts: &[Differing], pa
         let row = |row: &Differing| (row.key.clone(), serde_json::json!([row.first, row.second]));
         rows.iter().map(row).collect::<serde_json::Map<_, _>>()
     };
-    let score =
-        |run: &Run| run.log.evals.last().map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss}));
+    let score = |run: &Run| {
+        run.log.evals.last().map(|e| serde_json::json!({"step": e.step, "top1": e.top1, "loss": e.loss, "map": e.map}))
+    };
     serde_json::json!({
         "a": first.folder.to_string_lossy(), "b": second.folder.to_string_lossy(), "recipe": rows(keys), "circumstances": rows(facts),
         "steps_in_both": parting.shared, "losses_differ_from": parting.apart, "losses_differ_by_1_percent_from": parting.far,

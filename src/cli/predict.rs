@@ -3,11 +3,11 @@
 use super::cost::Cost;
 use super::exit::Failure;
 use super::output::print;
-use super::value::positive;
+use super::value::{positive, probability};
 use crate::device::DeviceChoice;
 use crate::eval::npy::Npy;
 use crate::eval::pictures::pictures;
-use crate::eval::predict::{Predict, Prediction};
+use crate::eval::predict::{Predict, Prediction, Wanted};
 use crate::eval::request::ModelRequest;
 use crate::eval::table::field;
 use crate::launch;
@@ -25,6 +25,7 @@ Example:
   trireme predict runs/r20 'photos/*.jpg' --sheet photos.png
   find photos -name '*.jpg' | trireme predict runs/r20 - --json
   trireme predict runs/r20 photos --embed photos.npy
+  trireme predict runs/voc photos --threshold 0.3
 
 A picture that cannot be read is named, the rest are still done, and the exit code is 1.")]
 pub struct Args {
@@ -34,9 +35,12 @@ pub struct Args {
     /// Image files, PNG or JPEG; folders of them; patterns such as 'photos/*.jpg'; - for names on standard input, one a line
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Classes to name for each image, the likeliest first
-    #[arg(long, value_name = "K", default_value = "5", value_parser = positive)]
-    pub top: usize,
+    /// Classes to name for each image at most, the likeliest first [default: 5, or all above --threshold]
+    #[arg(long, value_name = "K", value_parser = positive)]
+    pub top: Option<usize>,
+    /// Of a model for images with several labels, name the classes with a probability above P [default: 0.5]
+    #[arg(long, value_name = "P", value_parser = probability)]
+    pub threshold: Option<f64>,
     /// Of a run, use its best checkpoint, by `checkpoint.best_by` of the recipe
     #[arg(long)]
     pub best: bool,
@@ -77,12 +81,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let request = ModelRequest { file: args.model.clone(), best: args.best, ema: args.ema, sealed: args.sealed };
     let test_time = TestTime { flip: args.flip, corners: args.corners };
     let mut predictor = launch::predictor(args.device, &request, args.cost.limits(), test_time)?;
+    if args.threshold.is_some() && !predictor.multi_label() {
+        let model = args.model.display();
+        return Err(Failure::usage(format!(
+            "--threshold is of models for images with several labels; {model} is of images with one: leave it out, or use --top"
+        )));
+    }
+    let wanted = Wanted { top: args.top, threshold: args.threshold };
     let images = pictures(&args.images, &mut std::io::stdin().lock())?;
     predictor.notes().iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
     let mut output = Output::new(args, images.len())?;
     let mut failures = Vec::new();
     for path in &images {
-        match predictor.predict(path, args.top) {
+        match predictor.predict(path, wanted) {
             Ok(prediction) => output.add(predictor.as_ref(), path, &prediction)?,
             Err(error) => failures.push(error.to_string()),
         }
@@ -113,8 +124,12 @@ impl<'a> Output<'a> {
 
     fn add(&mut self, predictor: &dyn Predict, path: &Path, prediction: &Prediction) -> Result<(), Failure> {
         show(self.args, path, prediction)?;
-        if let (Some(sheet), Some((_, name, p))) = (&mut self.sheet, prediction.classes.first()) {
-            sheet.add(path, &format!("{:.0}% {name}", 100.0 * p)).map_err(Failure::failed)?;
+        if let Some(sheet) = &mut self.sheet {
+            let named = if predictor.multi_label() { prediction.classes.len() } else { 1 };
+            let classes = prediction.classes.iter().take(named);
+            let words: Vec<String> = classes.map(|(_, name, p)| format!("{:.0}% {name}", 100.0 * p)).collect();
+            let words = if words.is_empty() { "no class".to_string() } else { words.join("; ") };
+            sheet.add(path, &words).map_err(Failure::failed)?;
         }
         if let Some(file) = &self.args.embed {
             let features = predictor.features()?;
@@ -153,6 +168,9 @@ fn show(args: &Args, path: &Path, prediction: &Prediction) -> Result<(), Failure
     }
     let note = size.map_or(String::new(), |size| format!(" (resized from {size})"));
     print(format!("{image}{note}"))?;
+    if prediction.classes.is_empty() {
+        return print(format!("  no class above {:.2} %", 100.0 * args.threshold.unwrap_or(0.5)));
+    }
     prediction.classes.iter().try_for_each(|(_, name, p)| print(format!("  {:>6.2} %  {}", 100.0 * p, printable(name))))
 }
 

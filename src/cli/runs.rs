@@ -52,7 +52,7 @@ fn object(run: &Run) -> serde_json::Value {
     let start = run.log.starts.last();
     let score = |eval: Option<&history::EvalLine>| {
         eval.map(
-            |e| serde_json::json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss}),
+            |e| serde_json::json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss, "map": e.map}),
         )
     };
     let changed = run.changed.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -79,7 +79,7 @@ fn row(root: &Path, run: &Run) -> [String; 8] {
         State::Done => "done".to_string(),
         state => format!("{}, step {} of {}", word(state), run.log.step(), run.last_step()),
     };
-    let score = |eval: Option<&history::EvalLine>| eval.map_or("-".into(), |e| format!("{:.2} %", 100.0 * e.top1));
+    let score = |eval: Option<&history::EvalLine>| eval.map_or("-".into(), history::EvalLine::leading_text);
     let digest = run.log.end.as_ref().map_or("-", |end| end.digest.as_str());
     [
         printable(&name.to_string_lossy()).to_string(),

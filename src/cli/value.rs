@@ -56,6 +56,14 @@ pub(super) fn fraction(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A number from 0 to 1.
+pub(super) fn probability(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
 /// A finite number > 0.
 pub(super) fn duration(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::score::Scored;
 use crate::error::Error;
+use crate::report::predictions::SeveralOutcome;
 use data_tools::ContactSheet;
 use loaders::Limits;
 
@@ -24,6 +25,9 @@ pub fn check(path: &Path) -> Result<(), Error> {
 /// # Errors
 /// For a name that ends in neither .png nor .jpg, pictures that cannot be read, a file that cannot be written.
 pub fn write(scored: &Scored, path: &Path) -> Result<usize, Error> {
+    if let Some(outcomes) = &scored.outcomes {
+        return several(scored, outcomes, path);
+    }
     let mistakes = scored.predictions.as_ref().map(|predictions| predictions.mistakes()).unwrap_or_default();
     let shown = &mistakes[..mistakes.len().min(PICTURES)];
     let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
@@ -38,4 +42,27 @@ pub fn write(scored: &Scored, path: &Path) -> Result<usize, Error> {
         sheet.write().map_err(refuse)?;
     }
     Ok(shown.len())
+}
+
+/// The same of images that may have several labels: those of which not just the own classes were predicted.
+fn several(scored: &Scored, outcomes: &[SeveralOutcome], path: &Path) -> Result<usize, Error> {
+    let mut mistakes: Vec<&SeveralOutcome> = outcomes.iter().filter(|one| !one.is_right()).collect();
+    mistakes.sort_by(|a, b| b.loss.total_cmp(&a.loss).then(a.id.cmp(&b.id)));
+    mistakes.truncate(PICTURES);
+    let refuse = |error: data_tools::Error| Error::Failed(error.to_string());
+    let mut sheet = ContactSheet::new(path, mistakes.len(), Limits::default()).map_err(refuse)?;
+    let names = |classes: &mut dyn Iterator<Item = u32>| {
+        let names: Vec<&str> =
+            classes.map(|class| scored.classes.get(class as usize).map_or("?", String::as_str)).collect();
+        if names.is_empty() { "no label".to_string() } else { names.join("; ") }
+    };
+    for one in &mistakes {
+        let taken = names(&mut one.predicted.iter().map(|(class, _)| *class));
+        let words = [names(&mut one.labels.iter().copied()), format!("taken for {taken}")];
+        sheet.add_record(&scored.images, one.id, &words).map_err(refuse)?;
+    }
+    if !sheet.is_empty() {
+        sheet.write().map_err(refuse)?;
+    }
+    Ok(mistakes.len())
 }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::score::Scored;
 use super::table::field;
+use crate::checkpoint::LabelScores;
 use crate::error::Error;
-use crate::report::predictions::{ClassScore, Pair, Predictions, calibration, expected_error};
+use crate::report::predictions::{ClassScore, Pair, SeveralOutcome, calibration, expected_error};
 use loaders::{printable, replace};
 
 /// Classes that are told in words; JSON has all.
@@ -18,14 +19,35 @@ const PAIRS: usize = 10;
 
 /// All that follows from the predictions, in words; empty where there are none.
 pub fn text(scored: &Scored) -> String {
+    if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
+        return several_text(scored, classes, several);
+    }
     let Some(predictions) = &scored.predictions else { return String::new() };
     let mut text = format!("macro-F1 {}, ", percent(predictions.macro_f1()));
     if let Some(precision) = predictions.mean_precision() {
         text += &format!("mAP {}, ", percent(precision));
     }
     text += &format!("ECE {}\n\n", percent(expected_error(&calibration(predictions.outcomes()))));
-    text += &class_table(&scored.classes, &predictions.per_class());
+    text += &class_table(&scored.classes, &predictions.per_class(), false);
     text + &pairs(&scored.classes, &predictions.confusion().pairs())
+}
+
+/// The same of images that may have several labels; without a table where the score alone was wanted.
+fn several_text(scored: &Scored, classes: &[ClassScore], several: &LabelScores) -> String {
+    let [map, micro, macro_] = [several.map, several.micro_f1, several.macro_f1].map(|share| match share.is_nan() {
+        true => "-".into(),
+        false => percent(share),
+    });
+    let mut text = format!("mAP {map}, micro-F1 {micro}, macro-F1 {macro_}, at a probability above one half\n");
+    let absent = classes.iter().filter(|class| class.images == 0).count();
+    if absent > 0 {
+        let _ =
+            writeln!(text, "{absent} of {} classes have no image here: they have no average precision", classes.len());
+    }
+    if scored.outcomes.is_none() {
+        return text.trim_end().into();
+    }
+    format!("{text}\n{}", class_table(&scored.classes, classes, true).trim_end())
 }
 
 fn percent(share: f64) -> String {
@@ -40,8 +62,8 @@ fn name(classes: &[String], class: u32) -> String {
     classes.get(class as usize).map_or_else(|| class.to_string(), |name| printable(name).to_string())
 }
 
-/// A row a class; of many classes those with the lowest F1.
-fn class_table(classes: &[String], scores: &[ClassScore]) -> String {
+/// A row a class; of many classes those with the lowest F1. Where images may have `several` labels, with the average precisions.
+fn class_table(classes: &[String], scores: &[ClassScore], several: bool) -> String {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let mut text = String::new();
     if scores.len() > CLASSES {
@@ -51,11 +73,14 @@ fn class_table(classes: &[String], scores: &[ClassScore]) -> String {
     }
     let names: Vec<String> = order.iter().map(|&class| name(classes, class as u32)).collect();
     let wide = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).clamp(5, 40);
-    let _ = writeln!(text, "{:wide$}  {:>7}  {:>9}  {:>9}  {:>9}", "class", "images", "precision", "recall", "F1");
+    let title = if several { format!("  {:>9}", "AP") } else { String::new() };
+    let _ =
+        writeln!(text, "{:wide$}  {:>7}  {:>9}  {:>9}  {:>9}{title}", "class", "images", "precision", "recall", "F1");
     for (class, name) in order.into_iter().zip(names) {
         let score = &scores[class];
         let (precision, recall, f1) = (known(score.precision()), known(score.recall()), known(score.f1()));
-        let _ = writeln!(text, "{name:wide$}  {:>7}  {precision:>9}  {recall:>9}  {f1:>9}", score.images);
+        let average = if several { format!("  {:>9}", known(score.average_precision)) } else { String::new() };
+        let _ = writeln!(text, "{name:wide$}  {:>7}  {precision:>9}  {recall:>9}  {f1:>9}{average}", score.images);
     }
     text
 }
@@ -70,6 +95,14 @@ fn pairs(classes: &[String], pairs: &[Pair]) -> String {
 
 /// The members that JSON has beyond the score; `top`: shares with the right class among the 1, 2, ... `top` likeliest.
 pub fn json(scored: &Scored, top: usize) -> Value {
+    if let (Some(classes), Some(several)) = (&scored.per_class, &scored.score.several) {
+        return json!({
+            "map": several.map,
+            "micro_f1": several.micro_f1,
+            "macro_f1": several.macro_f1,
+            "per_class": per_class(scored, classes),
+        });
+    }
     let Some(predictions) = &scored.predictions else { return json!({}) };
     let bins = calibration(predictions.outcomes());
     let confusion = predictions.confusion();
@@ -81,20 +114,20 @@ pub fn json(scored: &Scored, top: usize) -> Value {
         "calibration": bins.iter().map(|bin| json!({
             "images": bin.images, "right": bin.right, "confidence": bin.confidence / bin.images as f64,
         })).collect::<Vec<_>>(),
-        "per_class": per_class(scored, predictions),
+        "per_class": per_class(scored, &predictions.per_class()),
         "confusion": confusion.rows(),
     })
 }
 
-fn per_class(scored: &Scored, predictions: &Predictions) -> Vec<Value> {
-    let row = |(score, name): (ClassScore, &String)| {
+fn per_class(scored: &Scored, classes: &[ClassScore]) -> Vec<Value> {
+    let row = |(score, name): (&ClassScore, &String)| {
         json!({
             "class": name, "images": score.images, "predicted": score.predicted, "right": score.right,
             "precision": score.precision(), "recall": score.recall(), "f1": score.f1(),
             "average_precision": score.average_precision,
         })
     };
-    predictions.per_class().into_iter().zip(&scored.classes).map(row).collect()
+    classes.iter().zip(&scored.classes).map(row).collect()
 }
 
 /// Writes a table with a line for each image, whole or not at all.
@@ -102,6 +135,9 @@ fn per_class(scored: &Scored, predictions: &Predictions) -> Vec<Value> {
 /// # Errors
 /// For a file that cannot be written, and a shard that is gone.
 pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
+    if let Some(outcomes) = &scored.outcomes {
+        return Ok(replace::replace(path, several_csv(scored, outcomes)?.as_bytes())?);
+    }
     let Some(predictions) = &scored.predictions else { return Ok(()) };
     let mut text = String::from("image,shard,record,label,class,predicted,predicted_class,probability,place,loss\n");
     for one in predictions.outcomes() {
@@ -124,4 +160,27 @@ pub fn csv(scored: &Scored, path: &Path) -> Result<(), Error> {
         );
     }
     Ok(replace::replace(path, text.as_bytes())?)
+}
+
+/// The table of images that may have several labels: lists in a column are parted by `;`.
+fn several_csv(scored: &Scored, outcomes: &[SeveralOutcome]) -> Result<String, Error> {
+    let mut text = String::from("image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss\n");
+    let list = |items: &mut dyn Iterator<Item = String>| field(&items.collect::<Vec<_>>().join(";"));
+    let name = |class: u32| scored.classes.get(class as usize).cloned().unwrap_or_default();
+    for one in outcomes {
+        let (shard, record) = scored.images.locate(one.id)?;
+        let file = field(&scored.images.shards()[shard].file);
+        let _ = writeln!(
+            text,
+            "{},{file},{record},{},{},{},{},{},{}",
+            one.id,
+            list(&mut one.labels.iter().map(u32::to_string)),
+            list(&mut one.labels.iter().map(|class| name(*class))),
+            list(&mut one.predicted.iter().map(|(class, _)| class.to_string())),
+            list(&mut one.predicted.iter().map(|(class, _)| name(*class))),
+            list(&mut one.predicted.iter().map(|(_, p)| p.to_string())),
+            one.loss
+        );
+    }
+    Ok(text)
 }

@@ -227,6 +227,9 @@ impl Log {
             top5: score.top5,
             loss: score.loss,
             count: score.count,
+            macro_f1: score.several.map(|several| several.macro_f1),
+            micro_f1: score.several.map(|several| several.micro_f1),
+            map: score.several.map(|several| several.map).filter(|map| !map.is_nan()),
             ..Eval::default()
         };
         let refuse = |source| Error::File { action: "write", path: path.into(), source };

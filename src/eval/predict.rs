@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
 use crate::nn::Graph;
 use crate::nn::graph::BuildError;
+use crate::report::predictions::sigmoid;
 use crate::train::evaluate::TestTime;
 use loaders::{Limits, Pipeline, picture};
 
@@ -23,10 +24,25 @@ pub struct Prediction {
     pub resized_from: Option<(u32, u32)>,
 }
 
+/// Which classes are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wanted {
+    /// So many at most; without it five, and all that are above the threshold where pictures may have several classes.
+    pub top: Option<usize>,
+    /// Where pictures may have several classes, those with a probability above it; without it one half.
+    pub threshold: Option<f64>,
+}
+
+/// Classes that are named where a picture has one.
+const TOP: usize = 5;
+
 /// What can name pictures.
 pub trait Predict {
-    /// The `top` likeliest classes of a PNG or JPEG file.
-    fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error>;
+    /// The likeliest classes of a PNG or JPEG file that `wanted` names.
+    fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error>;
+
+    /// Whether pictures may have several classes, or none.
+    fn multi_label(&self) -> bool;
 
     /// What the layer that makes the scores read of the last picture; the mean of each channel where that is not a vector.
     fn features(&self) -> Result<Vec<f32>, Error>;
@@ -65,7 +81,7 @@ impl<B: Backend> Predictor<B> {
 }
 
 impl<B: Backend> Predict for Predictor<B> {
-    fn predict(&mut self, path: &Path, top: usize) -> Result<Prediction, Error> {
+    fn predict(&mut self, path: &Path, wanted: Wanted) -> Result<Prediction, Error> {
         let mut input = vec![0.0; self.views[0].output().values()];
         let (mut scores, mut resized_from) = (Vec::new(), None);
         // the plain view last, so that its features are those of the picture
@@ -76,14 +92,24 @@ impl<B: Backend> Predict for Predictor<B> {
             scores.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score / self.views.len() as f32);
         }
         self.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
-        let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let probabilities = if self.model.multi_label { each(&scores) } else { softmax(&scores) };
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
-        let class = |i: usize| (i, self.model.classes[i].clone(), weights[i] / total);
-        let classes = order.into_iter().take(top).map(class).collect();
+        let most = match self.model.multi_label {
+            true => {
+                let threshold = wanted.threshold.unwrap_or(0.5);
+                order.retain(|i| probabilities[*i] > threshold || probabilities[*i].is_nan());
+                wanted.top.unwrap_or(order.len())
+            }
+            false => wanted.top.unwrap_or(TOP),
+        };
+        let class = |i: usize| (i, self.model.classes[i].clone(), probabilities[i]);
+        let classes = order.into_iter().take(most).map(class).collect();
         Ok(Prediction { classes, resized_from })
+    }
+
+    fn multi_label(&self) -> bool {
+        self.model.multi_label
     }
 
     fn features(&self) -> Result<Vec<f32>, Error> {
@@ -97,4 +123,17 @@ impl<B: Backend> Predict for Predictor<B> {
     fn notes(&self) -> &[String] {
         &self.notes
     }
+}
+
+/// Probabilities that add up to 1.
+fn softmax(scores: &[f32]) -> Vec<f64> {
+    let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = scores.iter().map(|s| f64::from(s - highest).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / total).collect()
+}
+
+/// The probability of each class by itself.
+fn each(scores: &[f32]) -> Vec<f64> {
+    scores.iter().map(|score| sigmoid(*score)).collect()
 }

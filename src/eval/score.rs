@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
 use crate::nn::Graph;
 use crate::recipe;
-use crate::report::predictions::Predictions;
+use crate::report::predictions::{ClassScore, Predictions, SeveralOutcome};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, staging};
 use crate::train::evaluate::{Detail, Evaluated, Evaluation, Score};
@@ -36,6 +36,10 @@ pub struct Scored {
     pub step: u64,
     /// What was made of each image, on the rank that prints, where it was wanted.
     pub predictions: Option<Predictions>,
+    /// The scores of each class, where images may have several labels.
+    pub per_class: Option<Vec<ClassScore>>,
+    /// What was made of each such image, on the rank that prints, where it was wanted.
+    pub outcomes: Option<Vec<SeveralOutcome>>,
     /// Class names of the model.
     pub classes: Vec<String>,
     /// The images.
@@ -93,6 +97,7 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
             data.display()
         )));
     }
+    several_fit(&model, &dataset.manifest, request)?;
     let pipeline = pipeline(&model)?;
     let classes = Sides { model: &model.classes, file, data };
     let matched = classes::matched(&classes, &split, request.map_classes)?;
@@ -107,6 +112,26 @@ fn open(request: &EvalRequest, data: &Path) -> Result<Opened, Error> {
     // a batch larger than the split would be planned for images that do not exist
     evaluation.batch = batch.min(evaluation.images().max(1) as usize);
     Ok(Opened { text: digest(&model, &dataset.manifest, &evaluation)?, model, evaluation, notes })
+}
+
+/// Refuses a data set whose images may have several labels for a model of one, and the other way round.
+fn several_fit(model: &ModelFile, manifest: &Manifest, request: &EvalRequest) -> Result<(), Error> {
+    let (file, data) = (request.file.display(), request.data.display());
+    match (model.multi_label, manifest.multi_label) {
+        (true, true) if request.map_classes => Err(Error::Usage(format!(
+            "--map-classes matches images of one label each, and those of {data} may have several; give the data set that {file} was \
+             trained on"
+        ))),
+        (true, false) => Err(Error::Failed(format!(
+            "{file} tells each class by itself, for images with several labels, and images of {data} have one each; convert them with a \
+             table that has a column labels (`trireme data convert csv`)"
+        ))),
+        (false, true) => Err(Error::Failed(format!(
+            "{file} was trained on images of one label each, and those of {data} may have several; train on this data set with loss.kind = \
+             \"bce\""
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What is scored, and the text that must be the same on every rank.
@@ -200,9 +225,11 @@ fn score_opened<D: Device>(
         let line = format!("{}{note}\n", session.world.who());
         eprint!("{line}");
     }
-    let Evaluated { score, predictions } = evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
+    let Evaluated { score, predictions, per_class, outcomes } =
+        evaluated.ok_or_else(|| Error::Failed("scoring was stopped".into()))?;
     let (split, images) = (evaluation.split.name().to_string(), evaluation.split);
     let ModelFile { network, classes, .. } = model;
     let (epoch, step) = (model.epoch as u32, model.step);
-    Ok(Scored { score, split, network, epoch, step, predictions, classes, images, root: session.is_root() })
+    let root = session.is_root();
+    Ok(Scored { score, split, network, epoch, step, predictions, per_class, outcomes, classes, images, root })
 }

@@ -16,9 +16,11 @@ pub enum Measure {
     Loss,
     /// Mean F1 of the classes.
     MacroF1,
+    /// Mean of the classes' average precisions.
+    Map,
 }
 
-words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro_f1" } }
+words! { Measure { Top1 = "top1", Top5 = "top5", Loss = "loss", MacroF1 = "macro_f1", Map = "map" } }
 
 /// A score by its name: `top1`, or `ema.top1` of the averages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct Scores {
     pub loss: f64,
     /// Mean F1 of the classes, where it was computed.
     pub macro_f1: Option<f64>,
+    /// Mean of the classes' average precisions, where it was computed.
+    pub map: Option<f64>,
 }
 
 /// What one scoring has found.
@@ -84,6 +88,7 @@ impl Scoring {
             Measure::Top5 => Some(scores.top5),
             Measure::Loss => Some(scores.loss),
             Measure::MacroF1 => scores.macro_f1,
+            Measure::Map => scores.map,
         })
     }
 }
@@ -106,7 +111,7 @@ impl FromStr for ScoreName {
 
 impl TextForm for ScoreName {
     const EXPECTED: &'static str =
-        "\"top1\", \"top5\", \"loss\" or \"macro_f1\", or one of these of the averages, as \"ema.top1\"";
+        "\"top1\", \"top5\", \"loss\", \"macro_f1\" or \"map\", or one of these of the averages, as \"ema.top1\"";
 }
 
 #[cfg(test)]
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn names_come_back_and_others_are_refused() {
-        for name in ["top1", "top5", "loss", "macro_f1", "ema.top1", "ema.macro_f1"] {
+        for name in ["top1", "top5", "loss", "macro_f1", "map", "ema.top1", "ema.macro_f1", "ema.map"] {
             assert_eq!(name.parse::<ScoreName>().unwrap().to_string(), name);
         }
         assert_eq!("top1".parse(), Ok(ScoreName::TOP1));
@@ -141,10 +146,11 @@ mod tests {
 
     #[test]
     fn a_scoring_has_what_was_computed() {
-        let of = |top1| Scores { top1, top5: 0.9, loss: 1.5, macro_f1: None };
+        let of = |top1| Scores { top1, top5: 0.9, loss: 1.5, macro_f1: None, map: Some(0.125) };
         let scoring = Scoring { weights: of(0.25), ema: Some(Scores { macro_f1: Some(0.5), ..of(0.75) }) };
         let get = |name: &str| scoring.get(name.parse().unwrap());
         assert_eq!((get("top1"), get("ema.top1"), get("loss")), (Some(0.25), Some(0.75), Some(1.5)));
+        assert_eq!((get("map"), get("ema.map")), (Some(0.125), Some(0.125)));
         assert_eq!((get("macro_f1"), get("ema.macro_f1")), (None, Some(0.5)));
         assert_eq!(Scoring { ema: None, ..scoring }.get("ema.top1".parse().unwrap()), None);
     }

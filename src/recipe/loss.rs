@@ -34,7 +34,8 @@ section! {
     /// [numbers.md](numbers.md#losses) has the formulas.
     pub struct LossSpec {
         /// "cross_entropy" of the softmax; "bce": binary cross-entropy of each class by itself; "focal": cross-entropy times
-        /// (1 - p)^gamma; "sigmoid_focal": the same of bce, as torchvision's.
+        /// (1 - p)^gamma; "sigmoid_focal": the same of bce, as torchvision's. Images that may have several labels need "bce" or
+        /// "sigmoid_focal".
         optional kind: LossKind = LossKind::CrossEntropy;
         /// bce, sigmoid_focal: what becomes of the losses of an image's classes.
         optional over_classes: OverClasses = OverClasses::Mean;

@@ -7,7 +7,7 @@ use data_tools::Thumbnail;
 use loaders::regular;
 use serde::{Deserialize, Serialize};
 
-use super::predictions::{Pair, Predictions, calibration, expected_error};
+use super::predictions::{ClassScore, Pair, Predictions, calibration, expected_error};
 
 /// Its name in the folder of a run.
 pub const NAME: &str = "evaluation.json";
@@ -56,6 +56,22 @@ pub struct EvaluationFile {
     pub worst: Vec<Mistake>,
     /// Training images after the transforms.
     pub augmented: Vec<Picture>,
+    /// Where images may have several labels: then there are no mistakes, confusion and calibration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub several: Option<SeveralLabels>,
+}
+
+/// What is known of images that may have several labels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeveralLabels {
+    /// Images that were scored.
+    pub images: u64,
+    /// Mean of the classes' average precisions.
+    pub map: Option<f64>,
+    /// F1 of all labels together.
+    pub micro_f1: Option<f64>,
+    /// Of each class.
+    pub average_precision: Vec<Option<f64>>,
 }
 
 /// Images whose likeliest class has a probability in one range.
@@ -91,10 +107,13 @@ pub struct Mistake {
 pub struct Picture {
     /// The image's number in its split.
     pub id: u64,
-    /// Its class.
+    /// Its class; of several the first.
     pub label: u32,
     /// As a `data:` address.
     pub picture: Option<String>,
+    /// Its classes, where there may be several.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub words: String,
 }
 
 fn known(number: f64) -> Option<f64> {
@@ -141,6 +160,31 @@ impl EvaluationFile {
             mistakes: mistakes.len() as u64,
             worst: mistakes.iter().take(WORST).map(mistake).collect(),
             augmented: Vec::new(),
+            several: None,
+        }
+    }
+
+    /// The same of images that may have several labels.
+    pub fn of_classes(
+        (step, epoch): (u64, u32),
+        split: &str,
+        classes: &[String],
+        scores: &[ClassScore],
+        several: SeveralLabels,
+        macro_f1: f64,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            step,
+            epoch,
+            split: split.into(),
+            classes: classes.to_vec(),
+            images: scores.iter().map(|score| score.images).collect(),
+            predicted: scores.iter().map(|score| score.predicted).collect(),
+            right: scores.iter().map(|score| score.right).collect(),
+            macro_f1: known(macro_f1),
+            several: Some(several),
+            ..Self::default()
         }
     }
 
@@ -185,7 +229,7 @@ impl EvaluationFile {
 
 impl From<&Thumbnail> for Picture {
     fn from(picture: &Thumbnail) -> Self {
-        Self { id: picture.id, label: picture.label, picture: Some(address(picture)) }
+        Self { id: picture.id, label: picture.label, picture: Some(address(picture)), words: picture.words.clone() }
     }
 }
 

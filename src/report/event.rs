@@ -210,9 +210,15 @@ pub struct Eval {
     pub loss: f64,
     /// Images.
     pub count: u64,
-    /// Mean F1 of the classes; only where the run goes by it.
+    /// Mean F1 of the classes; only where the run goes by it, or images may have several labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macro_f1: Option<f64>,
+    /// F1 of all labels together; only where images may have several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_f1: Option<f64>,
+    /// Mean of the classes' average precisions; only where the run goes by it, or images may have several labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<f64>,
     /// Whether these are scores of the averages of the weights; left out where they are not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ema: bool,

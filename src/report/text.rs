@@ -134,10 +134,13 @@ fn exchange(exchange: &Exchange) -> String {
 }
 
 fn eval(eval: &Eval) -> String {
-    let Eval { split, top1, top5, loss, count, macro_f1, ema, .. } = eval;
+    let Eval { split, top1, top5, loss, count, macro_f1, micro_f1, map, ema, .. } = eval;
     let (top1, top5) = (top1 * 100.0, top5 * 100.0);
     let of = if *ema { " (averages)" } else { "" };
-    let f1 = macro_f1.map_or(String::new(), |f1| format!("macro-F1 {:.2} %  ", f1 * 100.0));
+    let share =
+        |name: &str, share: Option<f64>| share.map_or(String::new(), |s| format!("{name} {:.2} %  ", s * 100.0));
+    let (map, micro) = (share("mAP", *map), share("micro-F1", *micro_f1));
+    let f1 = format!("{map}{micro}{}", share("macro-F1", *macro_f1));
     format!("{split}{of}: top-1 {top1:.2} %  top-5 {top5:.2} %  {f1}loss {loss:.4}  ({} images)", grouped(*count))
 }
 
@@ -154,6 +157,7 @@ pub(super) fn best_of(eval: &Eval) -> Option<String> {
         "top1" => Some(eval.top1),
         "top5" => Some(eval.top5),
         "loss" => Some(eval.loss),
+        "map" => eval.map,
         _ => eval.macro_f1,
     };
     score.map(|score| best(by, score, eval.step))

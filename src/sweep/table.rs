@@ -61,8 +61,11 @@ pub fn table(grid: &Grid, all: &[Found]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
     let scored = all.iter().filter_map(|found| Some((found, found.best()?)));
-    let best = scored.reduce(|best, next| if next.1.top1 > best.1.top1 { next } else { best });
-    let best = best.map(|(found, eval)| format!("best: {}, top-1 {}", found.point.sets().join(" "), percent(eval)));
+    let best = scored.reduce(|best, next| if next.1.leading() > best.1.leading() { next } else { best });
+    let best = best.map(|(found, eval)| {
+        let name = if eval.has_several() { "" } else { "top-1 " };
+        format!("best: {}, {name}{}", found.point.sets().join(" "), eval.leading_text())
+    });
     rows.iter().map(line).chain(best).collect::<Vec<_>>().join("\n")
 }
 
@@ -73,22 +76,20 @@ fn row(found: &Found) -> Vec<String> {
     let rest = [
         found.state(),
         run.map_or("-".into(), |run| run.log.step().to_string()),
-        of(found.best(), &percent),
-        of(found.last(), &percent),
+        of(found.best(), &EvalLine::leading_text),
+        of(found.last(), &EvalLine::leading_text),
         of(found.last(), &|eval| format!("{:.4}", eval.loss)),
         run.map_or("-".into(), |run| format!("{:.1} s", run.log.seconds_of_steps())),
     ];
     values.chain(rest).collect()
 }
 
-fn percent(eval: &EvalLine) -> String {
-    format!("{:.2} %", 100.0 * eval.top1)
-}
-
 /// A training as a JSON object.
 pub fn object(sweep: &Sweep, found: &Found) -> Value {
     let score = |eval: Option<&EvalLine>| {
-        eval.map(|e| json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss}))
+        eval.map(
+            |e| json!({"step": e.step, "split": e.split, "top1": e.top1, "top5": e.top5, "loss": e.loss, "map": e.map}),
+        )
     };
     let set: serde_json::Map<String, Value> =
         found.point.values.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();

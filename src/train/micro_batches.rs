@@ -95,7 +95,10 @@ impl MicroBatches {
         session.watch.set_activity(Activity::Computing { step: at.step + 1 });
         let Self { input, targets, .. } = self;
         let labels = match (targets, run.graph.targets_mut()) {
-            (Some(targets), Some(table)) => targets.fill(batch.labels(), batch.mix(), table),
+            (Some(targets), Some(table)) => match batch.label_sets() {
+                Some(sets) => targets.fill_sets(sets, batch.mix(), table),
+                None => targets.fill(batch.labels(), batch.mix(), table),
+            },
             _ => batch.labels(),
         };
         Ok(Batch { images: input.input(batch), labels, ids: batch.ids(), epoch: at.epoch })

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn scoring(top1: f64, loss: f64) -> Scoring {
-        Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None }, ema: None }
+        Scoring { weights: Scores { top1, top5: 1.0, loss, macro_f1: None, map: None }, ema: None }
     }
 
     /// Takes in shares after one another; gives the steps of the best, and after which step the run is over.

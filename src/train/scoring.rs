@@ -4,22 +4,25 @@ use super::evaluate::{Detail, Evaluated, Score};
 use super::rules::{self, Ending, Scored};
 use super::{RunContext, Training};
 use crate::backend::Backend;
-use crate::checkpoint::Sums;
+use crate::checkpoint::{LabelScores, Sums};
 use crate::error::Error;
 use crate::optim::score::{Measure, Scores, Scoring};
 use crate::report::Eval;
-use crate::report::predictions::Predictions;
+use crate::report::predictions::{ClassScore, Predictions};
+use crate::train::agree::session::Session;
 
 /// The scores of one model, and what was made of each image, on rank 0, where it was wanted.
 struct Found {
     eval: Eval,
     predictions: Option<Predictions>,
+    /// Of each class, where images may have several labels.
+    per_class: Option<Vec<ClassScore>>,
 }
 
 impl Found {
     fn scores(&self) -> Scores {
-        let Eval { top1, top5, loss, macro_f1, .. } = self.eval;
-        Scores { top1, top5, loss, macro_f1 }
+        let Eval { top1, top5, loss, macro_f1, map, .. } = self.eval;
+        Scores { top1, top5, loss, macro_f1, map }
     }
 }
 
@@ -44,10 +47,13 @@ impl<B: Backend> Training<'_, B> {
         let by = self.run.recipe.best_by();
         let chosen = if by.ema { ema.as_mut() } else { Some(&mut weights) };
         chosen.into_iter().for_each(|found| found.eval.best = best.then(|| by.to_string()));
-        for Found { eval, predictions } in std::iter::once(weights).chain(ema) {
-            let shown = predictions.filter(|_| !eval.ema);
+        for Found { eval, predictions, per_class } in std::iter::once(weights).chain(ema) {
+            let (shown, classes) = (predictions.filter(|_| !eval.ema), per_class.filter(|_| !eval.ema));
             self.report.event(eval)?;
             shown.map_or(Ok(()), |found| self.shown.evaluated(&self.run, &self.at, &found, &mut self.report))?;
+            if let Some(classes) = classes {
+                self.shown.scored_classes(&self.run, &self.at, &classes, &mut self.report)?;
+            }
         }
         if whole {
             self.follow();
@@ -57,37 +63,48 @@ impl<B: Backend> Training<'_, B> {
 
     /// Scores the weights, or with `ema` their averages; none if a rank received a request to stop.
     fn evaluate(&mut self, ema: bool) -> Result<Option<Found>, Error> {
-        let f1 =
-            self.run.recipe.scores_used().iter().any(|(_, name)| name.ema == ema && name.measure == Measure::MacroF1);
-        let detail = match (f1, ema) {
-            (true, _) => Detail::Outcomes,
-            (false, true) => Detail::Score,
-            (false, false) => self.shown.detail(),
+        let used = |measure| self.run.recipe.scores_used().iter().any(|(_, n)| n.ema == ema && n.measure == measure);
+        let detail = match (used(Measure::Map), used(Measure::MacroF1), ema) {
+            (true, ..) => Detail::Precisions,
+            (_, true, _) => Detail::Outcomes,
+            (false, false, true) => Detail::Score,
+            (false, false, false) => self.shown.detail(),
         };
+        let goes_by = [used(Measure::MacroF1), used(Measure::Map)];
         let RunContext { session, stop, .. } = self.context;
         let run = &mut self.run;
         let Some(evaluation) = &run.evaluation else { return Ok(None) };
+        // the score has all that is kept of images that may have several labels
+        let detail = if evaluation.split.multi_label() { Detail::Score } else { detail };
         let evaluated = match run.ema.as_mut().filter(|_| ema) {
             Some(averages) => averages.with(&mut run.graph, |graph| evaluation.run(session, graph, stop, detail))?,
             None => evaluation.run(session, &mut run.graph, stop, detail)?,
         };
-        let Some(Evaluated { score, predictions }) = evaluated else { return Ok(None) };
-        let Score { top1, top5, loss, count } = score;
-        let macro_f1 = match f1 {
-            // rank 0 alone has them; its bits are everyone's
-            true => {
-                let own = predictions.as_ref().map(|found| found.macro_f1().to_bits());
-                Some(f64::from_bits(session.comm.broadcast("the mean F1", own.as_ref())?))
-            }
-            false => None,
+        let Some(Evaluated { score, predictions, per_class, .. }) = evaluated else { return Ok(None) };
+        let Score { top1, top5, loss, count, several } = score;
+        let [macro_f1, map] = match several {
+            Some(LabelScores { macro_f1, map, .. }) => [Some(macro_f1), Some(map)],
+            None => over_classes(session, goes_by, predictions.as_ref())?,
         };
         let (at, split) = (&mut self.at, evaluation.split.name().to_string());
         if !ema {
-            at.score = Some(Sums { loss, top1, top5, count });
+            at.score = Some(Sums { loss, top1, top5, count, several });
         }
-        let (step, epoch) = (at.step, at.epoch + 1);
-        let eval = Eval { step, epoch, split, top1, top5, loss, count, macro_f1, ema, best: None };
-        Ok(Some(Found { eval, predictions }))
+        let eval = Eval {
+            step: at.step,
+            epoch: at.epoch + 1,
+            split,
+            top1,
+            top5,
+            loss,
+            count,
+            macro_f1,
+            micro_f1: several.map(|several| several.micro_f1),
+            map: map.filter(|map| !map.is_nan()),
+            ema,
+            best: None,
+        };
+        Ok(Some(Found { eval, predictions, per_class }))
     }
 
     /// Takes in the scores of an epoch; true if no score so far was better.
@@ -114,4 +131,18 @@ impl<B: Backend> Training<'_, B> {
             (self.last, self.ended) = (self.at.step, Some(ending));
         }
     }
+}
+
+/// Mean F1 and mean average precision of images of one label, where the run goes by them. Rank 0 alone can tell; its bits are everyone's.
+fn over_classes(
+    session: &Session,
+    goes_by: [bool; 2],
+    predictions: Option<&Predictions>,
+) -> Result<[Option<f64>; 2], Error> {
+    let of = |found: &Predictions| [found.macro_f1(), found.mean_precision().unwrap_or(f64::NAN)].map(f64::to_bits);
+    if goes_by == [false; 2] {
+        return Ok([None; 2]);
+    }
+    let all: [u64; 2] = session.comm.broadcast("scores over classes", predictions.map(of).as_ref())?;
+    Ok(std::array::from_fn(|i| goes_by[i].then(|| f64::from_bits(all[i]))))
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::checkpoint::Progress;
+use crate::checkpoint::{LabelScores, Progress};
 use crate::error::Error;
-use crate::report::predictions::Predictions;
+use crate::report::evaluation_file::SeveralLabels;
+use crate::report::predictions::{ClassScore, Predictions};
 use crate::report::{EvaluationFile, Reporter, evaluation_file};
 use crate::train::evaluate::Detail;
 use crate::train::plan::run::Run;
@@ -58,7 +59,39 @@ impl Shown {
     ) -> Result<(), Error> {
         let Some(evaluation) = &run.evaluation else { return Ok(()) };
         let split = &evaluation.split;
-        self.last = Some(EvaluationFile::new(at.step, at.epoch + 1, split.name(), split.class_names(), predictions));
+        let file = EvaluationFile::new(at.step, at.epoch + 1, split.name(), split.class_names(), predictions);
+        self.take(run, at, file, report)
+    }
+
+    /// The same of images that may have several labels: the scores of each class.
+    pub fn scored_classes<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        at: &Progress,
+        classes: &[ClassScore],
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        let (Some(evaluation), Some(score), true) = (&run.evaluation, &at.score, self.root && self.wanted) else {
+            return Ok(());
+        };
+        let LabelScores { map, micro_f1, macro_f1 } = score.several.unwrap_or_default();
+        let [map, micro_f1] = [map, micro_f1].map(|share| Some(share).filter(|share| share.is_finite()));
+        let average_precision = classes.iter().map(|class| class.average_precision).collect();
+        let several = SeveralLabels { images: score.count, map, micro_f1, average_precision };
+        let (split, when) = (&evaluation.split, (at.step, at.epoch + 1));
+        let names = split.class_names();
+        let file = EvaluationFile::of_classes(when, split.name(), names, classes, several, macro_f1);
+        self.take(run, at, file, report)
+    }
+
+    fn take<B: Backend>(
+        &mut self,
+        run: &Run<B>,
+        at: &Progress,
+        file: EvaluationFile,
+        report: &mut Reporter,
+    ) -> Result<(), Error> {
+        self.last = Some(file);
         if self.augmented.is_none() {
             let pictures = self.augmented.insert(augmented(&run.source));
             report.pictures(at.step, pictures)?;

@@ -40,6 +40,12 @@ fn file(given: &Path) -> PathBuf {
 
 fn read<B: Backend>(path: &Path, run: &Run<B>) -> Result<ModelFile, Error> {
     let model = ModelFile::read(path)?;
+    if model.multi_label {
+        return Err(Error::Usage(format!(
+            "distill.teacher: {} tells each class by itself, for images with several labels; give a teacher for images with one",
+            path.display()
+        )));
+    }
     let data = Path::new(&run.recipe.data);
     let sides = Sides { model: &model.classes, file: path, data };
     if let Some(difference) = sides.difference(run.source.train.class_names()) {

@@ -14,6 +14,7 @@ mod handover;
 mod launches;
 mod libraries;
 mod mix;
+mod multi_label;
 mod norm_sums;
 mod profile;
 mod raw_gradients;

@@ -69,6 +69,7 @@ fn head(name: &str, input: Shape, classes: usize) -> ModelFile {
         input: sizes,
         image: sizes,
         classes: (0..classes).map(|n| n.to_string()).collect(),
+        multi_label: false,
         preprocess: Vec::new(),
         mean: Vec::new(),
         std: Vec::new(),

@@ -149,7 +149,52 @@ fn many() -> Vec<Case> {
             }
         }
     }
+    // classes whose targets are above one half count as hits, of rows that have some or none
+    let sigmoid = |case: &&Case| case.objective.form != LossForm::Softmax && case.objective.teacher.is_none();
+    let any = cases.iter().filter(sigmoid).map(|case| {
+        let (rows, mut table) = (case.labels.len(), case.table.clone());
+        table[1..=case.classes].fill(0.5);
+        let what = format!("{}, any class", case.what);
+        Case { what, labels: vec![SoftTargets::ANY; rows], table, ..case.clone() }
+    });
+    let any: Vec<Case> = any.collect();
+    cases.extend(any);
     cases
+}
+
+/// Which rows are hits: by hand, on every backend.
+fn check_any_class<B: Backend>(backend: &B, name: &str, _: &[usize]) {
+    let scores = [3.0, 1.0, 3.0, 0.0, -1.0, 2.0, 0.5];
+    let rows: [(&[usize], [u64; 2]); 8] = [
+        (&[0], [1, 1]),
+        (&[2], [0, 1]),
+        (&[1, 2, 4], [0, 1]),
+        (&[0, 4], [1, 1]),
+        (&[3], [0, 0]),
+        (&[4], [0, 0]),
+        (&[6], [0, 1]),
+        (&[], [0, 0]),
+    ];
+    for (own, hits) in rows {
+        let target = |c: usize| if own.contains(&c) { 0.75 } else { 0.5 };
+        let table = std::iter::once(1.0).chain((0..scores.len()).map(target)).collect();
+        let objective = Objective { form: LossForm::Sigmoid { alpha: None, mean: true }, ..Objective::CROSS_ENTROPY };
+        let (x, labels) = (scores.to_vec(), vec![SoftTargets::ANY]);
+        let what = format!("{own:?} on {name}");
+        let case = Case { what, objective, classes: scores.len(), x, teacher: None, labels, table, scale: 1.0 };
+        let sums = case.run(backend).unwrap().sums;
+        assert_eq!([sums.top1, sums.top5], hits, "{}", case.what);
+        // a score that is no number is no hit
+        let mut lost = case.clone();
+        own.iter().for_each(|c| lost.x[*c] = f32::NAN);
+        let sums = lost.run(backend).unwrap().sums;
+        assert_eq!([sums.top1, sums.top5], [0, 0], "{}, lost", case.what);
+    }
+}
+
+#[test]
+fn any_class_of_several_is_a_hit() {
+    on_every_backend!(check_any_class());
 }
 
 fn check_against_loops<B: Backend>(backend: &B, name: &str, _: &[usize], cases: &[Case]) {

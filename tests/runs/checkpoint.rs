@@ -8,7 +8,8 @@ use std::process::Command;
 use crate::support::program::{Folder, files};
 use loaders::random::philox4x32;
 use trireme::checkpoint::{
-    Best, Error, LayerKind, LayerWeights, Memory, ModelFile, Plateaued, Progress, Scale, StateFile, Sums, Watched,
+    Best, Error, LabelScores, LayerKind, LayerWeights, Memory, ModelFile, Plateaued, Progress, Scale, StateFile, Sums,
+    Watched,
 };
 
 fn tensor(name: &str, shape: &[usize]) -> (String, Vec<usize>, Vec<f32>) {
@@ -36,6 +37,7 @@ fn model() -> ModelFile {
         input: [3, 8, 12],
         image: [3, 12, 12],
         classes: ["T-shirt/top", "Größe", ""].map(String::from).to_vec(),
+        multi_label: false,
         preprocess: vec!["center_crop(8)".into(), "normalize".into()],
         mean: vec![0.4914, 0.4822, 0.1 + 0.2],
         std: vec![0.2470, 0.2435, f64::MIN_POSITIVE],
@@ -63,7 +65,8 @@ fn how_far_a_run_is_comes_back() {
     // a large network's choices are more than the 64 KB of HDF5's first attributes
     let algorithms = "a GPU, libraries\n65 2=5 13=1\tan operation\n".repeat(3_000);
     let scale = Scale { scale: 2f32.powi(-10), good: 1_999, lost: 70_000 };
-    let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11 };
+    let sums = Sums { loss: 0.1 + 0.2, top1: 7.0, top5: 9.0, count: 11, several: None };
+    let several = Sums { several: Some(LabelScores { map: 1.0 / 3.0, micro_f1: 0.1, macro_f1: 0.7 }), ..sums };
     let begun = Progress { epoch: 3, step_of_epoch: 1, step: 2_814, samples: 90_000, seed: 7, ..Progress::default() };
     let on_a_gpu =
         Progress { loss_scale: Some(scale), algorithms, epoch_sums: sums, score: Some(sums), ..begun.clone() };
@@ -74,7 +77,8 @@ fn how_far_a_run_is_comes_back() {
     };
     let best = Some(Best { by: "ema.macro_f1".into(), score: 2.0 / 3.0, step: 1_407 });
     let watched = Progress { memory, best, ..begun.clone() };
-    for progress in [begun, on_a_gpu, watched] {
+    let labelled = Progress { score: Some(several), ..begun.clone() };
+    for progress in [begun, on_a_gpu, watched, labelled] {
         let model = ModelFile { scores: BTreeMap::new(), ..model() };
         let slots = vec![("momentum_buffer".into(), vec![tensor("fc2.weight", &[3, 5])])];
         let state = StateFile { model, slots, residuals: Vec::new(), progress };
@@ -93,6 +97,11 @@ fn what_is_written_comes_back() {
     model.write(&path).unwrap();
     assert_eq!(ModelFile::read(&path).unwrap(), model);
     assert_eq!(files(&folder.at("")).len(), 1, "only the model is left");
+    // of images with several labels
+    model.multi_label = true;
+    model.write(&path).unwrap();
+    assert_eq!(ModelFile::read(&path).unwrap(), model);
+    model.multi_label = false;
     // Over an old file, with everything empty that may be.
     model.classes.clear();
     model.preprocess.clear();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::images::DIGITS;
+use crate::support::images::{DIGITS, Images};
 use crate::support::program::{events, run};
 use crate::support::setting::Setting;
 use crate::support::small_run::RECIPE;
@@ -68,6 +68,12 @@ fn every_line_is_as_the_schema_says() {
         let value: Value = serde_json::from_str(line).unwrap();
         assert_eq!(fault(&schema, &value), None, "{line}");
         assert!(value["t"].is_f64() && value["utc"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
+    // images that may have several labels
+    let several = Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 24, 10));
+    several.trained("out", 0, &["--set", "loss.kind=bce", "--max-steps", "2"]);
+    for line in fs::read_to_string(Path::new(&several.out("out")).join("metrics.jsonl")).unwrap().lines() {
+        assert_eq!(fault(&schema, &serde_json::from_str(line).unwrap()), None, "{line}");
     }
     for wrong in [
         r#"{"event":"step","step":1}"#,

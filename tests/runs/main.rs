@@ -21,6 +21,7 @@ mod log;
 mod losses;
 mod many;
 mod mix;
+mod multi_label;
 mod networks;
 mod optimizers;
 mod predict;

@@ -1,6 +1,6 @@
 //! A data set as tar archives of WebDataset: for each shard an archive, for each sample `KEY.jpg` or `KEY.png`, `KEY.cls` with its label
-//! from 0, and `KEY.json` with its class and file name. Where images may have several labels there is no `KEY.cls`, and `KEY.json` lists them.
-//! Image files are copied as they are; RAW becomes PNG.
+//! from 0, and `KEY.json` with its class and file name. Where images may have several labels there is no `KEY.cls`, and `KEY.json` lists
+//! them. Image files are copied as they are; RAW becomes PNG.
 
 use crate::convert::staging::Staging;
 use crate::error::Error;

@@ -21,8 +21,8 @@ struct Part {
 }
 
 impl Split {
-    /// The label of each sample, by id; of several the first. With `skip`, none for a record that has no valid one; else that ends it. Checksums are verified
-    /// only of records that are read as a whole.
+    /// The label of each sample, by id; of several the first. With `skip`, none for a record that has no valid one; else that ends it.
+    /// Checksums are verified only of records that are read as a whole.
     pub fn labels(&self, skip: bool, threads: usize) -> Result<Vec<Option<u32>>, Error> {
         let next = AtomicUsize::new(0);
         let work = || {

@@ -18,8 +18,8 @@ pub(super) fn soft_loss(
     ask.targets.check(classes)?;
     let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
     let mut slopes = vec![0.0; classes];
-    for (n, &label) in ask.targets.labels.iter().enumerate() {
-        let (row, label) = (&x[n * row_elems..][..classes], label as usize);
+    for n in 0..ask.targets.rows() {
+        let row = &x[n * row_elems..][..classes];
         let (weight, targets) = ask.targets.row(n, classes);
         let factor = ask.objective.factor(f64::from(weight), classes);
         let loss = match ask.objective.form {
@@ -32,12 +32,9 @@ pub(super) fn soft_loss(
             let taught = &teacher[n * row_elems..][..classes];
             sums.loss += f64::from(weight) * teach(row, taught, teaching, weight, &mut slopes);
         }
-        let own = row[label];
-        let better = row.iter().enumerate().filter(|&(i, v)| *v > own || (*v == own && i < label)).count();
-        if !own.is_nan() {
-            sums.top1 += u64::from(better == 0);
-            sums.top5 += u64::from(better < 5);
-        }
+        let place = ask.targets.place(n, row);
+        sums.top1 += u64::from(place < 1.min(classes));
+        sums.top5 += u64::from(place < 5.min(classes));
         if let Some(dx) = dx.as_deref_mut() {
             let (dx, padding) = dx[n * row_elems..][..row_elems].split_at_mut(classes);
             padding.fill(0.0);

@@ -22,8 +22,8 @@ pub(super) fn soft_loss(
     let classes = desc.shape.elems();
     ask.targets.check(classes)?;
     let mut sums = LossSums { count: ask.targets.rows() as u64, ..LossSums::default() };
-    for (n, &label) in ask.targets.labels.iter().enumerate() {
-        let (scores, label) = (&x[n * classes..][..classes], label as usize);
+    for n in 0..ask.targets.rows() {
+        let scores = &x[n * classes..][..classes];
         let (weight, targets) = ask.targets.row(n, classes);
         let factor = ask.objective.factor(f64::from(weight), classes);
         let z: Vec<f64> = scores.iter().map(|v| f64::from(*v)).collect();
@@ -39,12 +39,9 @@ pub(super) fn soft_loss(
             teach(&mut row, &z, &taught, teaching, f64::from(weight));
         }
         sums.loss += row.loss;
-        let rank = scores.iter().enumerate().filter(|&(i, v)| *v > scores[label] || (*v == scores[label] && i < label));
-        let rank = rank.count();
-        if !scores[label].is_nan() {
-            sums.top1 += u64::from(rank == 0);
-            sums.top5 += u64::from(rank < 5);
-        }
+        let place = ask.targets.place(n, scores);
+        sums.top1 += u64::from(place < 1.min(classes));
+        sums.top5 += u64::from(place < 5.min(classes));
         if let Some(dx) = dx.as_deref_mut() {
             let scale = f64::from(ask.scale * ask.weight);
             let dx = &mut dx[n * classes..][..classes];

@@ -55,7 +55,7 @@ pub fn import(request: &ImportRequest) -> Result<Vec<String>, Error> {
     });
     let head = model::head(&name, classes, &pipeline)?;
     let file = ModelFile { layers: model::layers(&net, &fit, &weights)?, ..head };
-    file.write_described(&request.out, &keras::describe(&net)?)?;
+    file.write_described(&request.out, &keras::describe(&net, false)?)?;
     Ok(notes)
 }
 

@@ -29,6 +29,7 @@ pub fn head(model: &str, classes: Vec<String>, pipeline: &Pipeline) -> Result<Mo
         input: [input.channels, input.height, input.width].map(|n| n as usize),
         image: image.map(|n| n as usize),
         classes,
+        multi_label: false,
         preprocess: ops,
         mean,
         std,

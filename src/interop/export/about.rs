@@ -21,5 +21,6 @@ pub(super) fn about(trained: &Trained) -> BTreeMap<String, String> {
         ("step", model.step.to_string()),
         ("recipe", model.recipe.clone()),
     ];
-    fields.into_iter().map(|(name, text)| (format!("trireme.{name}"), text)).collect()
+    let several = model.multi_label.then(|| ("multi_label", "true".to_string()));
+    fields.into_iter().chain(several).map(|(name, text)| (format!("trireme.{name}"), text)).collect()
 }

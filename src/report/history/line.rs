@@ -173,10 +173,30 @@ pub struct EvalLine {
     pub loss: f64,
     #[serde(default)]
     pub count: u64,
+    pub macro_f1: Option<f64>,
+    pub micro_f1: Option<f64>,
+    pub map: Option<f64>,
     #[serde(default)]
     pub ema: bool,
-    pub macro_f1: Option<f64>,
     pub best: Option<String>,
+}
+
+impl EvalLine {
+    /// The score by which models are compared: the mean average precision of images that may have several labels, else top-1.
+    pub fn leading(&self) -> f64 {
+        if self.has_several() { self.map.unwrap_or(f64::NAN) } else { self.top1 }
+    }
+
+    /// The same for a table.
+    pub fn leading_text(&self) -> String {
+        let name = if self.has_several() { "mAP " } else { "" };
+        format!("{name}{:.2} %", 100.0 * self.leading())
+    }
+
+    /// Whether the images may have several labels.
+    pub fn has_several(&self) -> bool {
+        self.micro_f1.is_some()
+    }
 }
 
 /// The run is over; see [`crate::report::End`].

@@ -114,11 +114,12 @@ impl Log {
         sum / 1e3
     }
 
-    /// The best score by what the run goes by (`checkpoint.best_by`); where the log does not say, by top-1, of equals the first.
+    /// The best score by what the run goes by (`checkpoint.best_by`); where the log does not say, by
+    /// [`EvalLine::leading`], of equals the first.
     pub fn best(&self) -> Option<&EvalLine> {
         let told = self.evals.iter().chain(&self.averages).filter(|eval| eval.best.is_some());
-        let known = self.evals.iter().filter(|eval| eval.top1.is_finite());
-        let highest = || known.reduce(|best, next| if next.top1 > best.top1 { next } else { best });
+        let known = self.evals.iter().filter(|eval| eval.leading().is_finite());
+        let highest = || known.reduce(|best, next| if next.leading() > best.leading() { next } else { best });
         told.max_by_key(|eval| eval.step).or_else(highest)
     }
 }

@@ -72,7 +72,8 @@ fn epochs(epochs: &[EpochLine]) -> Value {
 fn evals(log: &Log) -> Value {
     let row = |eval: &super::super::history::EvalLine| {
         json!({ "step": eval.step, "epoch": eval.epoch, "split": eval.split, "top1": eval.top1, "top5": eval.top5,
-                "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1 })
+                "loss": eval.loss, "count": eval.count, "ema": eval.ema, "best": eval.best, "macro_f1": eval.macro_f1,
+                "map": eval.map, "micro_f1": eval.micro_f1 })
     };
     log.evals.iter().chain(&log.averages).map(row).collect()
 }

@@ -103,9 +103,11 @@ function perClass(e) {
   let order = e.classes.map((_, k) => k);
   const many = order.length > MOST_ROWS;
   if (many) order = order.sort((a, b) => (f1(e, a) ?? 2) - (f1(e, b) ?? 2)).slice(0, MOST_ROWS);
+  const several = e.several, precision = k => several ? [share(several.average_precision[k])] : [];
   const rows = order.map(k => [text(nameOf(e, k)), count(e.images[k]), count(e.predicted[k]), count(e.right[k]),
-    share(ratio(e.right[k], e.predicted[k])), share(ratio(e.right[k], e.images[k])), share(f1(e, k))]);
-  const columns = [{ name: 'class' }, ...['images', 'taken for it', 'right', 'precision', 'recall', 'F1'].map(name => ({ name, n: true }))];
+    share(ratio(e.right[k], e.predicted[k])), share(ratio(e.right[k], e.images[k])), share(f1(e, k)), ...precision(k)]);
+  const names = ['images', 'taken for it', 'right', 'precision', 'recall', 'F1', ...(several ? ['average precision'] : [])];
+  const columns = [{ name: 'class' }, ...names.map(name => ({ name, n: true }))];
   const note = many ? el('p', { class: 'hint' }, `The ${grouped(MOST_ROWS)} classes of ${grouped(e.classes.length)} with the lowest F1.`) : null;
   return [el('h3', {}, 'Classes'), note, sortable(columns, rows, { class: 'classes compact' })];
 }
@@ -160,8 +162,8 @@ function sideBySide(place, found) {
 function augmented(e) {
   if (!e.augmented.length) return [];
   return [el('h3', {}, 'Training images as the network sees them'), el('p', { class: 'hint' }, 'Each in its first epochs, after all transforms.'),
-    el('div', { class: 'shots' }, ...e.augmented.map(one => el('figure', { class: 'shot' }, picture(one, `training image ${one.id}: ${nameOf(e, one.label)}`),
-      el('figcaption', {}, bdi(nameOf(e, one.label))))))];
+    el('div', { class: 'shots' }, ...e.augmented.map(one => el('figure', { class: 'shot' }, picture(one, `training image ${one.id}: ${one.words || nameOf(e, one.label)}`),
+      el('figcaption', {}, bdi(one.words || nameOf(e, one.label))))))];
 }
 
 function evaluations() {
@@ -173,8 +175,13 @@ function evaluations() {
   for (const run of found) {
     const e = run.evaluation, part = el('div', { class: 'evaluation' });
     if (runs.length > 1) part.append(el('h2', {}, run.name));
-    part.append(el('p', { class: 'hint' }, `Split ${e.split}, step ${grouped(e.step)}: ${grouped(e.images.reduce((a, b) => a + b, 0))} images of ${grouped(e.classes.length)} classes; macro-F1 ${percent(e.macro_f1)}.`));
-    for (const node of [...mistakes(e), ...confusion(e), ...pairs(e), ...perClass(e), ...calibrated(e), ...augmented(e)]) if (node) part.append(node);
+    const s = e.several, labels = grouped(e.images.reduce((a, b) => a + b, 0)), where = `Split ${e.split}, step ${grouped(e.step)}`;
+    part.append(el('p', { class: 'hint' }, s
+      ? `${where}: ${grouped(s.images)} images with ${labels} labels of ${grouped(e.classes.length)} classes; mAP ${percent(s.map)}, micro-F1 ${percent(s.micro_f1)}, macro-F1 ${percent(e.macro_f1)}. A class counts as predicted where its probability is above one half.`
+      : `${where}: ${labels} images of ${grouped(e.classes.length)} classes; macro-F1 ${percent(e.macro_f1)}.`));
+    const nodes = s ? [...perClass(e), ...augmented(e)]
+      : [...mistakes(e), ...confusion(e), ...pairs(e), ...perClass(e), ...calibrated(e), ...augmented(e)];
+    for (const node of nodes) if (node) part.append(node);
     place.append(part);
   }
 }

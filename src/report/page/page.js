@@ -31,9 +31,12 @@ function duration(seconds) {
 }
 const color = k => `var(--c${k % 6})`;
 const dash = k => DASHES[k % DASHES.length];
-// The best by what the run goes by; where its log does not say, by top-1.
-const bestOf = run => run.evals.filter(e => e.best).reduce((last, e) => !last || e.step > last.step ? e : last, null)
-  || run.evals.filter(e => known(e.top1) && !e.ema).reduce((best, e) => !best || e.top1 > best.top1 ? e : best, null);
+// The score that leads: where images may have several labels, the mean average precision says more than the best class.
+const leading = run => run.evals.some(e => known(e.micro_f1)) ? 'map' : 'top1';
+const scoreName = name => name === 'top1' ? 'top-1' : name === 'map' ? 'mAP' : name;
+// The best by what the run goes by; where its log does not say, by the score that leads.
+const bestOf = (run, key) => run.evals.filter(e => e.best).reduce((last, e) => !last || e.step > last.step ? e : last, null)
+  || run.evals.filter(e => known(e[key]) && !e.ema).reduce((best, e) => !best || e[key] > best[key] ? e : best, null);
 const scoreOf = (e, name) => name.endsWith('loss') ? short(e.loss) : percent(e[name.replace('ema.', '')]);
 
 function head() {
@@ -43,13 +46,13 @@ function head() {
   document.getElementById('foot').textContent = `trireme ${version}`;
   const summary = document.getElementById('summary');
   for (const run of runs) {
-    const best = bestOf(run), by = best && best.best && best.best !== 'top1' ? best.best : 'top1';
+    const key = leading(run), lead = scoreName(key), best = bestOf(run, key), by = best && best.best && best.best !== key ? best.best : key;
     const weights = run.evals.filter(e => !e.ema), last = weights[weights.length - 1], ended = run.end && run.end.ended;
     const tile = (name, value) => el('div', { class: 'tile' }, el('b', {}, value), el('span', {}, name));
     if (runs.length > 1) summary.append(el('h2', {}, run.name));
     summary.append(el('div', { class: 'tiles' },
-      tile(best ? `best ${by === 'top1' ? 'top-1' : by} on ${best.split}, step ${grouped(best.step)}` : 'top-1: no split was scored', best ? scoreOf(best, by) : '–'),
-      tile(last ? `last top-1 on ${last.split}, ${grouped(last.count)} images` : 'last top-1', last ? percent(last.top1) : '–'),
+      tile(best ? `best ${scoreName(by)} on ${best.split}, step ${grouped(best.step)}` : `${lead}: no split was scored`, best ? scoreOf(best, by) : '–'),
+      tile(last ? `last ${lead} on ${last.split}, ${grouped(last.count)} images` : `last ${lead}`, last ? percent(last[key]) : '–'),
       tile(`step of ${grouped(run.last_step)}, ${run.state}${ended ? `, ended by stop.${ended}` : ''}`, grouped(run.step)),
       run.end && known(run.end.seconds_to_target) ? tile('from the first image to the target', duration(run.end.seconds_to_target)) : null,
       tile('images a second over all ranks, mean of the run', run.end ? grouped(run.end.img_per_s) : grouped(1e3 * run.batch / run.time.step_ms)),
@@ -71,7 +74,7 @@ function fromSteps(key, kind) {
 function fromEvals(key, kind) {
   const place = e => e.ema ? `${e.split} (averages)` : e.split;
   return runs.flatMap((run, k) => [...new Set(run.evals.map(place))].map(split => {
-    const rows = run.evals.filter(e => place(e) === split);
+    const rows = run.evals.filter(e => place(e) === split && e[key] !== null);
     return { run: k, kind: `${kind} ${split}`, x: rows.map(e => e.step), y: rows.map(e => e[key]), dots: true };
   }));
 }
@@ -82,6 +85,7 @@ function fromEpochs(key, kind) {
 const CHARTS = [
   { name: 'Loss', log: true, lines: () => [...fromSteps('loss', 'training'), ...fromEvals('loss', 'on')] },
   { name: 'Top-1', show: percent, lines: () => [...fromEpochs('top1', 'training'), ...fromEvals('top1', 'on')] },
+  { name: 'mAP', show: percent, lines: () => fromEvals('map', 'on').filter(line => line.x.length) },
   { name: 'Learning rate', lines: () => fromSteps('lr', 'rate') },
   { name: 'Images a second', zero: true, lines: () => fromSteps('img_per_s', 'images/s') },
   { name: 'Waits, milliseconds a step', zero: true, lines: () => [...fromSteps('data_wait_ms', 'for data'), ...fromSteps('comm_wait_ms', 'for other ranks')] },

@@ -7,6 +7,7 @@ mod confusion;
 mod outcome;
 mod predicted;
 mod ranking;
+mod several;
 
 pub use calibration::{Bin, calibration, expected_error};
 pub use class_score::ClassScore;
@@ -14,3 +15,4 @@ pub use confusion::{Confusion, Pair};
 pub use outcome::{Guess, Outcome, Softmax};
 pub use predicted::Predictions;
 pub use ranking::Ranking;
+pub use several::{SeveralOutcome, sigmoid};

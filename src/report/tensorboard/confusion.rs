@@ -9,8 +9,11 @@ const MOST: usize = 512;
 /// Of more classes, those with the most mistakes.
 const WORST: usize = 50;
 
-/// The picture of the last scoring; none if it cannot be made.
+/// The picture of the last scoring; none if it cannot be made, and where images may have several labels.
 pub(super) fn picture(evaluation: &EvaluationFile) -> Option<Message> {
+    if evaluation.several.is_some() {
+        return None;
+    }
     let order = order(evaluation);
     let mut place = vec![None; evaluation.classes.len()];
     order.iter().enumerate().for_each(|(at, class)| place[*class] = Some(at));

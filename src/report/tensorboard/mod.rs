@@ -101,9 +101,11 @@ impl Tensorboard {
             Event::Eval(eval) => {
                 let of = if eval.ema { "_ema" } else { "" };
                 let tag = |name: &str| format!("{}{of}/{name}", eval.split);
-                let [loss, top1, top5, f1] = ["loss", "top1", "top5", "macro_f1"].map(tag);
-                let macro_f1 = eval.macro_f1.unwrap_or(f64::NAN);
-                self.scalars(eval.step, &[(&loss, eval.loss), (&top1, eval.top1), (&top5, eval.top5), (&f1, macro_f1)])
+                let [loss, top1, top5] = ["loss", "top1", "top5"].map(tag);
+                let several = [("macro_f1", eval.macro_f1), ("micro_f1", eval.micro_f1), ("map", eval.map)];
+                self.scalars(eval.step, &[(&loss, eval.loss), (&top1, eval.top1), (&top5, eval.top5)])?;
+                let known = several.into_iter().filter_map(|(name, value)| Some((tag(name), value?)));
+                known.into_iter().try_for_each(|(name, value)| self.scalars(eval.step, &[(&name, value)]))
             }
             Event::Layers(layers) => self.layers(layers),
             Event::End(end) => {

@@ -1,6 +1,7 @@
 //! Scores a split: fixed logical batches, whole ones dealt to the ranks, every sample once, sums over all ranks.
 
 mod collector;
+mod several;
 mod test_time;
 mod views;
 
@@ -8,31 +9,35 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::backend::{Backend, LossSums};
+use crate::checkpoint::LabelScores;
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::nn::{Batch, Graph};
-use crate::report::predictions::Predictions;
+use crate::report::predictions::{ClassScore, Predictions, SeveralOutcome};
 use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
 use collector::Collector;
 use loaders::{Chosen, EvalOrder, Options, Order, Pipeline, Split};
+use several::{Gathered, Part, SeveralCollector, over_classes, sets_of};
 
-pub use collector::Detail;
+pub use collector::{Detail, ranks_fit};
 pub use test_time::TestTime;
 
 /// The score of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Share whose best class is right.
+    /// Share whose best class is right; of several right classes any.
     pub top1: f64,
-    /// Share whose right class is among the best five.
+    /// Share of which a right class is among the best five.
     pub top5: f64,
-    /// Mean loss, without label smoothing.
+    /// Mean loss, without label smoothing: cross-entropy, or of several labels binary cross-entropy, the mean over the classes.
     pub loss: f64,
     /// Images.
     pub count: u64,
+    /// Where images may have several labels.
+    pub several: Option<LabelScores>,
 }
 
 /// What a scoring has found.
@@ -40,8 +45,12 @@ pub struct Score {
 pub struct Evaluated {
     /// The score.
     pub score: Score,
-    /// What was made of each image, on rank 0, where it was wanted.
+    /// What was made of each image, on rank 0, where it was wanted; images of one label only.
     pub predictions: Option<Predictions>,
+    /// The scores of each class, where images may have several labels.
+    pub per_class: Option<Vec<ClassScore>>,
+    /// What was made of each image that may have several labels, on rank 0, where average precisions are wanted.
+    pub outcomes: Option<Vec<SeveralOutcome>>,
 }
 
 /// This rank's part of a score, then the sum over all ranks. Each batch's loss has a place of its own and all are added in the batches'
@@ -68,6 +77,14 @@ impl ScoreSums {
         Self { top1: counts[0], top5: counts[1], count: counts[2], stop: counts[3], losses: losses.to_vec() }
     }
 
+    /// Adds what a batch has found.
+    fn add(&mut self, batch: u64, part: Part) {
+        self.top1 += part.top1 as f64;
+        self.top5 += part.top5 as f64;
+        self.count += part.count as f64;
+        self.losses[batch as usize] += part.loss;
+    }
+
     /// Replaces them by their sums over all ranks. Collective.
     fn sum(&mut self, comm: &Comm) -> Result<(), Error> {
         let mut slots = self.to_slots();
@@ -80,8 +97,26 @@ impl ScoreSums {
     fn score(&self) -> Option<Score> {
         let mean = |sum: f64| sum / self.count.max(1.0);
         let loss = mean(self.losses.iter().sum());
-        let score = Score { top1: mean(self.top1), top5: mean(self.top5), loss, count: self.count as u64 };
+        let (count, several) = (self.count as u64, None);
+        let score = Score { top1: mean(self.top1), top5: mean(self.top5), loss, count, several };
         (self.stop == 0.0).then_some(score)
+    }
+}
+
+/// What is noted of each image: as one of one label, where that is wanted, or as one that may have several.
+struct Notes {
+    one: Option<Collector>,
+    several: Option<SeveralCollector>,
+}
+
+impl Notes {
+    fn new(detail: Detail, multi_label: bool, classes: usize, images: u64) -> Self {
+        match multi_label {
+            true => {
+                Self { one: None, several: Some(SeveralCollector::new(classes, images, detail == Detail::Precisions)) }
+            }
+            false => Self { one: Collector::new(detail, classes, images), several: None },
+        }
     }
 }
 
@@ -163,16 +198,21 @@ impl Evaluation {
         stop: &Stop,
         detail: Detail,
     ) -> Result<Option<Evaluated>, Error> {
-        let mut collector = Collector::new(detail, graph.classes(), self.images());
+        let mut notes = Notes::new(detail, self.split.multi_label(), graph.classes(), self.images());
         session.watch.set_activity(Activity::Scoring { batch: 0 });
         let mut sums = match self.views.is_empty() {
-            true => self.plain(session, graph, stop, &mut collector)?,
-            false => self.several(session, graph, stop, &mut collector)?,
+            true => self.plain(session, graph, stop, &mut notes)?,
+            false => self.several(session, graph, stop, &mut notes)?,
         };
         sums.sum(&session.comm)?;
         let Some(score) = sums.score() else { return Ok(None) };
-        let predictions = collector.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
-        Ok(Some(Evaluated { score, predictions }))
+        let predictions = notes.one.map(|collector| collector.gather(&session.comm)).transpose()?.flatten();
+        let Some(collector) = notes.several else {
+            return Ok(Some(Evaluated { score, predictions, per_class: None, outcomes: None }));
+        };
+        let Gathered { per_class, outcomes } = collector.gather(&session.comm)?;
+        let score = Score { several: Some(over_classes(&per_class)), ..score };
+        Ok(Some(Evaluated { score, predictions, per_class: Some(per_class), outcomes }))
     }
 
     /// This rank's part, of one view of each image.
@@ -181,7 +221,7 @@ impl Evaluation {
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
-        collector: &mut Option<Collector>,
+        notes: &mut Notes,
     ) -> Result<ScoreSums, Error> {
         let mut input = DeviceInput::new(graph.backend(), &self.pipeline);
         let mut loader = input.start(&self.split, &self.pipeline, self.order(session), self.options)?;
@@ -193,11 +233,12 @@ impl Evaluation {
             let labels = self.model_labels(batch.labels())?;
             let one = Batch { images: input.input(&batch), labels: &labels, ids: batch.ids(), epoch: 0 };
             let LossSums { loss, top1, top5, count } = graph.evaluate(one, 0.0)?;
-            sums.top1 += top1 as f64;
-            sums.top5 += top5 as f64;
-            sums.count += count as f64;
-            sums.losses[batch.step() as usize] = loss;
-            if let Some(collector) = collector {
+            let part = match &mut notes.several {
+                Some(collector) => collector.add(batch.ids(), &sets_of(&batch), &graph.output(scores)?),
+                None => Part { loss, top1, top5, count },
+            };
+            sums.add(batch.step(), part);
+            if let Some(collector) = &mut notes.one {
                 collector.add(batch.ids(), &labels, &graph.output(scores)?);
             }
             if stop.requested() {

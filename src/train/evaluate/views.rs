@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::collector::Collector;
-use super::{Evaluation, ScoreSums};
+use super::several::{Part, sets_of};
+use super::{Evaluation, Notes, ScoreSums};
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::nn::{Batch, Graph};
@@ -13,23 +13,24 @@ use crate::train::agree::session::Session;
 use crate::train::device_input::DeviceInput;
 use crate::train::observe::stop::Stop;
 use crate::train::observe::watch::Activity;
-use loaders::Pipeline;
+use loaders::{LabelSets, Pipeline};
 
 /// A batch, and the sums of its scores over the views so far.
 struct Seen {
     ids: Vec<u64>,
     labels: Vec<u32>,
+    sets: LabelSets,
     sums: Vec<f32>,
 }
 
 impl Evaluation {
-    /// This rank's part of a scoring of several views; `collector` takes what was made of each image.
+    /// This rank's part of a scoring of several views; `notes` take what was made of each image.
     pub(super) fn several<B: Backend>(
         &self,
         session: &Session,
         graph: &mut Graph<B>,
         stop: &Stop,
-        collector: &mut Option<Collector>,
+        notes: &mut Notes,
     ) -> Result<ScoreSums, Error> {
         let batches = self.images().div_ceil(self.batch as u64) as usize;
         let mut sums = ScoreSums { losses: vec![0.0; batches], ..ScoreSums::default() };
@@ -42,16 +43,18 @@ impl Evaluation {
                 return Ok(sums);
             }
         }
-        for (step, Seen { ids, labels, sums: mut scores }) in seen {
+        for (step, Seen { ids, labels, sets, sums: mut scores }) in seen {
             scores.iter_mut().for_each(|score| *score /= self.views.len() as f32);
+            if let Some(collector) = &mut notes.several {
+                sums.add(step, collector.add(&ids, &sets, &scores));
+                continue;
+            }
             for ((id, label), row) in ids.iter().zip(&labels).zip(scores.chunks_exact(classes.max(1))) {
                 let outcome = Outcome::new(*id, *label, row, Softmax::of(row));
-                sums.top1 += f64::from(u8::from(outcome.place < 1));
-                sums.top5 += f64::from(u8::from(outcome.place < 5));
-                sums.count += 1.0;
-                sums.losses[step as usize] += outcome.loss;
+                let [top1, top5] = [1, 5].map(|most| u64::from(outcome.place < most));
+                sums.add(step, Part { loss: outcome.loss, top1, top5, count: 1 });
             }
-            collector.iter_mut().for_each(|collector| collector.add(&ids, &labels, &scores));
+            notes.one.iter_mut().for_each(|collector| collector.add(&ids, &labels, &scores));
         }
         Ok(sums)
     }
@@ -78,7 +81,7 @@ impl Evaluation {
                 Some(seen) => seen.sums.iter_mut().zip(&found).for_each(|(sum, score)| *sum += score),
                 None => {
                     let (ids, labels) = (batch.ids().to_vec(), labels.to_vec());
-                    seen.insert(batch.step(), Seen { ids, labels, sums: found });
+                    seen.insert(batch.step(), Seen { ids, labels, sets: sets_of(&batch), sums: found });
                 }
             }
             if stop.requested() {

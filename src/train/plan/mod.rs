@@ -10,5 +10,6 @@ pub mod request;
 pub mod resources;
 pub mod run;
 pub mod settings;
+pub mod several;
 pub mod source;
 pub mod targets;

@@ -8,6 +8,7 @@ use super::network::{Defined, network};
 use super::patterns;
 use super::phases::Phases;
 use super::request::TrainRequest;
+use super::several;
 use crate::error::Error;
 use crate::models;
 use crate::nn::NetSpec;
@@ -69,10 +70,12 @@ impl Source {
         if train.is_empty() {
             return Err(Error::DataSet { data: recipe.data, what: "its train split has no images".into() });
         }
+        several::check(&recipe, &dataset.manifest)?;
         class_weights_fit(&recipe, &train)?;
         let splits: Vec<&str> = dataset.manifest.splits.keys().map(String::as_str).collect();
         let eval = recipe::eval_split(recipe.eval_split.as_deref(), &splits)?;
         let eval = eval.map(|name| dataset.split(&name)).transpose()?.filter(|s| !s.is_empty()).map(Arc::new);
+        several::check_scores(&recipe, eval.as_deref())?;
         let pipeline = |list: &str, ops: &[String]| {
             let ops = recipe.augment.listed(ops);
             let images = train.images_as(exif_of(&ops))?;

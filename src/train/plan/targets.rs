@@ -1,9 +1,9 @@
 //! What training compares scores with where a label a row will not do: classes mixed and smoothed, as a table over all classes.
 
-use crate::backend::{Backend, LossForm, Objective, Teaching};
+use crate::backend::{Backend, LossForm, Objective, SoftTargets, Teaching};
 use crate::recipe::{LossKind, OverClasses, Recipe};
 use crate::train::plan::run::Run;
-use loaders::Mix;
+use loaders::{LabelSets, Mix};
 
 /// What is compared, and how; none where it is cross-entropy with one label a row.
 pub fn objective(recipe: &Recipe) -> Option<Objective> {
@@ -99,6 +99,30 @@ impl Targets {
             }
             self.labels.push(if share < 0.5 { partner } else { own });
         }
+        &self.labels
+    }
+
+    /// The same for images that may have several classes, each by itself: of a class that an image has a part of, the target is
+    /// (1 - s) part + s / 2 with smoothing s, as Keras smooths a binary cross-entropy. Any class whose target is above one half is a hit.
+    pub fn fill_sets(&mut self, sets: &LabelSets, mix: Option<Mix>, table: &mut Vec<f32>) -> &[u32] {
+        let (rows, stride) = (sets.len(), 1 + self.classes);
+        let share = mix.map_or(1.0, |mix| f64::from(mix.share));
+        let (keep, even) = (1.0 - self.smoothing, 0.5 * self.smoothing);
+        let mut parts = vec![0.0; self.classes];
+        table.clear();
+        for row in 0..rows {
+            parts.fill(0.0);
+            sets.get(row).iter().for_each(|class| parts[*class as usize] += share);
+            sets.get(Mix::partner(row, rows)).iter().for_each(|class| parts[*class as usize] += 1.0 - share);
+            table.push(1.0);
+            table.extend(parts.iter().map(|part| {
+                let target = keep * part + even;
+                self.threshold.map_or(target, |threshold| f64::from(u8::from(target > threshold))) as f32
+            }));
+        }
+        debug_assert_eq!(table.len(), rows * stride);
+        self.labels.clear();
+        self.labels.resize(rows, SoftTargets::ANY);
         &self.labels
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::backend::Backend;
-use crate::checkpoint::{ModelFile, Progress};
+use crate::checkpoint::{LabelScores, ModelFile, Progress};
 use crate::error::Error;
 use crate::interop::export::keras;
 use crate::recipe;
@@ -28,7 +28,7 @@ pub fn model<B: Backend>(session: &Session, run: &mut Run<B>, at: &Progress, pat
     let epoch = at.step.div_ceil(run.division.steps_per_epoch);
     let (ema, scores) = (ema.unwrap_or_default(), scores(run, at));
     let file = ModelFile { layers, ema, scores, epoch, step: at.step, ..head(run)? };
-    Ok(file.write_described(path, &keras::describe(run.graph.net())?)?)
+    Ok(file.write_described(path, &keras::describe(run.graph.net(), run.source.manifest.multi_label)?)?)
 }
 
 /// The last score by split and name.
@@ -36,7 +36,9 @@ pub fn scores<B: Backend>(run: &Run<B>, at: &Progress) -> BTreeMap<String, f64> 
     let (Some(score), Some(evaluation)) = (&at.score, &run.evaluation) else { return BTreeMap::new() };
     let split = evaluation.split.name();
     let scores = [("top1", score.top1), ("top5", score.top5), ("loss", score.loss)];
-    scores.map(|(name, value)| (format!("{split}/{name}"), value)).into()
+    // HDF5 holds NaN, but nobody reads a score that was not computed
+    let several = score.several.iter().flat_map(LabelScores::named).filter(|(_, value)| !value.is_nan());
+    scores.into_iter().chain(several).map(|(name, value)| (format!("{split}/{name}"), value)).collect()
 }
 
 /// All that a model file says beside weights, scores and steps; nothing of it depends on ranks, hosts, times or speeds.
@@ -56,6 +58,7 @@ pub fn head<B: Backend>(run: &Run<B>) -> Result<ModelFile, Error> {
         input: [input.c, input.h, input.w],
         image: image.map(|n| n as usize),
         classes: run.source.train.class_names().to_vec(),
+        multi_label: run.source.manifest.multi_label,
         preprocess: run.source.preprocess.ops(),
         mean: run.source.manifest.mean.clone(),
         std: run.source.manifest.std.clone(),

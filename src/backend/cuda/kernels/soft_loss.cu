@@ -41,6 +41,29 @@ __device__ inline double row_log_total(const T* scores, u32 classes, u32 lane, f
     return log(warp_sum(total));
 }
 
+// In place of a row's label: each class whose target is above one half counts as a hit.
+constexpr u32 ANY = 0xffffffffu;
+
+// By one warp: of the classes whose target is above one half the one with the highest score, of equal scores the first; classes if there is
+// none.
+__device__ inline u32 best_hit(const T* scores, const float* targets, u32 classes, u32 lane) {
+    float best = -__int_as_float(0x7f800000);
+    u32 at = classes;
+    for (u32 c = lane; c < classes; c += 32) {
+        float v = value(scores[c]);
+        if (targets[c] > 0.5f && (at == classes ? v == v : v > best)) {
+            best = v;
+            at = c;
+        }
+    }
+    if (best < warp_max(best)) at = classes;
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        u32 other = __shfl_xor_sync(0xffffffffu, at, lanes);
+        at = other < at ? other : at;
+    }
+    return at;
+}
+
 // targets (rows, 1 + classes): a row's weight, then its targets. The gradient is multiplied by factors[1] * weight * *loss_scale. sigmoid: 1,
 // or 0 for the softmax; mean: factor of a row's sum over its classes; teacher: null, or scores that count this share at this temperature.
 // losses, hits, arrivals, not_finite and sums as for cross_entropy. dx may be null.
@@ -52,8 +75,10 @@ extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, c
         const T* taught = teacher ? teacher + (u64)row * classes : scores;
         const float* target = targets + (u64)row * (1 + classes) + 1;
         u32 label = labels[row];
-        bool known = label < classes;
-        label = known ? label : 0;
+        bool known = label < classes || label == ANY;
+        if (label == ANY) label = best_hit(scores, target, classes, lane);
+        bool found = label < classes;
+        label = found ? label : 0;
         float own = value(scores[label]), top = row_top(scores, classes, lane);
         double log_total = row_log_total(scores, classes, lane, top, 1.0);
         double row_weight = (double)target[-1], factor = sigmoid ? row_weight * (double)mean : 1.0;
@@ -90,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(256) soft_loss(const T* x, T* dx, c
         ahead = warp_sum(ahead);
         if (lane == 0) {
             losses[row] = loss;
-            hits[row] = (own != own ? 0 : (ahead == 0 ? 3 : (ahead < 5 ? 2 : 0))) | (known ? 0 : 4);
+            hits[row] = (!found || own != own ? 0 : (ahead == 0 ? 3 : (ahead < 5 ? 2 : 0))) | (known ? 0 : 4);
         }
     }
     if (last_block(arrivals)) loss_sums(losses, hits, rows, not_finite, sums);

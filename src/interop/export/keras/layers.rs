@@ -71,14 +71,14 @@ impl Layers {
         Ok(index)
     }
 
-    /// Ends the model with probabilities of the scores of layer `output`; `dense`: that layer can make them itself.
-    pub fn finish(&mut self, output: usize, dense: bool) {
+    /// Ends the model with probabilities of the scores of layer `output`; by an `activation`; `dense`: that layer can make them itself.
+    pub fn finish(&mut self, output: usize, dense: bool, activation: &'static str) {
         self.output = match dense {
             true => {
-                self.list[output].settings.insert("activation".into(), "softmax".into());
+                self.list[output].settings.insert("activation".into(), activation.into());
                 output
             }
-            false => self.add("softmax", "Activation", json!({"activation": "softmax"}), &[output]),
+            false => self.add(activation, "Activation", json!({"activation": activation}), &[output]),
         };
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let left = conv(&mut layers, "c", left);
         let right = conv(&mut layers, "d", first);
         let sum = layers.add("sum", "Add", json!({}), &[left, right]);
-        layers.finish(sum, false);
+        layers.finish(sum, false, "softmax");
         assert_eq!(layers.weighted(), ["a", "b", "c", "d"]);
         // the same with the shortcut listed first
         layers.list[sum].inputs = vec![right, left];

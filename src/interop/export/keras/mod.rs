@@ -19,12 +19,12 @@ use crate::checkpoint::{Described, KerasFile, KerasLayer, keras};
 use crate::nn::spec::{NetSpec, Op};
 use layers::Layers;
 
-/// What `model.h5` says of a network to other programs.
+/// What `model.h5` says of a network to other programs; `multi_label`: each class has a probability of its own.
 ///
 /// # Errors
 /// [`Error::Network`] for a network that does not fit together; one that Keras cannot express has no `config`.
-pub fn describe(net: &NetSpec) -> Result<Described, Error> {
-    let built = match build(&Network::new(net.clone())?) {
+pub fn describe(net: &NetSpec, multi_label: bool) -> Result<Described, Error> {
+    let built = match build(&Network::new(net.clone())?, multi_label) {
         Ok(layers) => Some((layers.config(&net.name).to_string(), layers.weighted())),
         Err(Error::Op { .. }) => None,
         Err(error) => return Err(error),
@@ -39,7 +39,7 @@ pub fn describe(net: &NetSpec) -> Result<Described, Error> {
 
 /// Writes a network to `path`, as its name says: `.h5` or `.keras`.
 pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<(), Error> {
-    let layers = build(&trained.network)?;
+    let layers = build(&trained.network, trained.model.multi_label)?;
     let convert = |name: String| {
         let layer = trained.layers.get(&name);
         let refuse = |why: String| Error::Network {
@@ -60,7 +60,7 @@ pub(super) fn write(trained: &Trained, path: &Path, number: Number) -> Result<()
     }
 }
 
-fn build(network: &Network) -> Result<Layers, Error> {
+fn build(network: &Network, multi_label: bool) -> Result<Layers, Error> {
     let mut layers = Layers::new(network.net.input);
     let mut tensors = vec![layers.input()];
     for layer in network.layers() {
@@ -76,6 +76,7 @@ fn build(network: &Network) -> Result<Layers, Error> {
     }
     let last = &network.net.nodes[network.net.nodes.len() - 1];
     let plain = matches!(&last.op, Op::Linear(linear) if !linear.relu);
-    layers.finish(tensors[network.net.nodes.len()], plain);
+    let activation = if multi_label { "sigmoid" } else { "softmax" };
+    layers.finish(tensors[network.net.nodes.len()], plain, activation);
     Ok(layers)
 }

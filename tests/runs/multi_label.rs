@@ -1,0 +1,292 @@
+//! Images that may have several labels, by the real binary: trained with equal bits on any number of ranks and after a stop, scored as the
+//! definitions say, predicted, exported; and what is refused.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::images::{DIGITS, Images, SEVERAL};
+use crate::support::program::{events, run};
+use crate::support::setting::Setting;
+use crate::support::small_run::SmallRun;
+use loaders::Dataset;
+use serde_json::Value;
+
+/// Nine steps an epoch; in the short last one workers have one image or none.
+const RECIPE: &str = r#"
+model = "lenet-caffe"
+data = "given with --data"
+epochs = 6
+seed = 5
+batch = 12
+workers = 4
+
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+
+[schedule]
+kind = "constant"
+base_lr = 0.05
+
+[augment]
+train = ["normalize"]
+eval = ["normalize"]
+
+[loss]
+kind = "bce"
+
+[reduce]
+codec = "exact"
+"#;
+
+fn setting() -> Setting {
+    Setting::with(RECIPE, |dir| Images::several(dir, DIGITS, 98, 40))
+}
+
+/// Lines of scores without times.
+fn scores(out: &str) -> Vec<Value> {
+    let mut lines = events(out, "eval");
+    for line in &mut lines {
+        let line = line.as_object_mut().unwrap();
+        assert!(line.remove("t").is_some() && line.remove("utc").is_some());
+    }
+    lines
+}
+
+fn eval(model: &str, ranks: usize, more: &[&str]) -> Value {
+    let args = [&["eval", model, "--threads", "1", "--batch", "8", "--json"], more].concat();
+    serde_json::from_str(&run(ranks, &args).succeeded().stdout).unwrap()
+}
+
+#[test]
+fn equal_bits_on_any_number_of_ranks_and_after_a_stop() {
+    let setting = setting();
+    let one = setting.trained("1", 1, &[]);
+    let losses = setting.losses("1");
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!(mean(&losses[45..]) < 0.8 * mean(&losses[..9]), "nothing was learnt: {losses:?}");
+    for ranks in [2, 3, 4] {
+        let name = ranks.to_string();
+        setting.trained(&name, ranks, &[]);
+        assert_eq!((setting.digest(&name), setting.losses(&name)), (setting.digest("1"), losses.clone()), "{ranks}");
+        assert_eq!(scores(&setting.out(&name)), scores(&one), "{ranks}");
+    }
+    setting.trained("parts", 3, &["--max-steps", "13"]);
+    fs::remove_file(format!("{}/model.h5", setting.out("parts"))).unwrap();
+    setting.train("parts", 2, &["--resume", "auto"]).succeeded();
+    assert_eq!((setting.digest("parts"), setting.losses("parts")), (setting.digest("1"), losses));
+    assert_eq!(setting.model("parts"), setting.model("1"));
+    let last = scores(&one).pop().unwrap();
+    for name in ["map", "micro_f1", "macro_f1", "top1", "top5", "loss"] {
+        assert!(last[name].as_f64().is_some_and(|score| score > 0.0), "{name}: {last}");
+    }
+    assert!(last["map"].as_f64() > scores(&one)[0]["map"].as_f64(), "{:?}", scores(&one));
+    let start = events(&one, "start")[0]["facts"].to_string();
+    assert!(start.contains("binary cross-entropy, mean over classes"), "{start}");
+}
+
+/// Mixed images, smoothed and thresholded targets, and the focal loss obey the same law.
+#[test]
+fn what_composes_with_several_labels() {
+    let setting = setting();
+    let ways: [&[&str]; 3] = [
+        &["mix.mixup=0.5", "mix.cutmix=1.0", "label_smoothing=0.1"],
+        &["mix.mixup=0.5", "loss.threshold=0.2", "loss.over_classes=sum", "schedule.base_lr=0.01"],
+        &["loss.kind=sigmoid_focal", "ema.decay=0.9", "eval.flip=true"],
+    ];
+    for (number, way) in ways.into_iter().enumerate() {
+        let sets: Vec<&str> = way.iter().flat_map(|set| ["--set", set]).chain(["--max-steps", "18"]).collect();
+        let [one, three] = [1, 3].map(|ranks| {
+            let name = format!("{number}-{ranks}");
+            let out = setting.trained(&name, ranks, &sets);
+            (setting.digest(&name), setting.losses(&name), scores(&out))
+        });
+        assert_eq!(one, three, "{way:?}");
+    }
+}
+
+/// Probabilities of every class for every image of the test split, by `trireme predict` on the extracted images.
+fn predicted(setting: &Setting, out: &str) -> Vec<Vec<f64>> {
+    let photos = setting.folder.path().join("photos");
+    fs::create_dir_all(&photos).unwrap();
+    for id in 0..40 {
+        data_tools::extract(&setting.images.dir, "test", id, &photos.join(format!("{id:02}.png"))).unwrap();
+    }
+    let ended = run(0, &["predict", out, &photos.display().to_string(), "--threshold", "0", "--json"]).succeeded();
+    let row = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let mut row = vec![f64::NAN; SEVERAL as usize];
+        for class in line["classes"].as_array().unwrap() {
+            row[class["label"].as_u64().unwrap() as usize] = class["probability"].as_f64().unwrap();
+        }
+        assert!(row.iter().all(|p| *p > 0.0 && *p < 1.0), "{line}");
+        row
+    };
+    ended.stdout.lines().map(row).collect()
+}
+
+/// The classes of every image of the test split.
+fn truth(setting: &Setting) -> Vec<Vec<bool>> {
+    let split = Dataset::open(&setting.images.dir).unwrap().split("test").unwrap();
+    let mut copy = Vec::new();
+    let row = |id| {
+        let classes = split.classes_of(&split.record(id, &mut copy).unwrap().0).unwrap();
+        (0..SEVERAL as u32).map(|class| classes.contains(&class)).collect()
+    };
+    (0..split.len()).map(row).collect()
+}
+
+/// Average precision by its definition: over the images of the class, the share of the class among those that are at least as likely.
+fn average_precision(truth: &[bool], p: &[f64]) -> f64 {
+    let own: Vec<f64> = truth.iter().zip(p).filter(|(own, _)| **own).map(|(_, p)| *p).collect();
+    let share = |least: &f64| {
+        let (mut right, mut all) = (0.0, 0.0);
+        for (own, _) in truth.iter().zip(p).filter(|(_, p)| *p >= least) {
+            all += 1.0;
+            right += f64::from(u8::from(*own));
+        }
+        right / all
+    };
+    own.iter().map(share).sum::<f64>() / own.len() as f64
+}
+
+#[test]
+fn scores_are_what_the_definitions_say() {
+    let setting = setting();
+    let out = setting.trained("out", 2, &[]);
+    let found = eval(&out, 0, &[]);
+    for ranks in [2, 3, 4] {
+        assert_eq!(eval(&out, ranks, &[]), found, "{ranks} ranks");
+    }
+    let (p, truth) = (predicted(&setting, &out), truth(&setting));
+    let column = |class: usize| {
+        let (own, p): (Vec<bool>, Vec<f64>) = truth.iter().zip(&p).map(|(own, p)| (own[class], p[class])).unzip();
+        (own, p)
+    };
+    let near = |got: &Value, want: f64, what: &str| {
+        assert!((got.as_f64().unwrap() - want).abs() < 1e-6, "{what}: {got} for {want}");
+    };
+    let (mut sum, mut f1, mut micro) = (0.0, 0.0, [0.0; 2]);
+    for class in 0..SEVERAL as usize {
+        let (own, p) = column(class);
+        let precision = average_precision(&own, &p);
+        let row = &found["per_class"][class];
+        near(&row["average_precision"], precision, "average precision");
+        let count =
+            |of: &dyn Fn((&bool, &f64)) -> bool| own.iter().zip(&p).filter(|one| of((one.0, one.1))).count() as f64;
+        let [images, taken, right] =
+            [count(&|(own, _)| *own), count(&|(_, p)| *p > 0.5), count(&|(own, p)| *own && *p > 0.5)];
+        for (name, number) in [("images", images), ("predicted", taken), ("right", right)] {
+            near(&row[name], number, name);
+        }
+        sum += precision;
+        f1 += 2.0 * right / (images + taken);
+        micro = [micro[0] + 2.0 * right, micro[1] + images + taken];
+    }
+    near(&found["map"], sum / SEVERAL as f64, "map");
+    near(&found["macro_f1"], f1 / SEVERAL as f64, "macro_f1");
+    near(&found["micro_f1"], micro[0] / micro[1], "micro_f1");
+    let loss = |own: bool, p: f64| -if own { p.ln() } else { (1.0 - p).ln() };
+    let losses = truth.iter().zip(&p).flat_map(|(own, p)| own.iter().zip(p).map(|(own, p)| loss(*own, *p)));
+    near(&found["loss"], losses.sum::<f64>() / (40 * SEVERAL) as f64, "loss");
+    let top = |p: &[f64]| (0..p.len()).reduce(|best, c| if p[c] > p[best] { c } else { best }).unwrap();
+    let hits = truth.iter().zip(&p).filter(|(own, p)| own[top(p)]).count();
+    near(&found["top1"], hits as f64 / 40.0, "top1");
+    // the model's file has them, too
+    let model = trireme::checkpoint::ModelFile::read(&Path::new(&out).join("model.h5")).unwrap();
+    assert!(model.multi_label);
+    near(&found["map"], model.scores["test/map"], "model.h5");
+}
+
+#[test]
+fn the_best_by_mean_average_precision_is_kept() {
+    let setting = setting();
+    let sets =
+        ["checkpoint.best_by=map", "checkpoint.keep=1", "schedule.kind=exponential", "schedule.gamma=1.6", "epochs=3"];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let out = setting.trained("out", 2, &sets);
+    let all: Vec<f64> = scores(&out).iter().map(|line| line["map"].as_f64().unwrap()).collect();
+    let best = (0..all.len()).reduce(|best, next| if all[next] > all[best] { next } else { best }).unwrap();
+    assert!(best + 1 < all.len(), "the last epoch is the best, nothing to test: {all:?}");
+    let found = eval(&out, 0, &["--best"]);
+    assert_eq!((found["map"].as_f64(), found["epoch"].as_u64()), (Some(all[best]), Some(best as u64 + 1)), "{all:?}");
+    // images of one label have a mean average precision, too
+    let one = Setting::new(&RECIPE.replace("[loss]\nkind = \"bce\"", ""), DIGITS, [24, 20]);
+    let ran =
+        |ranks| one.trained(&format!("one-{ranks}"), ranks, &["--set", "checkpoint.best_by=map", "--set", "epochs=2"]);
+    let (a, b) = (ran(1), ran(3));
+    assert_eq!(scores(&a), scores(&b));
+    let map = eval(&a, 0, &[])["map"].as_f64().unwrap();
+    assert!((scores(&a)[1]["map"].as_f64().unwrap() - map).abs() < 1e-6);
+}
+
+#[test]
+fn tables_sheets_and_predictions() {
+    let setting = setting();
+    // so early that there are mistakes
+    let out = setting.trained("out", 0, &["--max-steps", "9"]);
+    let [csv, sheet] = ["each.csv", "errors.png"].map(|name| setting.folder.at(name));
+    let text = run(0, &["eval", &out, "--csv", &csv, "--errors", &sheet]).succeeded().stdout;
+    assert!(text.contains("mAP ") && text.contains("micro-F1 ") && text.contains("wave 4"), "{text}");
+    let table = fs::read_to_string(&csv).unwrap();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "image,shard,record,labels,classes,predicted,predicted_classes,probabilities,loss");
+    assert_eq!(lines.len(), 41);
+    for (line, own) in lines[1..].iter().zip(truth(&setting)) {
+        let labels: Vec<String> = (0..SEVERAL as usize).filter(|c| own[*c]).map(|c| c.to_string()).collect();
+        assert_eq!(line.split(',').nth(3), Some(labels.join(";").as_str()), "{line}");
+    }
+    assert!(image::open(&sheet).unwrap().width() > 100);
+    // predictions above a threshold, in each form
+    let all = predicted(&setting, &out);
+    let photos = setting.folder.at("photos");
+    for (threshold, more) in [(0.5, &[][..]), (0.2, &["--threshold", "0.2"]), (1.0, &["--threshold", "1"])] {
+        let count = all.iter().flatten().filter(|p| **p > threshold).count();
+        let csv = run(0, &[&["predict", &out, &photos, "--csv"], more].concat()).succeeded().stdout;
+        assert_eq!(csv.lines().count(), 1 + count, "{threshold}: {csv}");
+    }
+    let text = run(0, &["predict", &out, &photos, "--threshold", "1"]).succeeded().stdout;
+    assert_eq!(text.matches("  no class above 100.00 %").count(), 40, "{text}");
+    let top = run(0, &["predict", &out, &photos, "--threshold", "0", "--top", "2", "--csv"]).succeeded().stdout;
+    assert_eq!(top.lines().count(), 81);
+    let exported = setting.folder.at("net.h5");
+    run(0, &["export", &out, "--to", "keras", "-o", &exported]).succeeded();
+    for file in [&exported, &format!("{out}/model.h5")] {
+        let bytes = fs::read(file).unwrap();
+        let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
+        assert!(has(b"\"activation\":\"sigmoid\"") && !has(b"softmax"), "{file}");
+    }
+    let page = fs::read_to_string(format!("{out}/evaluation.json")).unwrap();
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!((page["several"]["images"].as_u64(), page["images"].as_array().unwrap().len()), (Some(40), 5));
+    assert!(fs::read_to_string(format!("{out}/report.html")).unwrap().contains("average precision"));
+}
+
+#[test]
+fn recipes_that_take_images_for_images_of_one_class_are_refused() {
+    let (small, _images) = SmallRun::of(|dir| Images::several(dir, DIGITS, 48, 10));
+    let refused = |sets: &[&str], parts: &[&str]| {
+        let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        small.refused(2, &args, parts);
+    };
+    refused(&[], &["loss.kind", "may have several labels", "\"cross_entropy\"", "kind = \"bce\" under [loss]"]);
+    refused(&["loss.kind=focal"], &["loss.kind", "\"focal\"", "sigmoid_focal"]);
+    refused(&["loss.kind=bce", "loss.class_weights=auto"], &["loss.class_weights", "may have several labels"]);
+    refused(&["loss.kind=bce", "balanced=true"], &["balanced", "may have several labels"]);
+    refused(&["loss.kind=bce", "distill.teacher=runs/x"], &["distill.teacher", "may have several labels"]);
+}
+
+#[test]
+fn models_of_one_label_and_of_several_are_told_apart() {
+    let (several, one) = (setting(), SmallRun::new().0);
+    let out = several.trained("out", 0, &["--max-steps", "1"]);
+    one.train(0, &["--max-steps", "1"]).succeeded();
+    let scored = |model: &str, data: &str, more: &[&str]| run(0, &[&["eval", model, "--data", data], more].concat());
+    scored(&out, &one.data, &[]).failed(1, &["tells each class by itself", "have one each", "convert csv"]);
+    scored(&one.out, &several.data, &[]).failed(1, &["one label each", "may have several", "\"bce\""]);
+    scored(&out, &several.data, &["--map-classes"]).failed(2, &["--map-classes", "may have several"]);
+    let picture = several.folder.at("picture.png");
+    image::GrayImage::new(28, 28).save(&picture).unwrap();
+    run(0, &["predict", &one.out, &picture, "--threshold", "0.3"]).failed(2, &["--threshold", "--top"]);
+    run(0, &["predict", &out, &picture, "--threshold", "1.5"]).failed(2, &["--threshold", "from 0 to 1"]);
+}
