@@ -1,9 +1,9 @@
-//! Builds the one C line that MPI needs from us (`src/comm/in_place.c`) with the MPI that the `mpi` crate was built for.
+//! Builds what only C can read from `mpi.h` (`src/comm/header.c`) with the MPI that the `mpi` crate was built for.
 //! Not here: linking the MPI library itself, which the `mpi` crate does.
 
 use std::path::PathBuf;
 
-const SHIM: &str = "src/comm/in_place.c";
+const SHIM: &str = "src/comm/header.c";
 
 /// Compiles the shim into a static library of this package.
 ///
@@ -24,7 +24,7 @@ pub fn build() {
             shim.includes(folders);
         }
     }
-    shim.compile("trireme_in_place");
+    shim.compile("trireme_mpi_header");
 }
 
 /// How to compile against MPI.

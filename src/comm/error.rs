@@ -31,6 +31,9 @@ pub enum Error {
         /// The library's name and version.
         library: String,
     },
+    /// The program, the MPI library and the mpirun are not of one family.
+    #[error("{0}")]
+    Family(String),
     /// The probe at the start found that this MPI adds wrongly.
     #[error(
         "known-answer test of {operation} over {ranks} ranks: element {index} of {length} should be {expected}, got \

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use super::family::Family;
 use super::verdict::Verdict;
 
 static ENVIRONMENT: OnceLock<BTreeMap<String, String>> = OnceLock::new();
@@ -31,6 +32,8 @@ struct Launcher {
     size: &'static str,
     /// Whether the ranks are Slurm's own tasks.
     slurm: bool,
+    /// Whose libraries understand it, where it serves one family alone.
+    family: Option<Family>,
 }
 
 /// The most specific first: mpirun inside a Slurm job also sees Slurm's variables.
@@ -41,6 +44,7 @@ const LAUNCHERS: [Launcher; 9] = [
         rank: "OMPI_COMM_WORLD_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
         slurm: false,
+        family: Some(Family::OpenMpi),
     },
     Launcher {
         name: "MPICH's mpiexec (Hydra)",
@@ -48,6 +52,7 @@ const LAUNCHERS: [Launcher; 9] = [
         rank: "PMI_RANK",
         size: "PMI_SIZE",
         slurm: false,
+        family: Some(Family::Mpich),
     },
     Launcher {
         name: "MVAPICH's mpirun",
@@ -55,15 +60,31 @@ const LAUNCHERS: [Launcher; 9] = [
         rank: "MV2_COMM_WORLD_RANK",
         size: "MV2_COMM_WORLD_SIZE",
         slurm: false,
+        family: Some(Family::Mpich),
     },
-    Launcher { name: "PALS mpiexec", signs: &["PALS_RANKID"], rank: "PALS_RANKID", size: "PALS_SIZE", slurm: false },
-    Launcher { name: "Flux", signs: &["FLUX_TASK_RANK"], rank: "FLUX_TASK_RANK", size: "FLUX_JOB_SIZE", slurm: false },
+    Launcher {
+        name: "PALS mpiexec",
+        signs: &["PALS_RANKID"],
+        rank: "PALS_RANKID",
+        size: "PALS_SIZE",
+        slurm: false,
+        family: None,
+    },
+    Launcher {
+        name: "Flux",
+        signs: &["FLUX_TASK_RANK"],
+        rank: "FLUX_TASK_RANK",
+        size: "FLUX_JOB_SIZE",
+        slurm: false,
+        family: None,
+    },
     Launcher {
         name: "srun with PMIx",
         signs: &["SLURM_STEP_ID", "PMIX_RANK"],
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
         slurm: true,
+        family: None,
     },
     Launcher {
         name: "srun with PMI-2",
@@ -71,9 +92,24 @@ const LAUNCHERS: [Launcher; 9] = [
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
         slurm: true,
+        family: None,
     },
-    Launcher { name: "a PMIx launcher", signs: &["PMIX_RANK"], rank: "PMIX_RANK", size: "", slurm: false },
-    Launcher { name: "a PMI launcher", signs: &["PMI_RANK"], rank: "PMI_RANK", size: "PMI_SIZE", slurm: false },
+    Launcher {
+        name: "a PMIx launcher",
+        signs: &["PMIX_RANK"],
+        rank: "PMIX_RANK",
+        size: "",
+        slurm: false,
+        family: None,
+    },
+    Launcher {
+        name: "a PMI launcher",
+        signs: &["PMI_RANK"],
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        slurm: false,
+        family: None,
+    },
 ];
 
 fn recognise(lookup: &impl Fn(&str) -> Option<String>) -> Option<&'static Launcher> {
@@ -96,6 +132,23 @@ pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let number = |name| variable(name)?.parse().ok();
     // a launcher that gives no size has started several ranks, or nobody would use it
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
+}
+
+/// An mpirun that serves one family of MPI libraries alone, and has started several ranks.
+pub(super) struct Serving {
+    /// As users know it.
+    pub name: &'static str,
+    /// Whose libraries understand it.
+    pub family: Family,
+    /// How many ranks it announced.
+    pub ranks: usize,
+}
+
+/// The mpirun that has set its variables, if it serves one family of libraries and has started several ranks.
+pub(super) fn serving(lookup: &impl Fn(&str) -> Option<String>) -> Option<Serving> {
+    let launcher = recognise(lookup)?;
+    let ranks = lookup(launcher.size)?.parse().ok().filter(|&ranks| ranks > 1)?;
+    Some(Serving { name: launcher.name, family: launcher.family?, ranks })
 }
 
 /// Compares the size that an mpirun announced with MPI's own.

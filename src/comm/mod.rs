@@ -7,16 +7,18 @@
 //! - [`mod@codec`]: how gradients become numbers that travel, and back;
 //! - [`mod@aware`]: whether the MPI library claims to take GPU memory;
 //! - [`mod@known_answer`]: a probe of this MPI at the start; [`mod@launcher`], [`mod@slurm`], `check_launch`: how the ranks were
-//!   started, and whether MPI agrees with it;
+//!   started, and whether MPI agrees with it; `check_family`: whether library and mpirun are of the kind that the program is for;
 //! - [`mod@die`]: how every failure ends.
 //!
 //! Not here: what is reduced and when (gradients, statistics), which is the business of `train`.
 
 pub mod aware;
+mod check_family;
 mod check_launch;
 pub mod codec;
 pub mod die;
 pub mod error;
+mod family;
 pub mod known_answer;
 pub mod launcher;
 mod operation;

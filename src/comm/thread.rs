@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
+use super::check_family::check_family;
 use super::die::{self, die};
 use super::error::Error;
 use super::state::{self, Phase, on_mpi_thread};
@@ -262,6 +263,7 @@ fn own_mpi(work: &Receiver<Work>, shared: &Shared) {
         eprintln!("warning: {text}");
     }
     let opened = operation::within(START, || {
+        check_family()?;
         let (world, info) = World::open()?;
         state::set_rank(info.rank, info.size);
         known_answer::check(&world)?;

@@ -12,7 +12,7 @@ use crate::comm::error::Error;
 use crate::device_region::DeviceRegion;
 
 unsafe extern "C" {
-    /// The value of the macro `MPI_IN_PLACE` (see `in_place.c`).
+    /// The value of the macro `MPI_IN_PLACE` (see `header.c`).
     fn trireme_mpi_in_place() -> *mut c_void;
 }
 

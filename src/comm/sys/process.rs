@@ -6,6 +6,7 @@ use mpi::ffi;
 
 use super::status::{check, read_text};
 use crate::comm::error::Error;
+use crate::comm::family::Family;
 use crate::comm::thread_level::ThreadLevel;
 
 /// Whether MPI is initialised and not yet finalised. Callable from any thread at any time.
@@ -67,11 +68,28 @@ pub(in crate::comm) fn finalize() -> Result<(), Error> {
     check("MPI_Finalize", unsafe { ffi::MPI_Finalize() })
 }
 
+unsafe extern "C" {
+    safe fn trireme_mpi_family() -> c_int;
+}
+
+/// The family of MPI libraries that this program was compiled for; `None` for one that we do not know.
+pub(in crate::comm) fn compiled_family() -> Option<Family> {
+    match trireme_mpi_family() {
+        1 => Some(Family::OpenMpi),
+        2 => Some(Family::Mpich),
+        _ => None,
+    }
+}
+
+/// MPICH's MPI_MAX_LIBRARY_VERSION_STRING, the largest that there is: the loader may have found another library than this program was
+/// compiled for.
+const LONGEST_VERSION: usize = 8192;
+
 /// Name and version of the MPI library, as it reports them.
 pub(in crate::comm) fn library_version() -> String {
-    let capacity = ffi::MPI_MAX_LIBRARY_VERSION_STRING as usize;
+    let capacity = LONGEST_VERSION.max(ffi::MPI_MAX_LIBRARY_VERSION_STRING as usize);
     read_text(capacity, |text, length| {
-        // SAFETY: `read_text` gives a buffer of MPI_MAX_LIBRARY_VERSION_STRING bytes.
+        // SAFETY: `read_text` gives a buffer of at least MPI_MAX_LIBRARY_VERSION_STRING bytes.
         unsafe { ffi::MPI_Get_library_version(text, length) }
     })
     .unwrap_or_else(|_| "unknown MPI".into())
