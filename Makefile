@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
-	test-slurm test-sites test-install test-readme test-many-ranks test-mpich setup-cuda-check test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack fuzz \
+	test-slurm test-sites test-install test-readme test-many-ranks test-mpich setup-cuda-check test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack-gpu \
+	pack test-pack image test-image fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny doc clean
 
 CARGO ?= cargo
@@ -114,6 +115,7 @@ test: ## build and run every test
 	@$(MAKE) --no-print-directory setup
 	@$(CARGO) test --locked --workspace
 	@tests/sites/run.sh
+	@tests/pack/choose.sh
 	@tests/sites/install.sh '$(or $(CARGO_TARGET_DIR),target)/debug/trireme'
 
 test-sites: ## the job scripts of PBS, LSF, Flux and of plain machines, against commands that stand in for theirs (under a minute)
@@ -180,7 +182,7 @@ test-interop: build ## models in PyTorch, ONNX Runtime, Keras 2 and 3 and back, 
 
 test-slurm: build ## the job scripts under a private Slurm on this machine (some six minutes)
 	@$(call install,$(PACKAGES) $(SLURM_PACKAGES))
-	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh build/*.sh
+	@shellcheck -x jobscripts/*.sh jobscripts/*.sbatch tests/slurm/*.sh tests/sites/*.sh tests/pack/*.sh tests/gpu/*.sh build/*.sh packaging/*.sh
 	@TRIREME='$(abspath $(BIN))' tests/slurm/run.sh
 
 fuzz: ## each fuzz target for SECONDS=60 under the address sanitizer; TARGETS=: some of them (see docs/internals.md)
@@ -226,9 +228,24 @@ pack-gpu: build ## target/trireme-gpu.tar.xz: binary, tests and an MPI, for a ma
 	@$(call install,$(PACK_PACKAGES))
 	@tests/gpu/pack.sh
 
-test-pack: pack-gpu ## that archive on a bare Debian of another release: doctor, golden numbers, two ranks (root; some minutes)
+test-pack-gpu: pack-gpu ## that archive on a bare Debian of another release: doctor, golden numbers, two ranks (root; some minutes)
 	@$(call install,$(BARE_PACKAGES))
 	@tests/gpu/test-pack.sh
+
+pack: build ## target/trireme-VERSION-x86_64.tar.xz: for any Linux with glibc 2.31, for Open MPI and for MPICH, with its libraries
+	@$(call install,$(PACK_PACKAGES))
+	@packaging/pack.sh
+
+test-pack: pack ## that archive on bare Debians 11, 12 and 13 (RELEASES=), with each one's MPIs and with Intel's (root; some minutes)
+	@$(call install,$(BARE_PACKAGES))
+	@tests/pack/test.sh $(RELEASES)
+
+image: pack ## target/trireme-VERSION-x86_64.oci.tar for Apptainer, Podman and Docker: that archive and Open MPI on a bare Debian 12 (root)
+	@$(call install,$(BARE_PACKAGES))
+	@packaging/image.sh
+
+test-image: image ## that image, unpacked by umoci in Debian: doctor, 100 steps of the demo, two ranks (root)
+	@tests/pack/image.sh
 
 bench: build ## the figures of docs/performance.md, as JSON lines (takes minutes; leave the machine alone)
 	@$(BIN) bench step --model resnet20 --batch 128 --threads 2

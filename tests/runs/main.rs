@@ -11,6 +11,7 @@ mod distill;
 mod evaluation;
 mod export;
 mod extend;
+mod family;
 mod find_lr;
 mod folder;
 mod import;

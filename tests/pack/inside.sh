@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# What test.sh runs on a bare system, where the archive was unpacked in root's home and Fashion-MNIST lies in /fashion-mnist: the program
+# with each MPI that can be had, the same bits from all of them, and what is said when two do not fit.
+set -euo pipefail
+cd /root/trireme
+. /etc/os-release
+echo "$PRETTY_NAME, glibc $(ldd --version | head -n 1 | grep -oE '[0-9.]+$')"
+for program in cargo gcc mpirun; do
+    ! command -v $program || { echo "this system is not bare: it has $program" >&2; exit 1; }
+done
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DEBIAN_FRONTEND=noninteractive
+OPEN_MPI=(--bind-to none --oversubscribe)
+
+step() { echo "== $1"; }
+
+# train OUT STEPS COMMAND...: two ranks of the demo's recipe.
+train() {
+    local out=/tmp/$1 steps=$2
+    shift 2
+    "$@" train share/trireme/recipes/fashion-mnist-lenet.toml --data /tmp/data --out "$out" --threads 1 --max-steps "$steps" \
+        --set workers=2 >"$out.log" 2>&1 || { cat "$out.log" >&2; exit 1; }
+    grep -q '"ranks":2' "$out/metrics.jsonl" || { cat "$out.log" >&2; exit 1; }
+}
+
+# same OUT: its model is that of the first run, byte for byte.
+same() {
+    cmp /tmp/own/model.h5 "/tmp/$1/model.h5"
+    echo "model.h5 of $1: the same bytes"
+}
+
+# answers TEXT COMMAND...: doctor on two ranks says so, and that there is no problem.
+answers() {
+    local text=$1
+    shift
+    "$@" doctor >/tmp/doctor 2>&1 || { cat /tmp/doctor >&2; exit 1; }
+    for text in "^mpi .*$text" '2 rank\(s\)' 'no problem found'; do
+        grep -E "$text" /tmp/doctor || { cat /tmp/doctor >&2; exit 1; }
+    done
+}
+
+# refused TEXT COMMAND...: one line says TEXT, and nothing crashes.
+refused() {
+    local text=$1 code=0
+    shift
+    timeout 60 "$@" doctor >/tmp/refused 2>&1 || code=$?
+    if [ "$code" = 0 ] || [ "$(grep -c "$text" /tmp/refused)" != 1 ] ||
+        grep -qiE 'segmentation|signal 11|MPI_Init' /tmp/refused; then
+        echo "code $code" >&2
+        cat /tmp/refused >&2
+        exit 1
+    fi
+    grep -h "$text" /tmp/refused
+}
+
+step 'every file finds its libraries'
+for file in libexec/trireme/*/trireme mpi/bin/mpirun mpi/bin/hydra_pmi_proxy; do
+    if LD_LIBRARY_PATH=mpi/lib ldd "$file" | grep 'not found' | grep -v 'libmpi.so.40'; then exit 1; fi
+done
+
+step 'no MPI: its own'
+bin/trireme doctor
+bin/trireme data convert fashion-mnist /fashion-mnist /tmp/data --shards 4 >/dev/null
+answers 'MPICH Version: *4' mpi/bin/mpirun -n 2 bin/trireme
+train own 100 mpi/bin/mpirun -n 2 bin/trireme
+bin/trireme eval /tmp/own/model.h5 --data /tmp/data | head -n 1
+
+step "Debian's Open MPI"
+apt-get -qq update
+apt-get -qq install -y --no-install-recommends openmpi-bin openssh-client >/tmp/apt.log 2>&1 || { tail /tmp/apt.log >&2; exit 1; }
+answers 'Open MPI v' mpirun -n 2 "${OPEN_MPI[@]}" bin/trireme
+train openmpi 100 mpirun -n 2 "${OPEN_MPI[@]}" bin/trireme
+same openmpi
+refused 'built for MPICH' mpirun -n 2 "${OPEN_MPI[@]}" env LD_LIBRARY_PATH=/root/trireme/mpi/lib libexec/trireme/mpich/trireme
+refused 'built for Open MPI' mpi/bin/mpirun -n 2 libexec/trireme/openmpi/trireme
+
+step "Debian's MPICH"
+apt-get -qq install -y --no-install-recommends mpich >/tmp/apt.log 2>&1 || { tail /tmp/apt.log >&2; exit 1; }
+answers 'MPICH Version' mpirun.mpich -n 2 bin/trireme
+train mpich 100 mpirun.mpich -n 2 bin/trireme
+same mpich
+refused 'built for Open MPI' mpirun.mpich -n 2 libexec/trireme/openmpi/trireme
+TRIREME_MPI=openmpi refused 'built for Open MPI' mpirun.mpich -n 2 bin/trireme
+
+if [ -d /impi ]; then
+    step 'Intel MPI'
+    intel=(env PATH="/impi/bin:$PATH" I_MPI_ROOT=/impi FI_PROVIDER_PATH=/impi/lib I_MPI_FABRICS=shm)
+    answers 'Intel\(R\) MPI' "${intel[@]}" mpirun -n 2 bin/trireme
+    train intel 100 "${intel[@]}" mpirun -n 2 bin/trireme
+    same intel
+    refused 'built for Open MPI' "${intel[@]}" mpirun -n 2 libexec/trireme/openmpi/trireme
+fi
+echo "the archive works on $PRETTY_NAME"

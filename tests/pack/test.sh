@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Unpacks the archive of packaging/pack.sh on bare Debians, and runs inside.sh there. As root, with debootstrap and Debian's mirror; a bare
+# system is kept as target/bare-RELEASE.tar, and the packages that are installed there in target/pack.
+#
+#   tests/pack/test.sh [RELEASE...]      # bullseye bookworm trixie
+set -euo pipefail
+# shellcheck source=packaging/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../packaging/common.sh"
+# shellcheck source=packaging/bare.sh
+. "$ROOT/packaging/bare.sh"
+releases=("$@")
+[ $# -gt 0 ] || releases=(bullseye bookworm trixie)
+archive=$(newest_archive)
+images=$(images_of_demo)
+
+bare=$(mktemp -d)
+trap 'bare_leave "$bare"' EXIT
+intel=$(wheel impi-rt)
+for release in "${releases[@]}"; do
+    rm -rf --one-file-system "$bare"
+    mkdir -m 755 "$bare"
+    bare_new "$release" "$bare"
+    bare_mount "$bare"
+    bare_apt "$bare" "$PARTS/debs-$release"
+    mkdir "$bare/root/trireme" "$bare/fashion-mnist"
+    tar -C "$bare/root/trireme" --strip-components 1 -xJf "$archive"
+    cp "$images"/*.gz "$bare/fashion-mnist/"
+    cp -r "$intel" "$bare/impi"
+    cp "$ROOT/tests/pack/inside.sh" "$bare/root/"
+    bare_run "$bare" bash /root/inside.sh
+    bare_keep "$bare" "$PARTS/debs-$release"
+    bare_unmount "$bare"
+done
