@@ -2,13 +2,13 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # ROOT, TARGET and MIRROR are common.sh's
 
+[ "$(id -u)" = 0 ] || fail 'a foreign system needs root (debootstrap, chroot, mount)'
+needs debootstrap debootstrap
 BARE_MB=1500
 
 # bare_new RELEASE FOLDER: unpacks one into FOLDER. It is made by debootstrap once and kept as target/bare-RELEASE.tar.
 bare_new() {
     local release=$1 folder=$2 kept=$TARGET/bare-$1.tar
-    [ "$(id -u)" = 0 ] || fail 'a foreign system needs root (debootstrap, chroot, mount)'
-    needs debootstrap debootstrap
     needs_room "$TARGET" "$BARE_MB"
     needs_room "$folder" "$BARE_MB"
     if [ -f "$kept" ]; then

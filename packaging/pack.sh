@@ -29,7 +29,7 @@ there=$work/$name
 # program FAMILY LIBRARY: links trireme for the older C library. Of what is built already, Cargo compiles src/main.rs alone once more.
 program() {
     local to=$there/libexec/trireme/$1/trireme
-    cargo rustc --quiet --release --locked --bin trireme -- -C linker="$ROOT/packaging/link.sh"
+    cargo rustc --quiet --release --locked --bin trireme -- -C linker="$ROOT/packaging/link.sh" -C linker-flavor=gcc
     install -D "$CARGO_TARGET_DIR/release/trireme" "$to"
     strip "$to"
     readelf -d "$to" | grep -q "NEEDED.*\[$2\]" || fail "$1: the program was linked with another MPI than $2"

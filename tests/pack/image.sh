@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The image of packaging/image.sh, opened by Debian's umoci and by the Apptainer of Debian's unstable branch, each on a bare Debian:
+# doctor, the demo's first 100 steps on two ranks, and an mpirun outside. As root, with debootstrap and Debian's mirror.
+#
+#   tests/pack/image.sh [umoci] [apptainer]
+set -euo pipefail
+# shellcheck source=packaging/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../packaging/common.sh"
+# shellcheck source=packaging/bare.sh
+. "$ROOT/packaging/bare.sh"
+image=$TARGET/$(archive_name).oci.tar
+[ -f "$image" ] || fail "no $image; run: make image"
+images=$(images_of_demo)
+bare=$(mktemp -d)
+trap 'bare_leave "$bare/bundle/rootfs"; bare_leave "$bare"' EXIT
+
+# system RELEASE PACKAGES...: a bare system with these packages, the image and the demo's images.
+system() {
+    local release=$1
+    shift
+    bare_new "$release" "$bare"
+    bare_mount "$bare"
+    bare_apt "$bare" "$PARTS/debs-$release"
+    # a mirror of the unstable branch may be weeks old
+    bare_run "$bare" sh -c "export DEBIAN_FRONTEND=noninteractive; apt-get -qq -o Acquire::Check-Valid-Until=false update &&
+        apt-get -qq install -y --no-install-recommends $*" >"$TARGET/install.log" 2>&1 || { tail -n 20 "$TARGET/install.log" >&2; exit 1; }
+    bare_keep "$bare" "$PARTS/debs-$release"
+    cp "$image" "$bare/image.oci.tar"
+    mkdir "$bare/fashion-mnist"
+    cp "$images"/*.gz "$bare/fashion-mnist/"
+}
+
+# What is run inside: data, doctor, 100 steps on two ranks, a score.
+inside='set -eu
+trireme data convert fashion-mnist /fashion-mnist /tmp/data --shards 4
+mpirun -n 2 --bind-to none --oversubscribe trireme doctor | tee /tmp/doctor
+grep -q "^mpi .*Open MPI v4.1" /tmp/doctor
+grep -q "no problem found" /tmp/doctor
+mpirun -n 2 --bind-to none --oversubscribe trireme train /opt/trireme/share/trireme/recipes/fashion-mnist-lenet.toml --data /tmp/data \
+    --out /tmp/run --threads 1 --max-steps 100
+grep -q "\"ranks\":2" /tmp/run/metrics.jsonl
+trireme eval /tmp/run/model.h5 --data /tmp/data | head -n 1'
+
+by_umoci() {
+    system bookworm umoci
+    mkdir "$bare/layout"
+    tar -C "$bare/layout" -xf "$image"
+    bare_run "$bare" umoci unpack --image "/layout:$(archive_name)" /bundle
+    local root=$bare/bundle/rootfs env
+    mapfile -t env < <(python3 -c 'import json, sys; print("\n".join(json.load(open(sys.argv[1]))["process"]["env"]))' "$bare/bundle/config.json")
+    bare_mount "$root"
+    cp -r "$bare/fashion-mnist" "$root/"
+    bare_run "$root" env "${env[@]}" sh -c "$inside"
+    echo 'the image works as umoci unpacks it'
+}
+
+by_apptainer() {
+    system sid apptainer openmpi-bin openssh-client
+    bare_run "$bare" apptainer build --sandbox /box oci-archive:/image.oci.tar
+    bare_run "$bare" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 sh -c "set -eu
+        box='apptainer exec --bind /fashion-mnist /box'
+        \$box sh -c '$inside'
+        mpirun --version | head -n 1
+        mpirun -n 2 --bind-to none --oversubscribe \$box trireme doctor | tee /tmp/outside
+        grep -q '2 rank(s)' /tmp/outside && grep -q 'no problem found' /tmp/outside"
+    echo 'the image works in Apptainer'
+}
+
+for way in "${@:-umoci}"; do
+    bare_leave "$bare"
+    mkdir -m 755 "$bare"
+    "by_$way"
+done
