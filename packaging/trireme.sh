@@ -8,14 +8,17 @@
 #   Cray's module, then the library that the loader finds
 #   own
 #
-# Where the loader does not find that family's library, it is looked for beside mpirun. TRIREME_MPI_SHOW=1 prints the choice.
+# The family's library is that of LD_LIBRARY_PATH, else the one beside mpirun, else the system's. TRIREME_MPI_SHOW=1 prints the choice.
 set -eu
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 
+# given LIBRARY: it lies in a folder of LD_LIBRARY_PATH.
+given() { ( IFS=:; set -f; for folder in ${LD_LIBRARY_PATH:-}; do [ ! -e "$folder/$1" ] || exit 0; done; exit 1 ); }
+
 # visible LIBRARY: the loader finds it.
 visible() {
-    ( IFS=:; set -f; for folder in ${LD_LIBRARY_PATH:-}; do [ ! -e "$folder/$1" ] || exit 0; done; exit 1 ) && return
+    ! given "$1" || return 0
     for folder in /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu /lib64 /usr/lib64 /usr/lib; do
         [ ! -e "$folder/$1" ] || return 0
     done
@@ -68,7 +71,7 @@ esac
 
 # Cray's modules put their library where only their own compilers look.
 [ -z "${CRAY_MPICH_DIR:-}" ] || [ "$program" = openmpi ] || also "$CRAY_MPICH_DIR/lib-abi-mpich:$CRAY_MPICH_DIR/lib"
-if ! visible "$library" && [ -n "$mpirun" ]; then
+if ! given "$library" && [ -n "$mpirun" ]; then
     prefix=$(dirname "$(dirname "$(readlink -f "$mpirun")")")
     for folder in "$prefix"/lib "$prefix"/lib64 "$prefix"/lib/release; do [ ! -e "$folder/$library" ] || { also "$folder"; break; }; done
 fi

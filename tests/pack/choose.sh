@@ -43,6 +43,7 @@ mpirun_of intel mpirun 'Intel(R) MPI Library for Linux* OS, Version 2021.16'
 mkdir "$work/intel/lib/release"
 : >"$work/intel/lib/release/libmpi.so.12"
 mpirun_of bare_hydra mpirun 'HYDRA build details:'
+mpirun_of no_library orterun 'never asked'
 mpirun_of strange mpirun 'a launcher of 2040'
 
 cases=0
@@ -64,19 +65,20 @@ expect "openmpi ompi4/lib $words" "$(with ompi4)"
 expect "openmpi ompi5/lib $words" "$(with ompi5)"
 expect "mpich hydra/lib $words" "$(with hydra)"
 expect "mpich intel/lib/release $words" "$(with intel)"
-# the loader's own library comes before the one beside mpirun
+# what the user gave comes before the library beside mpirun, and that before the system's
 mkdir "$work/site"
 : >"$work/site/libmpi.so.40"
 expect "openmpi site $words" "$(with ompi4)" LD_LIBRARY_PATH="$work/site"
 expect "openmpi lacking:ompi4/lib $words" "$(with ompi4)" LD_LIBRARY_PATH="$work/lacking"
 : >"$work/system/libmpi.so.40"
-expect "openmpi  $words" "$(with ompi4)"
+expect "openmpi ompi4/lib $words" "$(with ompi4)"
+expect "openmpi  $words" "$(with no_library)"
 # the mpirun that started it wins over the one on the PATH
 expect "mpich trireme/mpi/lib $words" "$(with ompi4)" PMI_RANK=0 MPI_LOCALNRANKS=2
 expect "openmpi  $words" "$(with hydra)" OMPI_COMM_WORLD_SIZE=2
 expect "mpich hydra/lib $words" "$(with hydra)" MV2_COMM_WORLD_SIZE=2
 # Slurm's own variables say nothing of the family
-expect "openmpi  $words" "$(with ompi4)" PMI_RANK=0 SLURM_STEP_ID=0
+expect "openmpi ompi4/lib $words" "$(with ompi4)" PMI_RANK=0 SLURM_STEP_ID=0
 expect "mpich hydra/lib $words" "$(with hydra)" PMIX_RANK=0 SLURM_STEP_ID=0
 # no mpirun: Cray's module, then the library that is there
 expect "mpich */cray/lib-abi-mpich:*/cray/lib* $words" CRAY_MPICH_DIR=/opt/cray
