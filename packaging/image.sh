@@ -29,7 +29,7 @@ mkdir -p "$bare/opt/trireme"
 tar -C "$bare/opt/trireme" --strip-components 1 -xJf "$archive"
 ln -s /opt/trireme/bin/trireme "$bare/usr/local/bin/trireme"
 rm -rf "$bare"/var/cache/apt/* "$bare"/var/lib/apt/lists/* "$bare"/var/log/* "$bare"/tmp/* "$bare"/usr/share/{doc,man,locale,info}/* \
-    "$bare"/etc/{resolv.conf,machine-id,hostname}
+    "$bare"/etc/{hosts,resolv.conf,machine-id,hostname}
 
 cat >"$work/config.json" <<'EOF'
 {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",

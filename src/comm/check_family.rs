@@ -6,36 +6,35 @@ use super::error::Error;
 use super::family::Family;
 use super::launcher::{self, Serving};
 use super::sys;
+use super::world::library_line;
 
-/// How long other ranks leave rank 0 to say what holds for all of them.
+/// How long the other ranks of a node leave its first one to say what holds for all of them.
 const TIME_TO_SPEAK: Duration = Duration::from_secs(1);
 
 /// Whether program, library and mpirun belong together: those that do not crash, hang, or make lone ranks.
 ///
 /// # Errors
-/// [`Error::Family`], on rank 0 at once and on others a second later, so that one of them speaks.
+/// [`Error::Family`], on the first rank of each node; the others end with exit code 1 a second later, without a word.
 pub(super) fn check_family() -> Result<(), Error> {
     let Some(compiled) = sys::compiled_family() else { return Ok(()) };
-    match mismatch(compiled, &sys::library_version(), launcher::serving(&launcher::variable)) {
-        None => Ok(()),
-        Some(text) => {
-            if launcher::rank_and_size().is_some_and(|(rank, _)| rank > 0) {
-                std::thread::sleep(TIME_TO_SPEAK);
-            }
-            Err(Error::Family(text))
-        }
+    let Some(text) = mismatch(compiled, &sys::library_version(), launcher::serving(&launcher::variable)) else {
+        return Ok(());
+    };
+    if launcher::is_second_of_node() {
+        std::thread::sleep(TIME_TO_SPEAK);
+        sys::exit_now(1);
     }
+    Err(Error::Family(text))
 }
 
 /// Why they do not belong together, with the cure.
 fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<String> {
-    let (ours, library) = (compiled.name(), version.lines().next().unwrap_or_default().trim());
+    let (ours, library) = (compiled.name(), library_line(version));
     if let Some(found) = Family::of_library(version).filter(|&found| found != compiled) {
+        let theirs = found.name();
         return Some(format!(
-            "this trireme was built for {ours}, but the MPI library that was loaded is of another family, {}: {library}. Load \
-             the module of an MPI of {ours} (`ldd` on the program shows which library is found), or use the trireme for {}",
-            found.name(),
-            found.name()
+            "this trireme was built for {ours}'s family of MPI, but the loader found a library of {theirs}'s: {library}. Load the \
+             module of an MPI of {ours}'s family (`ldd` on the program shows which library is found), or use the trireme for {theirs}"
         ));
     }
     let Serving { name, family, ranks } = mpirun.filter(|mpirun| mpirun.family != compiled)?;
@@ -44,8 +43,9 @@ fn mismatch(compiled: Family, version: &str, mpirun: Option<Serving>) -> Option<
         return None;
     }
     Some(format!(
-        "{name} started {ranks} ranks, but this trireme was built for {ours} ({library}): the ranks could not find each other. \
-         Start with the mpirun of that MPI, use the trireme for {}, or build again with MPICC=/path/to/mpicc of this one",
+        "{name} started {ranks} ranks, but this trireme was built for {ours}'s family of MPI, here {library}: the ranks could not \
+         find each other. Start with the mpirun of that MPI, use the trireme for {}, or build again with MPICC=/path/to/mpicc of \
+         this one",
         family.name()
     ))
 }
@@ -82,7 +82,7 @@ mod tests {
         assert!(text.contains("built for MPICH") && text.contains("Open MPI v5.0.7"), "{text}");
         for version in [CRAY, INTEL, MPICH] {
             let text = mismatch(Family::OpenMpi, version, None).unwrap();
-            assert!(text.contains("built for Open MPI") && text.contains(version.lines().next().unwrap()), "{text}");
+            assert!(text.contains("built for Open MPI") && text.contains(&library_line(version)), "{text}");
         }
     }
 

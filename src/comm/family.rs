@@ -15,7 +15,7 @@ impl Family {
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenMpi => "Open MPI",
-            Self::Mpich => "MPICH (Cray MPICH, Intel MPI, MVAPICH)",
+            Self::Mpich => "MPICH",
         }
     }
 

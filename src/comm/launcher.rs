@@ -23,13 +23,15 @@ pub fn variable(name: &str) -> Option<String> {
     remember_environment().get(name).cloned()
 }
 
-/// A way to start ranks: how it is recognised, and its variables for rank and size.
+/// A way to start ranks: how it is recognised, and its variables for rank and size; empty where it has none.
 struct Launcher {
     name: &'static str,
     /// Variables that are all set by it.
     signs: &'static [&'static str],
     rank: &'static str,
     size: &'static str,
+    /// Its variable for the rank among those of the node.
+    local: &'static str,
     /// Whether the ranks are Slurm's own tasks.
     slurm: bool,
     /// Whose libraries understand it, where it serves one family alone.
@@ -43,6 +45,7 @@ const LAUNCHERS: [Launcher; 9] = [
         signs: &["OMPI_COMM_WORLD_SIZE"],
         rank: "OMPI_COMM_WORLD_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
+        local: "OMPI_COMM_WORLD_LOCAL_RANK",
         slurm: false,
         family: Some(Family::OpenMpi),
     },
@@ -51,6 +54,7 @@ const LAUNCHERS: [Launcher; 9] = [
         signs: &["PMI_RANK", "MPI_LOCALNRANKS"],
         rank: "PMI_RANK",
         size: "PMI_SIZE",
+        local: "MPI_LOCALRANKID",
         slurm: false,
         family: Some(Family::Mpich),
     },
@@ -59,6 +63,7 @@ const LAUNCHERS: [Launcher; 9] = [
         signs: &["MV2_COMM_WORLD_SIZE"],
         rank: "MV2_COMM_WORLD_RANK",
         size: "MV2_COMM_WORLD_SIZE",
+        local: "MV2_COMM_WORLD_LOCAL_RANK",
         slurm: false,
         family: Some(Family::Mpich),
     },
@@ -83,6 +88,7 @@ const LAUNCHERS: [Launcher; 9] = [
         signs: &["SLURM_STEP_ID", "PMIX_RANK"],
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
+        local: "SLURM_LOCALID",
         slurm: true,
         family: None,
     },
@@ -91,6 +97,7 @@ const LAUNCHERS: [Launcher; 9] = [
         signs: &["SLURM_STEP_ID", "PMI_RANK"],
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
+        local: "SLURM_LOCALID",
         slurm: true,
         family: None,
     },
@@ -107,6 +114,7 @@ const LAUNCHERS: [Launcher; 9] = [
         signs: &["PMI_RANK"],
         rank: "PMI_RANK",
         size: "PMI_SIZE",
+        local: "MPI_LOCALRANKID",
         slurm: false,
         family: None,
     },
@@ -132,6 +140,12 @@ pub(super) fn rank_and_size() -> Option<(usize, usize)> {
     let number = |name| variable(name)?.parse().ok();
     // a launcher that gives no size has started several ranks, or nobody would use it
     Some((number(launcher.rank)?, number(launcher.size).unwrap_or(2)))
+}
+
+/// Whether another rank of this node comes before this one, by the launcher's variables.
+pub(super) fn is_second_of_node() -> bool {
+    let local = || variable(recognise(&variable)?.local)?.parse().ok();
+    local().is_some_and(|rank: usize| rank > 0)
 }
 
 /// An mpirun that serves one family of MPI libraries alone, and has started several ranks.

@@ -253,7 +253,7 @@ impl World {
 }
 
 /// The name and version in an MPI library's description of itself, which may have many lines.
-fn library_line(version: &str) -> String {
+pub(super) fn library_line(version: &str) -> String {
     let line = version.lines().next().unwrap_or_default();
     let line = line.split(',').next().unwrap_or_default();
     line.split_whitespace().collect::<Vec<_>>().join(" ")
