@@ -39,6 +39,13 @@ def add(out, name, content):
     out.addfile(entry, io.BytesIO(content))
 
 
+def add_folder(out, name):
+    """Readers that make no folders by themselves, such as Apptainer's, need it."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+    out.addfile(entry)
+
+
 def blob(sum_):
     return "blobs/sha256/" + sum_.removeprefix("sha256:")
 
@@ -60,6 +67,8 @@ def main(layer, config, name, out):
                                                 "platform": {"architecture": "amd64", "os": "linux"}}
     index = encoded({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]})
     with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as archive:
+        add_folder(archive, "blobs")
+        add_folder(archive, "blobs/sha256")
         add(archive, "oci-layout", encoded({"imageLayoutVersion": "1.0.0"}))
         add(archive, "index.json", index)
         for content in (image, manifest):
