@@ -31,9 +31,11 @@ ln -s /opt/trireme/bin/trireme "$bare/usr/local/bin/trireme"
 rm -rf "$bare"/var/cache/apt/* "$bare"/var/lib/apt/lists/* "$bare"/var/log/* "$bare"/tmp/* "$bare"/usr/share/{doc,man,locale,info}/* \
     "$bare"/etc/{hosts,resolv.conf,machine-id,hostname}
 
+# Ranks that are each in a container of their own may not read each other's memory, nor their open files.
 cat >"$work/config.json" <<'EOF'
 {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8",
-         "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"],
+         "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+         "OMPI_MCA_btl_vader_single_copy_mechanism=none", "UCX_POSIX_USE_PROC_LINK=n"],
  "Cmd": ["trireme", "--help"], "WorkingDir": "/",
  "Labels": {"org.opencontainers.image.title": "trireme", "org.opencontainers.image.licenses": "MIT"}}
 EOF
