@@ -10,7 +10,10 @@ use loaders::{Error, EvalOrder, ImageSpec, LabelSets, Loader, Options, PixelForm
 
 /// The labels of sample `id`: none, one, or several.
 fn labels(id: u64) -> Vec<i64> {
-    (0..10).filter(|class| (id * 13 + class * 7) % 5 == 0 && *class < id % 7).map(|class| class as i64).collect()
+    (0..10)
+        .filter(|class| (id * 13 + class * 7).is_multiple_of(5) && *class < id % 7)
+        .map(|class| class as i64)
+        .collect()
 }
 
 /// Records of `count` images, with `edit` to the labels of each.

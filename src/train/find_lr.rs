@@ -91,8 +91,7 @@ impl<B: Backend> Search<'_, B> {
             if at.step_of_epoch == run.division.steps_per_epoch {
                 (at.epoch, at.step_of_epoch) = (at.epoch + 1, 0);
             }
-            let step = records.iter().map(|record| record.event());
-            let goes_on = step.map(|step| found.add(step.lr, step.loss)).fold(true, |all, one| all && one);
+            let goes_on = records.iter().map(|record| record.event()).all(|step| found.add(step.lr, step.loss));
             if !goes_on || stepper.agreed().stop {
                 return Ok(());
             }

@@ -27,11 +27,11 @@ impl UpdateRule for LambRule {
     }
 
     fn run<T: Real>(&self, group: GroupStep, elements: impl ElementLoop<T>) -> bool {
+        let gradient = GroupStep { weight_decay: 0.0, ..group }.gradient::<T>();
         if self.along {
             let lr = T::of(group.lr);
-            return elements.each(move |w, r, []: [&mut T; 0]| (-lr).mul_add(r, w));
+            return elements.each(move |w, r, []: [&mut T; 0]| (-lr).mul_add(gradient.of(w, r), w));
         }
-        let gradient = GroupStep { weight_decay: 0.0, ..group }.gradient::<T>();
         let (rest1, beta2, rest2) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(1.0 - self.beta2));
         let (correction1, correction2) = (T::of(self.correction1), T::of(self.correction2));
         let (eps, decay) = (T::of(self.eps), T::of(group.weight_decay));
