@@ -16,7 +16,7 @@ section! {
         optional flip: bool = false;
         /// Scores the four corners of each image beside the centre, in place of center_crop, and averages all; with flip, ten crops.
         optional corners: bool = false;
-        /// Scores the averages of [ema], too.
+        /// Scores the averages of `[ema]`, too.
         optional ema: bool = true;
     }
 }

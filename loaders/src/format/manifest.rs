@@ -23,7 +23,7 @@ pub const VERSION_OF_SEVERAL: u32 = 2;
 /// What `dataset.json` holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`VERSION`], or [`VERSION_OF_SEVERAL`] with `multi_label`.
+    /// 1, or 2 with `multi_label`.
     pub version: u32,
     /// Whether images may have several labels, or none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
