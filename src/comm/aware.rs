@@ -18,7 +18,10 @@ const VARIABLES: [(&str, &str); 4] =
 
 /// Asks the library: its functions first, then the variables that Cray's MPICH, MPICH and MVAPICH are started with.
 pub fn claim() -> Claim {
-    judge(sys::query_cuda_support(), sys::query_gpu_support(), sys::has_cray_gtl(), launcher::variable)
+    let gpu = sys::query_gpu_support();
+    // one that answers the newer question need not be asked the older, which ends the process in MPICH 3.4
+    let cuda = if gpu.is_none() { sys::query_cuda_support() } else { None };
+    judge(cuda, gpu, sys::has_cray_gtl(), launcher::variable)
 }
 
 fn judge(cuda: Option<bool>, gpu: Option<bool>, gtl: bool, variable: impl Fn(&str) -> Option<String>) -> Claim {
