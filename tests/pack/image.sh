@@ -12,7 +12,11 @@ image=$TARGET/$(archive_name).oci.tar
 [ -f "$image" ] || fail "no $image; run: make image"
 images=$(images_of_demo)
 bare=$(mktemp -d)
-trap 'bare_leave "$bare/bundle/rootfs"; bare_leave "$bare"' EXIT
+leave() {
+    bare_unmount "$bare/bundle/rootfs"
+    bare_leave "$bare"
+}
+trap leave EXIT
 
 # system RELEASE PACKAGES...: a bare system with these packages, the image and the demo's images.
 system() {
@@ -81,7 +85,7 @@ by_apptainer() {
 }
 
 for way in "${@:-umoci}"; do
-    bare_leave "$bare"
+    leave
     mkdir -m 755 "$bare"
     "by_$way"
 done
