@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::support::images::Images;
-use crate::support::program::{Folder, events, run};
+use crate::support::program::{Folder, PATIENCE, events, run, start, trireme};
 use loaders::ImageSpec;
 
 /// Recipe, side of the images, images of a step.
@@ -24,7 +24,7 @@ fn check(recipe: &str, side: u32, batch: &str) {
     let set = format!("batch={batch}");
     let args =
         ["train", &file, "--data", &data, "--out", &out, "--set", &set, "--set", "workers=1", "--max-steps", "20"];
-    run(0, &args).succeeded();
+    start(trireme(0, &args)).wait(5 * PATIENCE).succeeded();
     let losses: Vec<f64> = events(&out, "step").iter().map(|step| step["loss"].as_f64().expect("a loss")).collect();
     println!("{recipe}: {losses:.3?}");
     assert!(losses.len() == 20 && losses.iter().all(|loss| loss.is_finite()), "{recipe}: {losses:?}");
