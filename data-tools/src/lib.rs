@@ -28,7 +28,7 @@ pub mod fuzzing {
 }
 
 pub use crate::image::{Sizes, Spread};
-pub use convert::{Converted, convert, convert_source};
+pub use convert::{Converted, Spent, convert, convert_source};
 pub use error::Error;
 pub use inspect::{
     Bad, ContactSheet, Extracted, FirstImage, Indexed, Info, NearCopy, Report, SeveralLabels, ShowOptions, Shown,

@@ -1,6 +1,7 @@
 //! The summary of a conversion, for people and for scripts.
 
 use super::plan::TRAIN;
+use super::spent::Spent;
 use crate::text;
 use loaders::Manifest;
 use serde_json::json;
@@ -30,6 +31,8 @@ pub struct Converted {
     pub skipped: Vec<String>,
     /// A line for each other part of the source that was left out.
     pub notes: Vec<String>,
+    /// Of the threads' time; nothing where records are copied as they are.
+    pub spent: Spent,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
@@ -54,6 +57,10 @@ impl Converted {
             "skipped": self.skipped,
             "notes": self.notes,
             "seconds": self.elapsed.as_secs_f64(),
+            "thread_seconds": {
+                "decoding": self.spent.decoding.as_secs_f64(),
+                "writing": self.spent.writing.as_secs_f64(),
+            },
         })
     }
 }

@@ -12,6 +12,7 @@ mod record;
 mod record_stream;
 mod run;
 pub(crate) mod shard_writer;
+mod spent;
 pub(crate) mod staging;
 mod survey;
 mod tally;
@@ -20,3 +21,4 @@ mod work;
 
 pub use converted::Converted;
 pub use run::{convert, convert_source};
+pub use spent::Spent;

@@ -9,6 +9,7 @@ use super::finished::Finished;
 use super::journal::Journal;
 use super::pipeline;
 use super::plan::{self, TRAIN, Task};
+use super::spent::Spent;
 use super::staging::Staging;
 use super::unpack;
 use super::work::Conversion;
@@ -95,11 +96,11 @@ impl<'a> Attempt<'a> {
         let staging = Staging::new(self.out)?;
         let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
         pipeline::run(&work, &work.lengths(), self.options.jobs)?;
-        let (needed, finished) = (work.needed(), work.into_finished());
+        let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
         let dataset = Dataset::of(self.source, &self.tasks, finished)?;
         dataset.write(staging.dir(), needed)?;
         staging.publish()?;
-        Ok(self.converted(dataset, 0))
+        Ok(self.converted(dataset, 0, spent))
     }
 
     /// Converts the shards that earlier attempts with the same request have not finished. If this one fails, its finished shards
@@ -114,7 +115,7 @@ impl<'a> Attempt<'a> {
         let resumed = kept.len();
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal))?;
         let result = pipeline::run(&work, &work.lengths(), self.options.jobs);
-        let (needed, finished) = (work.needed(), work.into_finished());
+        let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
         staging.keep(!finished.is_empty());
         if result.is_err() {
             Journal::discard_unfinished(&dir);
@@ -126,7 +127,7 @@ impl<'a> Attempt<'a> {
         dataset.write(&dir, needed).map_err(stopped)?;
         staging.publish()?;
         Journal::remove(self.out)?;
-        Ok(self.converted(dataset, resumed))
+        Ok(self.converted(dataset, resumed, spent))
     }
 
     /// The error of an attempt that ended with `kept` finished shards in the folder `partial`.
@@ -142,7 +143,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn converted(&self, dataset: Dataset, resumed: usize) -> Converted {
+    fn converted(&self, dataset: Dataset, resumed: usize, spent: Spent) -> Converted {
         let Dataset { manifest, skipped } = dataset;
         let train = self.source.splits().iter().find(|s| s.name == TRAIN);
         let requested = self.options.shards;
@@ -154,6 +155,7 @@ impl<'a> Attempt<'a> {
             resumed,
             skipped,
             notes: self.source.notes().to_vec(),
+            spent,
             elapsed: self.started.elapsed(),
         }
     }

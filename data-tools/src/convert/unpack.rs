@@ -4,6 +4,7 @@
 use super::converted::Converted;
 use super::record_stream::RecordStream;
 use super::shard_writer::ShardWriter;
+use super::spent::Spent;
 use super::staging::Staging;
 use crate::dir;
 use crate::error::Error;
@@ -51,6 +52,7 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
         resumed: 0,
         skipped: Vec::new(),
         notes: Vec::new(),
+        spent: Spent::default(),
         elapsed: started.elapsed(),
     })
 }

@@ -7,6 +7,7 @@ use super::pipeline::Work;
 use super::plan::{TRAIN, Task};
 use super::record;
 use super::shard_writer::ShardWriter;
+use super::spent::{Clock, Spent};
 use super::survey::Survey;
 use super::tally::Tally;
 use crate::error::Error;
@@ -38,6 +39,8 @@ pub(super) struct Conversion<'a> {
     /// The shards to be written.
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
+    decoding: Clock,
+    writing: Clock,
 }
 
 /// One thread's recoder and buffers.
@@ -88,6 +91,8 @@ impl<'a> Conversion<'a> {
             journal,
             tasks,
             finished: Mutex::new(finished),
+            decoding: Clock::default(),
+            writing: Clock::default(),
         })
     }
 
@@ -101,6 +106,11 @@ impl<'a> Conversion<'a> {
         self.survey.needed
     }
 
+    /// What the threads have spent so far.
+    pub fn spent(&self) -> Spent {
+        Spent { decoding: self.decoding.sum(), writing: self.writing.sum() }
+    }
+
     /// The shards that are finished, by name.
     pub fn into_finished(self) -> BTreeMap<String, Finished> {
         self.finished.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -112,14 +122,17 @@ impl<'a> Conversion<'a> {
         self.source.sample(split, index, &mut worker.sample)?;
         let is_measured =
             self.source.splits()[split].name == TRAIN && position.is_multiple_of(self.survey.strides[split]);
-        self.recode(worker, is_measured, &mut chunk.tally).map_err(|what| {
+        self.decoding.time(|| self.recode(worker, is_measured, &mut chunk.tally)).map_err(|what| {
             let place = self.source.place(split, index);
             let name = Path::new(&worker.sample.filename);
             Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
         })?;
         let Worker { sample, record, .. } = worker;
-        record::encode(self.source, sample, record);
-        let (_, size) = chunk.records.write(record).map_err(|e| Error::io("write", self.dir, e))?;
+        let written = self.writing.time(|| {
+            record::encode(self.source, sample, record);
+            chunk.records.write(record)
+        });
+        let (_, size) = written.map_err(|e| Error::io("write", self.dir, e))?;
         chunk.sizes.push(size);
         chunk.tally.see(sample.height, sample.width);
         Ok(())
@@ -170,12 +183,13 @@ impl Work for Conversion<'_> {
 
     fn append(&self, shard: &mut OpenShard, chunk: Chunk) -> Result<(), Error> {
         let records = chunk.records.finish().map_err(|e| Error::io("write", self.dir, e))?;
-        shard.writer.append(&records, &chunk.sizes)?;
+        self.writing.time(|| shard.writer.append(&records, &chunk.sizes))?;
         shard.tally.merge(chunk.tally, &shard.name)
     }
 
     fn close(&self, _: usize, shard: OpenShard) -> Result<(), Error> {
-        let finished = Finished::new(self.dir, shard.writer.finish()?, shard.tally)?;
+        let whole = self.writing.time(|| shard.writer.finish())?;
+        let finished = Finished::new(self.dir, whole, shard.tally)?;
         if let Some(journal) = self.journal {
             journal.add(&finished)?;
         }
