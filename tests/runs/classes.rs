@@ -6,7 +6,6 @@ use std::fs;
 use crate::support::images::DIGITS;
 use crate::support::program::{Ended, run};
 use crate::support::setting::Setting;
-use loaders::Manifest;
 use serde_json::Value;
 
 const RECIPE: &str = r#"
@@ -28,20 +27,6 @@ kind = "constant"
 base_lr = 0.01
 "#;
 
-/// The same images with another description.
-fn described(setting: &Setting, name: &str, change: impl FnOnce(&mut Manifest)) -> String {
-    let folder = setting.folder.path().join(name);
-    fs::create_dir(&folder).unwrap();
-    for entry in fs::read_dir(&setting.images.dir).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
-    }
-    let mut manifest = setting.images.manifest.clone();
-    change(&mut manifest);
-    manifest.write(&folder).unwrap();
-    folder.display().to_string()
-}
-
 fn eval(model: &str, data: &str, ranks: usize, more: &[&str]) -> Ended {
     run(ranks, &[&["eval", model, "--data", data, "--threads", "1", "--json"], more].concat())
 }
@@ -58,7 +43,7 @@ fn classes_that_differ_are_refused_or_matched_by_name() {
     let expected = score(eval(&out, &setting.data, 0, &[]));
     assert_eq!(expected["count"], 50);
     // class i of the model is class i + 1 here; nothing has class 0, and its name is no friend of terminals
-    let shifted = described(&setting, "shifted", |manifest| {
+    let shifted = setting.described("shifted", |manifest| {
         manifest.classes.insert(0, "\u{1b}[2Jextra".into());
         manifest.label_offset = -1;
     });
@@ -74,12 +59,12 @@ fn classes_that_differ_are_refused_or_matched_by_name() {
             assert_eq!(mapped[number], expected[number], "{number} on {ranks} ranks");
         }
     }
-    let unknown = described(&setting, "unknown", |manifest| manifest.classes[3] = "something else".into());
+    let unknown = setting.described("unknown", |manifest| manifest.classes[3] = "something else".into());
     let ended = eval(&out, &unknown, 2, &["--map-classes"]);
     assert!(ended.stderr.contains("9 of the data set's 10 classes matched"), "{}", ended.stderr);
     let left = score(ended)["count"].as_u64().unwrap();
     assert!((30..50).contains(&left), "{left}");
-    let others = described(&setting, "others", |manifest| manifest.classes.iter_mut().for_each(|name| name.push('!')));
+    let others = setting.described("others", |manifest| manifest.classes.iter_mut().for_each(|name| name.push('!')));
     eval(&out, &others, 0, &["--map-classes"]).failed(1, &["not one class has a name that the model knows"]);
 }
 
@@ -87,7 +72,7 @@ fn classes_that_differ_are_refused_or_matched_by_name() {
 fn a_run_does_not_go_on_with_other_classes() {
     let setting = Setting::new(RECIPE, DIGITS, [20, 10]);
     let out = setting.trained("out", 0, &["--max-steps", "1"]);
-    let swapped = described(&setting, "swapped", |manifest| manifest.classes.swap(4, 7));
+    let swapped = setting.described("swapped", |manifest| manifest.classes.swap(4, 7));
     let parts =
         ["--resume: the classes differ", "class 4 is \"wave 4\" in", "step-00000001.h5", "\"wave 7\" in", &swapped];
     setting.train("out", 2, &["--resume", "auto", "--data", &swapped]).failed(2, &parts);

@@ -73,15 +73,17 @@ fn a_student_is_the_same_on_any_ranks_and_after_a_stop() {
 fn teachers_that_do_not_fit_are_refused() {
     let setting = Setting::new(RECIPE, DIGITS, [32, 16]);
     let teacher = setting.trained("teacher", 0, &["--max-steps", "1"]);
-    let refused = |sets: &[&str], parts: &[&str]| {
+    let refused_on = |data: &str, sets: &[&str], parts: &[&str]| {
         for ranks in [0, 2] {
-            let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+            let sets = sets.iter().flat_map(|set| ["--set", set]);
+            let args: Vec<&str> = ["--data", data].into_iter().chain(sets).collect();
             let ended = setting.train("out", ranks, &args);
-            assert!(!ended.status.success(), "{sets:?} on {ranks} ranks");
+            assert!(!ended.status.success(), "{args:?} on {ranks} ranks");
             let said = ended.stderr.lines().filter(|line| parts.iter().all(|part| line.contains(part))).count();
             assert_eq!(said, 1, "{parts:?} in {}", ended.stderr);
         }
     };
+    let refused = |sets: &[&str], parts: &[&str]| refused_on(&setting.data, sets, parts);
     refused(&["distill.share=0.5"], &["distill.share", "has no meaning without distill.teacher"]);
     refused(&[&taught(&teacher), "distill.share=1.5"], &["distill.share=1.5", "must be in [0, 1]"]);
     refused(&[&taught(&teacher), "distill.temperature=0"], &["distill.temperature=0", "must be > 0"]);
@@ -98,4 +100,10 @@ fn teachers_that_do_not_fit_are_refused() {
     let things = Setting::new(RECIPE, THINGS, [32, 16]);
     let coloured = things.trained("teacher", 0, &["--max-steps", "1"]);
     refused(&[&taught(&coloured)], &["distill.teacher", "takes images of 3x32x32"]);
+    let renamed = setting.described("renamed", |manifest| manifest.classes[3] = "something else".into());
+    refused_on(
+        &renamed,
+        &[&taught(&teacher)],
+        &["distill.teacher: the classes differ", "something else", "of this data set"],
+    );
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use loaders::ImageSpec;
+use loaders::{ImageSpec, Manifest};
 
 use super::images::Images;
 use super::program::{Ended, Folder, PATIENCE, Running, events, start, trireme};
@@ -34,6 +34,20 @@ impl Setting {
         let images = images(&folder.path().join("data"));
         let recipe = folder.write("recipe.toml", recipe);
         Self { folder, recipe, data: images.arg(), images }
+    }
+
+    /// The folder of this name with the same images under another description.
+    pub fn described(&self, name: &str, change: impl FnOnce(&mut Manifest)) -> String {
+        let folder = self.folder.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        for entry in fs::read_dir(&self.images.dir).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+        }
+        let mut manifest = self.images.manifest.clone();
+        change(&mut manifest);
+        manifest.write(&folder).unwrap();
+        folder.display().to_string()
     }
 
     /// The path of OUT of this name.
