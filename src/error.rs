@@ -168,6 +168,12 @@ pub enum Error {
         /// What happened, and to which rank if not to all.
         text: String,
     },
+    /// Gradients that cannot be carried, because training has diverged; all ranks have met it, and end together.
+    #[error("{text}")]
+    Diverged {
+        /// What happened, and to which rank if not to all.
+        text: String,
+    },
     /// Another rank failed and says why.
     #[error("another rank failed")]
     Elsewhere {
@@ -210,6 +216,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether all ranks know of it already.
+    pub fn is_agreed(&self) -> bool {
+        matches!(self, Error::Agreed { .. } | Error::Diverged { .. } | Error::Elsewhere { .. })
+    }
+
     /// 2 for requests that make no sense, else 1.
     pub fn code(&self) -> u8 {
         match self {

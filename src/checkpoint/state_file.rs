@@ -21,7 +21,10 @@ use super::reader::{Group, group};
 use super::{atomic, bits, checksum};
 
 /// Version of the format, raised when older programs can no longer read what is written.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
+
+/// Of a run whose best score is by top-1 and whose rules remember nothing, which programs before version 2 can go on with.
+const PLAIN: u64 = 1;
 
 /// What a checkpoint leaves free on its disk, for the log.
 const RESERVE: u64 = 1 << 20;
@@ -302,7 +305,8 @@ fn read_tensors(group: &Group) -> Result<Vec<Tensor>, Error> {
 }
 
 fn write_progress(group: &h5::Group, p: &Progress) -> Result<(), Error> {
-    group.put_number("version", VERSION)?;
+    let plain = p.best.as_ref().is_none_or(|best| best.by == "top1") && p.memory == Memory::default();
+    group.put_number("version", if plain { PLAIN } else { VERSION })?;
     group.put_number("epoch", p.epoch)?;
     for (name, number) in
         [("step_of_epoch", p.step_of_epoch), ("step", p.step), ("samples", p.samples), ("seed", p.seed)]

@@ -102,7 +102,7 @@ fn score_all<D: Device>(
 fn passes(session: &Session, error: &Error) -> bool {
     match session.world.size {
         1 => matches!(error, Error::Checkpoint(_)),
-        _ => matches!(error, Error::Agreed { .. } | Error::Elsewhere { .. }),
+        _ => error.is_agreed(),
     }
 }
 

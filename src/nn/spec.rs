@@ -70,6 +70,11 @@ impl NetSpec {
         Self { name: name.into(), input, nodes: Vec::new(), frozen: BTreeSet::new(), heads: Vec::new() }
     }
 
+    /// Index of the last node that reads features, whose weights make the scores.
+    pub fn last_layer(&self) -> Option<usize> {
+        self.nodes.iter().rposition(|node| node.op.reads() == Reads::Features)
+    }
+
     /// Starts the scale of the last norm of every residual branch at zero, so that each block starts as the identity (Goyal et
     /// al. 2017, arXiv 1706.02677, section 5.1; torchvision's `zero_init_residual`).
     pub fn zero_init_residual(&mut self) {

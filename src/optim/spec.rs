@@ -83,6 +83,11 @@ impl OptimizerSpec {
         self.kind.boxed()
     }
 
+    /// How often each step looks at its images.
+    pub fn passes(&self) -> u64 {
+        1 + u64::from(self.sam_rho.is_some())
+    }
+
     /// The group of the parameter of this name, if it has one.
     fn group_of(&self, parameter: &str) -> Option<&Group> {
         self.groups.iter().flatten().find(|group| group.names(parameter))

@@ -60,7 +60,7 @@ fn without_gradients(recipe: &Recipe) -> Result<(), Error> {
         let why = format!(
             "averages one model over time, and with sync = \"{sync}\" each rank has a model of its own; drop one"
         );
-        return refuse("ema.decay", why);
+        return refuse(if recipe.ema.swa_start.is_some() { "ema.swa_start" } else { "ema.decay" }, why);
     }
     if recipe.reduce.codec != Codec::default() {
         let why =

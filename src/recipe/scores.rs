@@ -40,10 +40,6 @@ pub(super) fn check(recipe: &Recipe, origin: &Origin) -> Result<(), Error> {
         return refuse("eval.ema", "has no meaning without ema.decay or ema.swa_start, which keep averages".into());
     }
     check_averages(recipe).or_else(|(key, why)| refuse(key, why))?;
-    let alone = [("stop.score", stop.score.is_some()), ("stop.min_delta", stop.min_delta.is_some())];
-    if let Some((key, _)) = alone.into_iter().find(|(_, given)| *given && !stop.is_set()) {
-        return refuse(key, "has no meaning without stop.patience or stop.target".into());
-    }
     let share = stop.score().value().measure != Measure::Loss;
     match stop.target {
         Some(target) if share && !(0.0..=1.0).contains(&target) => {
@@ -122,8 +118,6 @@ mod tests {
         refused("[eval]\nevery = 2\noffset = 2", &["a.toml: eval.offset: must be below eval.every = 2"]);
         refused("[eval]\nlimit = 0", &["eval.limit", ">= 1"]);
         refused("[eval]\nema = true", &["eval.ema: has no meaning without ema.decay or ema.swa_start"]);
-        refused("[stop]\nscore = \"loss\"", &["stop.score: has no meaning without stop.patience or stop.target"]);
-        refused("[stop]\nmin_delta = 0.1", &["stop.min_delta: has no meaning"]);
         refused("[stop]\ntarget = 75.9", &["stop.target: a share lies between 0 and 1", "got 75.9"]);
         refused("[stop]\npatience = 2\nscore = \"acc\"", &["stop.score", "\"macro_f1\"", "\"acc\""]);
         refused(

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::optim::schedule::{Exponential, ScheduleKind};
 use crate::optim::{Schedule, ScheduleSpec};
 use crate::report::{RateSearch, Reporter, Suggestion};
+use crate::train::agree::session::Session;
 use crate::train::observe::trace::Trace;
 use crate::train::plan::run::Run;
 use crate::train::reduce::metrics::Requests;
@@ -53,7 +54,7 @@ pub fn find<B: Backend>(
         false => Ok(()),
     };
     session.agree(written.map_err(|source| Error::File { action: "write", path: picture.clone(), source }))?;
-    told(run, found, &picture)
+    session.agree(told(run, found, &picture))
 }
 
 /// A search under way.
@@ -79,11 +80,7 @@ impl<B: Backend> Search<'_, B> {
             });
             let records = match stepped {
                 Ok(records) => records,
-                // no loss is left: rank 0 knows why, and the others that it does
-                Err(Error::NotFinite { .. } | Error::Elsewhere { code: 1 }) => return Ok(()),
-                // an integer codec refuses gradients that are not finite, on all ranks alike
-                Err(Error::Agreed { code: 1, .. }) if found.grows() => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) => return diverged(context.session, error),
             };
             if at.step == 1 {
                 context.session.watch.stepped();
@@ -97,6 +94,18 @@ impl<B: Backend> Search<'_, B> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether the search ends well with this error: where no loss is left, which all ranks have met and rank 0 can tell from other failures.
+fn diverged(session: &Session, error: Error) -> Result<(), Error> {
+    let lost = matches!(error, Error::NotFinite { .. } | Error::Diverged { .. });
+    if !lost && !error.is_agreed() {
+        return Err(error);
+    }
+    match session.comm.broadcast("what ended the search", session.is_root().then_some(&lost))? {
+        true => Ok(()),
+        false => Err(error),
     }
 }
 

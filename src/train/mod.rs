@@ -262,9 +262,10 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(())
     }
 
-    /// Seconds from the first image to now, over all parts of the run up to their checkpoints; only where there is a target to reach.
+    /// Seconds from the first image to now, over all parts of the run up to their checkpoints; only where all had a target to reach.
     fn seconds_so_far(&self) -> Option<f64> {
-        let before = self.begun.memory.seconds.unwrap_or(0.0);
+        // what parts without a target took is not known
+        let before = if self.begun.step == 0 { 0.0 } else { self.begun.memory.seconds? };
         self.run.recipe.stop.target.map(|_| before + self.touched.elapsed().as_secs_f64())
     }
 

@@ -40,8 +40,9 @@ impl<B: Backend> Training<'_, B> {
         if averages && ema.is_none() {
             return Ok(Scored::Stopped);
         }
-        // an epoch that --max-steps cuts short is no epoch of the run
-        let whole = self.run.ends_epoch(&self.at);
+        // an epoch that --max-steps cuts short is no epoch of the run, and a score that it alone asks for is none of the run's
+        let planned = self.run.recipe.eval.scores(epoch) || self.at.step >= self.run.schedule.total_steps();
+        let whole = planned && self.run.ends_epoch(&self.at);
         let scoring = Scoring { weights: weights.scores(), ema: ema.as_ref().map(Found::scores) };
         let best = whole && self.take(&scoring);
         let by = self.run.recipe.best_by();

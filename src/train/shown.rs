@@ -57,7 +57,7 @@ impl Shown {
         predictions: &Predictions,
         report: &mut Reporter,
     ) -> Result<(), Error> {
-        let Some(evaluation) = &run.evaluation else { return Ok(()) };
+        let (Some(evaluation), true) = (&run.evaluation, self.root && self.wanted) else { return Ok(()) };
         let split = &evaluation.split;
         let file = EvaluationFile::new(at.step, at.epoch + 1, split.name(), split.class_names(), predictions);
         self.take(run, at, file, report)

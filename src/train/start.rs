@@ -9,7 +9,7 @@ use crate::comm::{self, Comm};
 use crate::cores;
 use crate::device::{Device, DeviceSettings, Gpu};
 use crate::error::Error;
-use crate::recipe::{self, Recipe};
+use crate::recipe::{self, Recipe, TransportSetting};
 use crate::report::{Reporter, Start, Tensorboard};
 use crate::train::agree::session::Session;
 use crate::train::agree::{algorithms, gpus, preflight, staging};
@@ -290,6 +290,8 @@ fn search<B: Backend>(
         session.notes.iter().for_each(|note| eprintln!("{}", loaders::printable_lines(note)));
     }
     first_weights(session, &mut run, begin)?;
+    // a trial of device memory would leave its mark in OUT
+    run.recipe.reduce.path = TransportSetting::Staged;
     let Choice { transport, .. } = choose_transport(session, &run, request, place.shared)?;
     let plan = TransportPlan { overlap: place.overlap, transport };
     let context = RunContext { session, request, stop, started, lock: None };

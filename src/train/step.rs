@@ -167,7 +167,10 @@ impl<'a, B: Backend> Stepper<'a, B> {
         self.reduction.begin(at.step, layers::due(run, at));
         let (mut metrics, mut seen) = (self.layout.zero(), Notices::default());
         let mut observers = Observers { notices: &mut seen, trace: &self.trace, session: self.session };
+        let waited = sam.loader.stats().wait;
         sam.batches.run(run, &mut sam.loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
+        // counts with the next step, as its communication does
+        self.before.data = (sam.loader.stats().wait - waited).as_secs_f64() * 1e3;
         let metrics = self.reduction.finish(&mut run.graph, &metrics)?;
         run.rescale(at.step_of_epoch, metrics.total())?;
         sam.descend(run)?;
@@ -189,7 +192,7 @@ impl<'a, B: Backend> Stepper<'a, B> {
         let mut observers = Observers { notices: &mut self.notices, trace: &self.trace, session: self.session };
         self.batches.run(run, loader, at, &mut self.reduction, &mut metrics, &mut observers)?;
         self.check_loss_scale(run, at.step)?;
-        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3;
+        let data = (loader.stats().wait - waited).as_secs_f64() * 1e3 + self.before.data;
         metrics.set_timing(self.session.world.rank, RankTiming { data, ..self.before });
         metrics.set_requests(requests);
         Ok(metrics)

@@ -7,6 +7,22 @@ use crate::support::images::DIGITS;
 use crate::support::setting::Setting;
 use crate::support::small_run::RECIPE;
 
+/// Images so bright that the second step has no gradients left: every rank sees the search end, and none waits for another.
+#[test]
+fn a_search_that_diverges_at_once_ends_on_all_ranks() {
+    let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);
+    let bright = [
+        "--find-lr=20",
+        "--set",
+        "augment.train=[\"normalize(0, 1e-18)\"]",
+        "--set",
+        "augment.eval=[\"normalize(0, 1e-18)\"]",
+    ];
+    for ranks in [0, 2] {
+        setting.train("out", ranks, &bright).failed(1, &["--find-lr", "has not fallen"]);
+    }
+}
+
 #[test]
 fn a_rate_is_found_alike_on_any_number_of_ranks() {
     let setting = Setting::new(&format!("{RECIPE}\n[reduce]\ncodec = \"exact\"\n"), DIGITS, [48, 10]);

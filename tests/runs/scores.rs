@@ -153,6 +153,33 @@ fn patience_ends_a_run_alike_wherever_it_stopped() {
     assert!(setting.model("longer") == setting.model("parts"), "other bits");
 }
 
+/// What `--max-steps` alone has scored, at the end of an epoch that the recipe does not score, is none of the run's scores.
+#[test]
+fn a_score_that_only_a_stop_has_asked_for_counts_for_nothing() {
+    let setting = setting();
+    let keys = sets(&["eval.every=2", "stop.patience=1", "stop.min_delta=1", "epochs=50"]);
+    setting.trained("whole", 0, &keys);
+    assert_eq!(end(&setting.out("whole"))["step"], 24);
+    let parts = setting.trained("parts", 2, &[&keys[..], &["--max-steps", "6"]].concat());
+    assert_eq!(scores(&parts, false, "loss").len(), 1, "it is still shown");
+    fs::remove_file(format!("{parts}/model.h5")).unwrap();
+    setting.train("parts", 1, &[&keys[..], &["--resume", "auto"]].concat()).succeeded();
+    assert_eq!(setting.digest("whole"), setting.digest("parts"));
+}
+
+/// Early stopping can be given up on the way, whatever else was said of it.
+#[test]
+fn patience_can_be_given_up() {
+    let setting = setting();
+    let keys = sets(&["stop.patience=1", "stop.min_delta=1", "epochs=3"]);
+    let out = setting.trained("out", 0, &[&keys[..], &["--max-steps", "6"]].concat());
+    fs::remove_file(format!("{out}/model.h5")).unwrap();
+    let none = ["--set", "stop.min_delta=1", "--set", "epochs=3", "--resume", "auto"];
+    let last = setting.train("out", 2, &none).succeeded();
+    assert!(last.stderr.contains("warning: stop.min_delta has no effect without stop.patience"), "{}", last.stderr);
+    assert_eq!(end(&out)["step"], 18);
+}
+
 /// A target ends the run, and the log has the time to it, over all parts of the run.
 #[test]
 fn a_target_ends_a_run_and_tells_the_time_to_it() {
@@ -172,6 +199,13 @@ fn a_target_ends_a_run_and_tells_the_time_to_it() {
     let last = setting.train("never", 0, &[&easy[..], &["--resume", "auto"]].concat()).succeeded();
     assert!(last.stderr.contains("target: loss") && last.stderr.contains("as MLPerf counts"), "{}", last.stderr);
     assert_eq!(end(&out)["step"], 12);
+    // of a part without a target nobody knows how long it took
+    let out = setting.trained("untimed", 0, &["--set", "epochs=2", "--max-steps", "6"]);
+    fs::remove_file(format!("{out}/model.h5")).unwrap();
+    let any = sets(&["stop.target=0", "epochs=2"]);
+    let last = setting.train("untimed", 0, &[&any[..], &["--resume", "auto"]].concat()).succeeded();
+    assert!(last.stderr.contains("target: top1") && !last.stderr.contains("MLPerf"), "{}", last.stderr);
+    assert!(end(&out)["seconds_to_target"].is_null(), "{}", end(&out));
 }
 
 #[test]

@@ -31,6 +31,12 @@ impl Footprint {
         Ok(Self { batches, records: if plan.fetches() { fetched } else { plan.loaded }, access: plan.text })
     }
 
+    /// Of so many loaders like this one.
+    pub fn times(self, loaders: u64) -> Self {
+        let [batches, records] = [self.batches, self.records].map(|bytes| bytes.saturating_mul(loaders));
+        Self { batches, records, ..self }
+    }
+
     /// Fails where the machine has less memory, for a loader with these options.
     pub fn check(&self, options: &Options) -> Result<(), Error> {
         let slots = match options.slots {

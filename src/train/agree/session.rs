@@ -48,7 +48,7 @@ impl Session {
     /// All ranks learn whether all succeeded. If not, rank 0 gets the first failing rank's error, the others
     /// [`Error::Elsewhere`], so that one message is printed and every rank ends.
     pub fn agree<T>(&self, local: Result<T, Error>) -> Result<T, Error> {
-        if self.world.size == 1 || matches!(local, Err(Error::Agreed { .. } | Error::Elsewhere { .. })) {
+        if self.world.size == 1 || local.as_ref().is_err_and(Error::is_agreed) {
             // no other rank, or an error on which all have agreed before
             return local;
         }
@@ -65,9 +65,9 @@ impl Session {
     /// before the end: once a rank has left with a failure, launchers kill the others.
     pub fn conclude<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let result = match result {
-            Err(Error::Agreed { code, text }) => {
-                screen::say(&text);
-                Err(Error::Elsewhere { code })
+            Err(error @ (Error::Agreed { .. } | Error::Diverged { .. })) => {
+                screen::say(&error.to_string());
+                Err(Error::Elsewhere { code: error.code() })
             }
             other => other,
         };

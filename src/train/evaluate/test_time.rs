@@ -2,6 +2,7 @@
 //! these (ten crops).
 
 use crate::error::Error;
+use loaders::transform::IGNORE_EXIF;
 use loaders::{Images, Manifest, Pipeline};
 
 /// Which views of an image are scored.
@@ -13,8 +14,8 @@ pub struct TestTime {
     pub corners: bool,
 }
 
-/// Transforms that settle which part of an image is seen.
-const CROPS: [&str; 3] = ["resize", "center_crop", "corner_crop"];
+/// Transforms that settle which part of an image is seen, and from which side.
+const CROPS: [&str; 4] = [IGNORE_EXIF, "resize", "center_crop", "corner_crop"];
 
 impl TestTime {
     /// Whether there is more than one view.
@@ -87,6 +88,8 @@ mod tests {
         assert_eq!(ten[4], ["resize(256)", "corner_crop(224, 3)", "normalize(0.5, 0.2)"]);
         assert_eq!(ten[6], ["resize(256)", "corner_crop(224, 0)", "mirror", "normalize(0.5, 0.2)"]);
         assert_eq!(lists(true, false, &["normalize"]).unwrap()[1], ["mirror", "normalize"]);
+        let stored = ["ignore_exif", "resize(256)", "center_crop(224)", "normalize"];
+        assert_eq!(lists(true, false, &stored).unwrap()[1][3..], ["mirror", "normalize"]);
         assert!(lists(false, true, &["normalize"]).unwrap_err().contains("center_crop"));
     }
 }

@@ -20,7 +20,7 @@ pub fn not_finite(comm: &Comm, precision: Precision, done: u64, lr: f64, own: f6
 /// A gradient that an integer codec cannot carry: all ranks have met it in the same bucket and call this together.
 pub fn in_codec(comm: &Comm, error: &impl Display, own: f64) -> Error {
     match origin(comm, own) {
-        Ok(Some(origin)) => Error::Agreed { code: 1, text: format!("{error} ({origin})") },
+        Ok(Some(origin)) => Error::Diverged { text: format!("{error} ({origin})") },
         Ok(None) => Error::Elsewhere { code: 1 },
         Err(error) => error.into(),
     }
@@ -36,7 +36,7 @@ pub fn underflow(world: &WorldInfo, scale: &LossScale, alone: bool) -> Option<Er
     let error = Error::Underflow { steps: bad, scale };
     Some(match (alone, world.rank) {
         (true, _) => error,
-        (false, 0) => Error::Agreed { code: error.code(), text: error.to_string() },
+        (false, 0) => Error::Diverged { text: error.to_string() },
         (false, _) => Error::Elsewhere { code: error.code() },
     })
 }

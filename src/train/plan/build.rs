@@ -7,7 +7,6 @@ use super::patterns;
 use super::source::Source;
 use super::targets;
 use crate::backend::Backend;
-use crate::backend::op::Reads;
 use crate::error::Error;
 use crate::nn::{Graph, Purpose};
 use crate::optim::{Ema, Optimizer, Policy, Schedule};
@@ -46,7 +45,7 @@ pub fn build<B: Backend>(source: Source, backend: B, place: Place) -> Result<Run
     let values = source.augment.output().values();
     let options = loader_options(&recipe, &division, place.loader_threads);
     let loader = Footprint::new(&source.train, &options, division.largest(), values)?;
-    loader.check(&options)?;
+    loader.times(recipe.optimizer.passes()).check(&options)?;
     let purpose = Purpose::Train { chunk_bytes: chunk_bytes(&recipe, &backend, place.ranks) };
     let mut graph = Graph::new(backend, source.network()?, division.largest(), purpose, recipe.seed)?;
     if let Some(objective) = targets::objective(&recipe) {
@@ -155,7 +154,7 @@ fn optimizer<B: Backend>(recipe: &Recipe, graph: &Graph<B>) -> Result<Optimizer<
     };
     let mut optimizer = Optimizer::with_factors(graph, o.method(), policy, |name| o.rate_of(name))?;
     if let Some(part) = o.clip_agc {
-        let last = graph.net().nodes.iter().rposition(|node| node.op.reads() == Reads::Features);
+        let last = graph.net().last_layer();
         let head: Vec<&str> = graph.params().iter().filter(|p| Some(p.node) == last).map(|p| p.name.as_str()).collect();
         optimizer.limit_units(graph, part, |name| o.limits_units(name, head.contains(&name)))?;
     }

@@ -129,6 +129,7 @@ impl<B: Backend> Run<B> {
         let (values, batch) = (self.source.augment.output().values(), self.division.largest());
         let of = |split: &Split, options: &Options| Footprint::new(split, options, batch, values);
         let scoring = self.evaluation.as_ref().map(|e| of(&e.split, &e.options)).transpose()?;
-        Ok(Footprints { training: of(&self.source.train, &self.options)?, scoring })
+        let training = of(&self.source.train, &self.options)?.times(self.recipe.optimizer.passes());
+        Ok(Footprints { training, scoring })
     }
 }

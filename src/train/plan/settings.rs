@@ -22,8 +22,15 @@ pub struct Length {
 
 /// A line for each setting that will never act, or not as meant.
 pub fn warnings(recipe: &Recipe, schedule: &Schedule, length: Length) -> Vec<String> {
-    let found =
-        [milestones(recipe, schedule), warm_up(schedule, length), batch(recipe, length), rate(recipe, schedule)];
+    let found = [
+        milestones(recipe, schedule),
+        warm_up(schedule, length),
+        batch(recipe, length),
+        rate(recipe, schedule),
+        averages(recipe, schedule),
+        sizes(recipe, schedule),
+        stop(recipe),
+    ];
     found.into_iter().flatten().map(|text| format!("warning: {text}")).collect()
 }
 
@@ -91,6 +98,31 @@ fn rate(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
     }
 }
 
+/// Averages that begin behind the end of a run of steps.
+fn averages(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
+    let (start, epochs) = (recipe.ema.swa_start?, schedule.epochs());
+    (f64::from(start) > epochs).then(|| {
+        format!("nothing is averaged from epoch {start} on (ema.swa_start), for the run has {epochs:.1} epochs; give more steps")
+    })
+}
+
+/// Sizes of images that begin there.
+fn sizes(recipe: &Recipe, schedule: &Schedule) -> Option<String> {
+    let epochs = schedule.epochs();
+    let [from, side] = *recipe.augment.sizes.iter().flatten().find(|[from, _]| f64::from(*from) >= epochs)?;
+    Some(format!(
+        "images never have {side} pixels, as from epoch {from} on (augment.sizes), for the run has {epochs:.1} epochs; give more steps"
+    ))
+}
+
+/// Early stopping without what it stops by.
+fn stop(recipe: &Recipe) -> Option<String> {
+    let stop = &recipe.stop;
+    let given = [("stop.score", stop.score.is_some()), ("stop.min_delta", stop.min_delta.is_some())];
+    let (key, _) = given.into_iter().find(|(_, given)| *given && !stop.is_set())?;
+    Some(format!("{key} has no effect without stop.patience or stop.target; give one of them, or leave it out"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +187,40 @@ mod tests {
             &["batch = 334", "1000 training images", "3 steps:", "--set batch=31"],
         );
         one(found("epochs = 3\nbatch = 5000", plain, None), &["only 1 step:"]);
+    }
+
+    #[test]
+    fn what_begins_behind_the_last_step() {
+        let plain = "kind = \"constant\"\nbase_lr = 0.1";
+        let of = |lines: &str, steps: u64| {
+            found(&format!("steps = {steps}\nbatch = 10"), &format!("{plain}\n{lines}"), None)
+        };
+        one(of("[ema]\nswa_start = 3", 260), &["from epoch 3 on", "ema.swa_start", "2.6 epochs"]);
+        assert_eq!(of("[ema]\nswa_start = 2", 260), [""; 0]);
+        let grows = |steps| {
+            let text = format!(
+                "model = \"lenet\"\ndata = \"d\"\nsteps = {steps}\nbatch = 10\n[augment]\ntrain = []\neval = []\n\
+                 sizes = [[0, 128], [3, 224]]\n[optimizer]\nkind = \"sgd\"\n[schedule]\n{plain}"
+            );
+            let recipe = Recipe::from_toml(&text).unwrap();
+            sizes(&recipe, &Schedule::over(&recipe.schedule, 10, steps, 100).unwrap())
+        };
+        assert!(grows(300).is_some_and(|text| text.contains("never have 224 pixels, as from epoch 3 on")));
+        assert_eq!(grows(301), None);
+    }
+
+    #[test]
+    fn a_score_that_nothing_stops_by() {
+        let plain = "kind = \"constant\"\nbase_lr = 0.1\n[stop]";
+        one(
+            found("epochs = 3\nbatch = 10", &format!("{plain}\nscore = \"loss\""), None),
+            &["stop.score has no effect"],
+        );
+        one(
+            found("epochs = 3\nbatch = 10", &format!("{plain}\nmin_delta = 0.1"), None),
+            &["stop.min_delta", "stop.patience"],
+        );
+        assert_eq!(found("epochs = 3\nbatch = 10", &format!("{plain}\npatience = 2\nmin_delta = 0.1"), None), [""; 0]);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use crate::backend::op::Reads;
 use crate::backend::{Backend, Precision};
 use crate::comm::codec::{Bucket, EXACT, Entry, Settings, Tensor};
 use crate::error::Error;
@@ -130,7 +129,7 @@ fn bucket_sum<B: Backend>(
 /// The chunks of the gradient arena with their tensors.
 fn buckets<B: Backend>(graph: &Graph<B>, reduce: &Reduce, entry: &Entry) -> Result<Vec<Bucket>, Error> {
     let layout = graph.layout();
-    let last = graph.net().nodes.iter().rposition(|node| node.op.reads() == Reads::Features);
+    let last = graph.net().last_layer();
     let mut buckets: Vec<Bucket> = layout.chunks.iter().map(|&len| Bucket { len, tensors: Vec::new() }).collect();
     for (index, p) in layout.params.iter().enumerate() {
         let elems = p.spec.elems();
