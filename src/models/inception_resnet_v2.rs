@@ -20,10 +20,10 @@ pub fn timm(name: &str, input: Shape, classes: usize) -> NetSpec {
     }
     x = to_8(&mut b, "mixed_7a", x);
     for i in 0..9 {
-        x = block_8(&mut b, &format!("repeat_2.{i}"), x);
+        x = block_8(&mut b, &format!("repeat_2.{i}"), 0.2, x);
         x = b.net.add(&format!("repeat_2.{i}.relu"), Activation::Relu, x);
     }
-    x = block_8(&mut b, "block8", x);
+    x = block_8(&mut b, "block8", 1.0, x);
     x = b.unit("conv2d_7b", square(1536, 1), x);
     classify(&mut b.net, "classif", 0.2, Linear::new(classes).bias_from(Init::UniformFanIn), x);
     b.net
@@ -86,8 +86,8 @@ fn to_8(b: &mut Builder, path: &str, x: Id) -> Id {
 }
 
 /// Without the ReLU behind it.
-fn block_8(b: &mut Builder, path: &str, x: Id) -> Id {
+fn block_8(b: &mut Builder, path: &str, scale: f32, x: Id) -> Id {
     let one = b.unit(&format!("{path}.branch0"), square(192, 1), x);
     let three = b.row(&format!("{path}.branch1."), 0, [square(192, 1), same(224, [1, 3]), same(256, [3, 1])], x);
-    residual(b, path, &[one, three], 2080, 0.2, x)
+    residual(b, path, &[one, three], 2080, scale, x)
 }

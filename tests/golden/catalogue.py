@@ -15,6 +15,10 @@ where v, one number for each batch norm, is the variance of what comes in, measu
 activations stay about 1 through any depth. Recorded are scores in eval mode; then, in training mode, the loss of the scores and the norms
 of the gradients of all losses, added up over the parameters that share the first parts of their names; and for some networks the losses of
 ten steps of SGD. All in float32: float64 takes PyTorch ten times as long.
+
+Batch norm over a few values makes deep networks chaotic: at too high a rate float32's rounding alone decides where the third step goes. So
+each network learns at the highest of RATES at which PyTorch's own losses stay where they are, to a tenth of what the test allows, when the
+images are larger by one part in a million. Where the first gradients alone move by more than FIRM that way, `spread` says how far.
 """
 import argparse
 import functools
@@ -29,7 +33,9 @@ from catalogue_networks import CLASSES, HEADS, LEARNS, PIXELS, build
 from golden import NOISE, digits, example, noise, noise_plain, renew, write
 
 BATCH, STEPS = 2, 10
-SGD = {"lr": 0.001, "momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
+SGD = {"momentum": 0.9, "nesterov": False, "weight_decay": 1e-4}
+FIRM = 5e-3
+RATES = [1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 3e-7]
 IMAGES = {"k": 999, "scale": 1.5, "shift": 0.0}
 LABELS = [i * 7 % 10 for i in range(BATCH)]
 OUT = pathlib.Path(__file__).parent / "catalogue.json"
@@ -117,12 +123,22 @@ def group(name):
     return ".".join(layer.split(".")[:2]) + "." + field
 
 
-def learn(net, name, x, y):
+def prepared(name, x):
+    """The network with its weights and statistics, and the variances of what comes into each norm."""
+    net = build(name)
+    fill(net)
+    variances = measure(net, x)
+    # statistics of auxiliary classifiers are of no effect in eval mode
+    variances |= {n: 1.0 for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d) and n not in variances}
+    return net, variances
+
+
+def learn(net, name, x, y, lr, steps):
     """Losses of the steps, and the norms of the first gradients."""
     net.train()
-    opt = torch.optim.SGD(net.parameters(), **SGD)
+    opt = torch.optim.SGD(net.parameters(), lr, **SGD)
     seen, squares = [], {}
-    for step in range(STEPS if name in LEARNS else 1):
+    for step in range(steps):
         opt.zero_grad()
         loss, total = losses(net, name, x, y)
         total.backward()
@@ -134,22 +150,41 @@ def learn(net, name, x, y):
     return seen, {n: float(f"{math.sqrt(s):.6g}") for n, s in squares.items()}
 
 
+def spread_of(name, x, y):
+    """How far the norms of the gradients move when the images grow or shrink by one part in a million, as the test tells them apart."""
+    of = lambda factor: learn(prepared(name, x)[0], name, x * factor, y, 0.0, 1)[1]
+    still, others = of(1.0), [of(1 + 1e-6), of(1 - 1e-6)]
+    least = 0.01 * max(still.values())
+    return max(abs(other[n] - still[n]) / max(still[n], least) for other in others for n in still)
+
+
+def learn_calmly(name, x, y):
+    """The rate (see above), losses of the steps at it, and the norms of the first gradients."""
+    for lr in RATES:
+        seen, gradients = learn(prepared(name, x)[0], name, x, y, lr, STEPS)
+        moved, _ = learn(prepared(name, x)[0], name, x * (1 + 1e-6), y, lr, STEPS)
+        spread = max(abs(a - b) for a, b in zip(seen, moved)) / seen[0]
+        print(name, f"rate {lr}: losses {seen[0]:.3f} to {seen[-1]:.3f}, moved by {spread:.1e} of the first", flush=True)
+        if spread < 2e-3:
+            assert min(seen) < 0.9 * seen[0], f"{name} learns nothing at {lr}"
+            return lr, seen, gradients
+    raise SystemExit(f"{name}: chaotic at every rate; give it larger images")
+
+
 def entry(name):
     x, y = noise((BATCH, 3, PIXELS[name], PIXELS[name]), **IMAGES), torch.tensor(LABELS)
-    net = build(name)
-    fill(net)
-    variances = measure(net, x)
-    # statistics of auxiliary classifiers are of no effect in eval mode
-    variances |= {n: 1.0 for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d) and n not in variances}
+    net, variances = prepared(name, x)
     names = sorted(f"{n} {p.numel()}" for n, p in net.named_parameters())
     count = sum(p.numel() for p in net.parameters())
     with torch.no_grad():
         logits = net.eval()(x)
-    seen, gradients = learn(net, name, x, y)
+    lr, seen, gradients = learn_calmly(name, x, y) if name in LEARNS else (None, *learn(net, name, x, y, 0.0, 1))
     print(name, PIXELS[name], f"scores {logits.abs().mean():.2f}, loss {seen[0]:.3f} to {seen[-1]:.3f}", flush=True)
     assert (logits[0] - logits[1]).abs().max() > 0.01, f"{name}: the two images get the same scores"
     e = {"name": name, "pixels": PIXELS[name], "parameters": count, "names_fnv": fnv("\n".join(names)), "variances": variances}
-    return e | {"logits": digits(logits), "losses": digits(torch.tensor(seen)), "gradients": gradients}
+    extra, spread = {"lr": lr} if lr else {}, spread_of(name, x, y)
+    extra |= {"spread": float(f"{spread:.2g}")} if spread > FIRM else {}
+    return e | {"logits": digits(logits)} | extra | {"losses": digits(torch.tensor(seen)), "gradients": gradients}
 
 
 def main():

@@ -24,7 +24,6 @@ struct File {
 
 #[derive(Deserialize)]
 struct Rule {
-    lr: f64,
     momentum: f64,
     weight_decay: f64,
 }
@@ -38,7 +37,13 @@ struct Net {
     /// Of what comes into each batch norm.
     variances: BTreeMap<String, f64>,
     logits: Vec<f64>,
+    /// Of networks that learn for ten steps: low enough that rounding does not decide their way.
+    #[serde(default)]
+    lr: f64,
     losses: Vec<f64>,
+    /// How far rounding alone moves PyTorch's own gradients, if that is much.
+    #[serde(default)]
+    spread: f64,
     gradients: BTreeMap<String, f64>,
 }
 
@@ -180,7 +185,7 @@ impl<'a, B: Backend> Run<'a, B> {
 
     /// The steps that are recorded; gives the largest difference of the losses, in parts of the first.
     fn learn(&mut self, first: f64) -> f64 {
-        let Rule { lr, momentum, weight_decay } = self.file.sgd;
+        let Rule { momentum, weight_decay } = self.file.sgd;
         let policy = Policy {
             decay: |_: &str, _: &[usize]| weight_decay,
             adapt: |_: &str, _: &[usize]| false,
@@ -191,7 +196,7 @@ impl<'a, B: Backend> Run<'a, B> {
         let (mut loss, mut worst) = (first, 0f64);
         for (step, want) in self.net.losses.iter().enumerate() {
             if step > 0 {
-                optimizer.step(&mut self.graph, lr, None).unwrap();
+                optimizer.step(&mut self.graph, self.net.lr, None).unwrap();
                 loss = self.gradients();
             }
             worst = worst.max((loss - want).abs() / self.net.losses[0]);
@@ -215,7 +220,10 @@ impl<'a, B: Backend> Run<'a, B> {
         let name = &self.net.name;
         assert!(scores < 1e-4, "{name}: scores differ by {scores}");
         assert!(first < 1e-3, "{name}: the loss differs by {first} of itself");
-        assert!(gradients < 1e-2, "{name}: the norm of the gradients of {where_} differs by {gradients}");
+        assert!(
+            gradients < f64::max(1e-2, 2.0 * self.net.spread),
+            "{name}: the norm of the gradients of {where_} differs by {gradients}"
+        );
         assert!(losses < 2e-2, "{name}: losses of the steps differ by {losses} of the first");
     }
 }
