@@ -3,6 +3,7 @@
 //! is left out aloud where it has none; the same with f32 instructions runs everywhere.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::images::THINGS;
 use crate::support::numerics::{Case, Outcome, assert_close, assert_near, cpu, magnitude, noise, on_reference};
@@ -95,7 +96,7 @@ fn clear_of_corners(mut case: Case) -> Case {
 
 /// The layout of the layer's output and the primitives of its passes.
 fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
-    let x = [TensorDesc { n: case.n, shape: case.shape, block }];
+    let x = [TensorDesc { n: case.n, shape: case.shape, block: if block == 0 { case.shape.c } else { block } }];
     let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
     let (train, wants_dx) = (true, true);
     let (through, formats) = (Through::default(), None);
@@ -107,13 +108,20 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
 
 /// Runs a layer in the layout that it has in networks, the one of images only where they have few channels.
 fn check(kind: &str, backend: &Cpu, case: &Case, in_f32: bool, [rounded, whole]: [&Outcome; 2]) {
-    // what a convolution makes has the processor's blocks
-    let (blocked, _) = plan(backend, &layers()[0], 1);
-    let block = if case.shape.c < 8 { 1 } else { blocked.block };
+    // what a convolution makes has the processor's blocks, or lies channels last
+    let (made, _) = plan(backend, &layers()[0], 1);
+    let last = made.block == made.shape.c;
+    let block = match case.shape.c {
+        ..8 => 1,
+        _ if last => 0,
+        _ => made.block,
+    };
     let (_, primitives) = plan(backend, case, block);
     let what = format!("{:?} of {} x {} in blocks of {block}, {kind} ({primitives})", case.op, case.n, case.shape);
     let is_rounded = primitives.starts_with("bf16:");
     assert!(is_rounded || in_f32, "{what}: not in bf16");
+    let tiled = last && !in_f32 && matches!(&case.op, Op::Conv(conv) if conv.groups == 1);
+    assert!(!tiled || primitives.contains("amx"), "{what}: not in tiles");
     let (want, got) = (if is_rounded { rounded } else { whole }, case.run(backend, block, false));
     let close = |of: &str, got: &[f32], want: &[f32]| {
         assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
@@ -237,6 +245,34 @@ fn ranks_change_no_bit() {
         model.layers.iter().flat_map(|l| l.tensors.iter().map(|t| bits(&t.2)).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
     assert!(tensors(&one) == tensors(&two) && tensors(&one) == tensors(&four));
+}
+
+/// The same where the environment holds the tiles back: then images lie in blocks of channels.
+#[test]
+fn all_holds_without_tiles() {
+    let backend = Cpu::in_bf16(1);
+    if !backend.is_ok_and(|cpu| cpu.describe().contains("channels last")) {
+        return eprintln!("left out (1 test): the processor has no tiles (AMX), or the environment holds them back");
+    }
+    let mut tests = Command::new(std::env::current_exe().unwrap());
+    tests.args(["bf16::products", "bf16::networks", "bf16::a_workers", "--nocapture"]);
+    let done = tests.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16").output().unwrap();
+    let [out, err] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(done.status.success() && out.contains("3 passed"), "{out}{err}");
+    assert!(err.contains("bf16: jit_bf16") && !err.contains("amx"), "{err}");
+}
+
+/// The log names the instruction set that is left and the layout that follows from it.
+#[test]
+fn instructions_held_back_are_named() {
+    if let Err(why) = Cpu::bf16() {
+        return eprintln!("left out (1 test): {why}");
+    }
+    let step = ["bench", "step", "--device", "cpu", "--model", "lenet", "--seconds", "0.1", "--precision", "bf16"];
+    let mut program = trireme(0, &step);
+    program.env("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16");
+    let out = start(program).wait(PATIENCE).succeeded().stdout;
+    assert!(out.contains(", avx512-bf16, ") && out.contains(", products in bf16)"), "{out}");
 }
 
 #[test]

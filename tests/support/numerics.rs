@@ -18,7 +18,7 @@ use trireme::backend::{
 /// Layouts in which each backend's operations are fed: plain, and the channel blocks of every instruction set.
 pub const PLAIN: &[usize] = &[1];
 /// See [`PLAIN`].
-pub const BLOCKED: &[usize] = &[1, 8, 16];
+pub const BLOCKED: &[usize] = &[1, 8, 16, 0];
 /// See [`PLAIN`]; 0 = all channels side by side.
 pub const CHANNELS_LAST: &[usize] = &[0];
 

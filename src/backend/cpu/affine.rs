@@ -9,10 +9,12 @@ use super::device::Cpu;
 use super::few_channels::{FewChannels, put_in_frame};
 use super::flat;
 use super::format::Format;
+use super::geometry::{Geometry, activation};
 use super::layout::Md;
-use super::onednn::{Direction, Engine, Layer, Primitive, Window, arg, reorder};
+use super::onednn::{Direction, Engine, Layer, Primitive, arg, reorder};
 use super::own_gradient::OwnGradient;
 use super::product::{Product, pointer};
+use super::relaid;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
 use crate::backend::{Arena, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc};
@@ -86,16 +88,6 @@ struct Unblocked {
     dx: AlignedBuf,
 }
 
-/// Layouts of one layer, before any primitive is made.
-struct Geometry {
-    x: Md,
-    w_dims: Vec<usize>,
-    bias: Option<usize>,
-    y: Md,
-    window: Option<Window>,
-    relu: bool,
-}
-
 impl Plan {
     /// Plans a convolution; its output is blocked.
     pub fn conv(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
@@ -107,21 +99,23 @@ impl Plan {
             x = x.with_shape(Shape::image(x.shape.c, f.frame[2], f.frame[3]));
             &unpadded
         });
-        let (i, o, [kh, kw]) = (x.shape.c / op.groups, op.out_channels / op.groups, op.kernel);
-        let w_dims = if op.groups == 1 { vec![o, i, kh, kw] } else { vec![op.groups, o, i, kh, kw] };
-        let geometry = Geometry {
-            x: activation(&x)?,
-            w_dims,
-            bias: op.bias.then_some(op.out_channels),
-            y: activation(&y)?,
-            window: Some(Window { stride: op.stride, dilation: op.dilation, pads: fitted_pads(op, &x, &y) }),
-            relu: op.relu,
-        };
-        let mut plan = Self { framed, ..Self::new(cpu, r, &geometry, y)? };
+        let mut plan = Self { framed, ..Self::new(cpu, r, &Geometry::new(op, &x, &y, activation)?, y)? };
         let slow = matches!(&plan.backward_weights, Some(WeightGradient::Primitive(b)) if b.is_slow());
         if let (true, Some(own)) = (slow, own_gradient(cpu, op, x, y, r.name)?) {
             let copy = reorder(&cpu.engine, &plan.weights.as_plain()?, &plan.weights, r.name)?;
             plan.backward_weights = Some(WeightGradient::Own(own, copy));
+        }
+        Ok(plan)
+    }
+
+    /// Plans a convolution whose input and output lie channels last and whose products are made in tiles; an error where oneDNN has none.
+    pub fn in_tiles(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
+        let x = r.x[0];
+        let y = relaid::last(&TensorDesc::plain(x.n, r.output()?));
+        let layout = |d: &TensorDesc| Md::channels_last(&[d.n, d.shape.c, d.shape.h, d.shape.w]);
+        let plan = Self::with_factors(cpu, r, &Geometry::new(op, &x, &y, layout)?, y, cpu.bf16)?;
+        if plan.is_slow() || !plan.forward.name().contains("amx") {
+            return Err(Error::Unsupported { op: r.name.into(), why: "oneDNN has no tiles for it".into() });
         }
         Ok(plan)
     }
@@ -248,19 +242,6 @@ fn own_gradient(
         _ if depthwise => Some(Box::new(Depthwise::new(cpu.threads, op, x, y, name)?)),
         _ => None,
     })
-}
-
-fn activation(d: &TensorDesc) -> Result<Md, Error> {
-    Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)
-}
-
-/// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
-fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
-    let [top, left, ..] = op.pads;
-    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.extent()[axis];
-    let bottom = used(y.shape.h, 0).saturating_sub(x.shape.h + top);
-    let right = used(y.shape.w, 1).saturating_sub(x.shape.w + left);
-    [top, left, bottom, right]
 }
 
 impl Planned<Cpu> for Plan {

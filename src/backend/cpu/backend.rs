@@ -4,7 +4,7 @@ use super::bf16::Bf16;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::isa::Isa;
-use super::{loss, onednn, soft_loss, update};
+use super::{loss, onednn, relaid, soft_loss, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::update::Units;
 use crate::backend::{
@@ -12,9 +12,8 @@ use crate::backend::{
     TensorDesc, Update,
 };
 
-/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector. Errors where the channel
-/// blocks of an input would be taken for something else.
-fn layouts(r: &PlanRequest<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
+/// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector.
+fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
     let block = r.x[0].block;
     let seen = |(d, s): (&TensorDesc, &Shape)| match d.is_plain() {
         // a vector of whole blocks lies alike in both orders
@@ -22,8 +21,12 @@ fn layouts(r: &PlanRequest<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
         true => TensorDesc { shape: *s, ..*d },
         false => *d,
     };
-    let x: Vec<TensorDesc> = r.x.iter().zip(r.shapes).map(seen).collect();
-    let by_channel = r.op.reads() == Reads::Channels;
+    r.x.iter().zip(r.shapes).map(seen).collect()
+}
+
+/// Errors where the channel blocks of an input would be taken for something else.
+fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
+    let (x, by_channel) = (r.x, r.op.reads() == Reads::Channels);
     let same = |d: &TensorDesc| if by_channel { d.block == x[0].block } else { *d == x[0] };
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
@@ -32,7 +35,7 @@ fn layouts(r: &PlanRequest<'_, Cpu>) -> Result<Vec<TensorDesc>, Error> {
     } else if by_channel && x.iter().zip(r.shapes).any(|(d, s)| d.shape != *s) {
         "it reads a flattened image whose memory layout is not that of a vector; put a linear layer between"
     } else {
-        return Ok(x);
+        return Ok(());
     };
     Err(Error::Unsupported { op: r.name.into(), why: why.into() })
 }
@@ -51,11 +54,17 @@ impl Backend for Cpu {
         let (library, isa, threads) = (onednn::version(), Isa::effective().name(), self.threads.0);
         let plural = if threads == 1 { "" } else { "s" };
         let factors = self.bf16.map_or("", Bf16::name);
-        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors})")
+        let order = if self.channels_last { ", channels last" } else { "" };
+        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors}{order})")
     }
 
     fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {
-        plan_op(self, &PlanRequest { x: &layouts(r)?, ..*r })
+        let x = layouts(r);
+        let r = &PlanRequest { x: &x, ..*r };
+        match relaid::wanted(self, r) {
+            Some(wanted) => relaid::plan(self, r, &wanted, [1, 1], |r| plan_op(self, r)),
+            None => check(r).and_then(|()| plan_op(self, r)),
+        }
     }
 
     fn upload(&self, images: &[f32], to: &mut AlignedBuf) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::flat::clear_padding;
 use super::format::Format;
+use super::relaid;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Concat;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
@@ -24,7 +25,10 @@ struct Part {
 }
 
 /// Channels that lie side by side in both.
-fn step(part: &Part) -> usize {
+fn step(part: &Part, y: &TensorDesc) -> usize {
+    if part.x.block == part.x.shape.c && y.block == y.shape.c {
+        return part.x.block;
+    }
     let common = |a: usize, b: usize| (1..=a).rev().find(|d| a.is_multiple_of(*d) && b.is_multiple_of(*d)).unwrap_or(1);
     common(common(part.x.block, part.first), part.x.shape.c)
 }
@@ -32,8 +36,8 @@ fn step(part: &Part) -> usize {
 impl Part {
     /// Calls `f(place in x's sample, place in y's sample, elements)` for stretches that cover the input.
     fn stretches(&self, y: &TensorDesc, mut f: impl FnMut(usize, usize, usize)) {
-        let (c, plane, step) = (self.x.shape.c, self.x.shape.plane(), step(self));
-        if step == self.x.block {
+        let (c, plane, step) = (self.x.shape.c, self.x.shape.plane(), step(self, y));
+        if step == self.x.block && self.x.block == y.block {
             return f(0, y.at(self.first, 0), self.x.sample_elems());
         }
         for channel in (0..c).step_by(step) {
@@ -44,13 +48,14 @@ impl Part {
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, _: &Concat, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let y = relaid::like(cpu, &r.x[0], r.output()?);
     let mut first = 0;
     let parts = r.x.iter().map(|x| {
         first += x.shape.c;
         Part { x: *x, first: first - x.shape.c }
     });
     let parts = parts.collect();
-    Ok(Box::new(Plan { threads: cpu.threads, parts, y: r.x[0].with_shape(r.output()?) }))
+    Ok(Box::new(Plan { threads: cpu.threads, parts, y }))
 }
 
 impl Planned<Cpu> for Plan {

@@ -1,23 +1,40 @@
-//! Convolutions: Winograd's where it is faster, else oneDNN's, with weights spread among zeros where it has no fast one for them as they
-//! are.
+//! Convolutions: in tiles where the processor has them for bf16, which read and write images channels last; else Winograd's where it is
+//! faster, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels.
 
 use super::device::Cpu;
 use super::format::Format;
-use super::{affine, spread, winograd};
+use super::{affine, relaid, spread, winograd};
 use crate::backend::op::Conv;
 use crate::backend::{Error, PlanRequest, Planned};
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
+    let spread = matches!(r.formats.and_then(|formats| formats.first()), Some(Format::Plain(_)));
+    if cpu.channels_last && op.groups == 1 && !spread {
+        // of pixels alone, without a window, those between the steps are not read
+        let (step, stride) = match op.kernel == [1, 1] && op.pads == [0; 4] {
+            true => (op.stride, [1, 1]),
+            false => ([1, 1], op.stride),
+        };
+        let dense = Conv { stride, ..op.clone() };
+        let tiles = relaid::plan(cpu, r, &[relaid::thinned(&r.x[0], step)], step, |r| {
+            affine::Plan::in_tiles(cpu, r, &dense).map(|plan| Box::new(plan) as _)
+        });
+        if let Ok(plan) = tiles {
+            return Ok(plan);
+        }
+    }
+    relaid::plan(cpu, r, &[relaid::blocked(cpu, &r.x[0])], [1, 1], |r| in_blocks(cpu, op, r, spread))
+}
+
+/// With `spread` as the largest batch's weights lie.
+fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, spread: bool) -> Result<Box<dyn Planned<Cpu>>, Error> {
     if let Some(plan) = winograd::plan(cpu, r, op) {
         return plan;
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
-    // a smaller batch is computed as the largest is, whose weights lie in plain order where they are spread
-    let may_spread = match r.formats.and_then(|formats| formats.first()) {
-        Some(format) => matches!(format, Format::Plain(_)),
-        None => direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]),
-    };
+    let may_spread = spread || r.formats.is_none() && direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]);
     let spread = if may_spread { spread::plan(cpu, r, op)? } else { None };
     Ok(spread.unwrap_or_else(|| Box::new(direct)))
 }

@@ -24,6 +24,8 @@ pub struct Cpu {
     pub(super) block: usize,
     /// How factors of products are rounded, if they are.
     pub(super) bf16: Option<Bf16>,
+    /// Whether convolutions read and write images channels last, as tiles want them, where there are such for them.
+    pub(super) channels_last: bool,
 }
 
 impl Cpu {
@@ -60,8 +62,10 @@ impl Cpu {
             return Err(Error::Unsupported { op: "compute threads".into(), why });
         }
         let threads = threads.max(1);
-        let engine = Rc::new(Engine::new(threads)?);
-        Ok(Self { engine, threads: Threads(threads), scratch: Rc::default(), block: Isa::effective().block(), bf16 })
+        let (engine, isa) = (Rc::new(Engine::new(threads)?), Isa::effective());
+        let (threads, block) = (Threads(threads), isa.block());
+        let channels_last = bf16 == Some(Bf16::Halves) && isa.has_tiles();
+        Ok(Self { engine, threads, scratch: Rc::default(), block, bf16, channels_last })
     }
 }
 

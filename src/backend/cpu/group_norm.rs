@@ -1,11 +1,13 @@
 //! Normalisation over groups of channels of each sample, by the passes over rows that batch normalisation has.
 
+use std::slice::{from_mut, from_ref};
+
 use super::buf::AlignedBuf;
 use super::channel_sums::ChannelSums;
 use super::device::Cpu;
 use super::format::Format;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
-use super::norm::rows::{self, Row, Slope};
+use super::norm::rows::{self, Constants, Row, Slope};
 use super::threads::{Shared, Threads};
 use crate::backend::op::GroupNorm;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
@@ -28,11 +30,14 @@ pub(super) fn plan(cpu: &Cpu, op: &GroupNorm, r: &PlanRequest<'_, Cpu>) -> Resul
     Ok(Box::new(Plan { threads: cpu.threads, op: *op, x, statistics, sums }))
 }
 
-const ZEROS: Lanes = [0.0; LANES];
+/// Of a row without ReLU.
+fn of_mean(mean: Lanes) -> Constants {
+    Constants { mean, scale: [0.0; LANES], shift: [0.0; LANES] }
+}
 
-/// A row without ReLU, residual and second summand.
-fn plain_row<'a>(x: &'a [f32], mean: &'a Lanes) -> Row<'a> {
-    Row { x, y: &[], second: &[], mean, scale: &ZEROS, shift: &ZEROS }
+/// A row without residual and second summand.
+fn plain_row<'a>(x: &'a [f32], constants: &'a Constants) -> Row<'a> {
+    Row { x, y: &[], second: &[], constants: from_ref(constants) }
 }
 
 /// Two sums over the positions of each channel of a sample, padding included.
@@ -75,7 +80,8 @@ impl Plan {
         let (row, b) = (self.row(), self.x.block);
         let near: Vec<f32> = (0..self.channels()).map(|c| x[c / b * row + c % b]).collect();
         let sums = self.rows(|block, s, q| {
-            rows::moments(&x[block * row..][..row], &lanes(&near, block * b, b), s, q);
+            let near = lanes(&near, block * b, b);
+            rows::moments(&x[block * row..][..row], from_ref(&near), from_mut(s), from_mut(q));
         });
         let ((channels, values), plane) = (self.group(), self.x.shape.plane() as f64);
         for (group, to) in to.iter_mut().enumerate() {
@@ -154,7 +160,8 @@ impl Planned<Cpu> for Plan {
                 let shift = self
                     .each_channel(own, |[mean, inverse], c| f64::from(bias[c]) - mean * f64::from(weight[c]) * inverse);
                 for (block, (x, y)) in x.chunks_exact(row).zip(y.chunks_exact_mut(row)).enumerate() {
-                    rows::normalise(0, x, &[], &lanes(&scale, block * b, b), &lanes(&shift, block * b, b), y);
+                    let (scale, shift) = (lanes(&scale, block * b, b), lanes(&shift, block * b, b));
+                    rows::normalise(0, x, &[], from_ref(&scale), from_ref(&shift), y);
                 }
             }
         });
@@ -175,16 +182,17 @@ impl Planned<Cpu> for Plan {
                 let dy = unsafe { dy.part(n * sample..(n + 1) * sample) };
                 let mean = self.each_channel(own, |[mean, _], _| mean);
                 let sums = self.rows(|block, s, sx| {
-                    let (part, mean) = (block * row..(block + 1) * row, lanes(&mean, block * b, b));
-                    rows::reduce(0, &plain_row(&x[part.clone()], &mean), &mut dy[part], s, sx);
+                    let (part, constants) = (block * row..(block + 1) * row, of_mean(lanes(&mean, block * b, b)));
+                    let row = plain_row(&x[part.clone()], &constants);
+                    rows::reduce(0, &row, &mut dy[part], from_mut(s), from_mut(sx));
                 });
                 for channel in 0..self.x.shape.c {
                     totals[channel] += sums.second[channel] * own[channel / channels][1];
                     totals[c + channel] += sums.first[channel];
                 }
-                let slopes = self.slopes(own, weight, &sums);
+                let (slopes, zero) = (self.slopes(own, weight, &sums), of_mean([0.0; LANES]));
                 for ((slope, x), dy) in slopes.iter().zip(x.chunks_exact(row)).zip(dy.chunks_exact_mut(row)) {
-                    rows::slope_in_place(0, slope, &plain_row(x, &ZEROS), dy);
+                    rows::slope_in_place(0, from_ref(slope), &plain_row(x, &zero), dy);
                 }
             }
         });

@@ -53,6 +53,11 @@ impl Isa {
         if self >= Self::Avx512 { 16 } else { 8 }
     }
 
+    /// Whether products of bf16 factors are made in tiles.
+    pub fn has_tiles(self) -> bool {
+        self >= Self::Amx
+    }
+
     /// Whether products of bf16 factors are faster than those of f32, or why not.
     pub fn bf16(self) -> Result<(), String> {
         if self >= Self::Avx512Bf16 {

@@ -18,6 +18,27 @@ pub(super) fn add_lanes(sums: &Lanes, block: usize, to: &mut [f64]) {
     }
 }
 
+/// Groups after which the lanes of a row hold the same channels again: one in blocks that divide [`LANES`].
+pub(super) fn period(block: usize) -> usize {
+    let mut rest = (LANES, block);
+    while rest.1 != 0 {
+        rest = (rest.1, rest.0 % rest.1);
+    }
+    block / rest.0
+}
+
+/// Calls `f(first channel, channels)` for stretches of a block's channels for which there are kernels: the whole block where it is a
+/// register or a single channel, else 16, then 8 at a time, then one by one.
+pub(super) fn each_stretch(block: usize, mut f: impl FnMut(usize, usize)) {
+    let mut first = 0;
+    for width in [16, 8, 1] {
+        while block - first >= width {
+            f(first, width);
+            first += width;
+        }
+    }
+}
+
 /// Where a group begins, told to the compiler as if by chance: where it sees that groups follow at equal steps, it takes one lane of
 /// many groups at a time, with shuffles around each, at half the speed.
 #[inline(always)]

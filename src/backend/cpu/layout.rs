@@ -36,14 +36,20 @@ impl Md {
         Self::tagged(dims, tag)
     }
 
-    /// N, C, H, W with channels in blocks of 1, 8 or 16.
+    /// N, C, H, W with channels in blocks of 1, 8 or 16, or all channels of a pixel side by side.
     pub fn activation(dims: &[usize; 4], block: usize) -> Result<Self, Error> {
         let tag = match block {
             1 => sys::dnnl_abcd,
             8 => sys::dnnl_aBcd8b,
-            _ => sys::dnnl_aBcd16b,
+            16 => sys::dnnl_aBcd16b,
+            _ => return Self::channels_last(dims),
         };
         Self::tagged(dims, tag)
+    }
+
+    /// N, C, H, W with the channels of a pixel side by side.
+    pub fn channels_last(dims: &[usize; 4]) -> Result<Self, Error> {
+        Self::tagged(dims, sys::dnnl_acdb)
     }
 
     /// The library shall choose.

@@ -1,9 +1,10 @@
-//! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time.
+//! Pooling in any layout and exactly by PyTorch's rules of padding and ceil mode, one channel block's plane at a time. The kernels take a
+//! stretch of a block's channels; from pixel to pixel it is `step` elements.
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
-use super::lanes::by_block;
+use super::lanes::{by_block, each_stretch};
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Pool, PoolKind, Window};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
@@ -29,7 +30,7 @@ struct Grid {
 }
 
 simd! {
-    fn max_plane<B: usize>(g: &Grid, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
+    fn max_plane<B: usize>(g: &Grid, step: usize, x: &[f32], y: &mut [f32], winners: &mut [u32]) {
         let mut out = 0;
         for r in &g.rows {
             for c in &g.columns {
@@ -37,7 +38,7 @@ simd! {
                 for h in r.from..r.to {
                     for w in c.from..c.to {
                         let cell = ((h - r.from) * g.stride + w - c.from) as u32;
-                        let x = &x[(h * g.width + w) * B..][..B];
+                        let x = &x[(h * g.width + w) * step..][..B];
                         for lane in 0..B {
                             let wins = x[lane] > best[lane] || x[lane].is_nan();
                             best[lane] = if wins { x[lane] } else { best[lane] };
@@ -49,23 +50,22 @@ simd! {
                 if let Some(to) = winners.get_mut(out..out + B) {
                     to.copy_from_slice(&who);
                 }
-                out += B;
+                out += step;
             }
         }
     }
 }
 
 simd! {
-    fn max_plane_back<B: usize>(g: &Grid, dy: &[f32], winners: &[u32], dx: &mut [f32]) {
-        dx.fill(0.0);
+    fn max_plane_back<B: usize>(g: &Grid, step: usize, dy: &[f32], winners: &[u32], dx: &mut [f32]) {
         let mut out = 0;
         for r in &g.rows {
             for c in &g.columns {
-                let (dy, who) = (&dy.as_chunks::<B>().0[out], &winners.as_chunks::<B>().0[out]);
+                let (dy, who) = (&dy[out..out + B], &winners[out..out + B]);
                 for h in r.from..r.to {
                     for w in c.from..c.to {
                         let cell = ((h - r.from) * g.stride + w - c.from) as u32;
-                        let dx = &mut dx.as_chunks_mut::<B>().0[h * g.width + w];
+                        let dx = &mut dx[(h * g.width + w) * step..][..B];
                         for lane in 0..B {
                             // a mask instead of a branch: all lanes at once
                             let mask = u32::from(who[lane] == cell).wrapping_neg();
@@ -73,21 +73,21 @@ simd! {
                         }
                     }
                 }
-                out += 1;
+                out += step;
             }
         }
     }
 }
 
 simd! {
-    fn mean_plane<B: usize>(g: &Grid, padded: bool, x: &[f32], y: &mut [f32]) {
+    fn mean_plane<B: usize>(g: &Grid, step: usize, padded: bool, x: &[f32], y: &mut [f32]) {
         let mut out = 0;
         for r in &g.rows {
             for c in &g.columns {
                 let mut sum = [0f32; B];
                 for h in r.from..r.to {
                     for w in c.from..c.to {
-                        let x = &x[(h * g.width + w) * B..][..B];
+                        let x = &x[(h * g.width + w) * step..][..B];
                         for lane in 0..B {
                             sum[lane] += x[lane];
                         }
@@ -97,15 +97,14 @@ simd! {
                 for (y, s) in y[out..out + B].iter_mut().zip(sum) {
                     *y = s * share;
                 }
-                out += B;
+                out += step;
             }
         }
     }
 }
 
 simd! {
-    fn mean_plane_back<B: usize>(g: &Grid, padded: bool, dy: &[f32], dx: &mut [f32]) {
-        dx.fill(0.0);
+    fn mean_plane_back<B: usize>(g: &Grid, step: usize, padded: bool, dy: &[f32], dx: &mut [f32]) {
         let mut out = 0;
         for r in &g.rows {
             for c in &g.columns {
@@ -113,13 +112,13 @@ simd! {
                 let dy = &dy[out..out + B];
                 for h in r.from..r.to {
                     for w in c.from..c.to {
-                        let dx = &mut dx[(h * g.width + w) * B..][..B];
+                        let dx = &mut dx[(h * g.width + w) * step..][..B];
                         for lane in 0..B {
                             dx[lane] = dy[lane].mul_add(share, dx[lane]);
                         }
                     }
                 }
-                out += B;
+                out += step;
             }
         }
     }
@@ -185,13 +184,16 @@ impl Planned<Cpu> for Plan {
                 let (x, out) = (&x[p * px..][..px], p * py..(p + 1) * py);
                 // SAFETY: every plane is one thread's, and both slices are borrowed for the whole call.
                 let y = unsafe { y.part(out.clone()) };
-                if kind == PoolKind::Max {
-                    // SAFETY: as above.
-                    let winners = unsafe { winners.part(if train { out } else { 0..0 }) };
-                    by_block!(block, max_plane(grid, x, y, winners));
-                } else {
-                    by_block!(block, mean_plane(grid, kind == PoolKind::AvgCountPad, x, y));
-                }
+                // SAFETY: as above.
+                let winners = unsafe { winners.part(if train { out } else { 0..0 }) };
+                each_stretch(block, |first, width| {
+                    let (x, y, winners) = (&x[first..], &mut y[first..], winners.get_mut(first..).unwrap_or_default());
+                    if kind == PoolKind::Max {
+                        by_block!(width, max_plane(grid, block, x, y, winners));
+                    } else {
+                        by_block!(width, mean_plane(grid, block, kind == PoolKind::AvgCountPad, x, y));
+                    }
+                });
             }
         });
         Ok(())
@@ -205,12 +207,15 @@ impl Planned<Cpu> for Plan {
         let count = self.x.n * self.x.blocks();
         self.threads.split(&mut dx.as_mut_slice()[..count * px], px, |first, run| {
             for (p, dx) in (first..).zip(run.chunks_mut(px)) {
-                let dy = &dy[p * py..][..py];
-                if kind == PoolKind::Max {
-                    by_block!(block, max_plane_back(grid, dy, &winners[p * py..][..py], dx));
-                } else {
-                    by_block!(block, mean_plane_back(grid, kind == PoolKind::AvgCountPad, dy, dx));
-                }
+                dx.fill(0.0);
+                each_stretch(block, |first, width| {
+                    let (at, dx) = (p * py + first..(p + 1) * py, &mut dx[first..]);
+                    if kind == PoolKind::Max {
+                        by_block!(width, max_plane_back(grid, block, &dy[at.clone()], &winners[at], dx));
+                    } else {
+                        by_block!(width, mean_plane_back(grid, block, kind == PoolKind::AvgCountPad, &dy[at], dx));
+                    }
+                });
             }
         });
         Ok(())

@@ -3,6 +3,7 @@
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
+use super::relaid;
 use super::threads::Threads;
 use crate::backend::op::Shortcut;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
@@ -20,12 +21,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(threads: Threads, op: Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
+    pub fn new(cpu: &Cpu, op: Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Self, Error> {
         let x = r.x[0];
-        let shape = r.output()?;
+        let y = relaid::like(cpu, &x, r.output()?);
         let before = op.before(x.shape);
         let step = gcd(gcd(x.block, before), x.shape.c);
-        Ok(Self { threads, stride: op.stride, x, y: x.with_shape(shape), before, step })
+        Ok(Self { threads: cpu.threads, stride: op.stride, x, y, before, step })
     }
 
     /// Calls `f(place in x's sample, place in y's sample)` for each stretch of `step` channels that passes.
@@ -48,7 +49,7 @@ fn gcd(a: usize, b: usize) -> usize {
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Shortcut, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan::new(cpu.threads, *op, r)?))
+    Ok(Box::new(Plan::new(cpu, *op, r)?))
 }
 
 impl Planned<Cpu> for Plan {

@@ -5,12 +5,12 @@ pub(super) mod rows;
 
 use std::ops::Range;
 
-use rows::{RELU, RESIDUAL, Row, SECOND, Slope};
+use rows::{Constants, RELU, RESIDUAL, Row, SECOND, Slope};
 
 use super::buf::AlignedBuf;
 use super::device::Cpu;
 use super::format::Format;
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, period};
 use super::threads::{Shared, Threads};
 use crate::backend::op::Norm;
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
@@ -55,16 +55,18 @@ struct View<'a> {
     /// Empty without a second summand.
     second: &'a [f32],
     layout: Layout,
-    /// Mean, scale and shift of each channel block.
-    lanes: Vec<[Lanes; 3]>,
+    /// Groups of lanes that make a block.
+    groups: usize,
+    /// Of each group of each channel block.
+    constants: Vec<Constants>,
 }
 
 impl View<'_> {
     fn row(&self, n: usize, block: usize) -> Row<'_> {
         let row = self.layout.row(n, block);
         let second = self.second.get(row.clone()).unwrap_or(&[]);
-        let [mean, scale, shift] = &self.lanes[block];
-        Row { x: &self.x[row.clone()], y: &self.y[row], second, mean, scale, shift }
+        let constants = &self.constants[self.groups * block..][..self.groups];
+        Row { x: &self.x[row.clone()], y: &self.y[row], second, constants }
     }
 }
 
@@ -102,19 +104,30 @@ impl Plan {
         (self.x.n * self.x.shape.plane()) as f64
     }
 
-    /// One value per lane for a channel block.
-    fn lanes<T: Copy>(&self, values: &[T], block: usize, to: impl Fn(T) -> f32) -> Lanes {
-        let b = self.x.block;
-        std::array::from_fn(|lane| to(values[block * b + lane % b]))
+    /// Groups of lanes that make a channel block.
+    fn groups(&self) -> usize {
+        period(self.x.block)
     }
 
-    /// Mean, scale and shift per lane of each channel block.
-    fn constants(&self) -> Vec<[Lanes; 3]> {
-        let of = |block| {
-            let mean = self.lanes(&self.mean, block, |v| v as f32);
-            [mean, self.lanes(&self.scale, block, |v| v), self.lanes(&self.shift, block, |v| v)]
+    /// Of a group of lanes, counted through all channel blocks, one value for each lane.
+    fn lanes<T: Copy>(&self, values: &[T], group: usize, to: impl Fn(T) -> f32) -> Lanes {
+        let (b, groups) = (self.x.block, self.groups());
+        std::array::from_fn(|lane| to(values[group / groups * b + (group % groups * LANES + lane) % b]))
+    }
+
+    /// The lanes of all groups of all channel blocks.
+    fn all_lanes(&self, values: &[f32]) -> Vec<Lanes> {
+        (0..self.x.blocks() * self.groups()).map(|group| self.lanes(values, group, |v| v)).collect()
+    }
+
+    /// Mean, scale and shift of all groups of all channel blocks.
+    fn constants(&self) -> Vec<Constants> {
+        let of = |group| Constants {
+            mean: self.lanes(&self.mean, group, |v| v as f32),
+            scale: self.lanes(&self.scale, group, |v| v),
+            shift: self.lanes(&self.shift, group, |v| v),
         };
-        (0..self.x.blocks()).map(of).collect()
+        (0..self.x.blocks() * self.groups()).map(of).collect()
     }
 
     /// Runs `f(sample, block)` over all rows; each is one thread's.
@@ -126,20 +139,22 @@ impl Plan {
 
     /// Runs `f(sample, block, first sum's lanes, second sum's lanes)` over all rows and leaves both sums per channel in `a`
     /// and `b`. Each thread takes a run of samples; the threads' sums are added in their order.
-    fn sums(&mut self, f: impl Fn(usize, usize, &mut Lanes, &mut Lanes) + Sync) -> (Vec<f64>, Vec<f64>) {
-        let (c, b, blocks, n) = (self.channels(), self.x.block, self.x.blocks(), self.x.n);
+    fn sums(&mut self, f: impl Fn(usize, usize, &mut [Lanes], &mut [Lanes]) + Sync) -> (Vec<f64>, Vec<f64>) {
+        let (c, b, blocks, n, groups) = (self.channels(), self.x.block, self.x.blocks(), self.x.n, self.groups());
         self.partial.fill(0.0);
         let partial = Shared::new(&mut self.partial);
         self.threads.each(n, |t, samples| {
             // SAFETY: each thread has its own stretch, and `partial` is borrowed until `each` returns.
             let (first, second) = unsafe { partial.part(2 * c * t..2 * c * (t + 1)) }.split_at_mut(c);
+            let (mut s, mut q) = (vec![[0.0; LANES]; groups], vec![[0.0; LANES]; groups]);
             for block in 0..blocks {
                 for n in samples.clone() {
-                    let (mut s, mut q) = ([0.0; LANES], [0.0; LANES]);
+                    s.fill([0.0; LANES]);
+                    q.fill([0.0; LANES]);
                     f(n, block, &mut s, &mut q);
-                    for lane in 0..LANES {
-                        first[block * b + lane % b] += f64::from(s[lane]);
-                        second[block * b + lane % b] += f64::from(q[lane]);
+                    for (lane, (s, q)) in s.as_flattened().iter().zip(q.as_flattened()).enumerate() {
+                        first[block * b + lane % b] += f64::from(*s);
+                        second[block * b + lane % b] += f64::from(*q);
                     }
                 }
             }
@@ -153,16 +168,11 @@ impl Plan {
     /// Batch mean and M2. Offsets are taken from the first sample's mean, which lies within the spread of the data: no
     /// cancellation, and one reading of x.
     fn statistics(&mut self, x: &[f32]) {
-        let (b, plane, layout) = (self.x.block, self.x.shape.plane(), self.layout());
-        let mut near = vec![0f32; self.channels()];
-        for (i, near) in near.iter_mut().enumerate() {
-            let row = &x[layout.row(0, i / b)];
-            let sum: f64 = row[i % b..].iter().step_by(b).map(|v| f64::from(*v)).sum();
-            *near = (sum / plane as f64) as f32;
-        }
-        let lanes: Vec<Lanes> = (0..layout.blocks).map(|block| self.lanes(&near, block, |v| v)).collect();
+        let (layout, groups) = (self.layout(), self.groups());
+        let near = self.near(x);
+        let lanes = self.all_lanes(&near);
         let (s, q) = self.sums(|n, block, s, q| {
-            rows::moments(&x[layout.row(n, block)], &lanes[block], s, q);
+            rows::moments(&x[layout.row(n, block)], &lanes[block * groups..][..groups], s, q);
         });
         self.n = self.count();
         for i in 0..self.channels() {
@@ -170,6 +180,17 @@ impl Plan {
             self.mean[i] = f64::from(near[i]) + offset;
             self.m2[i] = (q[i] - self.n * offset * offset).max(0.0);
         }
+    }
+
+    /// Each channel's mean over the first sample.
+    fn near(&self, x: &[f32]) -> Vec<f32> {
+        let (b, plane, mut sums) = (self.x.block, self.x.shape.plane(), vec![0f64; self.channels()]);
+        for (block, sums) in sums.chunks_exact_mut(b).enumerate() {
+            for pixel in x[self.layout().row(0, block)].chunks_exact(b) {
+                sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += f64::from(*x));
+            }
+        }
+        sums.iter().map(|sum| (sum / plane as f64) as f32).collect()
     }
 
     fn inverse_std(&self, i: usize) -> f64 {
@@ -196,11 +217,11 @@ impl Plan {
             b[i] = -scale * self.inverse_std(i).powi(2) * sx[i] / n;
             c[i] = -scale * s[i] / n - b[i] * self.mean[i];
         }
-        (0..self.x.blocks())
-            .map(|block| Slope {
-                a: self.lanes(&self.scale, block, |v| v),
-                b: self.lanes(&b, block, |v: f64| v as f32),
-                c: self.lanes(&c, block, |v: f64| v as f32),
+        (0..self.x.blocks() * self.groups())
+            .map(|group| Slope {
+                a: self.lanes(&self.scale, group, |v| v),
+                b: self.lanes(&b, group, |v: f64| v as f32),
+                c: self.lanes(&c, group, |v: f64| v as f32),
             })
             .collect()
     }
@@ -253,19 +274,15 @@ impl Planned<Cpu> for Plan {
                 (f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(plan.op.eps)).sqrt())
             });
         }
-        let (layout, mode) = (self.layout(), self.mode());
+        let (layout, mode, groups) = (self.layout(), self.mode(), self.groups());
+        let (scale, shift) = (self.all_lanes(&self.scale), self.all_lanes(&self.shift));
         let shared = Shared::new(y.as_mut_slice());
-        self.threads.each(self.x.n, |_, samples| {
-            for block in 0..self.x.blocks() {
-                let (scale, shift) = (self.lanes(&self.scale, block, |v| v), self.lanes(&self.shift, block, |v| v));
-                for n in samples.clone() {
-                    let row = layout.row(n, block);
-                    let r = residual.get(row.clone()).unwrap_or(&[]);
-                    // SAFETY: every row is written by one thread, `y` is borrowed for the whole call.
-                    let y = unsafe { shared.part(row.clone()) };
-                    rows::normalise(mode, &x[row], r, &scale, &shift, y);
-                }
-            }
+        self.each_row(|n, block| {
+            let (row, of) = (layout.row(n, block), block * groups..(block + 1) * groups);
+            let r = residual.get(row.clone()).unwrap_or(&[]);
+            // SAFETY: every row is written by one thread, `y` is borrowed for the whole call.
+            let y = unsafe { shared.part(row.clone()) };
+            rows::normalise(mode, &x[row], r, &scale[of.clone()], &shift[of], y);
         });
         Ok(())
     }
@@ -275,8 +292,9 @@ impl Planned<Cpu> for Plan {
         let Gradients { x, y, dy, dy2, dparams, .. } = g;
         let second = dy2.map_or(&[][..], |d| d.as_slice());
         let mode = self.mode() + SECOND * usize::from(dy2.is_some());
-        let layout = self.layout();
-        let view = View { x: x[0].as_slice(), y: y.as_slice(), second, layout, lanes: self.constants() };
+        let (layout, groups) = (self.layout(), self.groups());
+        let (x, y) = (x[0].as_slice(), y.as_slice());
+        let view = View { x, y, second, layout, groups, constants: self.constants() };
         let shared = Shared::new(dy.as_mut_slice());
         let (mut s, mut sx) = self.sums(|n, block, s, sx| {
             // SAFETY: every row is one thread's, `dy` is borrowed for the whole call.
@@ -305,7 +323,7 @@ impl Planned<Cpu> for Plan {
             self.each_row(|n, block| {
                 // SAFETY: every row is one thread's, `dy` is borrowed for the whole call.
                 let dy = unsafe { shared.part(layout.row(n, block)) };
-                rows::slope_in_place(mode, &slopes[block], &view.row(n, block), dy);
+                rows::slope_in_place(mode, &slopes[block * groups..][..groups], &view.row(n, block), dy);
             });
         } else if let Some(dx) = dx {
             let dx = Shared::new(dx.as_mut_slice());
@@ -313,7 +331,7 @@ impl Planned<Cpu> for Plan {
                 let row = layout.row(n, block);
                 // SAFETY: every row of both is one thread's, and both are borrowed for the whole call.
                 let (g, dx) = unsafe { (shared.part(row.clone()), dx.part(row.clone())) };
-                rows::slope(&slopes[block], &view.x[row], g, dx);
+                rows::slope(&slopes[block * groups..][..groups], &view.x[row], g, dx);
             });
         }
         Ok(())

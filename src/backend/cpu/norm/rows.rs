@@ -1,4 +1,5 @@
-//! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x.
+//! The passes of batch normalisation over the rows of one channel block: moments, result, sums of gradients, gradient of x. The channels
+//! of a row come again after so many groups of lanes as there are constants: after one in blocks of channels, after more in whole pixels.
 
 use crate::backend::cpu::lanes::{LANES, Lanes, group};
 use crate::simd::simd;
@@ -10,91 +11,147 @@ pub const RESIDUAL: usize = 2;
 /// A gradient in two summands.
 pub const SECOND: usize = 4;
 
+/// Runs the statement for each stretch of a row's elements whose lanes have the same constants, with the number of these: for the whole
+/// row where there is one group of them.
+macro_rules! each_group {
+    ($elems:expr, $groups:expr, |$group:ident, $part:ident| $run:expr) => {
+        let (n, groups) = ($elems, $groups);
+        if groups == 1 {
+            let ($group, $part) = (0, 0..n);
+            $run;
+        } else {
+            let (whole, mut next) = (n - n % LANES, 0);
+            for at in (0..whole).step_by(LANES) {
+                let ($group, $part) = (next, at..at + LANES);
+                $run;
+                next = if next + 1 == groups { 0 } else { next + 1 };
+            }
+            if whole < n {
+                let ($group, $part) = (next, whole..n);
+                $run;
+            }
+        }
+    };
+}
+
 simd! {
     /// Adds sums of (x - k) and (x - k)^2 of one row to `s` and `q`.
-    pub fn moments(x: &[f32], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
-        let mut add = |lane: usize, x: f32| {
-            let d = x - k[lane];
-            s[lane] += d;
-            q[lane] = d.mul_add(d, q[lane]);
-        };
-        let (groups, rest) = x.as_chunks::<LANES>();
-        for group in groups {
-            group.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
-        }
-        rest.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
+    pub fn moments(x: &[f32], k: &[Lanes], s: &mut [Lanes], q: &mut [Lanes]) {
+        each_group!(x.len(), k.len(), |i, part| add_moments(&x[part], &k[i], &mut s[i], &mut q[i]));
     }
+}
+
+#[inline(always)]
+fn add_moments(x: &[f32], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
+    let mut add = |lane: usize, x: f32| {
+        let d = x - k[lane];
+        s[lane] += d;
+        q[lane] = d.mul_add(d, q[lane]);
+    };
+    let (groups, rest) = x.as_chunks::<LANES>();
+    for group in groups {
+        group.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
+    }
+    rest.iter().enumerate().for_each(|(lane, x)| add(lane, *x));
 }
 
 simd! {
-    fn normalise_as<M: usize>(x: &[f32], residual: &[f32], scale: &Lanes, shift: &Lanes, y: &mut [f32]) {
-        let value = |lane: usize, x: f32, r: f32| {
-            let mut v = x.mul_add(scale[lane], shift[lane]);
-            if M & RESIDUAL != 0 {
-                v += r;
-            }
-            if M & RELU != 0 && v <= 0.0 { 0.0 } else { v }
-        };
+    fn normalise_as<M: usize>(x: &[f32], residual: &[f32], scale: &[Lanes], shift: &[Lanes], y: &mut [f32]) {
         let n = y.len();
         let (x, residual) = (&x[..n], if M & RESIDUAL != 0 { &residual[..n] } else { &x[..n] });
-        let whole = n - n % LANES;
-        for at in (0..whole).step_by(LANES).map(group) {
-            let (x, r) = (&x[at..at + LANES], &residual[at..at + LANES]);
-            let y = &mut y[at..at + LANES];
-            for lane in 0..LANES {
-                y[lane] = value(lane, x[lane], r[lane]);
-            }
-        }
-        for i in whole..n {
-            y[i] = value(i - whole, x[i], residual[i]);
-        }
+        each_group!(n, scale.len(), |i, part| {
+            normal::<M>(&x[part.clone()], &residual[part.clone()], &scale[i], &shift[i], &mut y[part]);
+        });
     }
 }
 
-/// Rows and per-lane constants of a backward pass.
+#[inline(always)]
+fn normal<const M: usize>(x: &[f32], residual: &[f32], scale: &Lanes, shift: &Lanes, y: &mut [f32]) {
+    let value = |lane: usize, x: f32, r: f32| {
+        let mut v = x.mul_add(scale[lane], shift[lane]);
+        if M & RESIDUAL != 0 {
+            v += r;
+        }
+        if M & RELU != 0 && v <= 0.0 { 0.0 } else { v }
+    };
+    let n = y.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES).map(group) {
+        let (x, r) = (&x[at..at + LANES], &residual[at..at + LANES]);
+        let y = &mut y[at..at + LANES];
+        for lane in 0..LANES {
+            y[lane] = value(lane, x[lane], r[lane]);
+        }
+    }
+    for i in whole..n {
+        y[i] = value(i - whole, x[i], residual[i]);
+    }
+}
+
+/// Mean, scale and shift of each lane.
+pub struct Constants {
+    pub mean: Lanes,
+    pub scale: Lanes,
+    pub shift: Lanes,
+}
+
+/// A row and its constants in a backward pass.
 pub struct Row<'a> {
     pub x: &'a [f32],
     pub y: &'a [f32],
     pub second: &'a [f32],
-    pub mean: &'a Lanes,
-    pub scale: &'a Lanes,
-    pub shift: &'a Lanes,
+    pub constants: &'a [Constants],
 }
 
 simd! {
-    fn reduce_as<M: usize>(row: &Row<'_>, dy: &mut [f32], s: &mut Lanes, sx: &mut Lanes) {
+    fn reduce_as<M: usize>(row: &Row<'_>, dy: &mut [f32], s: &mut [Lanes], sx: &mut [Lanes]) {
         let n = dy.len();
         let x = &row.x[..n];
         let y = if M & RESIDUAL != 0 { &row.y[..n] } else { x };
         let second = if M & SECOND != 0 { &row.second[..n] } else { x };
-        let mut one = |lane: usize, x: f32, y: f32, second: f32, dy: &mut f32| {
-            let g = gradient::<M>(row, lane, x, y, second, *dy);
-            s[lane] += g;
-            sx[lane] = g.mul_add(x - row.mean[lane], sx[lane]);
-            if M & (RESIDUAL | SECOND) != 0 {
-                *dy = g;
-            }
-        };
-        let whole = n - n % LANES;
-        for at in (0..whole).step_by(LANES) {
-            let part = at..at + LANES;
-            let (x, y, second, dy) = (&x[part.clone()], &y[part.clone()], &second[part.clone()], &mut dy[part]);
-            for lane in 0..LANES {
-                one(lane, x[lane], y[lane], second[lane], &mut dy[lane]);
-            }
+        each_group!(n, row.constants.len(), |i, part| {
+            let read = [&x[part.clone()], &y[part.clone()], &second[part.clone()]];
+            add_gradients::<M>(&row.constants[i], read, &mut dy[part], &mut s[i], &mut sx[i]);
+        });
+    }
+}
+
+#[inline(always)]
+fn add_gradients<const M: usize>(
+    k: &Constants,
+    [x, y, second]: [&[f32]; 3],
+    dy: &mut [f32],
+    s: &mut Lanes,
+    sx: &mut Lanes,
+) {
+    let mut one = |lane: usize, x: f32, y: f32, second: f32, dy: &mut f32| {
+        let g = gradient::<M>(k, lane, x, y, second, *dy);
+        s[lane] += g;
+        sx[lane] = g.mul_add(x - k.mean[lane], sx[lane]);
+        if M & (RESIDUAL | SECOND) != 0 {
+            *dy = g;
         }
-        for i in whole..n {
-            one(i - whole, x[i], y[i], second[i], &mut dy[i]);
+    };
+    let n = dy.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES) {
+        let part = at..at + LANES;
+        let (x, y, second, dy) = (&x[part.clone()], &y[part.clone()], &second[part.clone()], &mut dy[part]);
+        for lane in 0..LANES {
+            one(lane, x[lane], y[lane], second[lane], &mut dy[lane]);
         }
+    }
+    for i in whole..n {
+        one(i - whole, x[i], y[i], second[i], &mut dy[i]);
     }
 }
 
 /// dy, plus its second summand, where ReLU let the value through. Without a residual the value is computed again from x by the
 /// forward pass's own formula, which saves reading y.
 #[inline(always)]
-fn gradient<const M: usize>(row: &Row<'_>, lane: usize, x: f32, y: f32, second: f32, dy: f32) -> f32 {
+fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, y: f32, second: f32, dy: f32) -> f32 {
     let g = if M & SECOND != 0 { dy + second } else { dy };
-    let value = if M & RESIDUAL != 0 { y } else { x.mul_add(row.scale[lane], row.shift[lane]) };
+    let value = if M & RESIDUAL != 0 { y } else { x.mul_add(k.scale[lane], k.shift[lane]) };
     if M & RELU == 0 || value > 0.0 { g } else { 0.0 }
 }
 
@@ -107,46 +164,60 @@ pub struct Slope {
 
 simd! {
     /// dx from stored gradients.
-    pub fn slope(k: &Slope, x: &[f32], g: &[f32], dx: &mut [f32]) {
+    pub fn slope(k: &[Slope], x: &[f32], g: &[f32], dx: &mut [f32]) {
         let n = dx.len();
         let (x, g) = (&x[..n], &g[..n]);
-        let value = |lane: usize, x: f32, g: f32| k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]));
-        let whole = n - n % LANES;
-        for at in (0..whole).step_by(LANES) {
-            let (x, g, dx) = (&x[at..at + LANES], &g[at..at + LANES], &mut dx[at..at + LANES]);
-            for lane in 0..LANES {
-                dx[lane] = value(lane, x[lane], g[lane]);
-            }
+        each_group!(n, k.len(), |i, part| slope_of(&k[i], &x[part.clone()], &g[part.clone()], &mut dx[part]));
+    }
+}
+
+#[inline(always)]
+fn slope_of(k: &Slope, x: &[f32], g: &[f32], dx: &mut [f32]) {
+    let value = |lane: usize, x: f32, g: f32| k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]));
+    let n = dx.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES) {
+        let (x, g, dx) = (&x[at..at + LANES], &g[at..at + LANES], &mut dx[at..at + LANES]);
+        for lane in 0..LANES {
+            dx[lane] = value(lane, x[lane], g[lane]);
         }
-        for i in whole..n {
-            dx[i] = value(i - whole, x[i], g[i]);
-        }
+    }
+    for i in whole..n {
+        dx[i] = value(i - whole, x[i], g[i]);
     }
 }
 
 simd! {
-    fn slope_in_place_as<M: usize>(k: &Slope, row: &Row<'_>, dy: &mut [f32]) {
+    fn slope_in_place_as<M: usize>(k: &[Slope], row: &Row<'_>, dy: &mut [f32]) {
         let n = dy.len();
         let x = &row.x[..n];
-        let value = |lane: usize, x: f32, dy: f32| {
-            let g = gradient::<M>(row, lane, x, 0.0, 0.0, dy);
-            k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]))
-        };
-        let whole = n - n % LANES;
-        for at in (0..whole).step_by(LANES) {
-            let (x, dy) = (&x[at..at + LANES], &mut dy[at..at + LANES]);
-            for lane in 0..LANES {
-                dy[lane] = value(lane, x[lane], dy[lane]);
-            }
+        each_group!(n, k.len(), |i, part| {
+            own_slope::<M>(&k[i], &row.constants[i], &x[part.clone()], &mut dy[part]);
+        });
+    }
+}
+
+#[inline(always)]
+fn own_slope<const M: usize>(k: &Slope, constants: &Constants, x: &[f32], dy: &mut [f32]) {
+    let value = |lane: usize, x: f32, dy: f32| {
+        let g = gradient::<M>(constants, lane, x, 0.0, 0.0, dy);
+        k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]))
+    };
+    let n = dy.len();
+    let whole = n - n % LANES;
+    for at in (0..whole).step_by(LANES) {
+        let (x, dy) = (&x[at..at + LANES], &mut dy[at..at + LANES]);
+        for lane in 0..LANES {
+            dy[lane] = value(lane, x[lane], dy[lane]);
         }
-        for i in whole..n {
-            dy[i] = value(i - whole, x[i], dy[i]);
-        }
+    }
+    for i in whole..n {
+        dy[i] = value(i - whole, x[i], dy[i]);
     }
 }
 
 /// y = scale x + shift, plus the residual, behind ReLU, as `mode` says.
-pub fn normalise(mode: usize, x: &[f32], residual: &[f32], scale: &Lanes, shift: &Lanes, y: &mut [f32]) {
+pub fn normalise(mode: usize, x: &[f32], residual: &[f32], scale: &[Lanes], shift: &[Lanes], y: &mut [f32]) {
     match mode {
         0 => normalise_as::<0>(x, residual, scale, shift, y),
         1 => normalise_as::<1>(x, residual, scale, shift, y),
@@ -157,7 +228,7 @@ pub fn normalise(mode: usize, x: &[f32], residual: &[f32], scale: &Lanes, shift:
 
 /// Adds a row's sums of g, the gradient behind ReLU, and g (x - mean) to `s` and `sx`. With a residual input or a second summand, g
 /// replaces dy in memory; else the next pass makes it again.
-pub fn reduce(mode: usize, row: &Row<'_>, dy: &mut [f32], s: &mut Lanes, sx: &mut Lanes) {
+pub fn reduce(mode: usize, row: &Row<'_>, dy: &mut [f32], s: &mut [Lanes], sx: &mut [Lanes]) {
     match mode {
         0 => reduce_as::<0>(row, dy, s, sx),
         1 => reduce_as::<1>(row, dy, s, sx),
@@ -171,6 +242,6 @@ pub fn reduce(mode: usize, row: &Row<'_>, dy: &mut [f32], s: &mut Lanes, sx: &mu
 }
 
 /// dx in place of dy, without a residual. With a second summand [`reduce`] has left the masked gradient there.
-pub fn slope_in_place(mode: usize, k: &Slope, row: &Row<'_>, dy: &mut [f32]) {
+pub fn slope_in_place(mode: usize, k: &[Slope], row: &Row<'_>, dy: &mut [f32]) {
     if mode == RELU { slope_in_place_as::<1>(k, row, dy) } else { slope_in_place_as::<0>(k, row, dy) }
 }

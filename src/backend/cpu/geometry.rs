@@ -1,0 +1,50 @@
+//! Layouts and sizes of a convolution or linear layer, before any primitive is made.
+
+use super::layout::Md;
+use super::onednn::Window;
+use crate::backend::op::Conv;
+use crate::backend::{Error, TensorDesc};
+
+/// Of one layer.
+pub(super) struct Geometry {
+    pub x: Md,
+    pub w_dims: Vec<usize>,
+    pub bias: Option<usize>,
+    pub y: Md,
+    pub window: Option<Window>,
+    pub relu: bool,
+}
+
+impl Geometry {
+    /// Of a convolution.
+    pub fn new(
+        op: &Conv,
+        x: &TensorDesc,
+        y: &TensorDesc,
+        layout: fn(&TensorDesc) -> Result<Md, Error>,
+    ) -> Result<Self, Error> {
+        let (i, o, [kh, kw]) = (x.shape.c / op.groups, op.out_channels / op.groups, op.kernel);
+        Ok(Self {
+            x: layout(x)?,
+            w_dims: if op.groups == 1 { vec![o, i, kh, kw] } else { vec![op.groups, o, i, kh, kw] },
+            bias: op.bias.then_some(op.out_channels),
+            y: layout(y)?,
+            window: Some(Window { stride: op.stride, dilation: op.dilation, pads: fitted_pads(op, x, y) }),
+            relu: op.relu,
+        })
+    }
+}
+
+/// An image in channel blocks.
+pub(super) fn activation(d: &TensorDesc) -> Result<Md, Error> {
+    Md::activation(&[d.n, d.shape.c, d.shape.h, d.shape.w], d.block)
+}
+
+/// oneDNN wants pads that the windows use up exactly: what a stride leaves over at the end is cut off.
+fn fitted_pads(op: &Conv, x: &TensorDesc, y: &TensorDesc) -> [usize; 4] {
+    let [top, left, ..] = op.pads;
+    let used = |out: usize, axis: usize| (out - 1) * op.stride[axis] + op.extent()[axis];
+    let bottom = used(y.shape.h, 0).saturating_sub(x.shape.h + top);
+    let right = used(y.shape.w, 1).saturating_sub(x.shape.w + left);
+    [top, left, bottom, right]
+}

@@ -1,0 +1,238 @@
+//! An operation whose inputs lie in another order than it takes, behind copies of them: where images with all channels of a pixel side
+//! by side meet operations that have loops for blocks of channels alone, and the other way round; and where a convolution reads only some
+//! pixels.
+
+use super::buf::AlignedBuf;
+use super::device::Cpu;
+use super::format::Format;
+use super::threads::Threads;
+use crate::backend::op::{Op, Reads, Shape};
+use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+
+/// An operation behind copies of its inputs.
+struct Plan {
+    threads: Threads,
+    inner: Box<dyn Planned<Cpu>>,
+    inputs: Vec<Input>,
+}
+
+/// One input: how it comes, and how it is taken; copies of it and of its gradient where these differ.
+struct Input {
+    given: View,
+    taken: View,
+    x: AlignedBuf,
+    dx: AlignedBuf,
+}
+
+impl Input {
+    fn differs(&self) -> bool {
+        self.given != self.taken
+    }
+}
+
+/// A part of the pixels of images: every `step`-th down and across.
+#[derive(Clone, Copy, PartialEq)]
+struct View {
+    images: TensorDesc,
+    step: [usize; 2],
+}
+
+impl View {
+    fn whole(images: &TensorDesc) -> Self {
+        Self { images: *images, step: [1, 1] }
+    }
+
+    /// Rows and columns of pixels.
+    fn extent(&self) -> [usize; 2] {
+        [self.images.shape.h.div_ceil(self.step[0]), self.images.shape.w.div_ceil(self.step[1])]
+    }
+
+    /// Elements from row to row, and from pixel to pixel.
+    fn strides(&self) -> [usize; 2] {
+        let TensorDesc { shape, block, .. } = self.images;
+        [self.step[0] * shape.w * block, self.step[1] * block]
+    }
+}
+
+/// With all channels of a pixel side by side, of every `step`-th pixel down and across.
+pub(super) fn thinned(x: &TensorDesc, step: [usize; 2]) -> TensorDesc {
+    let [h, w] = View { images: *x, step }.extent();
+    last(&x.with_shape(Shape::image(x.shape.c, h, w)))
+}
+
+/// With all channels of a pixel side by side.
+pub(super) fn last(x: &TensorDesc) -> TensorDesc {
+    TensorDesc { block: x.shape.c, ..*x }
+}
+
+/// The layout of an output made of stretches of the channels of `x`.
+pub(super) fn like(cpu: &Cpu, x: &TensorDesc, shape: Shape) -> TensorDesc {
+    let y = x.with_shape(shape);
+    if cpu.channels_last && x.block == x.shape.c { last(&y) } else { y }
+}
+
+/// The layouts in which an operation takes its inputs; none where it takes them as they are. A convolution decides by itself.
+pub(super) fn wanted(cpu: &Cpu, r: &PlanRequest<'_, Cpu>) -> Option<Vec<TensorDesc>> {
+    let flattened = r.x.iter().zip(r.shapes).any(|(x, shape)| x.shape != *shape);
+    if r.x.iter().all(in_blocks) && !cpu.channels_last || flattened && r.op.reads() == Reads::Channels {
+        return None;
+    }
+    let wanted: Vec<TensorDesc> = match r.op {
+        Op::Conv(_) => return None,
+        Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Activation(_)
+        | Op::Add(_)
+        | Op::Dropout(_)
+        | Op::DropPath(_)
+        | Op::Linear(_)
+            if r.x.iter().all(|x| x == &r.x[0]) =>
+        {
+            return None;
+        }
+        Op::Norm(_) | Op::Add(_) => r.x.iter().map(last).collect(),
+        Op::Concat(_) | Op::Shortcut(_) if cpu.channels_last => r.x.iter().map(last).collect(),
+        _ if r.x.iter().all(|x| x.block == 1) => return None,
+        _ => r.x.iter().map(|x| TensorDesc { block: cpu.block, ..*x }).collect(),
+    };
+    (wanted != r.x).then_some(wanted)
+}
+
+/// Whether there are loops for such blocks.
+fn in_blocks(x: &TensorDesc) -> bool {
+    x.is_plain() || [8, 16].contains(&x.block)
+}
+
+/// In blocks of channels, or in plain order if it is.
+pub(super) fn blocked(cpu: &Cpu, x: &TensorDesc) -> TensorDesc {
+    TensorDesc { block: if in_blocks(x) { x.block } else { cpu.block }, ..*x }
+}
+
+/// Plans an operation as it is planned for inputs in the layouts `taken`, of which it reads every `step`-th pixel.
+pub(super) fn plan(
+    cpu: &Cpu,
+    r: &PlanRequest<'_, Cpu>,
+    taken: &[TensorDesc],
+    step: [usize; 2],
+    of: impl FnOnce(&PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error>,
+) -> Result<Box<dyn Planned<Cpu>>, Error> {
+    let inner = of(&PlanRequest { x: taken, ..*r })?;
+    if taken == r.x && step == [1, 1] {
+        return Ok(inner);
+    }
+    let input = |(i, (given, taken)): (usize, (&TensorDesc, &TensorDesc))| -> Result<Input, Error> {
+        let copied = if given == taken && step == [1, 1] { 0 } else { taken.elems() };
+        // the aliased input's gradient lies in dy
+        let gradient = if r.train && (i > 0 || r.wants_dx) && inner.alias() != Some(i) { copied } else { 0 };
+        let (x, dx) = (AlignedBuf::zeroed(copied, r.name)?, AlignedBuf::zeroed(gradient, r.name)?);
+        Ok(Input { given: View { images: *given, step }, taken: View::whole(taken), x, dx })
+    };
+    let inputs = r.x.iter().zip(taken).enumerate().map(input).collect::<Result<_, _>>()?;
+    Ok(Box::new(Plan { threads: cpu.threads, inner, inputs }))
+}
+
+/// Copies from one layout of the same pixels to another; pixels between them and what pads channels become zero.
+fn copy(threads: Threads, from: &View, x: &[f32], to: &View, y: &mut [f32]) {
+    let (run, channels) = (stretch(from.images.block, to.images.block), to.images.shape.c);
+    let (sample, source) = (to.images.sample_elems(), from.images.sample_elems());
+    let holes = to.step != [1, 1] || !channels.is_multiple_of(to.images.block);
+    threads.split(&mut y[..to.images.elems()], sample, |first, samples| {
+        for (n, y) in (first..).zip(samples.chunks_exact_mut(sample)) {
+            let x = &x[n * source..][..source];
+            if holes {
+                y.fill(0.0);
+            }
+            for c in (0..channels).step_by(run) {
+                match run.min(channels - c) {
+                    16 => copy_channels::<16>(from, x, to, y, c),
+                    8 => copy_channels::<8>(from, x, to, y, c),
+                    len => (c..c + len).for_each(|c| copy_channels::<1>(from, x, to, y, c)),
+                }
+            }
+        }
+    });
+}
+
+/// Channels that lie side by side in blocks of both sizes: as many as fit a kernel and divide both.
+fn stretch(a: usize, b: usize) -> usize {
+    [16, 8].into_iter().find(|run| a.is_multiple_of(*run) && b.is_multiple_of(*run)).unwrap_or(1)
+}
+
+/// Copies the `R` channels from `c` on of all pixels.
+fn copy_channels<const R: usize>(from: &View, x: &[f32], to: &View, y: &mut [f32], c: usize) {
+    let (x, y) = (&x[from.images.at(c, 0)..], &mut y[to.images.at(c, 0)..]);
+    let ([rows, columns], there, here) = (to.extent(), from.strides(), to.strides());
+    for row in 0..rows {
+        let (x, y) = (&x[row * there[0]..], &mut y[row * here[0]..]);
+        for column in 0..columns {
+            y[column * here[1]..][..R].copy_from_slice(&x[column * there[1]..][..R]);
+        }
+    }
+}
+
+/// The inputs as the operation takes them.
+fn taken<'a>(inputs: &'a [Input], x: &[&'a AlignedBuf]) -> Vec<&'a AlignedBuf> {
+    inputs.iter().zip(x).map(|(input, x)| if input.differs() { &input.x } else { *x }).collect()
+}
+
+impl Planned<Cpu> for Plan {
+    fn output(&self) -> TensorDesc {
+        self.inner.output()
+    }
+
+    fn formats(&self) -> Vec<Format> {
+        self.inner.formats()
+    }
+
+    fn state_bytes(&self) -> usize {
+        let copies = self.inputs.iter().map(|i| i.x.as_slice().len() + i.dx.as_slice().len());
+        self.inner.state_bytes() + 4 * copies.sum::<usize>()
+    }
+
+    fn implementation(&self) -> String {
+        format!("{} behind copies", self.inner.implementation())
+    }
+
+    fn alias(&self) -> Option<usize> {
+        self.inner.alias().filter(|i| !self.inputs[*i].differs())
+    }
+
+    fn adds(&self) -> bool {
+        self.inner.adds()
+    }
+
+    fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        for (input, x) in self.inputs.iter_mut().zip(x).filter(|(input, _)| input.differs()) {
+            copy(self.threads, &input.given, x.as_slice(), &input.taken, input.x.as_mut_slice());
+        }
+        self.inner.forward(pass, &taken(&self.inputs, x), y)
+    }
+
+    fn backward(&mut self, pass: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
+        let Gradients { x, y, dy, dy2, dx, dparams } = g;
+        let alias = self.inner.alias();
+        let mut copies: Vec<AlignedBuf> = self.inputs.iter_mut().map(|i| std::mem::take(&mut i.dx)).collect();
+        let (mut own, mut targets) = (Vec::new(), Vec::new());
+        for (i, ((input, target), copy)) in self.inputs.iter().zip(dx).zip(&mut copies).enumerate() {
+            let (inner, outer) = match (input.differs(), target) {
+                (true, Some(target)) => ((alias != Some(i)).then_some(copy), Some(target)),
+                (_, target) => (target, None),
+            };
+            own.push(inner);
+            targets.push(outer);
+        }
+        let inputs = taken(&self.inputs, x);
+        self.inner.backward(pass, Gradients { x: &inputs, y, dy: &mut *dy, dy2, dx: own, dparams })?;
+        for (i, target) in targets.into_iter().enumerate() {
+            let (input, Some(target)) = (&self.inputs[i], target) else { continue };
+            let from = if alias == Some(i) { dy.as_slice() } else { copies[i].as_slice() };
+            copy(self.threads, &input.taken, from, &input.given, target.as_mut_slice());
+        }
+        self.inputs.iter_mut().zip(copies).for_each(|(input, copy)| input.dx = copy);
+        Ok(())
+    }
+
+    fn pool_statistics(&self, running: &[f32], sums: &mut [f64]) -> u64 {
+        self.inner.pool_statistics(running, sums)
+    }
+}
