@@ -1,4 +1,4 @@
-//! Bindings to oneDNN's C API (2.x), made by bindgen from the installed header.
+//! Bindings to oneDNN's C API (2.x or 3.x), made by bindgen from the installed header.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 pub fn build() {
     println!("cargo:rerun-if-env-changed=DNNL_INCLUDE");
     println!("cargo:rerun-if-env-changed=DNNL_LIB");
+    println!("cargo:rustc-check-cfg=cfg(onednn3)");
     let mut builder = bindgen::Builder::default()
         .header_contents(
             "onednn.h",
@@ -32,12 +33,26 @@ pub fn build() {
     });
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     bindings.write_to_file(out.join("onednn.rs")).expect("OUT_DIR is writable");
+    match major(&bindings.to_string()) {
+        Some(2) => {}
+        Some(3) => println!("cargo:rustc-cfg=onednn3"),
+        other => panic!(
+            "dnnl.h is of oneDNN {}; 2.x and 3.x are known. Set DNNL_INCLUDE and DNNL_LIB to the folders of one of these",
+            other.map_or("an unknown version".into(), |version| format!("{version}.x"))
+        ),
+    }
     if let Ok(dir) = env::var("DNNL_LIB") {
         println!("cargo:rustc-link-search=native={dir}");
     }
     println!("cargo:rustc-link-lib=dylib=dnnl");
     println!("cargo:rustc-link-lib=dylib=gomp");
     link_gomp_search_path();
+}
+
+/// The header's major version.
+fn major(bindings: &str) -> Option<u32> {
+    let line = bindings.lines().find(|line| line.contains("const DNNL_VERSION_MAJOR"))?;
+    line.trim_end_matches(';').rsplit(' ').next()?.parse().ok()
 }
 
 /// libgomp.so (the link name) lies in gcc's own folder, which the linker knows only when gcc drives it.

@@ -125,7 +125,10 @@ fn the_table_before_the_start() {
         assert_eq!(ended.stderr.matches(part).count(), 1, "{part} in {}", ended.stderr);
     }
     let doctor = run(4, &["doctor"]);
-    assert!(doctor.stdout.contains("rank(s) 0-3; cores "), "{}{}", doctor.stdout, doctor.stderr);
+    let library = format!("cpu ({}, ", trireme::backend::cpu::library());
+    for part in ["rank(s) 0-3; cores ", &library] {
+        assert!(doctor.stdout.contains(part), "{part} in {}{}", doctor.stdout, doctor.stderr);
+    }
 }
 
 #[test]

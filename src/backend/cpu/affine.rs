@@ -6,12 +6,13 @@ use super::bf16::{Bf16, Rounded};
 use super::buf::{AlignedBuf, Scratch};
 use super::depthwise::Depthwise;
 use super::device::Cpu;
+use super::direction::Direction;
 use super::few_channels::{FewChannels, put_in_frame};
 use super::flat;
 use super::format::Format;
 use super::geometry::{Geometry, activation};
 use super::layout::Md;
-use super::onednn::{Direction, Engine, Layer, Primitive, arg, reorder};
+use super::onednn::{Engine, Primitive, arg, reorder};
 use super::own_gradient::OwnGradient;
 use super::product::{Product, pointer};
 use super::relaid;
@@ -159,16 +160,7 @@ impl Plan {
         bf16: Option<Bf16>,
     ) -> Result<Self, Error> {
         let engine = cpu.engine.clone();
-        let factor = |md: Md| bf16.map_or(md, |bf16| bf16.layout(md));
-        let bias = g.bias.map(|n| Md::plain(&[n])).transpose()?;
-        let layer = |direction, w: Md| {
-            let (x, w, y) = match direction {
-                Direction::Forward => (factor(g.x), factor(w), g.y),
-                Direction::BackwardData => (g.x, factor(w), factor(g.y)),
-                Direction::BackwardWeights => (factor(g.x), w, factor(g.y)),
-            };
-            Layer { op: r.name, x, w, bias, y, window: g.window, relu: g.relu }.primitive(&engine, direction)
-        };
+        let layer = |direction, w: Md| g.layer(r.name, direction, w, bf16)?.primitive(&engine, direction);
         let any = Md::any(&g.w_dims)?;
         let product = |direction, weights: Md| -> Result<Product, Error> {
             // the arena's own layout saves a copy, unless only the plain-loop implementation takes it
@@ -179,14 +171,23 @@ impl Plan {
                 return Ok(product);
             }
             let (primitive, own) = layer(direction, any)?;
-            let (from, to) =
-                if direction == Direction::BackwardWeights { (own, weights) } else { (factor(weights), own) };
+            let (from, to) = match direction {
+                Direction::BackwardWeights => (own, weights),
+                _ => (Bf16::factor(bf16, weights)?, own),
+            };
             let copy = reorder(&engine, &from, &to, r.name)?;
             Ok(Product::new(primitive).with_detour(copy, AlignedBuf::zeroed(own.elems(), r.name)?))
         };
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
             Some(Format::Weights(given)) => (product(Direction::Forward, **given)?, **given),
-            _ => layer(Direction::Forward, any).map(|(primitive, own)| (Product::new(primitive), own.in_f32()))?,
+            _ => {
+                let (primitive, own) = layer(Direction::Forward, any)?;
+                // oneDNN 3.x has layouts without a name, which f32 cannot have
+                match own.in_f32() {
+                    Ok(weights) => (Product::new(primitive), weights),
+                    Err(_) => Md::plain(&g.w_dims).and_then(|w| Ok((product(Direction::Forward, w)?, w)))?,
+                }
+            }
         };
         let backward_weights = r.train.then(|| product(Direction::BackwardWeights, weights)).transpose()?;
         let backward_data = (r.train && r.wants_dx).then(|| product(Direction::BackwardData, weights)).transpose()?;

@@ -38,11 +38,11 @@ impl Bf16 {
         }
     }
 
-    /// A layout of f32 for factors.
-    pub fn layout(self, md: Md) -> Md {
-        match self {
-            Self::Halves => md.in_bf16(),
-            Self::Widened => md,
+    /// A layout of f32 for factors, which may stay in f32.
+    pub fn factor(bf16: Option<Self>, md: Md) -> Result<Md, Error> {
+        match bf16 {
+            Some(Self::Halves) => md.in_bf16(),
+            Some(Self::Widened) | None => Ok(md),
         }
     }
 
@@ -135,8 +135,9 @@ mod tests {
         let (threads, n) = (Threads(3), x.len());
         let engine = Engine::new(1).unwrap();
         let plain = Md::plain(&[n]).unwrap();
-        let copy = reorder(&engine, &plain, &plain.in_bf16(), "test").unwrap();
-        let mut theirs = vec![0.0; plain.in_bf16().elems()];
+        let rounded = plain.in_bf16().unwrap();
+        let copy = reorder(&engine, &plain, &rounded, "test").unwrap();
+        let mut theirs = vec![0.0; rounded.elems()];
         // SAFETY: both vectors have the sizes of their layouts.
         unsafe { copy.run(&engine, &[(arg::SRC, x.as_ptr().cast_mut()), (arg::DST, theirs.as_mut_ptr())]).unwrap() };
         let mut ours = vec![0.0; Bf16::Halves.words(n)];

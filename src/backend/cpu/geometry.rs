@@ -1,7 +1,9 @@
 //! Layouts and sizes of a convolution or linear layer, before any primitive is made.
 
+use super::bf16::Bf16;
+use super::direction::Direction;
 use super::layout::Md;
-use super::onednn::Window;
+use super::onednn::{Layer, Window};
 use crate::backend::op::Conv;
 use crate::backend::{Error, TensorDesc};
 
@@ -32,6 +34,18 @@ impl Geometry {
             window: Some(Window { stride: op.stride, dilation: op.dilation, pads: fitted_pads(op, x, y) }),
             relu: op.relu,
         })
+    }
+
+    /// One pass of the layer, with weights (or their gradient) that lie so, and its factors in bf16 if they shall be.
+    pub fn layer<'a>(&self, op: &'a str, pass: Direction, w: Md, bf16: Option<Bf16>) -> Result<Layer<'a>, Error> {
+        let factor = |md| Bf16::factor(bf16, md);
+        let (x, w, y) = match pass {
+            Direction::Forward => (factor(self.x)?, factor(w)?, self.y),
+            Direction::BackwardData => (self.x, factor(w)?, factor(self.y)?),
+            Direction::BackwardWeights => (factor(self.x)?, w, factor(self.y)?),
+        };
+        let bias = self.bias.map(|n| Md::plain(&[n])).transpose()?;
+        Ok(Layer { op, x, w, bias, y, window: self.window, relu: self.relu })
     }
 }
 

@@ -3,26 +3,17 @@
 
 use std::fmt;
 
-use super::sys::{self, check};
+use super::sys;
+use super::version::Descriptor;
 use crate::backend::Error;
 
 /// Layout of a tensor as oneDNN describes it.
 #[derive(Clone, Copy)]
-pub struct Md(pub(super) sys::dnnl_memory_desc_t);
+pub struct Md(pub(super) Descriptor);
 
 impl Md {
     fn tagged(dims: &[usize], tag: sys::dnnl_format_tag_t) -> Result<Self, Error> {
-        // SAFETY: an all-zero descriptor is the valid empty one.
-        let mut md: sys::dnnl_memory_desc_t = unsafe { std::mem::zeroed() };
-        let mut d = [0; sys::DNNL_MAX_NDIMS as usize];
-        for (to, from) in d.iter_mut().zip(dims) {
-            *to = *from as i64;
-        }
-        // SAFETY: `d` holds at least `dims.len()` values, `md` outlives the call.
-        let status =
-            unsafe { sys::dnnl_memory_desc_init_by_tag(&mut md, dims.len() as i32, d.as_ptr(), sys::dnnl_f32, tag) };
-        check(status, "dnnl_memory_desc_init_by_tag", "a layout")?;
-        Ok(Self(md))
+        Descriptor::tagged(dims, sys::dnnl_f32, tag).map(Self)
     }
 
     /// Row-major.
@@ -59,60 +50,54 @@ impl Md {
 
     /// Row-major, with the same dimensions.
     pub fn as_plain(&self) -> Result<Self, Error> {
-        let dims: Vec<usize> = self.0.dims[..self.0.ndims as usize].iter().map(|&d| d as usize).collect();
+        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         Self::plain(&dims)
     }
 
     /// The same places, for elements of bf16.
-    pub fn in_bf16(mut self) -> Self {
-        self.0.data_type = sys::dnnl_bf16;
-        self
+    pub fn in_bf16(self) -> Result<Self, Error> {
+        self.0.with_type(sys::dnnl_bf16).map(Self)
     }
 
     /// The same places, for elements of f32.
-    pub fn in_f32(mut self) -> Self {
-        self.0.data_type = sys::dnnl_f32;
-        self
+    pub fn in_f32(self) -> Result<Self, Error> {
+        self.0.with_type(sys::dnnl_f32).map(Self)
     }
 
     /// Words of the size of an f32 that it takes, padding included.
     pub fn elems(&self) -> usize {
         // SAFETY: reads a valid descriptor.
-        unsafe { sys::dnnl_memory_desc_get_size(&self.0).div_ceil(4) }
+        unsafe { sys::dnnl_memory_desc_get_size(self.0.raw()).div_ceil(4) }
     }
 
     /// Elements without padding.
     pub fn plain_elems(&self) -> usize {
-        self.0.dims[..self.0.ndims as usize].iter().product::<i64>() as usize
-    }
-
-    fn blocking(&self) -> &sys::dnnl_blocking_desc_t {
-        // SAFETY: only blocked descriptors are ever made here, so the blocking member is the live one.
-        unsafe { &self.0.format_desc.blocking }
+        self.0.dims().iter().product::<i64>() as usize
     }
 
     /// Where the elements of each index of dimension `d` begin. An element's place is the sum of those of its indices: every block
     /// belongs to one dimension.
     fn offsets(&self, d: usize) -> Vec<usize> {
-        let blocking = self.blocking();
+        let blocks: Vec<(usize, usize)> =
+            self.0.blocks().rev().map(|(size, of)| (size as usize, of as usize)).collect();
+        let outer = self.0.strides()[d] as usize;
         let place = |index: usize| {
             let (mut rest, mut stride, mut place) = (index, 1, 0);
-            for block in (0..blocking.inner_nblks as usize).rev() {
-                let size = blocking.inner_blks[block] as usize;
-                if blocking.inner_idxs[block] as usize == d {
+            for &(size, of) in &blocks {
+                if of == d {
                     place += rest % size * stride;
                     rest /= size;
                 }
                 stride *= size;
             }
-            place + rest * blocking.strides[d] as usize
+            place + rest * outer
         };
-        (0..self.0.dims[d] as usize).map(place).collect()
+        (0..self.0.dims()[d] as usize).map(place).collect()
     }
 
     /// Calls `copy` with every element's place in plain order and its place here, in plain order.
     pub fn pairs(&self, mut copy: impl FnMut(usize, usize)) {
-        let dims = self.0.ndims as usize;
+        let dims = self.0.dims().len();
         let outer = self.offsets(0);
         let inner = (1..dims).fold(vec![0], |so_far, d| {
             let offsets = self.offsets(d);
@@ -139,17 +124,14 @@ impl Md {
 impl PartialEq for Md {
     fn eq(&self, other: &Self) -> bool {
         // SAFETY: reads two valid descriptors.
-        unsafe { sys::dnnl_memory_desc_equal(&self.0, &other.0) != 0 }
+        unsafe { sys::dnnl_memory_desc_equal(self.0.raw(), other.0.raw()) != 0 }
     }
 }
 
 impl fmt::Debug for Md {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n = self.0.ndims as usize;
-        let b = self.blocking();
-        let inner = b.inner_nblks as usize;
-        write!(f, "{:?} strides {:?}", &self.0.dims[..n], &b.strides[..n])?;
-        (0..inner).try_for_each(|i| write!(f, " {}@{}", b.inner_blks[i], b.inner_idxs[i]))
+        write!(f, "{:?} strides {:?}", self.0.dims(), self.0.strides())?;
+        self.0.blocks().try_for_each(|(size, of)| write!(f, " {size}@{of}"))
     }
 }
 
@@ -157,6 +139,19 @@ impl fmt::Debug for Md {
 mod tests {
     use super::super::onednn::{Engine, arg, reorder};
     use super::*;
+
+    /// Layouts of weights for tiles, among others.
+    #[test]
+    fn another_type_lies_in_the_same_places() {
+        for tag in [sys::dnnl_ABcd16b16a2b, sys::dnnl_BA16a32b2a, sys::dnnl_abcd, sys::dnnl_aBcd16b] {
+            let two = tag == sys::dnnl_BA16a32b2a;
+            let md = Md::tagged(if two { &[70, 40][..] } else { &[70, 40, 3, 3] }, tag).unwrap();
+            let bf16 = md.in_bf16().unwrap();
+            assert_eq!(bf16.elems(), md.elems().div_ceil(2));
+            assert!(bf16 != md && bf16.in_f32().unwrap() == md && format!("{bf16:?}") == format!("{md:?}"));
+        }
+        assert!(Md::any(&[70, 40]).unwrap().in_bf16().is_ok());
+    }
 
     /// Grouped, blocked in two dimensions, with padding in both: oneDNN's own reorder is the witness.
     #[test]

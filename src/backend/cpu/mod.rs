@@ -11,6 +11,7 @@ mod buf;
 mod channel_sums;
 mod depthwise;
 mod device;
+mod direction;
 mod environment;
 mod exp;
 mod few_channels;
@@ -33,6 +34,7 @@ mod spread;
 mod sys;
 mod threads;
 mod update;
+mod version;
 mod winograd;
 
 macro_rules! modules {

@@ -1,13 +1,15 @@
-//! oneDNN's C API, version 2.x: convolution and inner product primitives, reorders; every status is checked. Version 3.x dropped
-//! the operation descriptors: it would be a second file with these items.
+//! oneDNN's C API: convolution and inner product primitives, reorders; every status is checked. What versions 2.x and 3.x declare
+//! differently is `version`'s.
 
 use std::cell::RefCell;
 use std::ptr;
 
 use super::buf::AlignedBuf;
+use super::direction::Direction;
 use super::layout::Md;
 use super::signals;
 use super::sys::{self, check};
+use super::version::{self, Descriptor};
 use crate::backend::Error;
 
 /// Names of the execution arguments.
@@ -22,17 +24,6 @@ pub mod arg {
     pub const DIFF_WEIGHTS: i32 = sys::DNNL_ARG_DIFF_WEIGHTS_0 as i32;
     pub const DIFF_BIAS: i32 = sys::DNNL_ARG_DIFF_BIAS as i32;
     pub(super) const SCRATCHPAD: i32 = sys::DNNL_ARG_SCRATCHPAD as i32;
-}
-
-/// Which of the three passes a primitive computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// y from x and w.
-    Forward,
-    /// dx from dy and w.
-    BackwardData,
-    /// dw, db from x and dy.
-    BackwardWeights,
 }
 
 /// Version of the library that was loaded.
@@ -149,30 +140,41 @@ impl Drop for PrimitiveDesc {
 }
 
 impl PrimitiveDesc {
-    fn new(engine: &Engine, op_desc: sys::const_dnnl_op_desc_t, relu: bool, op: &str) -> Result<Self, Error> {
+    /// What `create` makes for an engine and attributes, with ReLU after it.
+    fn new(
+        engine: &Engine,
+        relu: bool,
+        op: &str,
+        create: impl FnOnce(
+            &mut sys::dnnl_primitive_desc_t,
+            (sys::dnnl_engine_t, sys::const_dnnl_primitive_attr_t),
+        ) -> sys::dnnl_status_t,
+    ) -> Result<Self, Error> {
         let (mut attr, mut ops, mut desc) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: all out-pointers are valid, the descriptor behind `op_desc` outlives the call, attributes are freed below.
+        // SAFETY: all out-pointers are valid, attributes are freed below.
         unsafe {
             check(sys::dnnl_primitive_attr_create(&mut attr), "dnnl_primitive_attr_create", op)?;
             let user = sys::dnnl_scratchpad_mode_user;
             check(sys::dnnl_primitive_attr_set_scratchpad_mode(attr, user), "dnnl_primitive_attr_set", op)?;
             if relu {
                 check(sys::dnnl_post_ops_create(&mut ops), "dnnl_post_ops_create", op)?;
-                let status = sys::dnnl_post_ops_append_eltwise(ops, 1.0, sys::dnnl_eltwise_relu, 0.0, 0.0);
-                check(status, "dnnl_post_ops_append_eltwise", op)?;
+                check(version::append_relu(ops), "dnnl_post_ops_append_eltwise", op)?;
                 check(sys::dnnl_primitive_attr_set_post_ops(attr, ops), "dnnl_primitive_attr_set_post_ops", op)?;
                 sys::dnnl_post_ops_destroy(ops);
             }
-            let status = sys::dnnl_primitive_desc_create(&mut desc, op_desc, attr, engine.engine, ptr::null());
+            let status = create(&mut desc, (engine.engine, attr));
             sys::dnnl_primitive_attr_destroy(attr);
             check(status, "dnnl_primitive_desc_create", op)?;
         }
         Ok(Self(desc))
     }
 
-    fn md(&self, argument: i32) -> Md {
-        // SAFETY: the query returns a pointer into the descriptor (or a static empty one), copied before it can go away.
-        Md(unsafe { *sys::dnnl_primitive_desc_query_md(self.0, sys::dnnl_query_exec_arg_md, argument) })
+    fn md(&self, argument: i32) -> Result<Md, Error> {
+        // SAFETY: the query returns a pointer into the descriptor (or to a static empty one), copied before it can go away.
+        let md = unsafe {
+            Descriptor::copied(sys::dnnl_primitive_desc_query_md(self.0, sys::dnnl_query_exec_arg_md, argument))
+        };
+        md.map(Md)
     }
 
     fn name(&self) -> String {
@@ -202,7 +204,7 @@ impl Primitive {
         for (argument, md) in arguments {
             p.bind(engine, *argument, md)?;
         }
-        let scratch = desc.md(arg::SCRATCHPAD);
+        let scratch = desc.md(arg::SCRATCHPAD)?;
         if scratch.elems() > 0 {
             p.scratch_elems = scratch.elems();
             p.bind(engine, arg::SCRATCHPAD, &scratch)?;
@@ -217,7 +219,7 @@ impl Primitive {
     fn bind(&mut self, engine: &Engine, argument: i32, md: &Md) -> Result<(), Error> {
         let mut memory = ptr::null_mut();
         // SAFETY: a memory object without storage (null handle); its handle is set before every execution.
-        let status = unsafe { sys::dnnl_memory_create(&mut memory, &md.0, engine.engine, ptr::null_mut()) };
+        let status = unsafe { sys::dnnl_memory_create(&mut memory, md.0.raw(), engine.engine, ptr::null_mut()) };
         check(status, "dnnl_memory_create", &self.op)?;
         self.memories.push((argument, memory));
         Ok(())
@@ -314,16 +316,12 @@ impl Layer<'_> {
             Direction::BackwardData => (arg::DIFF_SRC, arg::WEIGHTS, None, arg::DIFF_DST),
             Direction::BackwardWeights => (arg::SRC, arg::DIFF_WEIGHTS, Some(arg::DIFF_BIAS), arg::DIFF_DST),
         };
-        let weights = desc.md(w);
+        let weights = desc.md(w)?;
         let mut arguments = vec![(x, self.x), (w, weights), (y, self.y)];
         if let (Some(argument), Some(md)) = (b, self.bias) {
             arguments.push((argument, md));
         }
         Ok((Primitive::new(engine, &desc, &arguments, self.op)?, weights))
-    }
-
-    fn bias_pointer(&self) -> *const sys::dnnl_memory_desc_t {
-        self.bias.as_ref().map_or(ptr::null(), |b| &b.0)
     }
 
     fn convolution(&self, engine: &Engine, pass: Direction, window: Window) -> Result<PrimitiveDesc, Error> {
@@ -337,45 +335,25 @@ impl Layer<'_> {
         let (stride, gaps) = (dims(sh, sw), dims(dh - 1, dw - 1));
         let (before, after) = (dims(top, left), dims(bottom, right));
         let (s, g, b, a) = (stride.as_ptr(), gaps.as_ptr(), before.as_ptr(), after.as_ptr());
-        let direct = sys::dnnl_convolution_direct;
-        // SAFETY: an all-zero descriptor is overwritten by the init call; all pointers outlive it.
-        let mut d: sys::dnnl_convolution_desc_t = unsafe { std::mem::zeroed() };
-        let (x, w, bias, y) = (&self.x.0, &self.w.0, self.bias_pointer(), &self.y.0);
-        // SAFETY: as above; spatial arrays hold at least two values.
-        let status = unsafe {
-            match pass {
-                Direction::Forward => {
-                    let kind = sys::dnnl_forward_training;
-                    sys::dnnl_dilated_convolution_forward_desc_init(&mut d, kind, direct, x, w, bias, y, s, g, b, a)
-                }
-                Direction::BackwardData => {
-                    sys::dnnl_dilated_convolution_backward_data_desc_init(&mut d, direct, x, w, y, s, g, b, a)
-                }
-                Direction::BackwardWeights => {
-                    sys::dnnl_dilated_convolution_backward_weights_desc_init(&mut d, direct, x, w, bias, y, s, g, b, a)
-                }
-            }
-        };
-        check(status, "dnnl_dilated_convolution_desc_init", self.op)?;
-        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Direction::Forward, self.op)
+        let relu = self.relu && pass == Direction::Forward;
+        PrimitiveDesc::new(engine, relu, self.op, |to, made_with| {
+            // SAFETY: all descriptors outlive the call; spatial arrays hold at least two values.
+            unsafe { version::convolution(to, made_with, pass, self.tensors(), [s, g, b, a]) }
+        })
     }
 
     fn inner_product(&self, engine: &Engine, pass: Direction) -> Result<PrimitiveDesc, Error> {
-        // SAFETY: an all-zero descriptor is overwritten by the init call; all pointers outlive it.
-        let mut d: sys::dnnl_inner_product_desc_t = unsafe { std::mem::zeroed() };
-        let (x, w, bias, y) = (&self.x.0, &self.w.0, self.bias_pointer(), &self.y.0);
-        // SAFETY: as above.
-        let status = unsafe {
-            match pass {
-                Direction::Forward => {
-                    sys::dnnl_inner_product_forward_desc_init(&mut d, sys::dnnl_forward_training, x, w, bias, y)
-                }
-                Direction::BackwardData => sys::dnnl_inner_product_backward_data_desc_init(&mut d, x, w, y),
-                Direction::BackwardWeights => sys::dnnl_inner_product_backward_weights_desc_init(&mut d, x, w, bias, y),
-            }
-        };
-        check(status, "dnnl_inner_product_desc_init", self.op)?;
-        PrimitiveDesc::new(engine, (&raw const d).cast(), self.relu && pass == Direction::Forward, self.op)
+        let relu = self.relu && pass == Direction::Forward;
+        PrimitiveDesc::new(engine, relu, self.op, |to, made_with| {
+            // SAFETY: all descriptors outlive the call.
+            unsafe { version::inner_product(to, made_with, pass, self.tensors()) }
+        })
+    }
+
+    /// x, w, bias and y; null without a bias.
+    fn tensors(&self) -> [version::Raw; 4] {
+        let bias = self.bias.as_ref().map_or(ptr::null(), |b| b.0.raw());
+        [self.x.0.raw(), self.w.0.raw(), bias, self.y.0.raw()]
     }
 }
 
@@ -384,7 +362,8 @@ pub fn reorder(engine: &Engine, from: &Md, to: &Md, op: &str) -> Result<Primitiv
     let mut desc = ptr::null_mut();
     let e = engine.engine;
     // SAFETY: valid descriptors, engine and out-pointer; default attributes.
-    let status = unsafe { sys::dnnl_reorder_primitive_desc_create(&mut desc, &from.0, e, &to.0, e, ptr::null()) };
+    let status =
+        unsafe { sys::dnnl_reorder_primitive_desc_create(&mut desc, from.0.raw(), e, to.0.raw(), e, ptr::null()) };
     check(status, "dnnl_reorder_primitive_desc_create", op)?;
     Primitive::new(engine, &PrimitiveDesc(desc), &[(arg::SRC, *from), (arg::DST, *to)], op)
 }
