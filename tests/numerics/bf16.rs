@@ -11,10 +11,13 @@ use crate::support::program::{PATIENCE, events, start, trireme};
 use crate::support::setting::Setting;
 use half::bf16;
 use trireme::backend::cpu::Cpu;
-use trireme::backend::op::{Conv, Linear, Op, Shape};
+use trireme::backend::op::{
+    Add, Concat, Conv, Flatten, GroupNorm, Linear, Lrn, Norm, Op, Pool, PoolKind, Shape, Shortcut,
+};
 use trireme::backend::{Backend, Error, Input, PlanRequest, TensorDesc, Through};
 use trireme::checkpoint::ModelFile;
 use trireme::models;
+use trireme::nn::spec::NetSpec;
 use trireme::nn::{Batch, Graph, Loss, MicroBatch, Purpose};
 use trireme::optim::{Optimizer, Policy, Sgd};
 
@@ -156,10 +159,42 @@ struct Net {
 
 const ROWS: usize = 16;
 
+fn catalogued(name: &str) -> NetSpec {
+    let (input, classes) = (models::input(name).unwrap(), models::classes(name).unwrap());
+    models::build(name, input, classes).unwrap()
+}
+
+/// The network in which images lie in blocks of channels beside others that lie channels last, where the processor has tiles.
+const MIXED: &str = "mixed";
+
+/// Convolutions in groups stay in blocks: their images meet those of other convolutions in sums, concatenations and residuals, and
+/// operations that have loops for blocks alone. Channels fill blocks and do not.
+fn mixed() -> NetSpec {
+    let mut net = NetSpec::new(MIXED, Shape::image(3, 13, 11));
+    let conv = |out, k: usize| Conv::new(out, k).pad(k / 2);
+    let x = net.add("stem", conv(20, 3), net.image());
+    let x = net.add("stem.bn", Norm::new().relu(), x);
+    let grouped = net.add("grouped", conv(20, 3).groups(4), x);
+    let dense = net.add("dense", conv(20, 3), x);
+    let sum = net.join("sum", Add, &[grouped, dense]);
+    let x = net.join("join.bn", Norm::new().relu().residual(), &[grouped, sum]);
+    let wide = net.add("wide", conv(28, 1), sum);
+    let all = net.join("all", Concat, &[x, wide, dense, grouped]);
+    let x = net.add("step", conv(24, 1).stride(2), all);
+    let x = net.add("lrn", Lrn { radius: 2, k: 1.0, alpha: 0.1, beta: 0.75 }, x);
+    let short = net.add("short", Shortcut { out_channels: 40, stride: 2 }, x);
+    let x = net.add("narrow", conv(40, 3).stride(2), x);
+    let x = net.add("groups", GroupNorm::new(4), x);
+    let x = net.join("out", Add, &[x, short]);
+    let x = net.add("pool", Pool::new(PoolKind::Max, 2, 2), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(10), x);
+    net
+}
+
 impl Net {
     fn new(backend: Cpu, name: &str) -> Self {
-        let (input, classes) = (models::input(name).unwrap(), models::classes(name).unwrap());
-        let net = models::build(name, input, classes).unwrap();
+        let net = if name == MIXED { mixed() } else { catalogued(name) };
         let graph = Graph::new(backend, net, ROWS, Purpose::Train { chunk_bytes: 1 << 16 }, 3).unwrap();
         let policy = Policy {
             decay: |_: &str, _: &[usize]| 1e-4,
@@ -200,7 +235,7 @@ impl Net {
 
 #[test]
 fn networks_learn_as_in_f32() {
-    for name in ["lenet", "resnet20"] {
+    for name in ["lenet", "resnet20", MIXED] {
         let want = Net::new(cpu(2), name).losses();
         for (kind, make) in kinds() {
             let got = Net::new(make(2).unwrap(), name).losses();
@@ -217,7 +252,7 @@ fn networks_learn_as_in_f32() {
 #[test]
 fn a_workers_gradient_is_the_same_after_others() {
     for (kind, make) in kinds() {
-        for name in ["lenet", "resnet20"] {
+        for name in ["lenet", "resnet20", MIXED] {
             let mut first = Net::new(make(2).unwrap(), name);
             first.pass(4);
             let mut later = Net::new(make(2).unwrap(), name);

@@ -5,6 +5,7 @@ use crate::support::numerics::{
     BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, noise, on_every_backend,
     on_reference,
 };
+use trireme::backend::cpu::Cpu;
 use trireme::backend::cuda::Precision;
 use trireme::backend::op::{
     Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
@@ -16,17 +17,30 @@ use trireme::backend::{Backend, PlanRequest, TensorDesc, Through};
 /// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
 fn assert_parity(cases: Vec<Case>) {
     let backends = [(cpu(1), "1 thread"), (cpu(2), "2 threads")];
-    let cuda = cuda(Precision::F32);
+    let (cuda, last) = (cuda(Precision::F32), channels_last());
     for case in cases {
         let case = off_corners(case, 1e-4);
         let want = on_reference(&case);
         for (backend, name) in &backends {
             BLOCKED.iter().for_each(|&block| assert_agrees(backend, name, block, &case, &want));
         }
+        // all but products is in f32 there, too
+        if let (Some(cpu), false) = (&last, matches!(case.op, Op::Conv(_) | Op::Linear(_))) {
+            BLOCKED.iter().for_each(|&block| assert_agrees(cpu, "channels last", block, &case, &want));
+        }
         if let Some(cuda) = &cuda {
             CHANNELS_LAST.iter().for_each(|&block| assert_agrees(cuda, "cuda", block, &case, &want));
         }
     }
+}
+
+/// The CPU backend that keeps images channels last, where the processor has tiles.
+fn channels_last() -> Option<Cpu> {
+    let cpu = Cpu::in_bf16(2).ok().filter(|cpu| cpu.describe().contains("channels last"));
+    if cpu.is_none() {
+        eprintln!("left out (a part of a test): the processor has no tiles (AMX)");
+    }
+    cpu
 }
 
 fn assert_agrees<B: Backend>(backend: &B, name: &str, block: usize, case: &Case, want: &Outcome) {

@@ -27,7 +27,9 @@ fn layouts(r: &PlanRequest<'_, Cpu>) -> Vec<TensorDesc> {
 /// Errors where the channel blocks of an input would be taken for something else.
 fn check(r: &PlanRequest<'_, Cpu>) -> Result<(), Error> {
     let (x, by_channel) = (r.x, r.op.reads() == Reads::Channels);
-    let same = |d: &TensorDesc| if by_channel { d.block == x[0].block } else { *d == x[0] };
+    let whole = |d: &TensorDesc| d.block == d.shape.c;
+    let lined_up = |d: &TensorDesc| d.block == x[0].block || whole(d) && whole(&x[0]);
+    let same = |d: &TensorDesc| if by_channel { lined_up(d) } else { *d == x[0] };
     let alike = |d: &TensorDesc| same(d) || (d.is_plain() && x[0].is_plain());
     let why = if !x.iter().all(alike) {
         "its inputs have different memory layouts, as the image itself and what a convolution made of it have; \
