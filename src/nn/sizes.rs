@@ -78,7 +78,7 @@ impl<B: Backend> Graph<B> {
     }
 
     /// Refuses plans that need more memory than the graph has, or share it otherwise.
-    fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
+    pub(super) fn fits(&self, plan: &Plan<B>, descs: &[TensorDesc]) -> Result<(), Error> {
         let Some(own) = self.now.plans.values().next_back() else { return Ok(()) };
         let of = |plan: &Plan<B>, descs: &[TensorDesc], node: usize| {
             facts(&*self.backend, plan[node].as_deref(), &descs[node + 1])
@@ -87,7 +87,8 @@ impl<B: Backend> Graph<B> {
             let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
             let same = (own.looked_through, own.alias, own.adds) == (new.looked_through, new.alias, new.adds);
             if !same || new.elems > own.elems {
-                let why = format!("images of {} need other memory than those of {}", descs[0].shape, self.net.input);
+                let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
+                let why = format!("{of} need other memory than {largest}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });
             }
         }
