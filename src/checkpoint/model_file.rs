@@ -23,6 +23,9 @@ use super::model::{LayerWeights, ModelFile};
 use super::reader::{self, group};
 use super::{atomic, checksum, state_file};
 
+/// Attribute that names the layers which are not in Keras's network.
+const HEADS: &str = "trireme_heads";
+
 /// A model and what is said of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
@@ -149,7 +152,16 @@ fn write_layers(
     // a stable sort: without an order, the layers stay where they are
     ordered.sort_by_key(|(layer, _)| place.get(layer.name.as_str()).copied().unwrap_or(usize::MAX));
     let names = keras_names(ordered.iter().map(|(layer, _)| layer.name.as_str()));
-    group.put_texts("layer_names", &names)?;
+    // what Keras's network does not have, as classifiers that only training has, Keras must not count
+    let outside = ordered
+        .iter()
+        .filter(|(layer, _)| described.config.is_some() && !place.contains_key(layer.name.as_str()))
+        .count();
+    let (network, heads) = names.split_at(names.len() - outside);
+    group.put_texts("layer_names", network)?;
+    if !heads.is_empty() {
+        group.put_texts(HEADS, heads)?;
+    }
     let mut each = ordered.into_iter().zip(&names);
     each.try_for_each(|((layer, tensors), name)| write_layer(group, name, layer, tensors, described))
 }
@@ -197,7 +209,9 @@ fn seal_text(unsealed: &[String]) -> String {
 
 fn read_layers(group: &reader::Group, content: &dyn Fn(String) -> Error) -> Result<Vec<LayerWeights>, Error> {
     let mut layers = Vec::new();
-    for name in group.texts("layer_names")? {
+    let has_heads = group.attribute_names().any(|name| name == HEADS);
+    let heads = if has_heads { group.texts(HEADS)? } else { Vec::new() };
+    for name in group.texts("layer_names")?.into_iter().chain(heads) {
         let layer = group.open(&name)?;
         let kind = read_kind(&layer).map_err(|error| match error {
             Ok(error) => error,
@@ -232,6 +246,7 @@ fn read_kind(layer: &reader::Group) -> Result<LayerKind, Result<Error, String>> 
 mod tests {
     use super::super::h5::H5File;
     use super::super::head::VERSION;
+    use super::super::seal::tests::model;
     use super::super::version::NEWEST;
     use super::*;
 
@@ -251,6 +266,22 @@ mod tests {
     fn a_file_without_our_groups_is_foreign() {
         let error = read("foreign", |root| root.create("model_weights").map(drop));
         assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    }
+
+    #[test]
+    fn layers_that_keras_does_not_have_are_not_counted_by_it() {
+        let (path, model) = (std::env::temp_dir().join(format!("trireme-heads-{}.h5", std::process::id())), model());
+        let described = Described { config: Some("{}".into()), order: vec!["fc2".into()], ..Described::default() };
+        model.write_described(&path, &described).unwrap();
+        let names = |name: &str| {
+            let root = group::open(checksum::open(&path).unwrap(), &path).unwrap();
+            root.open("model_weights").unwrap().texts(name).unwrap()
+        };
+        assert_eq!((names("layer_names"), names(HEADS)), (vec!["fc2".to_string()], vec!["fc1".to_string()]));
+        let mut read = ModelFile::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        read.layers.reverse();
+        assert_eq!(read, model);
     }
 
     #[test]

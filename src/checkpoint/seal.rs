@@ -89,7 +89,7 @@ fn of_layer(layer: &LayerWeights) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use hdf5_metno as hdf5;
 
     use super::super::layer_kind::LayerKind;
@@ -97,7 +97,7 @@ mod tests {
     use super::super::rewrite;
     use super::*;
 
-    fn model() -> ModelFile {
+    pub fn model() -> ModelFile {
         let layer = |name: &str| LayerWeights {
             name: name.into(),
             kind: LayerKind::named("linear").unwrap(),
