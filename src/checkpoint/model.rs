@@ -50,3 +50,32 @@ pub struct LayerWeights {
     /// Name (`weight`, `bias`, `running_mean`, `running_var`), shape and values in C order, in this order of names.
     pub tensors: Vec<Tensor>,
 }
+
+#[cfg(test)]
+impl ModelFile {
+    /// A small one, for tests.
+    pub fn sample() -> Self {
+        let layer = |name: &str| LayerWeights {
+            name: name.into(),
+            kind: LayerKind::named("linear").unwrap(),
+            tensors: vec![("weight".into(), vec![2, 3], vec![0.5; 6]), ("bias".into(), vec![2], vec![0.25; 2])],
+        };
+        Self {
+            network: "two".into(),
+            definition: "nodes = []".into(),
+            input: [3, 8, 8],
+            image: [3, 8, 8],
+            classes: vec!["cat".into(), "dog".into()],
+            multi_label: false,
+            preprocess: vec!["normalize".into()],
+            mean: vec![0.5],
+            std: vec![0.25],
+            recipe: "model = \"two\"\n".into(),
+            scores: BTreeMap::from([("test/top1".into(), 0.5)]),
+            epoch: 1,
+            step: 2,
+            layers: vec![layer("fc1"), layer("fc2")],
+            ema: vec![layer("fc1")],
+        }
+    }
+}

@@ -89,38 +89,12 @@ fn of_layer(layer: &LayerWeights) -> u32 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use hdf5_metno as hdf5;
 
-    use super::super::layer_kind::LayerKind;
     use super::super::model_file::Opened;
     use super::super::rewrite;
     use super::*;
-
-    pub fn model() -> ModelFile {
-        let layer = |name: &str| LayerWeights {
-            name: name.into(),
-            kind: LayerKind::named("linear").unwrap(),
-            tensors: vec![("weight".into(), vec![2, 3], vec![0.5; 6]), ("bias".into(), vec![2], vec![0.25; 2])],
-        };
-        ModelFile {
-            network: "two".into(),
-            definition: "nodes = []".into(),
-            input: [3, 8, 8],
-            image: [3, 8, 8],
-            classes: vec!["cat".into(), "dog".into()],
-            multi_label: false,
-            preprocess: vec!["normalize".into()],
-            mean: vec![0.5],
-            std: vec![0.25],
-            recipe: "model = \"two\"\n".into(),
-            scores: BTreeMap::from([("test/top1".into(), 0.5)]),
-            epoch: 1,
-            step: 2,
-            layers: vec![layer("fc1"), layer("fc2")],
-            ema: vec![layer("fc1")],
-        }
-    }
 
     fn path(name: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("trireme-seal-{name}-{}.h5", std::process::id()))
@@ -129,7 +103,7 @@ pub(super) mod tests {
     /// Edits a file as another program does, and reads it.
     fn edited(name: &str, edit: impl FnOnce(&hdf5::File) -> hdf5::Result<()>) -> String {
         let path = path(name);
-        model().write(&path).unwrap();
+        ModelFile::sample().write(&path).unwrap();
         let file = hdf5::File::open_rw(&path).unwrap();
         edit(&file).unwrap();
         file.close().unwrap();
@@ -163,13 +137,16 @@ pub(super) mod tests {
     #[test]
     fn a_file_made_anew_is_read_by_libhdf5() {
         let (whole, other, again) = (path("whole"), path("other"), path("again"));
-        model().write(&whole).unwrap();
+        ModelFile::sample().write(&whole).unwrap();
         rewrite_as_old(&whole, &other);
         assert!(matches!(ModelFile::open(&other), Err(Error::Rewritten { .. })));
         std::fs::write(&again, "").unwrap();
         rewrite(&other, &again).unwrap();
         let Opened { model: read, warning } = ModelFile::open(&again).unwrap();
-        assert_eq!((read, warning.as_deref()), (model(), Some("all of its parts are as trireme wrote them")));
+        assert_eq!(
+            (read, warning.as_deref()),
+            (ModelFile::sample(), Some("all of its parts are as trireme wrote them"))
+        );
         [whole, other, again].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
