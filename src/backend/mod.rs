@@ -46,6 +46,6 @@ pub use pass_input::{CropRect, Input, PassInput};
 pub use planned::{Gradients, Pass, PlanRequest, Planned, ShortcutOf, Through, Traffic};
 pub use precision::Precision;
 pub use queue::Queue;
-pub use soft_loss::{LossForm, Objective, SoftLoss, SoftTargets, Teaching};
+pub use soft_loss::{LossForm, Objective, SoftLoss, SoftTargets, Teaching, place_of_best};
 pub use tensor::TensorDesc;
 pub use update::{Norms, ParamGroup, Rule, Update};

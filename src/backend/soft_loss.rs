@@ -67,6 +67,15 @@ pub struct SoftLoss<'a> {
     pub weight: f32,
 }
 
+/// How many classes have a higher score than the best of `own`, of equal scores those of smaller index; none where no class of `own` has a
+/// score that is a number.
+pub fn place_of_best(own: impl Iterator<Item = usize>, scores: &[f32]) -> Option<usize> {
+    let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+    let known = own.filter(|class| scores.get(*class).is_some_and(|score| !score.is_nan()));
+    let best = known.reduce(|best, class| if higher(class, best) { class } else { best })?;
+    Some((0..scores.len()).filter(|class| higher(*class, best)).count())
+}
+
 impl SoftTargets<'_> {
     /// In place of a row's class: each class whose target is above one half counts as a hit; if there is none, the row has no hit.
     pub const ANY: u32 = u32::MAX;
@@ -79,17 +88,12 @@ impl SoftTargets<'_> {
     /// How many classes have a higher score than the best one that counts as a hit in row `row`, of equal scores those of smaller index;
     /// all, if none counts or its score is NaN.
     pub fn place(&self, row: usize, scores: &[f32]) -> usize {
-        let label = self.labels[row];
         let (_, targets) = self.row(row, scores.len());
-        let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
-        let hit = match label {
-            Self::ANY => {
-                let hits = (0..scores.len()).filter(|c| targets[*c] > 0.5 && !scores[*c].is_nan());
-                hits.reduce(|best, c| if higher(c, best) { c } else { best })
-            }
-            label => Some(label as usize).filter(|label| !scores[*label].is_nan()),
+        let place = match self.labels[row] {
+            Self::ANY => place_of_best((0..scores.len()).filter(|class| targets[*class] > 0.5), scores),
+            label => place_of_best(std::iter::once(label as usize), scores),
         };
-        hit.map_or(scores.len(), |hit| (0..scores.len()).filter(|c| higher(*c, hit)).count())
+        place.unwrap_or(scores.len())
     }
 
     /// Rows.

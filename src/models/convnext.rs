@@ -60,7 +60,7 @@ fn patches(channels: usize, k: usize) -> Conv {
 
 /// 7x7 on each channel alone, layer norm, 1x1 to four times the channels, GELU, 1x1 back, times a small factor for each channel.
 fn add_block(net: &mut NetSpec, path: &str, channels: usize, drop: f32, x: Id) -> Id {
-    let full = |channels| Conv::new(channels, 1).bias(0.0).init(START);
+    let full = |channels| Conv::new(channels, 1).linear().bias(0.0).init(START);
     let depthwise = Conv::new(channels, 7).pad(3).groups(channels).bias(0.0).init(START);
     let y = net.add(&format!("{path}.block.0"), depthwise, x);
     let y = net.add(&format!("{path}.block.2"), norm(), y);

@@ -79,6 +79,57 @@ fn weights_of_safetensors_are_those_of_the_model() {
 }
 
 #[test]
+fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
+    let (setting, _) = SmallRun::new();
+    let net = setting.folder.write("net.toml", NARROW);
+    let model = format!("model={net}");
+    setting.train(0, &["--max-steps", "1", "--set", &model]).succeeded();
+    let folder = Folder::new();
+    let out = folder.at("net.safetensors");
+    run(0, &["export", &setting.out, "--to", "safetensors", "-o", &out]).succeeded();
+    let bytes = fs::read(&out).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    for (name, shape) in
+        [("wide.weight", &[12, 4][..]), ("narrow.weight", &[4, 12, 1, 1]), ("scale.layer_scale", &[4, 1, 1])]
+    {
+        assert_eq!(header[name]["shape"], serde_json::json!(shape), "{name}");
+    }
+    let code = fs::read_to_string(folder.at("net.py")).unwrap();
+    for line in [
+        "        self.wide = nn.Linear(4, 12)",
+        "        self.narrow = nn.Conv2d(12, 4, 1, bias=False)",
+        "        x = F.relu(self.wide(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))",
+    ] {
+        assert!(code.lines().any(|own| own == line), "no line {line} in\n{code}");
+    }
+    // what was written is taken back
+    let from = format!("init.from=\"{out}\"");
+    let again = folder.at("again");
+    let taken = ["--set", &model, "--set", &from, "--max-steps", "0", "--out", &again];
+    run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
+    let weights = |out: &str| trireme::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
+    assert!(weights(&again) == weights(&setting.out));
+    // a kernel of several cells is no full layer
+    setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
+    setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "linear takes a kernel of 1"]);
+}
+
+/// A full layer over channels, and back by a convolution, as ConvNeXt has it.
+const NARROW: &str = r#"
+input = [1, 28, 28]
+classes = 10
+nodes = [
+    { name = "patches", op = "conv", channels = 4, kernel = 4, stride = 4 },
+    { name = "wide", op = "conv", channels = 12, kernel = 1, linear = true, bias = true, relu = true },
+    { name = "narrow", op = "conv", channels = 4, kernel = 1 },
+    { name = "scale", op = "layer_scale", start = 0.5 },
+    { name = "flatten", op = "flatten" },
+    { name = "fc", op = "linear", features = "classes" },
+]
+"#;
+
+#[test]
 fn a_file_that_is_there_stays() {
     let (setting, folder) = model(&[]);
     let (onnx, code) = (folder.write("a.onnx", "precious"), folder.write("a.py", "precious"));

@@ -25,9 +25,12 @@ pub struct Conv {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// PassInput of the weight.
+    /// Whether PyTorch has it as a full layer over the channels of each position (`nn.Linear`): files for PyTorch then hold the weight
+    /// as (out, in). Only where the kernel is one cell with stride 1, no pads, one group.
+    pub linear: bool,
+    /// Start of the weight.
     pub init: Init,
-    /// PassInput of the bias.
+    /// Start of the bias.
     pub bias_init: Init,
 }
 
@@ -43,6 +46,7 @@ impl Conv {
             groups: 1,
             bias: false,
             relu: false,
+            linear: false,
             init: Init::HeNormalFanIn,
             bias_init: Init::Constant(0.0),
         }
@@ -120,7 +124,13 @@ impl Conv {
         self
     }
 
-    /// PassInput of the weight.
+    /// In files for PyTorch a full layer over the channels of each position.
+    pub fn linear(mut self) -> Self {
+        self.linear = true;
+        self
+    }
+
+    /// Start of the weight.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
@@ -156,6 +166,9 @@ impl OpSpec for Conv {
         }
         if self.kernel.contains(&0) || self.dilation.contains(&0) {
             return Err(format!("kernel {:?} and dilation {:?} must be 1 at least", self.kernel, self.dilation));
+        }
+        if self.linear && (self.kernel, self.stride, self.pads, self.groups) != ([1; 2], [1; 2], [0; 4], 1) {
+            return Err("linear takes a kernel of 1, stride 1, no pad and one group".into());
         }
         let [top, left, bottom, right] = self.pads;
         let [kh, kw] = self.extent();

@@ -14,9 +14,9 @@ pub struct Linear {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// PassInput of the weight.
+    /// Start of the weight.
     pub init: Init,
-    /// PassInput of the bias.
+    /// Start of the bias.
     pub bias_init: Init,
 }
 
@@ -32,13 +32,13 @@ impl Linear {
         self
     }
 
-    /// PassInput of the weight.
+    /// Start of the weight.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
     }
 
-    /// PassInput of the bias.
+    /// Start of the bias.
     pub fn bias(self, start: f32) -> Self {
         self.bias_from(Init::Constant(start))
     }

@@ -1,6 +1,7 @@
 //! Scores of images that may have several labels: each class by itself, at a probability of one half and at every other.
 
 use super::collector::Ranks;
+use crate::backend::place_of_best;
 use crate::checkpoint::LabelScores;
 use crate::comm::Comm;
 use crate::error::Error;
@@ -116,13 +117,9 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
-/// How many classes have a higher score than the best of an image's own, of equal scores those of smaller index; none where it has no class
-/// with a score.
+/// How many classes have a higher score than the best of an image's own.
 fn place(own: &[u32], scores: &[f32]) -> Option<usize> {
-    let higher = |a: usize, b: usize| scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
-    let known = own.iter().map(|class| *class as usize).filter(|class| scores.get(*class).is_some_and(|s| !s.is_nan()));
-    let best = known.reduce(|best, class| if higher(class, best) { class } else { best })?;
-    Some((0..scores.len()).filter(|class| higher(*class, best)).count())
+    place_of_best(own.iter().map(|class| *class as usize), scores)
 }
 
 /// Binary cross-entropy, the mean over the classes.

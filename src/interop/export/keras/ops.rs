@@ -106,7 +106,8 @@ fn name_of(relu: bool) -> &'static str {
 }
 
 fn convolution(layers: &mut Layers, conv: &Conv, layer: &Layer<'_>, from: usize) -> Result<usize, String> {
-    let Conv { out_channels, kernel, stride, pads, dilation, groups, bias, relu, init: _, bias_init: _ } = conv;
+    let Conv { out_channels, kernel, stride, pads, dilation, groups, bias, relu, linear: _, init: _, bias_init: _ } =
+        conv;
     if *dilation != [1, 1] && *stride != [1, 1] {
         return Err("Keras has no convolution with both dilation and stride; use --to onnx or safetensors".into());
     }

@@ -90,8 +90,19 @@ impl Maker<'_> {
     }
 
     fn convolution(&mut self, conv: &Conv, a: &str) -> String {
-        let Conv { out_channels: _, kernel, stride, pads, dilation, groups, bias: _, relu, init: _, bias_init: _ } =
-            conv;
+        let Conv {
+            out_channels: _,
+            kernel,
+            stride,
+            pads,
+            dilation,
+            groups,
+            bias: _,
+            relu,
+            linear: _,
+            init: _,
+            bias_init: _,
+        } = conv;
         let weights = self.weights();
         let inputs: Vec<&str> = std::iter::once(a).chain(weights.iter().map(String::as_str)).collect();
         let attributes = [

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::super::about::about;
 use super::super::number::Number;
 use super::super::trained::{Trained, Values};
+use crate::nn::spec::{Node, Op};
 
 /// Values begin at a multiple of this.
 const ALIGNMENT: usize = 8;
@@ -23,16 +24,19 @@ pub(super) fn write(trained: &Trained, number: Number, out: &mut dyn Write) -> i
     out.flush()
 }
 
-/// Every tensor with its name.
-fn tensors(trained: &Trained) -> impl Iterator<Item = (String, Values<'_>)> {
-    let of = |node| trained.tensors(node).map(move |tensor: Values<'_>| (node, tensor));
-    trained
-        .network
-        .net
-        .nodes
-        .iter()
-        .flat_map(of)
-        .map(|(node, tensor)| (format!("{}.{}", node.name, tensor.field), tensor))
+/// Every tensor with its layer.
+fn tensors(trained: &Trained) -> impl Iterator<Item = (&Node, Values<'_>)> {
+    let nodes = trained.network.net.nodes.iter();
+    nodes.flat_map(|node| trained.tensors(node).map(move |tensor| (node, tensor)))
+}
+
+/// The shape that PyTorch's module has, where ours differs by dimensions of 1.
+fn shape(node: &Node, tensor: &Values<'_>) -> Vec<usize> {
+    match &node.op {
+        Op::LayerScale(_) => vec![tensor.values.len(), 1, 1],
+        Op::Conv(conv) if conv.linear => tensor.shape.iter().take(2).copied().collect(),
+        _ => tensor.shape.to_vec(),
+    }
 }
 
 fn header(trained: &Trained, number: Number) -> String {
@@ -44,12 +48,10 @@ fn header(trained: &Trained, number: Number) -> String {
     about.insert("format".into(), "pt".into());
     let mut entries = vec![("__metadata__".to_string(), Value::Object(about))];
     let mut begin = 0;
-    for (name, tensor) in tensors(trained) {
+    for (node, tensor) in tensors(trained) {
         let end = begin + tensor.values.len() * number.bytes();
-        // torchvision's shape of this one parameter
-        let wide = [tensor.values.len(), 1, 1];
-        let shape = if tensor.field == "layer_scale" { &wide[..] } else { tensor.shape };
-        entries.push((name, json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]})));
+        let name = format!("{}.{}", node.name, tensor.field);
+        entries.push((name, json!({"dtype": dtype, "shape": shape(node, &tensor), "data_offsets": [begin, end]})));
         begin = end;
     }
     // one entry after another: a map of JSON would sort them

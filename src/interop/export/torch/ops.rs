@@ -82,9 +82,14 @@ fn layer_normalization(norm: &LayerNorm, path: &str, layer: &Layer<'_>, a: &str)
     let module = format!("nn.LayerNorm({}, eps={})", layer.x[0].c, norm.eps);
     let value = match layer.flat[0] {
         true => format!("{path}({a})"),
-        false => format!("{path}({a}.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)"),
+        false => over_channels(path, a),
     };
     Code { module: Some(module), parameter: None, value }
+}
+
+/// A module whose features are the last dimension, of images.
+fn over_channels(path: &str, a: &str) -> String {
+    format!("{path}({a}.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)")
 }
 
 /// A convolution of each channel with the outer product of the weights.
@@ -109,7 +114,13 @@ fn pair([a, b]: [usize; 2]) -> String {
 }
 
 fn convolution(conv: &Conv, path: &str, x: Shape, a: &str) -> Code {
-    let Conv { out_channels, kernel, stride, pads, dilation, groups, bias, relu: after, init: _, bias_init: _ } = conv;
+    let Conv { out_channels, kernel, stride, pads, dilation, groups, bias, relu: after, linear, init: _, bias_init: _ } =
+        conv;
+    if *linear {
+        let bias = if *bias { "" } else { ", bias=False" };
+        let module = format!("nn.Linear({}, {out_channels}{bias})", x.c);
+        return Code { module: Some(module), parameter: None, value: relu(over_channels(path, a), *after) };
+    }
     let [top, left, bottom, right] = *pads;
     let even = top == bottom && left == right;
     let mut module = format!("nn.Conv2d({}, {out_channels}, {}", x.c, pair(*kernel));

@@ -19,11 +19,13 @@ fn keys(op: &mut Op, keys: &mut Keys<'_>) {
     keys.key("dilation", &mut conv.dilation);
     let same = conv.clone();
     let input = keys.input();
-    let Conv { out_channels: _, kernel: _, stride: _, dilation: _, pads, groups, bias, relu, init, bias_init } = conv;
+    let Conv { out_channels: _, kernel: _, stride: _, dilation: _, pads, groups, bias, relu, linear, init, bias_init } =
+        conv;
     keys.pads(pads, || same.same(input).pads);
     keys.key("groups", groups);
     keys.key("bias", bias);
     keys.key("relu", relu);
+    keys.key("linear", linear);
     keys.key("init", init);
     keys.key("bias_init", bias_init);
 }
