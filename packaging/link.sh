@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The linker that pack.sh gives to rustc: links for the C library in SYSROOT, which is older than this machine's, with the oneDNN in DNNL
+# The linker that pack.sh gives to rustc: links for the C library in OLD_SYSTEM, which is older than this machine's, with the oneDNN in DNNL
 # and with HDF5 inside, so that libhdf5's two dozen libraries (curl, TLS, Kerberos) need not travel.
 set -euo pipefail
 
@@ -21,7 +21,7 @@ for arg in "$@"; do
     *) args+=("$arg") ;;
     esac
 done
-lib=$SYSROOT/usr/lib/x86_64-linux-gnu
+lib=$OLD_SYSTEM/usr/lib/x86_64-linux-gnu
 # Libraries of this machine that the program is linked with ask for a newer glibc; they are not those that it will run with.
-exec cc --sysroot="$SYSROOT" -B"$lib" -L"$DNNL" -L"$lib" -L"$SYSROOT/lib/x86_64-linux-gnu" "${args[@]}" \
+exec cc --sysroot="$OLD_SYSTEM" -B"$lib" -L"$DNNL" -L"$lib" -L"$OLD_SYSTEM/lib/x86_64-linux-gnu" "${args[@]}" \
     -Wl,--allow-shlib-undefined -Wl,--enable-new-dtags -Wl,-rpath,"\$ORIGIN/../../../lib" -L/usr/lib/x86_64-linux-gnu

@@ -15,11 +15,12 @@ needs pip3 python3-pip
 needs_room "$PARTS" 3000
 [ -x "$TARGET/release/trireme" ] || fail 'no target/release/trireme; run: make build'
 
-SYSROOT=$PARTS/$RELEASE
-[ -d "$SYSROOT" ] || debs "$RELEASE" "$SYSROOT" libc6 libc6-dev libgcc-s1 libgomp1 libstdc++6
+# Not SYSROOT: for the crate pkg-config that is another system, and all that needs HDF5 would be compiled again.
+OLD_SYSTEM=$PARTS/$RELEASE
+[ -d "$OLD_SYSTEM" ] || debs "$RELEASE" "$OLD_SYSTEM" libc6 libc6-dev libgcc-s1 libgomp1 libstdc++6
 DNNL=$(wheel onednn-cpu-gomp)/lib
 own=$(wheel mpich)
-export SYSROOT DNNL
+export OLD_SYSTEM DNNL
 
 name=$(archive_name)
 work=$(mktemp -d "$PARTS/new-XXXXXX")
@@ -55,9 +56,9 @@ build/install.sh install "$TARGET/release/trireme" "$there" >/dev/null
 install packaging/trireme.sh "$there/bin/trireme"
 
 mkdir -p "$there"/lib/{debian,gcc} "$there/mpi/bin"
-lib=$SYSROOT/usr/lib/x86_64-linux-gnu
+lib=$OLD_SYSTEM/usr/lib/x86_64-linux-gnu
 cp -L "$DNNL/libdnnl.so.2" "$lib/libgomp.so.1" "$there/lib/"
-cp -L "$lib/libstdc++.so.6" "$SYSROOT/lib/x86_64-linux-gnu/libgcc_s.so.1" "$there/lib/gcc/"
+cp -L "$lib/libstdc++.so.6" "$OLD_SYSTEM/lib/x86_64-linux-gnu/libgcc_s.so.1" "$there/lib/gcc/"
 # Debian 11's and 12's MPICH lies under a name of its own
 ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 "$there/lib/debian/libmpi.so.12"
 cp "$own"/bin/{mpirun,hydra_pmi_proxy} "$there/mpi/bin/"

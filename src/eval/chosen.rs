@@ -1,7 +1,9 @@
 //! Which file a model is read from, where a run's folder was named.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::missing::{missing, runs_below};
 use super::request::ModelRequest;
 use crate::checkpoint::{Best, StateFile};
 use crate::error::Error;
@@ -19,9 +21,12 @@ pub struct Chosen {
 /// requested, its best checkpoint.
 ///
 /// # Errors
-/// For a folder that has none of them.
+/// For what is not there, and a folder that has none of them.
 pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
     let given = &request.file;
+    if given.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Err(missing(given));
+    }
     if request.best {
         return best(given);
     }
@@ -36,7 +41,8 @@ pub fn chosen(request: &ModelRequest) -> Result<Chosen, Error> {
     let file = newest(given).ok_or_else(|| {
         let (folder, file) = (given.display(), file.display());
         Error::Failed(format!(
-            "{folder} is a folder without {file} and without checkpoints; give the output folder of a run, or a model file"
+            "{folder} is a folder without {file} and without checkpoints; give the output folder of a run, or a model file{}",
+            runs_below(given)
         ))
     })?;
     let note = Some(format!("model: {}, the newest checkpoint: the run has no model.h5 yet", file.display()));

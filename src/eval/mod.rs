@@ -9,6 +9,7 @@ pub mod findings;
 pub mod follow;
 pub mod foreign;
 pub mod import;
+mod missing;
 mod model;
 pub mod npy;
 pub mod pictures;

@@ -104,7 +104,7 @@ fn model_files_that_are_none() {
         (&cut, &["cut.h5", "cut short"]),
         (&text, &["text.h5", "no trireme model"]),
         (&flipped, &["flipped.h5", "damaged", "checksum"]),
-        ("absent.h5", &["cannot read absent.h5", "No such file"]),
+        ("absent.h5", &["absent.h5: there is no such file"]),
     ];
     for (file, parts) in cases {
         run(0, &["predict", file, &picture]).failed(1, parts);

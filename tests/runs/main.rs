@@ -21,6 +21,7 @@ mod loading;
 mod log;
 mod losses;
 mod many;
+mod missing;
 mod mix;
 mod multi_label;
 mod networks;

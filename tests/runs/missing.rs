@@ -1,0 +1,81 @@
+//! A model that is not where it was said to be: which folder is missing, and which models lie near, in every command that takes one.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::support::program::{Folder, PATIENCE, start, trireme};
+
+/// Folders with files of the names of models, the later ones newer.
+fn setting() -> Folder {
+    let folder = Folder::new();
+    for (seconds, name) in
+        ["runs/demo/model.h5", "runs/longer/model.h5", "runs/longer/checkpoints/epoch-0001.h5", "own.h5"]
+            .into_iter()
+            .enumerate()
+    {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = fs::File::create(path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds as u64)).unwrap();
+    }
+    fs::create_dir_all(folder.at("runs/stopped/checkpoints")).unwrap();
+    fs::create_dir_all(folder.at("empty")).unwrap();
+    folder
+}
+
+/// Every command that takes a model.
+fn commands(model: &str) -> [Vec<&str>; 5] {
+    [
+        vec!["predict", model, "x.jpg"],
+        vec!["predict", model, "x.jpg", "--best"],
+        vec!["eval", model],
+        vec!["eval", model, "--best"],
+        vec!["export", model, "--to", "onnx", "-o", "x.onnx"],
+    ]
+}
+
+#[test]
+fn a_missing_model_is_told_with_its_folder_and_what_lies_near() {
+    let folder = setting();
+    let file = "there is no such file or folder";
+    let cases: [(&str, &[&str]); 7] = [
+        ("nowhere.h5", &["nowhere.h5: ", file, "the newest near it: own.h5, runs/longer/model.h5, runs/demo/model.h5"]),
+        ("onw.h5", &["onw.h5: ", file, "did you mean own.h5?"]),
+        ("runs/dmo/model.h5", &["there is no folder runs/dmo; did you mean runs/demo/model.h5?"]),
+        ("runs/long/deep/model.h5", &["there is no folder runs/long; "]),
+        ("runs/stoped", &["runs/stoped: ", file, "did you mean runs/stopped?"]),
+        ("/nowhere/model.h5", &["there is no folder /nowhere; the newest near it: own.h5"]),
+        ("empty/a/b", &["there is no folder empty/a; the newest near it: runs/", "runs/longer", "runs/demo"]),
+    ];
+    for (model, parts) in cases {
+        for args in commands(model) {
+            let mut command = trireme(0, &args);
+            command.current_dir(folder.path());
+            start(command).wait(PATIENCE).failed(1, parts);
+        }
+    }
+}
+
+#[test]
+fn a_missing_model_is_told_where_no_other_is() {
+    let folder = setting();
+    // a circle of links, and nothing else
+    symlink(".", folder.at("empty/circle")).unwrap();
+    for args in commands("nowhere.h5") {
+        let mut command = trireme(0, &args);
+        command.current_dir(folder.at("empty"));
+        start(command)
+            .wait(PATIENCE)
+            .failed(1, &["nowhere.h5", "none lies near", "the output folder of a run", "model.h5"]);
+    }
+}
+
+#[test]
+fn a_folder_of_runs_is_told_from_a_run() {
+    let folder = setting();
+    for args in commands("runs").into_iter().filter(|args| !args.contains(&"--best")) {
+        let mut command = trireme(0, &args);
+        command.current_dir(folder.path());
+        start(command).wait(PATIENCE).failed(1, &["runs is a folder without", "newest below it: runs/", "runs/demo"]);
+    }
+}
