@@ -31,7 +31,7 @@ pub struct Converted {
     pub skipped: Vec<String>,
     /// A line for each other part of the source that was left out.
     pub notes: Vec<String>,
-    /// Of the threads' time; nothing where records are copied as they are.
+    /// Of the threads' time.
     pub spent: Spent,
     /// Wall-clock time.
     pub elapsed: Duration,
@@ -58,8 +58,10 @@ impl Converted {
             "notes": self.notes,
             "seconds": self.elapsed.as_secs_f64(),
             "thread_seconds": {
+                "reading": self.spent.reading.as_secs_f64(),
                 "decoding": self.spent.decoding.as_secs_f64(),
                 "writing": self.spent.writing.as_secs_f64(),
+                "syncing": self.spent.syncing.as_secs_f64(),
             },
         })
     }

@@ -38,24 +38,24 @@ impl Gate {
         Some(state.next - 1)
     }
 
-    /// Reports that a chunk is done or has failed.
-    pub fn leave(&self, chunk: u64, result: Result<(), Error>) {
+    /// Reports that a chunk is done.
+    pub fn leave(&self, chunk: u64) {
         let mut state = self.lock();
-        match result {
-            Ok(()) => {
-                state.done.insert(chunk);
-                while {
-                    let oldest = state.oldest;
-                    state.done.remove(&oldest)
-                } {
-                    state.oldest += 1;
-                }
-            }
-            Err(error) => {
-                if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
-                    state.error = Some((chunk, error));
-                }
-            }
+        state.done.insert(chunk);
+        while {
+            let oldest = state.oldest;
+            state.done.remove(&oldest)
+        } {
+            state.oldest += 1;
+        }
+        self.moved.notify_all();
+    }
+
+    /// Reports that a chunk has failed, or its shard behind it: no further chunk is given out.
+    pub fn fail(&self, chunk: u64, error: Error) {
+        let mut state = self.lock();
+        if state.error.as_ref().is_none_or(|(first, _)| chunk < *first) {
+            state.error = Some((chunk, error));
         }
         self.moved.notify_all();
     }

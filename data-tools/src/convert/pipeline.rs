@@ -1,20 +1,22 @@
 //! Prepares samples in chunks on several threads and hands them on in order, shard after shard: the result does not depend on
-//! the threads, the memory not on the number of samples.
+//! the threads or on the size of a chunk, the memory not on the number of samples.
 //!
 //! Chunks are begun in order and a thread may run ahead of the slowest one only so far. So few shards are open at a time, and
-//! of several errors the one reported is always that of the first chunk.
+//! of several errors the one reported is always that of the first chunk. Shards are closed, which waits for the disk, on a thread of its
+//! own.
 
 use super::gate::Gate;
 use crate::error::Error;
 use crate::pool;
+use crossbeam_channel::{Receiver, Sender};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Samples of a chunk.
-const CHUNK: u64 = 8;
+/// Whole shards that may wait to be closed, each with its file open.
+const WHOLE: usize = 2;
 
 /// What is to be done to samples and shards.
 pub(super) trait Work: Sync {
@@ -37,35 +39,83 @@ pub(super) trait Work: Sync {
     fn close(&self, number: usize, shard: Self::Shard) -> Result<(), Error>;
 }
 
-/// Does `work` on shards of these numbers of samples, on at most `jobs` threads (0: one for each core).
+/// Does `work` on shards of these numbers of samples, `chunk` of them at a time, on at most `jobs` threads (0: one for each core) and one
+/// that closes shards.
 ///
 /// # Errors
 /// The error of the first chunk that failed; no further chunk is begun then. A panic becomes [`Error::Panic`].
-pub(super) fn run<W: Work>(work: &W, lengths: &[u64], jobs: usize) -> Result<(), Error> {
-    let chunks = Chunks::of(lengths);
+pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -> Result<(), Error> {
+    let chunks = Chunks::of(lengths, chunk.max(1));
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
     let gate = Gate::new(chunks.count(), 2 * threads as u64 + 2);
-    let lanes: Vec<Mutex<Lane<W>>> = lengths.iter().map(|_| Mutex::new(Lane::default())).collect();
+    let lanes: Vec<Lane<W>> = lengths.iter().map(|_| Lane::default()).collect();
+    let (sender, whole) = crossbeam_channel::bounded(WHOLE);
     thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| {
-                let mut worker = None;
-                while let Some(number) = gate.enter() {
-                    let chunk = chunks.get(number);
-                    let step = || step(work, &mut worker, &lanes[chunk.shard], chunk);
-                    let result = panic::catch_unwind(AssertUnwindSafe(step))
-                        .unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
-                    gate.leave(number, result);
-                }
-            });
+            let sender = sender.clone();
+            let (gate, lanes, chunks) = (&gate, &lanes, &chunks);
+            scope.spawn(move || prepare_all(work, gate, chunks, lanes, &sender));
         }
+        drop(sender);
+        close_all(work, &gate, &whole);
     });
     gate.finish()
+}
+
+/// A shard behind its last chunk.
+struct Whole<S> {
+    shard: S,
+    number: usize,
+    /// Number of its last chunk among all.
+    chunk: u64,
+}
+
+/// Closes shards as they come, until no thread is left that makes some.
+fn close_all<W: Work>(work: &W, gate: &Gate, whole: &Receiver<Whole<W::Shard>>) {
+    for Whole { shard, number, chunk } in whole {
+        if let Err(error) = caught(|| work.close(number, shard)) {
+            gate.fail(chunk, error);
+        }
+    }
+}
+
+/// Prepares chunks until none is left.
+fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], whole: &Sender<Whole<W::Shard>>) {
+    let mut worker = None;
+    while let Some(number) = gate.enter() {
+        let chunk = chunks.get(number);
+        let lane = &lanes[chunk.shard];
+        let step = || {
+            let worker = match &mut worker {
+                Some(worker) => worker,
+                none => none.insert(work.worker()?),
+            };
+            let prepared = work.prepare(worker, chunk.shard, chunk.samples.clone())?;
+            lane.append(work, chunk.shard, Prepared { number: chunk.number, is_last: chunk.is_last, chunk: prepared })
+        };
+        match caught(step) {
+            Err(error) => gate.fail(number, error),
+            Ok(shard) => {
+                if let Some(shard) = shard {
+                    // the receiver lives until all senders are gone
+                    let _ = whole.send(Whole { shard, number: chunk.shard, chunk: chunks.last(chunk.shard) });
+                }
+                gate.leave(number);
+            }
+        }
+    }
+}
+
+/// What `part` returns; a panic becomes [`Error::Panic`].
+fn caught<R>(part: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    panic::catch_unwind(AssertUnwindSafe(part)).unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))))
 }
 
 /// The chunks of all shards, numbered through. A shard without samples has one empty chunk.
 struct Chunks<'a> {
     lengths: &'a [u64],
+    /// Samples of a chunk.
+    size: u64,
     /// Number of the first chunk of each shard, and of all chunks.
     starts: Vec<u64>,
 }
@@ -80,12 +130,12 @@ struct ChunkRange {
 }
 
 impl<'a> Chunks<'a> {
-    fn of(lengths: &'a [u64]) -> Self {
+    fn of(lengths: &'a [u64], size: u64) -> Self {
         let mut starts = vec![0u64];
         for length in lengths {
-            starts.push(starts[starts.len() - 1] + length.div_ceil(CHUNK).max(1));
+            starts.push(starts[starts.len() - 1] + length.div_ceil(size).max(1));
         }
-        Chunks { lengths, starts }
+        Chunks { lengths, size, starts }
     }
 
     fn count(&self) -> u64 {
@@ -95,63 +145,82 @@ impl<'a> Chunks<'a> {
     fn get(&self, chunk: u64) -> ChunkRange {
         let shard = self.starts.partition_point(|&start| start <= chunk) - 1;
         let number = chunk - self.starts[shard];
-        let samples = number * CHUNK..self.lengths[shard].min((number + 1) * CHUNK);
+        let samples = number * self.size..self.lengths[shard].min((number + 1) * self.size);
         ChunkRange { shard, number, samples, is_last: chunk + 1 == self.starts[shard + 1] }
     }
-}
 
-/// Prepares one chunk, and appends all chunks of its shard that are next in order.
-fn step<W: Work>(
-    work: &W,
-    worker: &mut Option<W::Worker>,
-    lane: &Mutex<Lane<W>>,
-    chunk: ChunkRange,
-) -> Result<(), Error> {
-    let worker = match worker {
-        Some(worker) => worker,
-        none => none.insert(work.worker()?),
-    };
-    let prepared = work.prepare(worker, chunk.shard, chunk.samples)?;
-    let mut lane = lock(lane);
-    lane.waiting.insert(chunk.number, prepared);
-    if chunk.is_last {
-        lane.end = Some(chunk.number + 1);
+    /// Number of the last chunk of a shard.
+    fn last(&self, shard: usize) -> u64 {
+        self.starts[shard + 1] - 1
     }
-    lane.advance(work, chunk.shard)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The chunks of one shard that are prepared, and the shard that they are appended to.
+/// A prepared chunk of a shard.
+struct Prepared<C> {
+    /// Number of the chunk in its shard.
+    number: u64,
+    is_last: bool,
+    chunk: C,
+}
+
+/// The chunks of one shard on their way into it: one thread appends, the others leave it their chunks and go on.
 struct Lane<W: Work> {
+    waiting: Mutex<Waiting<W>>,
+}
+
+/// What threads leave for the one that appends.
+struct Waiting<W: Work> {
     next: u64,
-    end: Option<u64>,
-    waiting: BTreeMap<u64, W::Chunk>,
-    shard: Option<W::Shard>,
+    chunks: BTreeMap<u64, Prepared<W::Chunk>>,
+    /// The shard; a thread that appends takes it out.
+    place: Slot<W::Shard>,
+}
+
+enum Slot<S> {
+    Unopened,
+    Free(S),
+    Taken,
 }
 
 impl<W: Work> Default for Lane<W> {
     fn default() -> Self {
-        Lane { next: 0, end: None, waiting: BTreeMap::new(), shard: None }
+        Lane { waiting: Mutex::new(Waiting { next: 0, chunks: BTreeMap::new(), place: Slot::Unopened }) }
     }
 }
 
 impl<W: Work> Lane<W> {
-    /// Appends the chunks that are next in order, and closes the shard behind the last one.
-    fn advance(&mut self, work: &W, number: usize) -> Result<(), Error> {
-        while let Some(chunk) = self.waiting.remove(&self.next) {
-            let shard = match &mut self.shard {
-                Some(shard) => shard,
-                none => none.insert(work.open(number)?),
-            };
-            work.append(shard, chunk)?;
-            self.next += 1;
+    /// Leaves a chunk, and appends what is next in order unless another thread is about it; returns the shard behind its last chunk.
+    fn append(&self, work: &W, number: usize, prepared: Prepared<W::Chunk>) -> Result<Option<W::Shard>, Error> {
+        let mut waiting = lock(&self.waiting);
+        waiting.chunks.insert(prepared.number, prepared);
+        let next = waiting.next;
+        if matches!(waiting.place, Slot::Taken) || !waiting.chunks.contains_key(&next) {
+            return Ok(None);
         }
-        match self.shard.take_if(|_| self.end == Some(self.next)) {
-            Some(whole) => work.close(number, whole),
-            None => Ok(()),
+        let place = std::mem::replace(&mut waiting.place, Slot::Taken);
+        drop(waiting);
+        let mut shard = match place {
+            Slot::Free(shard) => shard,
+            // a thread that finds the place taken has returned above
+            Slot::Unopened | Slot::Taken => work.open(number)?,
+        };
+        loop {
+            let mut waiting = lock(&self.waiting);
+            let next = waiting.next;
+            let Some(prepared) = waiting.chunks.remove(&next) else {
+                waiting.place = Slot::Free(shard);
+                return Ok(None);
+            };
+            waiting.next += 1;
+            drop(waiting);
+            work.append(&mut shard, prepared.chunk)?;
+            if prepared.is_last {
+                return Ok(Some(shard));
+            }
         }
     }
 }
@@ -216,27 +285,27 @@ mod tests {
     #[test]
     fn samples_arrive_in_order_and_few_wait() {
         let lengths = [100, 0, 1, 8, 333];
-        for jobs in [1, 2, 7] {
+        for (jobs, chunk) in [(1, 8), (2, 8), (7, 8), (7, 1), (2, 1000)] {
             let notes = Notes::default();
-            run(&notes, &lengths, jobs).unwrap();
+            run(&notes, &lengths, chunk, jobs).unwrap();
             let expected: BTreeMap<usize, Vec<u64>> =
                 lengths.iter().enumerate().map(|(i, &n)| (i, (0..n).collect())).collect();
             assert_eq!(*lock(&notes.shards), expected);
             assert!(notes.most.into_inner() <= 2 * jobs as u64 + 2);
         }
-        run(&Notes::default(), &[], 3).unwrap();
+        run(&Notes::default(), &[], 8, 3).unwrap();
     }
 
     #[test]
     fn the_first_error_is_reported_and_shards_before_it_are_whole() {
         for jobs in [1, 4] {
             let notes = Notes { bad: Some(70), ..Notes::default() };
-            let error = run(&notes, &[40, 500, 40], jobs).unwrap_err();
+            let error = run(&notes, &[40, 500, 40], 8, jobs).unwrap_err();
             assert_eq!(error.to_string(), "sample 70");
             let shards = lock(&notes.shards);
             assert!(shards[&0].len() == 40 && !shards.contains_key(&1));
         }
-        let error = run(&Notes { panics: Some(9), ..Notes::default() }, &[1, 20], 2).unwrap_err();
+        let error = run(&Notes { panics: Some(9), ..Notes::default() }, &[1, 20], 8, 2).unwrap_err();
         assert_eq!(error.to_string(), "a worker thread panicked: sample 9");
     }
 }

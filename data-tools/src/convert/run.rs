@@ -9,7 +9,7 @@ use super::finished::Finished;
 use super::journal::Journal;
 use super::pipeline;
 use super::plan::{self, TRAIN, Task};
-use super::spent::Spent;
+use super::spent::{Spent, Watch};
 use super::staging::Staging;
 use super::unpack;
 use super::work::Conversion;
@@ -32,15 +32,18 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
     let started = Instant::now();
     options.check()?;
     Staging::check(out)?;
+    let mut opening = Spent::default();
+    let mut watch = Watch::start();
     let Some(source) = kinds::open(kind, src, options)? else {
         return unpack::unpack(src, out, options, started);
     };
+    watch.lap(&mut opening.reading);
     match source.fingerprint() {
         Some(fingerprint) => {
             let request = request(kind, src, options, fingerprint)?;
-            Attempt::new(&*source, out, options, started)?.resume(&request)
+            Attempt::new(&*source, out, options, started, opening)?.resume(&request)
         }
-        None => Attempt::new(&*source, out, options, started)?.once(),
+        None => Attempt::new(&*source, out, options, started, opening)?.once(),
     }
 }
 
@@ -50,7 +53,7 @@ pub fn convert(kind: &str, src: &Path, out: &Path, options: &ConvertOptions) -> 
 /// As [`convert()`], and what the source reports.
 pub fn convert_source(source: &dyn Source, out: &Path, options: &ConvertOptions) -> Result<Converted, Error> {
     options.check()?;
-    Attempt::new(source, out, options, Instant::now())?.once()
+    Attempt::new(source, out, options, Instant::now(), Spent::default())?.once()
 }
 
 /// All that the bytes depend on.
@@ -78,6 +81,8 @@ struct Attempt<'a> {
     options: &'a ConvertOptions,
     tasks: Vec<Task>,
     started: Instant,
+    /// Of opening the source.
+    opening: Spent,
 }
 
 impl<'a> Attempt<'a> {
@@ -86,16 +91,17 @@ impl<'a> Attempt<'a> {
         out: &'a Path,
         options: &'a ConvertOptions,
         started: Instant,
+        opening: Spent,
     ) -> Result<Self, Error> {
         let tasks = plan::plan(source, options.shards)?;
-        Ok(Attempt { source, out, options, tasks, started })
+        Ok(Attempt { source, out, options, tasks, started, opening })
     }
 
     /// Converts everything, in a folder that is removed if it fails.
     fn once(self) -> Result<Converted, Error> {
         let staging = Staging::new(self.out)?;
         let work = Conversion::new(self.source, staging.dir(), self.options, &self.tasks, BTreeMap::new(), None)?;
-        pipeline::run(&work, &work.lengths(), self.options.jobs)?;
+        pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs)?;
         let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
         let dataset = Dataset::of(self.source, &self.tasks, finished)?;
         dataset.write(staging.dir(), needed)?;
@@ -114,7 +120,7 @@ impl<'a> Attempt<'a> {
         let (journal, kept) = Journal::open(&dir, request, &shards, wanted)?;
         let resumed = kept.len();
         let work = Conversion::new(self.source, &dir, self.options, &self.tasks, kept, Some(&journal))?;
-        let result = pipeline::run(&work, &work.lengths(), self.options.jobs);
+        let result = pipeline::run(&work, &work.lengths(), work.chunk(), self.options.jobs);
         let (needed, spent, finished) = (work.needed(), work.spent(), work.into_finished());
         staging.keep(!finished.is_empty());
         if result.is_err() {
@@ -143,10 +149,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn converted(&self, dataset: Dataset, resumed: usize, spent: Spent) -> Converted {
+    fn converted(&self, dataset: Dataset, resumed: usize, mut spent: Spent) -> Converted {
         let Dataset { manifest, skipped } = dataset;
         let train = self.source.splits().iter().find(|s| s.name == TRAIN);
         let requested = self.options.shards;
+        spent += self.opening;
         Converted {
             out: self.out.to_path_buf(),
             bytes: manifest.splits.values().flat_map(|s| &s.shards).map(|s| s.bytes).sum(),

@@ -6,6 +6,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+/// Bytes that are gathered for a write; more at once are written as they come.
+const BUFFER: usize = 1 << 17;
+
 /// The ending of a shard that is not finished.
 pub(super) const UNFINISHED: &str = ".part";
 
@@ -34,7 +37,7 @@ impl ShardWriter {
     }
 
     fn on(file: File, part: PathBuf, path: &Path, needed: u64) -> Self {
-        let file = BufWriter::with_capacity(1 << 20, file);
+        let file = BufWriter::with_capacity(BUFFER, file);
         ShardWriter { path: path.to_path_buf(), part, needed, file, entries: Vec::new(), bytes: 0 }
     }
 

@@ -1,34 +1,46 @@
-//! What a conversion's threads spend on the pictures and on the shards; the rest of their time goes to the source and to waiting.
+//! What a conversion's threads spend on the source, on the pictures and on the shards; the rest of their time is waiting.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
 /// Time of all threads together.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Checking, decoding, resizing and encoding pictures.
+    /// Opening the source, listing and unpacking it, and reading its samples.
+    pub reading: Duration,
+    /// Checking, decoding, resizing, encoding and measuring pictures.
     pub decoding: Duration,
-    /// Framing records and writing shards.
+    /// Framing records and writing them to shards.
     pub writing: Duration,
+    /// Making shards durable and writing their indexes: waiting for the disk, where it can be, beside the threads that convert.
+    pub syncing: Duration,
 }
 
-/// Nanoseconds that threads add up.
-#[derive(Default)]
-pub(super) struct Clock(AtomicU64);
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Spent) {
+        self.reading += other.reading;
+        self.decoding += other.decoding;
+        self.writing += other.writing;
+        self.syncing += other.syncing;
+    }
+}
 
-impl Clock {
-    /// Runs `part` and adds what it took.
-    pub fn time<R>(&self, part: impl FnOnce() -> R) -> R {
-        let started = Instant::now();
-        let result = part();
-        let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.0.fetch_add(nanos, Ordering::Relaxed);
-        result
+/// A thread's watch: each lap begins where the one before it has ended.
+pub(super) struct Watch {
+    last: Instant,
+}
+
+impl Watch {
+    /// Starts the first lap.
+    pub fn start() -> Self {
+        Watch { last: Instant::now() }
     }
 
-    /// The sum so far.
-    pub fn sum(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    /// Ends a lap and adds it to `sum`.
+    pub fn lap(&mut self, sum: &mut Duration) {
+        let now = Instant::now();
+        *sum += now - self.last;
+        self.last = now;
     }
 }
 
@@ -37,15 +49,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_add_up() {
-        let clock = Clock::default();
+    fn laps_add_up() {
         let nap = Duration::from_millis(5);
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| clock.time(|| std::thread::sleep(nap)));
-            }
-        });
-        assert_eq!(clock.time(|| 7), 7);
-        assert!(clock.sum() >= 2 * nap);
+        let (mut spent, mut all) = (Spent::default(), Spent::default());
+        let started = Instant::now();
+        let mut watch = Watch::start();
+        std::thread::sleep(nap);
+        watch.lap(&mut spent.reading);
+        std::thread::sleep(2 * nap);
+        watch.lap(&mut spent.writing);
+        let most = started.elapsed();
+        assert!(spent.reading >= nap && spent.writing >= 2 * nap && spent.reading + spent.writing <= most);
+        all += spent;
+        all += spent;
+        assert_eq!((all.reading, all.decoding, all.writing), (2 * spent.reading, Duration::ZERO, 2 * spent.writing));
     }
 }

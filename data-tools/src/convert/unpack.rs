@@ -4,19 +4,24 @@
 use super::converted::Converted;
 use super::record_stream::RecordStream;
 use super::shard_writer::ShardWriter;
-use super::spent::Spent;
+use super::spent::{Spent, Watch};
 use super::staging::Staging;
 use crate::dir;
 use crate::error::Error;
-use crate::inspect::{ShardFile, discover, index_named};
+use crate::inspect::{Indexing, ShardFile, discover, index_as};
 use crate::options::ConvertOptions;
 use crate::pool;
 use crate::progress::Progress;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
+
+/// Copied shards that may wait to be made durable, each with its file open.
+const WHOLE: usize = 2;
 
 /// A shard to copy.
 struct Shard {
@@ -39,10 +44,17 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
     let sizes = shards.iter().filter_map(|shard| fs::metadata(&shard.from).ok()).map(|meta| meta.len());
     let needed = sizes.sum();
     let staging = Staging::new(out)?;
-    let progress = Progress::new("copying", None, options.progress);
-    pool::run(shards.len(), options.jobs, |i| copy(&shards[i], staging.dir(), needed, options, &progress))?;
-    drop(progress);
-    let indexed = index_named(staging.dir(), src)?;
+    let copying = Copying {
+        dir: staging.dir(),
+        needed,
+        options,
+        progress: Progress::new("copying", None, options.progress),
+        spent: Mutex::default(),
+    };
+    let mut spent = copying.run(&shards)?;
+    let how = Indexing { names: src, write: false, jobs: options.jobs, progress: options.progress };
+    let indexed = index_as(staging.dir(), &how)?;
+    spent.decoding += indexed.scanning;
     staging.publish()?;
     Ok(Converted {
         out: out.to_path_buf(),
@@ -52,18 +64,67 @@ pub(super) fn unpack(src: &Path, out: &Path, options: &ConvertOptions, started: 
         resumed: 0,
         skipped: Vec::new(),
         notes: Vec::new(),
-        spent: Spent::default(),
+        spent,
         elapsed: started.elapsed(),
     })
 }
 
-fn copy(shard: &Shard, dir: &Path, needed: u64, options: &ConvertOptions, progress: &Progress) -> Result<(), Error> {
-    let mut stream = RecordStream::open(&shard.from, &options.limits)?;
-    let mut writer = ShardWriter::create(&dir.join(&shard.to), needed)?;
-    let mut counter = progress.counter();
-    while let Some(record) = stream.next()? {
-        writer.append(record, &[record.len() as u64])?;
-        counter.tick();
+/// The copying of shards.
+struct Copying<'a> {
+    dir: &'a Path,
+    /// Bytes of all shards, roughly.
+    needed: u64,
+    options: &'a ConvertOptions,
+    progress: Progress,
+    spent: Mutex<Spent>,
+}
+
+impl Copying<'_> {
+    /// Copies all shards, several at a time; another thread makes them durable.
+    fn run(self, shards: &[Shard]) -> Result<Spent, Error> {
+        let (sender, whole) = crossbeam_channel::bounded::<ShardWriter>(WHOLE);
+        thread::scope(|scope| {
+            let this = &self;
+            let closing = scope.spawn(move || {
+                for writer in whole {
+                    let (mut spent, mut watch) = (Spent::default(), Watch::start());
+                    writer.finish()?;
+                    watch.lap(&mut spent.syncing);
+                    this.add(spent);
+                }
+                Ok(())
+            });
+            let copied = pool::run(shards.len(), this.options.jobs, |i| {
+                // without a receiver a shard has failed; `closing` tells which
+                let unheard = |_| Error::Panic("a shard could not be made durable".to_string());
+                sender.send(this.copy(&shards[i])?).map_err(unheard)
+            });
+            drop(sender);
+            let closed = closing.join().unwrap_or_else(|cause| Err(Error::Panic(pool::message(&*cause))));
+            closed.and(copied.map(drop))
+        })?;
+        Ok(self.spent.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
-    writer.finish().map(drop)
+
+    /// Copies the records of a shard.
+    fn copy(&self, shard: &Shard) -> Result<ShardWriter, Error> {
+        let (mut spent, mut watch) = (Spent::default(), Watch::start());
+        let mut stream = RecordStream::open(&shard.from, &self.options.limits)?;
+        let mut writer = ShardWriter::create(&self.dir.join(&shard.to), self.needed)?;
+        let mut counter = self.progress.counter();
+        loop {
+            let record = stream.next()?;
+            watch.lap(&mut spent.reading);
+            let Some(record) = record else { break };
+            writer.append(record, &[record.len() as u64])?;
+            counter.tick();
+            watch.lap(&mut spent.writing);
+        }
+        self.add(spent);
+        Ok(writer)
+    }
+
+    fn add(&self, spent: Spent) {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) += spent;
+    }
 }

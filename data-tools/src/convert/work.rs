@@ -7,7 +7,7 @@ use super::pipeline::Work;
 use super::plan::{TRAIN, Task};
 use super::record;
 use super::shard_writer::ShardWriter;
-use super::spent::{Clock, Spent};
+use super::spent::{Spent, Watch};
 use super::survey::Survey;
 use super::tally::Tally;
 use crate::error::Error;
@@ -22,7 +22,13 @@ use loaders::record::RecordWriter;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes of a chunk of records, roughly: enough that threads meet seldom, and that a write to a file is worth its call.
+const CHUNK_BYTES: u64 = 1 << 18;
+/// The most samples of a chunk.
+const CHUNK_SAMPLES: u64 = 256;
 
 /// What all threads of a conversion share.
 pub(super) struct Conversion<'a> {
@@ -39,8 +45,9 @@ pub(super) struct Conversion<'a> {
     /// The shards to be written.
     tasks: Vec<Task>,
     finished: Mutex<BTreeMap<String, Finished>>,
-    decoding: Clock,
-    writing: Clock,
+    spent: Mutex<Spent>,
+    /// Memory of chunks that were written, for those that follow.
+    spare: Mutex<Vec<Vec<u8>>>,
 }
 
 /// One thread's recoder and buffers.
@@ -50,11 +57,19 @@ pub(super) struct Worker {
     record: Vec<u8>,
 }
 
+/// A sample by its place in the shuffled order of a split.
+#[derive(Clone, Copy)]
+struct Position {
+    split: usize,
+    position: u64,
+}
+
 /// A chunk of converted samples.
 pub(super) struct Chunk {
     records: RecordWriter<Vec<u8>>,
     sizes: Vec<u64>,
     tally: Tally,
+    spent: Spent,
 }
 
 /// A shard being written.
@@ -91,14 +106,21 @@ impl<'a> Conversion<'a> {
             journal,
             tasks,
             finished: Mutex::new(finished),
-            decoding: Clock::default(),
-            writing: Clock::default(),
+            spent: Mutex::default(),
+            spare: Mutex::default(),
         })
     }
 
     /// Number of samples of each shard to be written.
     pub fn lengths(&self) -> Vec<u64> {
         self.tasks.iter().map(Task::samples).collect()
+    }
+
+    /// Samples of a chunk.
+    pub fn chunk(&self) -> u64 {
+        let samples: u64 = self.source.splits().iter().map(|split| split.len).sum();
+        let bytes = (self.survey.needed / samples.max(1)).max(1);
+        (CHUNK_BYTES / bytes).clamp(1, CHUNK_SAMPLES)
     }
 
     /// Estimated bytes of the output.
@@ -108,7 +130,7 @@ impl<'a> Conversion<'a> {
 
     /// What the threads have spent so far.
     pub fn spent(&self) -> Spent {
-        Spent { decoding: self.decoding.sum(), writing: self.writing.sum() }
+        *lock(&self.spent)
     }
 
     /// The shards that are finished, by name.
@@ -116,22 +138,34 @@ impl<'a> Conversion<'a> {
         self.finished.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds the time of a `part` to that which `sum` picks out.
+    fn timed<R>(&self, sum: impl FnOnce(&mut Spent) -> &mut Duration, part: impl FnOnce() -> R) -> R {
+        let mut watch = Watch::start();
+        let result = part();
+        watch.lap(sum(&mut lock(&self.spent)));
+        result
+    }
+
     /// Converts one sample into `chunk`; the error names its file.
-    fn convert(&self, worker: &mut Worker, split: usize, position: u64, chunk: &mut Chunk) -> Result<(), Error> {
+    fn convert(&self, worker: &mut Worker, at: Position, chunk: &mut Chunk, watch: &mut Watch) -> Result<(), Error> {
+        let Position { split, position } = at;
         let index = self.orders[split].get(position);
-        self.source.sample(split, index, &mut worker.sample)?;
+        let read = self.source.sample(split, index, &mut worker.sample);
+        watch.lap(&mut chunk.spent.reading);
+        read?;
         let is_measured =
             self.source.splits()[split].name == TRAIN && position.is_multiple_of(self.survey.strides[split]);
-        self.decoding.time(|| self.recode(worker, is_measured, &mut chunk.tally)).map_err(|what| {
+        let recoded = self.recode(worker, is_measured, &mut chunk.tally);
+        watch.lap(&mut chunk.spent.decoding);
+        recoded.map_err(|what| {
             let place = self.source.place(split, index);
             let name = Path::new(&worker.sample.filename);
             Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
         })?;
         let Worker { sample, record, .. } = worker;
-        let written = self.writing.time(|| {
-            record::encode(self.source, sample, record);
-            chunk.records.write(record)
-        });
+        record::encode(self.source, sample, record);
+        let written = chunk.records.write(record);
+        watch.lap(&mut chunk.spent.writing);
         let (_, size) = written.map_err(|e| Error::io("write", self.dir, e))?;
         chunk.sizes.push(size);
         chunk.tally.see(sample.height, sample.width);
@@ -162,15 +196,19 @@ impl Work for Conversion<'_> {
     }
 
     fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
-        let task = &self.tasks[shard];
-        let mut chunk = Chunk { records: RecordWriter::new(Vec::new()), sizes: Vec::new(), tally: Tally::default() };
+        let Task { split, positions, .. } = &self.tasks[shard];
+        let records = RecordWriter::new(lock(&self.spare).pop().unwrap_or_default());
+        let mut chunk = Chunk { records, sizes: Vec::new(), tally: Tally::default(), spent: Spent::default() };
         let count = samples.end - samples.start;
-        for position in samples.map(|s| task.positions.start + s) {
-            match self.convert(worker, task.split, position, &mut chunk) {
+        let mut watch = Watch::start();
+        for position in samples.map(|s| positions.start + s) {
+            let at = Position { split: *split, position };
+            match self.convert(worker, at, &mut chunk, &mut watch) {
                 Err(error) if self.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
                 result => result?,
             }
         }
+        *lock(&self.spent) += chunk.spent;
         self.progress.add(count);
         Ok(chunk)
     }
@@ -182,21 +220,26 @@ impl Work for Conversion<'_> {
     }
 
     fn append(&self, shard: &mut OpenShard, chunk: Chunk) -> Result<(), Error> {
-        let records = chunk.records.finish().map_err(|e| Error::io("write", self.dir, e))?;
-        self.writing.time(|| shard.writer.append(&records, &chunk.sizes))?;
+        let mut records = chunk.records.finish().map_err(|e| Error::io("write", self.dir, e))?;
+        self.timed(|spent| &mut spent.writing, || shard.writer.append(&records, &chunk.sizes))?;
+        records.clear();
+        lock(&self.spare).push(records);
         shard.tally.merge(chunk.tally, &shard.name)
     }
 
     fn close(&self, _: usize, shard: OpenShard) -> Result<(), Error> {
-        let whole = self.writing.time(|| shard.writer.finish())?;
+        let whole = self.timed(|spent| &mut spent.syncing, || shard.writer.finish())?;
         let finished = Finished::new(self.dir, whole, shard.tally)?;
         if let Some(journal) = self.journal {
             journal.add(&finished)?;
         }
-        let mut all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(finished.shard.file.clone(), finished);
+        lock(&self.finished).insert(finished.shard.file.clone(), finished);
         Ok(())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn check_label(source: &dyn Source, sample: &Sample) -> Result<(), String> {

@@ -14,6 +14,7 @@ use loaders::{Manifest, shard};
 use serde_json::json;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What was indexed.
@@ -29,8 +30,22 @@ pub struct Indexed {
     pub manifest: Manifest,
     /// True where `dataset.json` was made.
     pub made_manifest: bool,
+    /// Time that all threads spent reading and measuring records.
+    pub(crate) scanning: Duration,
     /// Wall-clock time.
     pub elapsed: Duration,
+}
+
+/// How shards are indexed.
+pub(crate) struct Indexing<'a> {
+    /// The folder with the list of class names of TensorFlow Datasets, if there is one.
+    pub names: &'a Path,
+    /// Whether the indexes are to be written; else they are there.
+    pub write: bool,
+    /// Threads; 0 means one for each core.
+    pub jobs: usize,
+    /// Whether progress is shown.
+    pub progress: bool,
 }
 
 /// Writes `<shard>.idx` beside each shard in `dir` and, if there is no `dataset.json`, makes it: classes up to the highest
@@ -40,11 +55,11 @@ pub struct Indexed {
 /// No shards; a set of shards that is not complete; a damaged record; a negative or absurd label; a `dataset.json` with other
 /// counts than the shards. Nothing is written before every shard has been read.
 pub fn index(dir: &Path) -> Result<Indexed, Error> {
-    index_named(dir, dir)
+    index_as(dir, &Indexing { names: dir, write: true, jobs: 0, progress: true })
 }
 
-/// Like [`index`]; the list of class names of TensorFlow Datasets, if there is one, is in the folder `names`.
-pub(crate) fn index_named(dir: &Path, names: &Path) -> Result<Indexed, Error> {
+/// Like [`index`], as `how` says.
+pub(crate) fn index_as(dir: &Path, how: &Indexing<'_>) -> Result<Indexed, Error> {
     let started = Instant::now();
     dir::check(dir, "expected a folder with TFRecord shards")?;
     let known = dir.join(MANIFEST).exists().then(|| Manifest::read(dir)).transpose()?;
@@ -54,16 +69,18 @@ pub(crate) fn index_named(dir: &Path, names: &Path) -> Result<Indexed, Error> {
         None => shard_files::discover(dir)?,
     };
     let measured = if made_manifest { measured_split(&shards) } else { None };
-    let scanned = scan_all(dir, &shards, measured)?;
+    let scanning = Mutex::new(Duration::ZERO);
+    let scanned = scan_all(dir, &shards, measured, how, &scanning)?;
+    let write_indexes = || if how.write { write_indexes(dir, &shards, &scanned) } else { Ok(()) };
     let manifest = match known {
         Some(known) => {
-            write_indexes(dir, &shards, &scanned)?;
+            write_indexes()?;
             manifest::compare(dir, &known, &scanned)?;
             known
         }
         None => {
-            let made = manifest::make(dir, &shards, &scanned, manifest::class_names(names)?)?;
-            write_indexes(dir, &shards, &scanned)?;
+            let made = manifest::make(dir, &shards, &scanned, manifest::class_names(how.names)?)?;
+            write_indexes()?;
             made.write(dir)?;
             made
         }
@@ -74,16 +91,26 @@ pub(crate) fn index_named(dir: &Path, names: &Path) -> Result<Indexed, Error> {
         records: scanned.iter().map(|s| s.entries.len() as u64).sum(),
         manifest,
         made_manifest,
+        scanning: scanning.into_inner().unwrap_or_else(PoisonError::into_inner),
         elapsed: started.elapsed(),
     })
 }
 
-/// Reads every shard; decodes and measures the images of the split `measured`.
-fn scan_all(dir: &Path, shards: &[ShardFile], measured: Option<&str>) -> Result<Vec<Scanned>, Error> {
-    let progress = Progress::new("indexing", None, true);
-    pool::run(shards.len(), 0, |i| {
+/// Reads every shard; decodes and measures the images of the split `measured`. Adds the threads' time to `spent`.
+fn scan_all(
+    dir: &Path,
+    shards: &[ShardFile],
+    measured: Option<&str>,
+    how: &Indexing<'_>,
+    spent: &Mutex<Duration>,
+) -> Result<Vec<Scanned>, Error> {
+    let progress = Progress::new("indexing", None, how.progress);
+    pool::run(shards.len(), how.jobs, |i| {
+        let started = Instant::now();
         let pixels = measured == Some(shards[i].split.as_str());
-        scan::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter())
+        let scanned = scan::scan(&dir.join(&shards[i].file), pixels, &mut progress.counter());
+        *spent.lock().unwrap_or_else(PoisonError::into_inner) += started.elapsed();
+        scanned
     })
 }
 

@@ -21,8 +21,8 @@ mod walk;
 
 pub use bad::Bad;
 pub use extract::{Extracted, extract};
-pub(crate) use index::index_named;
 pub use index::{Indexed, index};
+pub(crate) use index::{Indexing, index_as};
 pub use info::{FirstImage, Info, SplitInfo, info};
 pub use near_copy::{NearCopy, write_duplicates};
 pub(crate) use shard_files::{ShardFile, discover};

@@ -2,29 +2,36 @@
 
 use super::kind::{Kind, Open, Opened};
 use super::reader::budget::Budget;
+use super::reader::planes::interleave;
+use super::reader::store::Store;
 use super::reader::{archive, names};
 use crate::error::Error;
+use crate::options::ConvertOptions;
+use crate::pool;
 use crate::source::{Sample, Source, SourceSplit};
-use loaders::{Format, Limits};
+use loaders::Format;
 use std::fmt::Write;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// CIFAR-10.
 pub(super) const CIFAR10: Kind = Kind {
     name: "cifar10",
     about: "CIFAR-10, binary version: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src, limits| open(src, &LAYOUT_10, limits)),
+    open: Open::Fixed(|src, options| open(src, &LAYOUT_10, options)),
 };
 
 /// CIFAR-100 with its 100 fine labels.
 pub(super) const CIFAR100: Kind = Kind {
     name: "cifar100",
     about: "CIFAR-100, binary version, fine labels: folder, .tar or .tar.gz",
-    open: Open::Fixed(|src, limits| open(src, &LAYOUT_100, limits)),
+    open: Open::Fixed(|src, options| open(src, &LAYOUT_100, options)),
 };
 
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
+/// The most bytes before the pixels.
+const MOST_LABELS: usize = 2;
 
 /// How CIFAR-10 and CIFAR-100 differ.
 struct Layout {
@@ -64,10 +71,11 @@ const LAYOUT_100: Layout = Layout {
     python: "train",
 };
 
-/// One `.bin` file, unchanged.
+/// One `.bin` file.
 struct Batch {
     name: &'static str,
-    records: Vec<u8>,
+    path: PathBuf,
+    records: Store,
 }
 
 struct Cifar {
@@ -77,8 +85,8 @@ struct Cifar {
     parts: Vec<Vec<Batch>>,
 }
 
-fn open(src: &Path, layout: &'static Layout, limits: &Limits) -> Opened {
-    Ok(Box::new(Cifar::open(src, layout, Budget::new(*limits))?))
+fn open(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Opened {
+    Ok(Box::new(Cifar::open(src, layout, options)?))
 }
 
 impl Layout {
@@ -98,15 +106,19 @@ impl Layout {
 }
 
 impl Cifar {
-    fn open(src: &Path, layout: &'static Layout, mut budget: Budget) -> Result<Self, Error> {
+    fn open(src: &Path, layout: &'static Layout, options: &ConvertOptions) -> Result<Self, Error> {
         let mut wanted: Vec<&str> = [layout.train, layout.test].concat();
         wanted.push(layout.names);
         let hint = layout.hint();
-        let mut files = archive::read_members(src, layout.folder, &wanted, layout.python, &hint, &mut budget)?;
+        let members = archive::Wanted { folder: layout.folder, names: &wanted, other: layout.python, hint: &hint };
+        let mut files = members.read(src, &mut Budget::new(options.limits))?;
         let classes = match files.pop().flatten() {
-            Some(file) => class_names(&file, layout)?,
+            Some(file) => class_names(file, layout)?,
             None => names::owned(layout.builtin),
         };
+        pool::run(files.len(), options.jobs, |i| {
+            files[i].as_ref().map_or(Ok(()), |f| check(f, layout, classes.len()))
+        })?;
         let mut files = files.into_iter();
         let mut parts = Vec::new();
         let mut splits = Vec::new();
@@ -114,10 +126,9 @@ impl Cifar {
             let mut part = Vec::new();
             for (name, file) in names.iter().zip(files.by_ref()) {
                 let file = file.ok_or_else(|| Error::Missing { path: src.join(name), hint: hint.clone() })?;
-                check(&file, layout, classes.len())?;
-                part.push(Batch { name, records: file.data });
+                part.push(Batch { name, path: file.path, records: file.data });
             }
-            let len = part.iter().map(|b| (b.records.len() / layout.record()) as u64);
+            let len = part.iter().map(|b| b.records.len() / layout.record() as u64);
             splits.push(SourceSplit { name: split.to_string(), len: len.sum() });
             parts.push(part);
         }
@@ -125,10 +136,10 @@ impl Cifar {
     }
 
     /// The batch with sample `index` of a split, and the number of its record there.
-    fn find(&self, split: usize, index: u64) -> Result<(&Batch, usize), Error> {
-        let mut at = index as usize;
+    fn find(&self, split: usize, index: u64) -> Result<(&Batch, u64), Error> {
+        let mut at = index;
         for batch in &self.parts[split] {
-            let records = batch.records.len() / self.layout.record();
+            let records = batch.records.len() / self.layout.record() as u64;
             if at < records {
                 return Ok((batch, at));
             }
@@ -139,13 +150,15 @@ impl Cifar {
 }
 
 /// The names in a file with one name a line; blank lines are skipped.
-fn class_names(file: &archive::Member, layout: &Layout) -> Result<Vec<String>, Error> {
-    let text = String::from_utf8_lossy(&file.data);
+fn class_names(file: archive::Member, layout: &Layout) -> Result<Vec<String>, Error> {
+    let path = file.path.clone();
+    let bytes = file.whole()?;
+    let text = String::from_utf8_lossy(&bytes);
     let found = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let count = found().count();
     if count != layout.builtin.len() {
         return Err(Error::input(
-            &file.path,
+            &path,
             format!(
                 "{} class names; {} has {}; remove the file to use the published names",
                 count,
@@ -159,25 +172,42 @@ fn class_names(file: &archive::Member, layout: &Layout) -> Result<Vec<String>, E
 
 /// Refuses a batch that is empty, cut short, or has a label without a class.
 fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), Error> {
-    let record = layout.record();
-    let length = file.data.len();
-    if length == 0 || !length.is_multiple_of(record) {
-        let (whole, rest, name) = (length / record, length % record, layout.name);
+    let (record, length) = (layout.record(), file.data.len());
+    if length == 0 || !length.is_multiple_of(record as u64) {
+        let (whole, rest, name) = (length / record as u64, length % record as u64, layout.name);
         let what = format!(
             "{length} bytes are not whole records of {record} bytes ({whole} records and {rest} bytes): cut short, or not \
              {name}; fetch it again"
         );
         return Err(Error::input(&file.path, what));
     }
-    for (at, bytes) in file.data.chunks_exact(record).enumerate() {
-        let label = usize::from(bytes[layout.label_bytes - 1]);
-        if label >= classes {
-            let (byte, last) = (at * record, classes - 1);
-            let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
-            return Err(Error::input(&file.path, what));
+    let labels = |first: usize, block: &[u8]| {
+        for (at, bytes) in (first..).zip(block.chunks_exact(record)) {
+            let label = usize::from(bytes[layout.label_bytes - 1]);
+            if label >= classes {
+                let (byte, last) = (at * record, classes - 1);
+                let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
+                return Err(Fault::Label(what));
+            }
         }
+        Ok(())
+    };
+    file.data.blocks(record, labels).map_err(|fault| match fault {
+        Fault::Label(what) => Error::input(&file.path, what),
+        Fault::Io(e) => Error::io("read", &file.path, e),
+    })
+}
+
+/// What is wrong with a batch.
+enum Fault {
+    Label(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Io(error)
     }
-    Ok(())
 }
 
 impl Source for Cifar {
@@ -191,9 +221,11 @@ impl Source for Cifar {
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let (batch, at) = self.find(split, index)?;
-        let size = self.layout.record();
-        let (labels, pixels) = batch.records[at * size..(at + 1) * size].split_at(self.layout.label_bytes);
-        interleave(pixels, &mut sample.encoded);
+        let (mut record, size) = ([0; MOST_LABELS + 3 * PLANE], self.layout.record());
+        let record = &mut record[..size];
+        batch.records.read_at(at * size as u64, record).map_err(|e| Error::io("read", &batch.path, e))?;
+        let (labels, pixels) = record.split_at(self.layout.label_bytes);
+        interleave(pixels, 3, &mut sample.encoded);
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (SIDE as u32, SIDE as u32, 3);
         sample.label = u32::from(labels[self.layout.label_bytes - 1]);
@@ -201,30 +233,5 @@ impl Source for Cifar {
         // Writing into a String cannot fail.
         let _ = write!(sample.filename, "{}#{at}", batch.name);
         Ok(())
-    }
-}
-
-/// Planes R, G, B to pixels RGB.
-fn interleave(planes: &[u8], out: &mut Vec<u8>) {
-    let (red, rest) = planes.split_at(PLANE);
-    let (green, blue) = rest.split_at(PLANE);
-    out.clear();
-    out.extend(red.iter().zip(green).zip(blue).flat_map(|((&r, &g), &b)| [r, g, b]));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn planes_become_pixels() {
-        let planes: Vec<u8> = (0..3 * PLANE).map(|i| (i / PLANE * 100 + i % 7) as u8).collect();
-        let mut out = Vec::new();
-        interleave(&planes, &mut out);
-        assert_eq!(out.len(), 3 * PLANE);
-        for (i, pixel) in out.chunks_exact(3).enumerate() {
-            let expected = [planes[i], planes[PLANE + i], planes[2 * PLANE + i]];
-            assert_eq!(pixel, expected);
-        }
     }
 }

@@ -23,7 +23,7 @@ pub fn idx(bytes: &[u8]) {
     let Some(path) = file(bytes) else { return };
     let budget = || Budget::new(Limits::with_memory(MEMORY));
     if let Ok(images) = reader::read_images(&path, &mut budget()) {
-        assert_eq!(images.pixels.len() as u64, images.count * u64::from(images.height) * u64::from(images.width));
+        assert_eq!(images.pixels.len(), images.count * u64::from(images.height) * u64::from(images.width));
     }
     if let Ok(labels) = reader::read_labels(&path, 10, &mut budget()) {
         assert!(labels.iter().all(|&label| label < 10));

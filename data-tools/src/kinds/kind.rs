@@ -3,7 +3,6 @@
 use crate::error::Error;
 use crate::options::ConvertOptions;
 use crate::source::Source;
-use loaders::Limits;
 use std::path::Path;
 
 /// A source, or why it cannot be read.
@@ -12,7 +11,7 @@ pub(super) type Opened = Result<Box<dyn Source>, Error>;
 /// How a source is opened; everything that can be checked before the first sample is checked here.
 pub(super) enum Open {
     /// A source whose images, classes and splits are as published.
-    Fixed(fn(&Path, &Limits) -> Opened),
+    Fixed(fn(&Path, &ConvertOptions) -> Opened),
     /// A source of pixels, whose classes may be named; images and splits are as they are.
     Pixels(fn(&Path, &ConvertOptions) -> Opened),
     /// Records that are copied as they are, shard by shard.

@@ -5,28 +5,31 @@ use super::reader::budget::Budget;
 use super::reader::{idx, input, names};
 use crate::dir;
 use crate::error::Error;
+use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
-use loaders::{Format, Limits};
-use std::path::Path;
+use loaders::Format;
+use std::path::{Path, PathBuf};
 
 /// MNIST: the classes are the digits.
 pub(super) const DIGITS: Kind = Kind {
     name: "mnist",
     about: "folder with the four MNIST IDX files, plain or .gz; classes 0 to 9",
-    open: Open::Fixed(|src, limits| open(src, &names::DIGITS, limits)),
+    open: Open::Fixed(|src, options| open(src, &names::DIGITS, options)),
 };
 
 /// Fashion-MNIST: the classes are its ten garments.
 pub(super) const FASHION: Kind = Kind {
     name: "fashion-mnist",
     about: "folder with the four Fashion-MNIST IDX files, plain or .gz",
-    open: Open::Fixed(|src, limits| open(src, &names::FASHION, limits)),
+    open: Open::Fixed(|src, options| open(src, &names::FASHION, options)),
 };
 
 const HINT: &str = "expected a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, \
                     t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or .gz";
 
 struct Part {
+    /// The file of the images.
+    file: PathBuf,
     images: idx::Images,
     labels: Vec<u8>,
     prefix: &'static str,
@@ -38,9 +41,9 @@ struct Mnist {
     parts: Vec<Part>,
 }
 
-fn open(src: &Path, classes: &[&str], limits: &Limits) -> Opened {
+fn open(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
-    let mut budget = Budget::new(*limits);
+    let mut budget = Budget::new(options.limits);
     let mut source = Mnist { classes: names::owned(classes), splits: Vec::new(), parts: Vec::new() };
     for (name, prefix) in [("train", "train"), ("test", "t10k")] {
         let part = read_part(src, prefix, classes.len(), &mut budget)?;
@@ -83,7 +86,7 @@ fn read_part(src: &Path, prefix: &'static str, classes: usize, budget: &mut Budg
     if labels.is_empty() {
         return Err(Error::input(&label_file, "holds no samples"));
     }
-    Ok(Part { images, labels, prefix })
+    Ok(Part { file: image_file, images, labels, prefix })
 }
 
 impl Source for Mnist {
@@ -100,8 +103,8 @@ impl Source for Mnist {
         let part = &self.parts[split];
         let area = (part.images.height * part.images.width) as usize;
         let at = index as usize;
-        sample.encoded.clear();
-        sample.encoded.extend_from_slice(&part.images.pixels[at * area..(at + 1) * area]);
+        let read = part.images.pixels.read_into(at as u64 * area as u64, area, &mut sample.encoded);
+        read.map_err(|e| Error::io("read", &part.file, e))?;
         sample.format = Format::Raw;
         sample.height = part.images.height;
         sample.width = part.images.width;

@@ -56,7 +56,7 @@ pub fn open(kind: &str, src: &Path, options: &ConvertOptions) -> Result<Option<B
     match CATALOGUE.iter().find(|k| k.name == kind).map(|k| &k.open) {
         Some(Open::Fixed(open)) => {
             options.check_fixed(kind)?;
-            open(src, &options.limits).map(Some)
+            open(src, options).map(Some)
         }
         Some(Open::Pixels(open)) => {
             options.check_pixels(kind)?;

@@ -5,6 +5,7 @@ use super::kind::{Kind, Open, Opened};
 use super::reader::budget::Budget;
 use super::reader::labels::{Classes, Label};
 use super::reader::npy::{self, Array};
+use super::reader::planes::interleave;
 use super::reader::splits;
 use crate::error::Error;
 use crate::options::ConvertOptions;
@@ -12,7 +13,7 @@ use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Arrays of NumPy.
 pub(super) const NPZ: Kind = Kind {
@@ -47,6 +48,7 @@ struct Part {
 }
 
 struct Npz {
+    path: PathBuf,
     classes: Vec<String>,
     splits: Vec<SourceSplit>,
     parts: Vec<Part>,
@@ -125,7 +127,7 @@ fn build(src: &Path, options: &ConvertOptions, pairs: BTreeMap<(u8, &'static str
         found.push((split, images, numbers));
     }
     let classes = Classes::of(src, options, None, &all)?;
-    let mut source = Npz { classes: Vec::new(), splits: Vec::new(), parts: Vec::new() };
+    let mut source = Npz { path: src.to_path_buf(), classes: Vec::new(), splits: Vec::new(), parts: Vec::new() };
     for (split, images, numbers) in found {
         source.splits.push(SourceSplit { name: split.to_string(), len: numbers.len() as u64 });
         source.parts.push(Part::new(src, images, &numbers, &classes)?);
@@ -174,19 +176,20 @@ impl Source for Npz {
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let Part { images, height, width, channels, axes, labels } = &self.parts[split];
-        let (at, size) = (index as usize, height * width * channels);
-        let pixels = &images.bytes[at * size..(at + 1) * size];
-        sample.encoded.clear();
+        let size = height * width * channels;
+        let at = index * size as u64;
+        let failed = |e| Error::io("read", &self.path, e);
         match axes {
-            Axes::Interleaved => sample.encoded.extend_from_slice(pixels),
+            Axes::Interleaved => images.read(at, size, &mut sample.encoded).map_err(failed)?,
             Axes::Planes => {
-                let area = height * width;
-                sample.encoded.extend((0..size).map(|i| pixels[i % channels * area + i / channels]));
+                let mut planes = Vec::new();
+                images.read(at, size, &mut planes).map_err(failed)?;
+                interleave(&planes, *channels, &mut sample.encoded);
             }
         }
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (*height as u32, *width as u32, *channels as u32);
-        sample.label = labels[at];
+        sample.label = labels[index as usize];
         sample.filename.clear();
         // Writing into a String cannot fail.
         let _ = write!(sample.filename, "{}#{index}", images.name);

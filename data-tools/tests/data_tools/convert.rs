@@ -22,6 +22,22 @@ fn digest(dir: &Path) -> u32 {
     masked_crc32c(&all)
 }
 
+/// What threads spend is no more than they have.
+#[test]
+fn the_time_of_the_threads_is_told() {
+    let temp = Temp::new();
+    mnist(&temp.path("src"), false, false);
+    for jobs in [1, 3] {
+        let out = temp.path(&format!("out{jobs}"));
+        let json = convert("mnist", &temp.path("src"), &out, &options(4, jobs)).unwrap().to_json();
+        let spent = |part: &str| json["thread_seconds"][part].as_f64().unwrap();
+        assert!(["reading", "decoding", "writing", "syncing"].into_iter().all(|part| spent(part) > 0.0), "{json}");
+        let (busy, elapsed) =
+            (spent("reading") + spent("decoding") + spent("writing"), json["seconds"].as_f64().unwrap());
+        assert!(busy <= jobs as f64 * elapsed && spent("syncing") <= elapsed, "{json}");
+    }
+}
+
 #[test]
 fn jobs_do_not_change_a_byte() {
     let temp = Temp::new();

@@ -22,6 +22,7 @@ function short(value) {
   if (!known(value)) return '–';
   const size = Math.abs(value);
   if (size >= 1e5) return grouped(value);
+  if (size >= 1e3) return (+value.toPrecision(5)).toLocaleString('en');
   return size !== 0 && size < 1e-3 ? value.toExponential(2) : String(+value.toPrecision(5));
 }
 function duration(seconds) {
@@ -169,7 +170,8 @@ class Chart {
     }
     const clip = `clip${charts.indexOf(this)}`;
     const path = draw('clipPath', { id: clip });
-    path.append(draw('rect', { x: box.left, y: 0, width: box.right - box.left, height: box.bottom + 2 }));
+    // room for the dots of scores at the first and the last step
+    path.append(draw('rect', { x: box.left - 3, y: 0, width: box.right - box.left + 6, height: box.bottom + 3 }));
     const layer = draw('g', { 'clip-path': `url(#${clip})` });
     this.svg.append(path, layer);
     for (const line of this.lines) this.line(layer, line);

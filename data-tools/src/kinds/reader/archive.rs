@@ -1,48 +1,83 @@
-//! Named files of a folder or of a tar archive, gzip or not, read as one stream without unpacking to disk.
+//! Named files of a folder, which are read in place, or of a tar archive, gzip or not, read as one stream without unpacking to disk.
 
 use super::budget::{Budget, read_bounded};
 use super::input;
+use super::store::Store;
 use crate::error::Error;
 use loaders::regular;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// One file, whole.
+/// One file.
 #[derive(Debug)]
 pub(crate) struct Member {
     /// Its path; of a member the archive's path and the member's name.
     pub path: PathBuf,
     /// Its bytes.
-    pub data: Vec<u8>,
+    pub data: Store,
 }
 
-/// Reads the files `wanted` from the folder or archive `src`; missing ones come back as `None`.
-///
-/// `folder` is the name that the published archive unpacks to: a folder that contains it works too. Where none of `wanted`
-/// is there but `other` is, the error says that this is another version of the data.
-pub(crate) fn read_members(
-    src: &Path,
-    folder: &str,
-    wanted: &[&str],
-    other: &str,
-    hint: &str,
-    budget: &mut Budget,
-) -> Result<Vec<Option<Member>>, Error> {
-    let meta = match std::fs::metadata(src) {
-        Ok(meta) => meta,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::Missing { path: src.to_path_buf(), hint: hint.to_string() });
-        }
-        Err(e) => return Err(Error::io("read", src, e)),
-    };
-    let found = match meta.is_dir() {
-        true => from_folder(src, folder, wanted, other, budget)?,
-        false => from_tar(src, wanted, other, budget)?,
-    };
-    if found.has_other && found.members.iter().all(Option::is_none) {
-        return Err(Error::input(src, format!("this looks like the version for Python or Matlab; {hint}")));
+impl Member {
+    /// Its bytes, in memory.
+    pub(crate) fn whole(self) -> Result<Vec<u8>, Error> {
+        self.data.whole().map_err(|e| Error::io("read", &self.path, e))
     }
-    Ok(found.members)
+}
+
+/// The files of a data set, and what tells another version of it.
+pub(crate) struct Wanted<'a> {
+    /// The name that the published archive unpacks to: a folder that contains it works too.
+    pub folder: &'a str,
+    pub names: &'a [&'a str],
+    /// A file of another version of the data; empty if there is none.
+    pub other: &'a str,
+    /// What is expected, for messages.
+    pub hint: &'a str,
+}
+
+impl Wanted<'_> {
+    /// The files in the folder or archive `src`; missing ones come back as `None`.
+    ///
+    /// # Errors
+    /// Where none of them is there but `other` is, the error says that this is another version of the data.
+    pub(crate) fn read(&self, src: &Path, budget: &mut Budget) -> Result<Vec<Option<Member>>, Error> {
+        let meta = match std::fs::metadata(src) {
+            Ok(meta) => meta,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Missing { path: src.to_path_buf(), hint: self.hint.to_string() });
+            }
+            Err(e) => return Err(Error::io("read", src, e)),
+        };
+        let found = match meta.is_dir() {
+            true => self.from_folder(src, budget)?,
+            false => from_tar(src, self.names, self.other, budget)?,
+        };
+        if found.has_other && found.members.iter().all(Option::is_none) {
+            return Err(Error::input(src, format!("this looks like the version for Python or Matlab; {}", self.hint)));
+        }
+        Ok(found.members)
+    }
+
+    fn from_folder(&self, src: &Path, budget: &mut Budget) -> Result<Found, Error> {
+        let inner = src.join(self.folder);
+        let dir = match self.names.first() {
+            Some(first) if !src.join(first).is_file() && inner.is_dir() => inner,
+            _ => src.to_path_buf(),
+        };
+        let mut members = Vec::new();
+        for name in self.names {
+            let path = dir.join(name);
+            match regular::open(&path).and_then(Store::of) {
+                Ok(data) => {
+                    budget.add_file(data.len());
+                    members.push(Some(Member { path, data }));
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => members.push(None),
+                Err(e) => return Err(Error::io("read", &path, e)),
+            }
+        }
+        Ok(Found { members, has_other: dir.join(self.other).is_file() })
+    }
 }
 
 /// The wanted files that were found.
@@ -50,28 +85,6 @@ struct Found {
     members: Vec<Option<Member>>,
     /// Whether the file of another version is there.
     has_other: bool,
-}
-
-fn from_folder(src: &Path, folder: &str, wanted: &[&str], other: &str, budget: &mut Budget) -> Result<Found, Error> {
-    let inner = src.join(folder);
-    let dir = match wanted.first() {
-        Some(first) if !src.join(first).is_file() && inner.is_dir() => inner,
-        _ => src.to_path_buf(),
-    };
-    let mut members = Vec::new();
-    for name in wanted {
-        let path = dir.join(name);
-        match regular::read(&path) {
-            Ok(data) => {
-                budget.add_file(data.len() as u64);
-                budget.take(&path, data.len() as u64)?;
-                members.push(Some(Member { path, data }));
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => members.push(None),
-            Err(e) => return Err(Error::io("read", &path, e)),
-        }
-    }
-    Ok(Found { members, has_other: dir.join(other).is_file() })
 }
 
 fn from_tar(src: &Path, wanted: &[&str], other: &str, budget: &mut Budget) -> Result<Found, Error> {
@@ -97,7 +110,7 @@ fn from_tar(src: &Path, wanted: &[&str], other: &str, budget: &mut Budget) -> Re
         }
         let size = entry.size();
         let data = read_entry(&mut entry, size, src, name, budget)?;
-        found.members[at] = Some(Member { path: src.join(&path), data });
+        found.members[at] = Some(Member { path: src.join(&path), data: Store::Memory(data) });
     }
     if is_empty {
         return Err(Error::input(src, "is an empty archive; fetch it again"));

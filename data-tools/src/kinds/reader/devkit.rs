@@ -56,10 +56,12 @@ pub(crate) fn find(src: &Path) -> Option<PathBuf> {
 /// Reads the kit: an archive or a folder.
 pub(crate) fn read(path: &Path, limits: &Limits) -> Result<Devkit, Error> {
     let mut budget = Budget::new(*limits);
-    let mut members = archive::read_members(path, "data", &[META, TRUTH], "", HINT, &mut budget)?.into_iter();
-    let mut next = |name: &str| {
+    let wanted = archive::Wanted { folder: "data", names: &[META, TRUTH], other: "", hint: HINT };
+    let mut members = wanted.read(path, &mut budget)?.into_iter();
+    let mut next = |name: &str| -> Result<Whole, Error> {
         let missing = || Error::Missing { path: path.join("data").join(name), hint: HINT.to_string() };
-        members.next().flatten().ok_or_else(missing)
+        let member: archive::Member = members.next().flatten().ok_or_else(missing)?;
+        Ok(Whole { path: member.path.clone(), data: member.whole()? })
     };
     let (meta, truth) = (next(META)?, next(TRUTH)?);
     let records = matlab::read_structs(&meta.data, "synsets", budget.left()).map_err(|problem| match problem {
@@ -75,8 +77,14 @@ pub(crate) fn read(path: &Path, limits: &Limits) -> Result<Devkit, Error> {
     Ok(Devkit { synsets, truth: wnids, truth_path: truth.path })
 }
 
+/// A file of the kit.
+struct Whole {
+    path: PathBuf,
+    data: Vec<u8>,
+}
+
 /// The WordNet id of each line of the ground truth.
-fn wnids(truth: &archive::Member, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
+fn wnids(truth: &Whole, by_id: &BTreeMap<u64, Synset>) -> Result<Vec<String>, Error> {
     let text = String::from_utf8_lossy(&truth.data);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let wnid = |(i, line): (usize, &str)| {

@@ -3,6 +3,7 @@
 
 use super::budget::Budget;
 use super::input;
+use super::store::Store;
 use crate::error::Error;
 use std::io::Read;
 use std::path::Path;
@@ -22,10 +23,10 @@ pub(crate) struct Images {
     /// Columns of each.
     pub width: u32,
     /// `count * height * width` grey values.
-    pub pixels: Vec<u8>,
+    pub pixels: Store,
 }
 
-/// Reads an image file, plain or gzip.
+/// Reads an image file; the pixels of a plain one stay in it, those of a gzip are unpacked.
 pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Error> {
     let mut stream = input::open(path, budget)?;
     let [count, height, width] = read_header::<3>(path, &mut stream, IMAGES, "images", budget)?;
@@ -40,7 +41,13 @@ pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Er
         .and_then(|area| area.checked_mul(u64::from(count)))
         .ok_or_else(|| Error::input(path, format!("impossible size {count} x {height} x {width}")))?;
     let what = format!("{count} images of {height} x {width}");
-    let pixels = input::read_rest(path, &mut stream, bytes, &what, budget)?;
+    let pixels = match stream.in_place().map_err(|e| Error::io("read", path, e))? {
+        Some(rest) => {
+            input::check_length(path, rest.len(), bytes, &what)?;
+            rest
+        }
+        None => Store::Memory(input::read_rest(path, &mut stream, bytes, &what, budget)?),
+    };
     Ok(Images { count: u64::from(count), height, width, pixels })
 }
 

@@ -1,22 +1,49 @@
 //! Source files as streams: gzip is recognised by its first bytes, not by its name, and errors name the path.
 
-use super::budget::{Budget, read_bounded};
+use super::budget::{Bounded, Budget, read_bounded};
+use super::store::Store;
 use crate::error::Error;
 use flate2::bufread::MultiGzDecoder;
 use loaders::regular;
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// A file as a stream.
+pub(crate) enum Input {
+    Plain(BufReader<File>),
+    Gzip(Bounded<MultiGzDecoder<BufReader<File>>>),
+}
+
 /// Opens `path` and unpacks it on the fly when it is gzip, up to what the budget has left.
-pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Box<dyn Read>, Error> {
+pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
     let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
     budget.add_file(file.metadata().map_err(|e| Error::io("read", path, e))?.len());
     let mut file = BufReader::with_capacity(1 << 18, file);
     let head = file.fill_buf().map_err(|e| Error::io("read", path, e))?;
     let is_gzip = head.starts_with(&GZIP_MAGIC);
-    Ok(if is_gzip { Box::new(budget.bounded(MultiGzDecoder::new(file))) } else { Box::new(file) })
+    Ok(if is_gzip { Input::Gzip(budget.bounded(MultiGzDecoder::new(file))) } else { Input::Plain(file) })
+}
+
+impl Input {
+    /// What is left of a file that need not be unpacked.
+    pub(crate) fn in_place(&mut self) -> io::Result<Option<Store>> {
+        let Input::Plain(file) = self else { return Ok(None) };
+        let start = file.stream_position()?;
+        let length = file.get_ref().metadata()?.len().saturating_sub(start);
+        Ok(Some(Store::File { file: file.get_ref().try_clone()?, start, length }))
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Input::Plain(file) => file.read(out),
+            Input::Gzip(stream) => stream.read(out),
+        }
+    }
 }
 
 /// The first of `names` that is a file in `dir`, itself or with `.gz` behind.
@@ -62,19 +89,26 @@ pub(crate) fn read_rest(
     let data = data.ok_or_else(|| budget.exceeded(path))?;
     let got = data.len() as u64;
     budget.take(path, got)?;
+    let mut extra = [0u8; 1];
+    // nothing is behind the end of what is cut short
+    let more = stream.read(&mut extra).map_err(|e| read_error(path, budget, e))?;
+    check_length(path, got + more as u64, expected, what)?;
+    Ok(data)
+}
+
+/// Refuses content of `got` bytes where `what` takes `expected` ones.
+pub(crate) fn check_length(path: &Path, got: u64, expected: u64, what: &str) -> Result<(), Error> {
     if got < expected {
         return Err(Error::input(
             path,
             format!("cut short: {what} take {expected} bytes, {got} are there; fetch it again"),
         ));
     }
-    let mut extra = [0u8; 1];
-    let more = stream.read(&mut extra).map_err(|e| read_error(path, budget, e))?;
-    if more > 0 {
+    if got > expected {
         return Err(Error::input(
             path,
             format!("goes on after the {expected} bytes that {what} take; is its header right?"),
         ));
     }
-    Ok(data)
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! Arrays of NumPy: the members of a `.npz`, a ZIP archive of `.npy` files.
 
 use super::budget::{Budget, read_bounded};
+use super::store::Store;
 use crate::error::Error;
 use loaders::regular;
 use std::io;
 use std::path::Path;
-use zip::ZipArchive;
 use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header that is read.
@@ -20,8 +21,10 @@ pub(crate) struct Array {
     pub shape: Vec<usize>,
     /// Its type as NumPy writes it, such as `|u1`.
     descr: String,
-    /// Its values, end to end.
-    pub bytes: Vec<u8>,
+    /// Its `.npy` file; large ones are not moved in memory to cut off the header.
+    file: Store,
+    /// Where its values start there.
+    start: u64,
 }
 
 /// All arrays of a `.npz` file, in memory of the budget.
@@ -34,11 +37,23 @@ pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array
         let mut member = archive.by_index(number).map_err(|e| damaged(path, &format!("member {number}"), e))?;
         let name = member.name().map_err(|e| damaged(path, &format!("member {number}"), e))?.into_owned();
         let Some(name) = name.strip_suffix(".npy").map(String::from) else { continue };
-        let bytes = read_bounded(&mut member, budget.left())
-            .map_err(|e| damaged(path, &format!("`{name}`"), ZipError::Io(e)))?;
-        let bytes = bytes.ok_or_else(|| budget.exceeded(&path.join(&name)))?;
-        budget.take(path, bytes.len() as u64)?;
-        arrays.push(parse(&name, bytes).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?);
+        let failed = |e| damaged(path, &format!("`{name}`"), ZipError::Io(e));
+        let place = member.data_start().filter(|_| member.compression() == CompressionMethod::Stored);
+        let store = match place {
+            Some(start) => {
+                // its checksum is compared at its end
+                let length = io::copy(&mut member, &mut io::sink()).map_err(failed)?;
+                Store::File { file: regular::open(path).map_err(|e| Error::io("open", path, e))?, start, length }
+            }
+            None => {
+                let bytes = read_bounded(&mut member, budget.left()).map_err(failed)?;
+                Store::Memory(bytes.ok_or_else(|| budget.exceeded(&path.join(&name)))?)
+            }
+        };
+        if let Store::Memory(bytes) = &store {
+            budget.take(path, bytes.len() as u64)?;
+        }
+        arrays.push(parse(&name, store).map_err(|what| Error::input(path, format!("`{name}`: {what}")))?);
     }
     Ok(arrays)
 }
@@ -51,9 +66,10 @@ fn damaged(path: &Path, part: &str, error: ZipError) -> Error {
 }
 
 /// Reads a `.npy` file.
-fn parse(name: &str, mut bytes: Vec<u8>) -> Result<Array, String> {
-    let (header, start) = header(&bytes).ok_or("not an array of NumPy (.npy), or cut short")?;
-    let header = header.to_string();
+fn parse(name: &str, file: Store) -> Result<Array, String> {
+    let mut head = vec![0; file.len().min(MOST_HEADER as u64 + 12) as usize];
+    file.read_at(0, &mut head).map_err(|e| e.to_string())?;
+    let (header, start) = header(&head).ok_or("not an array of NumPy (.npy), or cut short")?;
     let field = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
     let descr = field("descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split_once('\''));
     let shape = field("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
@@ -70,11 +86,13 @@ fn parse(name: &str, mut bytes: Vec<u8>) -> Result<Array, String> {
         return Err(format!("its type is {descr}; expected uint8 images and labels of whole numbers"));
     };
     let expected = axes.iter().try_fold(width, |size, &axis| size.checked_mul(axis));
-    bytes.drain(..start);
-    if expected != Some(bytes.len()) {
-        return Err(format!("shape {axes:?} of {descr} does not fit its {} bytes; is it cut short?", bytes.len()));
+    let start = start as u64;
+    let length = file.len() - start;
+    if expected.map(|length| length as u64) != Some(length) {
+        return Err(format!("shape {axes:?} of {descr} does not fit its {length} bytes; is it cut short?"));
     }
-    Ok(Array { name: name.to_string(), shape: axes, descr: descr.to_string(), bytes })
+    let descr = descr.to_string();
+    Ok(Array { name: name.to_string(), shape: axes, descr, file, start })
 }
 
 /// The header of a `.npy` file, and where the values start.
@@ -95,6 +113,11 @@ fn width(descr: &str) -> Option<usize> {
 }
 
 impl Array {
+    /// Makes `out` the `length` bytes of its values from `at` on.
+    pub(crate) fn read(&self, at: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.file.read_into(self.start + at, length, out)
+    }
+
     /// Refuses values that are not bytes from 0 to 255.
     pub(crate) fn check_bytes(&self, path: &Path) -> Result<(), Error> {
         if self.descr == "|u1" {
@@ -115,7 +138,9 @@ impl Array {
         fn all<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> i64) -> Vec<i64> {
             bytes.as_chunks::<N>().0.iter().map(|&b| number(b)).collect()
         }
-        let bytes = &self.bytes;
+        let (mut bytes, length) = (Vec::new(), usize::try_from(self.file.len() - self.start).unwrap_or(usize::MAX));
+        self.read(0, length, &mut bytes).map_err(|e| Error::io("read", path, e))?;
+        let bytes = &bytes;
         Ok(match self.descr.as_str() {
             "|u1" | "|b1" => all(bytes, |[b]| i64::from(b)),
             "|i1" => all(bytes, |b| i64::from(i8::from_le_bytes(b))),
@@ -151,15 +176,15 @@ mod tests {
     #[test]
     fn headers_are_read_and_bad_ones_refused() {
         let good = "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 1), }\n";
-        let array = parse("y", npy(good, &[1, 0, 255, 255])).unwrap();
+        let array = parse("y", Store::Memory(npy(good, &[1, 0, 255, 255]))).unwrap();
         assert_eq!((array.shape.as_slice(), array.whole_numbers(Path::new("a")).unwrap()), (&[2, 1][..], vec![1, -1]));
-        let error = |header: &str, values: &[u8]| parse("y", npy(header, values)).unwrap_err();
+        let error = |header: &str, values: &[u8]| parse("y", Store::Memory(npy(header, values))).unwrap_err();
         assert!(error(good, &[1, 0, 2]).contains("does not fit its 3 bytes"));
         assert!(error(&good.replace("False", "True"), &[1, 0, 2, 0]).contains("ascontiguousarray"));
         assert!(error(&good.replace("<i2", "|O"), &[]).contains("its type is |O"));
         assert!(error(&good.replace("(2, 1)", "(2, -1)"), &[]).contains("cannot be read"));
         assert!(error("{}", &[]).contains("header cannot be read"));
         let whole = npy(good, &[1, 0, 2, 0]);
-        assert!((0..whole.len()).all(|cut| parse("y", whole[..cut].to_vec()).is_err()));
+        assert!((0..whole.len()).all(|cut| parse("y", Store::Memory(whole[..cut].to_vec())).is_err()));
     }
 }

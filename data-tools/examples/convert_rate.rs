@@ -1,0 +1,269 @@
+//! What a conversion takes beside a loop that only decodes and writes: the same bytes read, each picture decoded as often, as many bytes
+//! written to as many files and synced, on as many threads; no shuffling, no records, no checksums.
+//!
+//! `cargo run --release -p data-tools --example convert_rate -- KIND SRC SCRATCH [JOBS [ROUNDS]]`
+//!
+//! KIND is one of the kinds of `trireme data convert`. Prints one JSON line: seconds of both, in turn, the medians' ratio, and which share of
+//! the threads' time the conversion spent reading, decoding and writing. SCRATCH is a folder that is made and emptied.
+
+use data_tools::{ConvertOptions, Converted, convert};
+use flate2::read::MultiGzDecoder;
+use loaders::decode::Decoder;
+use loaders::{Limits, example, record};
+use parquet::column::reader::ColumnReader;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::fs::{self, File};
+use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use std::{env, error, thread};
+
+type Result<T> = std::result::Result<T, Box<dyn error::Error + Send + Sync>>;
+
+/// Bytes of pixels that are read and written at once.
+const BLOCK: u64 = 1 << 18;
+/// Of so many files one is decoded whole, as a conversion measures a sample of 8,000 photos; of the others one value in 64.
+const WHOLE: usize = 31;
+
+/// A part of the source that one thread reads.
+enum Part {
+    /// Bytes of a file that are pixels.
+    Pixels(PathBuf, u64, u64),
+    /// Bytes that were unpacked already.
+    Unpacked(Vec<u8>),
+    /// A file that is a picture.
+    Picture(PathBuf),
+    /// A picture at a place in a file.
+    Within(PathBuf, u64, u64),
+    Tar(PathBuf),
+    RowGroup(PathBuf, usize),
+    /// Compressed records.
+    Records(PathBuf),
+}
+
+/// The files below `path`, in order.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut inside = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    inside.sort();
+    Ok(inside.iter().map(|path| files(path)).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// What threads share out among them; what must be read by one of them is read here.
+fn parts(kind: &str, src: &Path) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    if kind == "csv" {
+        let folder = src.parent().unwrap_or(Path::new(""));
+        let lines = fs::read_to_string(src)?;
+        let names = lines.lines().skip(1).filter_map(|line| line.split(',').next());
+        return Ok(names.map(|name| Part::Picture(folder.join(name))).collect());
+    }
+    for path in files(src)? {
+        match kind {
+            "folder" => parts.push(Part::Picture(path)),
+            "webdataset" => parts.push(Part::Tar(path)),
+            "tfrecord" => parts.push(Part::Records(path)),
+            "parquet" => {
+                let groups = SerializedFileReader::new(File::open(&path)?)?.metadata().num_row_groups();
+                parts.extend((0..groups).map(|group| Part::RowGroup(path.clone(), group)));
+            }
+            "recordio" => {
+                let (file, mut at, mut head) = (File::open(&path)?, 0, [0; 8]);
+                while file.read_at(&mut head, at)? == head.len() {
+                    let length = u64::from(u32::from_le_bytes([head[4], head[5], head[6], head[7]]) & 0x1fff_ffff);
+                    // behind the flags, the label and two numbers
+                    parts.push(Part::Within(path.clone(), at + 32, length - 24));
+                    at += 8 + length.next_multiple_of(4);
+                }
+            }
+            "npz" => {
+                let mut archive = zip::ZipArchive::new(BufReader::new(File::open(&path)?))?;
+                for number in 0..archive.len() {
+                    let mut member = archive.by_index(number)?;
+                    let mut bytes = vec![0; member.size() as usize];
+                    member.read_exact(&mut bytes)?;
+                    parts.extend(bytes.chunks(BLOCK as usize).map(|block| Part::Unpacked(block.to_vec())));
+                }
+            }
+            _ => {
+                let length = fs::metadata(&path)?.len();
+                let starts = (0..length).step_by(BLOCK as usize);
+                parts.extend(starts.map(|at| Part::Pixels(path.clone(), at, BLOCK.min(length - at))));
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// Files of equal size that a thread fills one after another.
+struct Output<'a> {
+    scratch: &'a Path,
+    number: &'a AtomicUsize,
+    /// Bytes of each file.
+    size: u64,
+    file: Option<(File, u64)>,
+}
+
+impl Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let (file, written) = match &mut self.file {
+            Some(open) => open,
+            none => {
+                let name = format!("loop-{}", self.number.fetch_add(1, Ordering::Relaxed));
+                none.insert((File::create(self.scratch.join(name))?, 0))
+            }
+        };
+        file.write_all(bytes)?;
+        *written += bytes.len() as u64;
+        if *written >= self.size { self.finish() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.file.take().map_or(Ok(()), |(file, _)| Ok(file.sync_all()?))
+    }
+}
+
+/// A thread's decoder and buffers.
+struct Hand<'a> {
+    decoder: Decoder,
+    pixels: Vec<u8>,
+    buffer: Vec<u8>,
+    seen: usize,
+    output: Output<'a>,
+}
+
+impl Hand<'_> {
+    /// Decodes and writes a picture.
+    fn picture(&mut self, file: &[u8]) -> Result<()> {
+        for reduction in if self.seen.is_multiple_of(WHOLE) { &[8, 1][..] } else { &[8] } {
+            let stored = self.decoder.open_file(file)?;
+            let channels = if *reduction == 8 && stored.planes().is_some() { 1 } else { 3 };
+            self.decoder.reduced(stored, file, *reduction, channels, &mut self.pixels)?;
+        }
+        self.seen += 1;
+        self.output.write(file)
+    }
+
+    fn part(&mut self, part: &Part) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        match part {
+            Part::Unpacked(bytes) => self.output.write(bytes)?,
+            Part::Pixels(path, at, length) | Part::Within(path, at, length) => {
+                buffer.resize(*length as usize, 0);
+                File::open(path)?.read_exact_at(&mut buffer, *at)?;
+                match part {
+                    Part::Pixels(..) => self.output.write(&buffer)?,
+                    _ => self.picture(&buffer)?,
+                }
+            }
+            Part::Picture(path) => {
+                buffer.clear();
+                File::open(path)?.read_to_end(&mut buffer)?;
+                self.picture(&buffer)?;
+            }
+            Part::Tar(path) => {
+                for member in tar::Archive::new(BufReader::new(File::open(path)?)).entries()? {
+                    let mut member = member?;
+                    buffer.clear();
+                    member.read_to_end(&mut buffer)?;
+                    if member.path()?.extension().is_some_and(|ending| ending == "jpg") {
+                        self.picture(&buffer)?;
+                    }
+                }
+            }
+            Part::RowGroup(path, group) => {
+                let file = SerializedFileReader::new(File::open(path)?)?;
+                let (group, mut values) = (file.get_row_group(*group)?, Vec::new());
+                let rows = group.metadata().num_rows() as usize;
+                let ColumnReader::ByteArrayColumnReader(mut column) = group.get_column_reader(0)? else {
+                    return Err("expected a column of bytes".into());
+                };
+                column.read_records(rows, Some(&mut Vec::new()), None, &mut values)?;
+                values.iter().try_for_each(|value| self.picture(value.data()))?;
+            }
+            Part::Records(path) => {
+                buffer.clear();
+                MultiGzDecoder::new(BufReader::new(File::open(path)?)).read_to_end(&mut buffer)?;
+                let mut at = 0;
+                while at < buffer.len() as u64 {
+                    let (payload, next) = record::read_record(&buffer, at)?;
+                    let picture = example::parse(payload)?;
+                    let stored = self.decoder.open_file(picture.encoded)?;
+                    self.decoder.reduced(stored, picture.encoded, 1, 3, &mut self.pixels)?;
+                    self.output.write(&buffer[at as usize..next as usize])?;
+                    at = next;
+                }
+            }
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+}
+
+/// Decodes and writes all of a source; files of `size` bytes.
+fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, size: u64) -> Result<f64> {
+    fs::create_dir_all(scratch)?;
+    let started = Instant::now();
+    let parts = parts(kind, src)?;
+    let (next, number) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || -> Result<()> {
+        let output = Output { scratch, number: &number, size, file: None };
+        let decoder = Decoder::new(Limits::DEFAULT);
+        let mut hand = Hand { decoder, pixels: Vec::new(), buffer: Vec::new(), seen: 0, output };
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            hand.part(part)?;
+        }
+        hand.output.finish()
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(&work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    fs::remove_dir_all(scratch)?;
+    Ok(seconds)
+}
+
+fn converted(kind: &str, src: &Path, scratch: &Path, jobs: usize) -> Result<Converted> {
+    fs::create_dir_all(scratch)?;
+    let options = ConvertOptions { jobs, progress: false, ..ConvertOptions::default() };
+    let converted = convert(kind, src, &scratch.join("out"), &options)?;
+    fs::remove_dir_all(scratch)?;
+    Ok(converted)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let [kind, src, scratch, numbers @ ..] = args.as_slice() else {
+        return Err("expected KIND SRC SCRATCH [JOBS [ROUNDS]]".into());
+    };
+    let (src, scratch) = (Path::new(src), Path::new(scratch));
+    let number = |at: usize, usual: usize| numbers.get(at).map_or(Ok(usual), |text| text.parse());
+    let (jobs, rounds) = (number(0, 2)?, number(1, 3)?);
+    let (mut bares, mut conversions, mut shares, mut threads) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let done = converted(kind, src, scratch, jobs)?;
+        let files: usize = done.manifest.splits.values().map(|split| split.shards.len()).sum();
+        bares.push(bare(kind, src, scratch, jobs, done.bytes / files as u64)?);
+        let seconds = done.elapsed.as_secs_f64();
+        let spent = done.spent.reading + done.spent.decoding + done.spent.writing;
+        conversions.push(seconds);
+        shares.push(spent.as_secs_f64() / jobs as f64 / seconds);
+        threads.push(done.to_json()["thread_seconds"].clone());
+    }
+    let line = serde_json::json!({
+        "kind": kind, "jobs": jobs, "loop": bares, "conversion": conversions, "share": shares, "thread_seconds": threads,
+        "ratio": median(bares.clone()) / median(conversions.clone()), "share_median": median(shares.clone()),
+    });
+    println!("{line}");
+    Ok(())
+}
