@@ -1,5 +1,5 @@
-//! The bytes of a part of a source, in memory where they had to be unpacked, else in their file. A file that is read in place costs no memory,
-//! and no time to fill it.
+//! The bytes of a part of a source, in memory where they had to be unpacked, else in their file. A file that is read in place costs no
+//! memory, and no time to fill it.
 
 use std::fs::File;
 use std::io;
