@@ -106,7 +106,9 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     // what was written is taken back
     let from = format!("init.from=\"{out}\"");
     let again = folder.at("again");
-    let taken = ["--set", &model, "--set", &from, "--max-steps", "0", "--out", &again];
+    let lists = ["train", "eval"].map(|list| format!("augment.{list}=[\"normalize(0.1, 0.3)\"]"));
+    let sets = [&model, &from, &lists[0], &lists[1]].map(|set| ["--set", set]).concat();
+    let taken = [&sets[..], &["--max-steps", "0", "--out", &again]].concat();
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
     let weights = |out: &str| trireme::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
     assert!(weights(&again) == weights(&setting.out));
