@@ -220,7 +220,7 @@ fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, size: u64) -> Resul
         hand.output.finish()
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
     let seconds = started.elapsed().as_secs_f64();

@@ -49,7 +49,7 @@ impl Wanted<'_> {
             Err(e) => return Err(Error::io("read", src, e)),
         };
         let found = match meta.is_dir() {
-            true => self.from_folder(src, budget)?,
+            true => self.in_folder(src, budget)?,
             false => from_tar(src, self.names, self.other, budget)?,
         };
         if found.has_other && found.members.iter().all(Option::is_none) {
@@ -58,7 +58,7 @@ impl Wanted<'_> {
         Ok(found.members)
     }
 
-    fn from_folder(&self, src: &Path, budget: &mut Budget) -> Result<Found, Error> {
+    fn in_folder(&self, src: &Path, budget: &mut Budget) -> Result<Found, Error> {
         let inner = src.join(self.folder);
         let dir = match self.names.first() {
             Some(first) if !src.join(first).is_file() && inner.is_dir() => inner,
