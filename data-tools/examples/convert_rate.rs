@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p data-tools --example convert_rate -- KIND SRC SCRATCH [JOBS [ROUNDS]]`
 //!
-//! KIND is one of the kinds of `trireme data convert`. Prints one JSON line: seconds of both, in turn, the medians' ratio, and which share of
-//! the threads' time the conversion spent reading, decoding and writing. SCRATCH is a folder that is made and emptied.
+//! KIND is one of the kinds of `trireme data convert`. Prints one JSON line: seconds of both, in turn, the medians' ratio, and which share
+//! of the threads' time the conversion spent reading, decoding and writing. SCRATCH is a folder that is made and emptied.
 
 use data_tools::{ConvertOptions, Converted, convert};
 use flate2::read::MultiGzDecoder;
