@@ -84,7 +84,7 @@ install-files:
 uninstall: ## PREFIX=~/.local: remove what `make install` put there; an edited env.sh stays
 	@DESTDIR='$(DESTDIR)' build/install.sh uninstall '$(AT)'
 
-demo: ## train LeNet on Fashion-MNIST with two ranks, and score it
+demo: ## train LeNet on Fashion-MNIST for an epoch with two ranks, and score it
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory $(RUN)/model.h5
@@ -97,7 +97,7 @@ demo: ## train LeNet on Fashion-MNIST with two ranks, and score it
 	@echo
 	@echo 'Try next:'
 	@echo '  $(BIN) predict $(RUN)/model.h5 $(RUN)/boot.png      # or your own: 28x28, grey on black'
-	@echo '  $(MPIRUN) -n 2 $(BIN) train $(RECIPE) --set epochs=10 --out runs/longer'
+	@echo '  $(MPIRUN) -n 2 $(BIN) train $(RECIPE) --out runs/whole    # all three epochs'
 	@echo '  $(BIN) train --help                                      # every key of a recipe'
 
 $(DATA)/dataset.json:
@@ -109,7 +109,7 @@ $(DATA)/dataset.json:
 # The data set and the recipe are no reason to train again: a model that is there stays until `make clean`.
 $(RUN)/model.h5: | $(DATA)/dataset.json
 	@if [ -d $(RUN) ]; then echo 'an earlier demo did not finish; it starts again'; rm -rf $(RUN); fi
-	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --data $(DATA) --out $(RUN)
+	@$(MPIRUN) -n $(RANKS) $(call mpi_flags,$(RANKS)) $(BIN) train $(RECIPE) --set epochs=1 --data $(DATA) --out $(RUN)
 
 test: ## build and run every test
 	@$(MAKE) --no-print-directory setup

@@ -112,7 +112,12 @@ launch() {
     fi
     "$@" </dev/null &
     launcher=$!
-    # A signal ends `wait` early; what the launcher ended with is known when one `wait` has passed without.
+    # A signal that comes while the launcher ends can make `wait` lose what it ended with, so `wait` comes after the end. A signal to all
+    # processes of a job ends the sleep too.
+    while kill -0 "$launcher" 2>/dev/null; do
+        { sleep 1 || true; } 2>/dev/null
+    done
+    # A signal ends `wait` early; another one then gives the code.
     while
         interrupted=''
         code=0

@@ -112,12 +112,12 @@ fn layers_that_pytorch_has_in_other_shapes_are_written_in_those() {
     run(0, &[&["train", &setting.recipe, "--data", &setting.data, "--threads", "1"][..], &taken].concat()).succeeded();
     let weights = |out: &str| trireme::checkpoint::ModelFile::read(&Path::new(out).join("model.h5")).unwrap().layers;
     assert!(weights(&again) == weights(&setting.out));
-    // a kernel of several cells is no full layer
+    // a kernel of several cells is no fully connected layer
     setting.folder.write("net.toml", &NARROW.replace("kernel = 1, linear", "kernel = 3, linear"));
     setting.train(0, &["--set", &model]).failed(2, &["net.toml", "wide", "linear takes a kernel of 1"]);
 }
 
-/// A full layer over channels, and back by a convolution, as ConvNeXt has it.
+/// A fully connected layer over channels, and back by a convolution.
 const NARROW: &str = r#"
 input = [1, 28, 28]
 classes = 10

@@ -12,8 +12,8 @@ const DIMS: [usize; 4] = [1, CHANNELS, 2, 2];
 const VALUES: usize = 4 * CHANNELS;
 
 /// Has oneDNN read all its variables, which it does once: some with the first engine and primitive, some when it generates code, which a
-/// copy into another layout needs, some with the first execution, and hints on registers when somebody asks for them, which that copy does
-/// on some processors only.
+/// copy into another layout needs, some with the first execution, and the hints on the width of registers (`ONEDNN_CPU_ISA_HINTS`) where
+/// they are asked for, which that copy does on some processors only.
 pub fn read() -> Result<(), Error> {
     // SAFETY: sets a variable of libgomp for this thread, which the engine of a run sets again: nothing here needs a team of threads.
     unsafe { sys::omp_set_num_threads(1) };

@@ -25,12 +25,12 @@ pub struct Conv {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// Whether PyTorch has it as a full layer over the channels of each position (`nn.Linear`): files for PyTorch then hold the weight
-    /// as (out, in). Only where the kernel is one cell with stride 1, no pads, one group.
+    /// Whether PyTorch has it as a fully connected layer over the channels of each pixel (`nn.Linear`): files for PyTorch then hold the
+    /// weight as (out, in). Only where the kernel is one cell with stride 1, no pads, one group.
     pub linear: bool,
-    /// Start of the weight.
+    /// What the weight starts from.
     pub init: Init,
-    /// Start of the bias.
+    /// What the bias starts from.
     pub bias_init: Init,
 }
 
@@ -124,13 +124,13 @@ impl Conv {
         self
     }
 
-    /// In files for PyTorch a full layer over the channels of each position.
+    /// In files for PyTorch a fully connected layer over the channels of each pixel.
     pub fn linear(mut self) -> Self {
         self.linear = true;
         self
     }
 
-    /// Start of the weight.
+    /// What the weight starts from.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self

@@ -14,9 +14,9 @@ pub struct Linear {
     pub bias: bool,
     /// Whether max(., 0) follows in the same pass.
     pub relu: bool,
-    /// Start of the weight.
+    /// What the weight starts from.
     pub init: Init,
-    /// Start of the bias.
+    /// What the bias starts from.
     pub bias_init: Init,
 }
 
@@ -32,13 +32,13 @@ impl Linear {
         self
     }
 
-    /// Start of the weight.
+    /// What the weight starts from.
     pub fn init(mut self, init: Init) -> Self {
         self.init = init;
         self
     }
 
-    /// Start of the bias.
+    /// What the bias starts from.
     pub fn bias(self, start: f32) -> Self {
         self.bias_from(Init::Constant(start))
     }

@@ -18,7 +18,7 @@ pub struct Norm {
     pub relu: bool,
     /// Whether gamma is a parameter; else it is 1 for ever.
     pub scale: bool,
-    /// Start of gamma.
+    /// What gamma starts from.
     pub gamma: f32,
 }
 
