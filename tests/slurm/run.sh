@@ -88,6 +88,8 @@ finish() {
         case $state in
         PENDING)
             if [ "$(field "$id" Restarts)" != 0 ] && ended "$id"; then
+                # a node refuses a job that was made in the second in which it was killed there
+                sleep 1.1
                 scontrol update "jobid=$id" StartTime=now 2>/dev/null || true
             fi
             ;;
