@@ -53,6 +53,14 @@ pub enum Error {
         /// How it was recognised.
         text: String,
     },
+    /// A model, or some other file, in place of a checkpoint.
+    #[error("{} is no checkpoint: {text}", .path.display())]
+    NoCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks, and what to do.
+        text: String,
+    },
     /// The end of the file is missing.
     #[error(
         "{} is cut short: it has {got} bytes, and by its own head {expected} and a checksum. Copy it again, or take another model from \

@@ -164,14 +164,14 @@ impl StateFile {
         let root = open(path)?;
         if !is_state(&root) {
             let text = match root.has("model_weights") {
-                true => {
-                    "a model is no checkpoint: it has no optimizer and no place in its run. Checkpoints lie under checkpoints/ in the \
-                         run's folder; a new run starts from a model's weights by [init] from in its recipe"
-                }
-                false => "a file without the groups trireme, params and progress is no checkpoint",
+                true => format!(
+                    "it is a model, without an optimizer and a place in its run. To go on with that run: --resume auto, or a file of {}; \
+                     to start a new run from the model's weights: `from` of [init] in its recipe",
+                    path.with_file_name("checkpoints").display()
+                ),
+                false => "it lacks the groups trireme, params and progress, which `trireme train` writes".into(),
             };
-            let text = text.into();
-            return Err(Error::Foreign { path: path.to_path_buf(), text });
+            return Err(Error::NoCheckpoint { path: path.to_path_buf(), text });
         }
         let progress = open_progress(path, &root)?;
         let mut slots = Vec::new();

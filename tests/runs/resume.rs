@@ -347,7 +347,9 @@ fn a_named_checkpoint() {
     assert!(files(&out).contains(&"checkpoints/aside-step-00000012.h5".to_string()), "{:?}", files(&out));
     // a model is no checkpoint
     let model = setting.out("out/model.h5");
-    setting.train("fresh2", 2, &["--resume", &model]).failed(1, &["model.h5", "no checkpoint"]);
+    setting
+        .train("fresh2", 2, &["--resume", &model])
+        .failed(1, &["model.h5 is no checkpoint: it is a model", "out/checkpoints", "[init]"]);
     setting.train("fresh2", 2, &["--resume", "nowhere.h5"]).failed(1, &["nowhere.h5"]);
 }
 

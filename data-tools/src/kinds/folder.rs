@@ -194,6 +194,6 @@ fn no_classes(root: &Path) -> Result<Error, Error> {
     let is_zip = |name: &&str| name.to_lowercase().ends_with(".zip");
     match entries.iter().map(|e| e.name.as_str()).find(is_zip) {
         Some(zip) => Ok(dir::zip(&root.join(zip))),
-        None => Ok(Error::Missing { path: root.join("CLASS"), hint: HINT.to_string() }),
+        None => Ok(Error::input(root, format!("images not found: it holds neither folders nor pictures; {HINT}"))),
     }
 }
