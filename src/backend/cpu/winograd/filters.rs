@@ -2,6 +2,7 @@
 //! a time as a register has lanes, the groups of columns shared among the threads.
 
 use super::super::threads::{Shared, Threads};
+use super::folded;
 use super::kernel::{padded, width};
 use super::transform::{kernel, transpose};
 use super::vector::{Job, MOST_LANES, Vectors};
@@ -56,6 +57,17 @@ fn back_line<S: Vectors, const A: usize>(set: S, u: [S::Lanes; A]) -> [S::Lanes;
     ]
 }
 
+/// How a grid of filters lies: groups of `width` columns, and floats from one to the next group, row of a group, half of the grid, and
+/// place of a half.
+#[derive(Clone, Copy)]
+struct Layout {
+    width: usize,
+    group: usize,
+    row: usize,
+    half: usize,
+    place: usize,
+}
+
 /// Plain filters as the product sees them: `columns` run along the lanes, `rows` are summed over.
 pub struct Filters {
     rows: usize,
@@ -80,9 +92,18 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true }
     }
 
-    /// Floats of one place of the grid.
-    fn place(&self) -> usize {
-        padded(self.rows) * padded(self.columns)
+    /// Where they lie on the grid for [`kernel`](super::kernel), and their gradient.
+    fn by_place<S: Vectors>(&self, a: usize) -> Layout {
+        let (rows, width, place) =
+            (padded(self.rows), width::<S>(self.columns), padded(self.rows) * padded(self.columns));
+        Layout { width, group: rows * width, row: width, half: a * a / 2 * place, place }
+    }
+
+    /// Where they lie on the grid for [`folded`].
+    fn by_half<S: Vectors>(&self, a: usize) -> Layout {
+        let row = a * a / 2 * S::LANES;
+        let half = padded(self.rows) * row;
+        Layout { width: S::LANES, group: 2 * half, row, half, place: S::LANES }
     }
 
     /// How many of the columns of a register that begins with `first` are there.
@@ -90,28 +111,28 @@ impl Filters {
         self.columns.saturating_sub(first).min(S::LANES)
     }
 
-    /// Calls `f(row, first column of a register, where they stand at each place)`, every group of columns on one thread.
-    fn each<S: Vectors>(&self, threads: Threads, f: impl Fn(usize, usize, usize) + Sync) {
-        let (rows, width) = (padded(self.rows), width::<S>(self.columns));
-        threads.each(padded(self.columns) / width, |_, groups| {
+    /// Calls `f(row, first column of a register, where they stand at the first place)`, every group of columns on one thread.
+    fn each<S: Vectors>(&self, threads: Threads, layout: Layout, f: impl Fn(usize, usize, usize) + Sync) {
+        threads.each(padded(self.columns) / layout.width, |_, groups| {
             for group in groups {
-                for row in 0..rows {
-                    for lane in (0..width).step_by(S::LANES) {
-                        f(row, group * width + lane, (group * rows + row) * width + lane);
+                for row in 0..padded(self.rows) {
+                    for lane in (0..layout.width).step_by(S::LANES) {
+                        f(row, group * layout.width + lane, group * layout.group + row * layout.row + lane);
                     }
                 }
             }
         });
     }
 
-    /// G g G^T of all filters: place, group of [`width`] columns, row, column; zeros where channels are padding.
+    /// G g G^T of all filters, in the layout of what computes with them; zeros where channels are padding.
     pub fn transform<S: Vectors, const A: usize>(&self, set: S, threads: Threads, w: &[f32], grid: &mut [f32]) {
-        let place = self.place();
-        let grid = Shared::new(&mut grid[..A * A * place]);
-        self.each::<S>(threads, |row, column, at| {
+        let (rows, columns) = (padded(self.rows), padded(self.columns));
+        let layout = if folded::suits::<S>(A, rows, columns) { self.by_half::<S>(A) } else { self.by_place::<S>(A) };
+        let grid = Shared::new(&mut grid[..A * A * rows * columns]);
+        self.each::<S>(threads, layout, |row, column, at| {
             let lanes = if row < self.rows { self.lanes::<S>(column) } else { 0 };
             let from = w.get(row * self.row_step + column * self.column_step..).unwrap_or(&[]);
-            set.run(Transform::<A> { filters: self, from, lanes, grid: &grid, place, at });
+            set.run(Transform::<A> { filters: self, from, lanes, grid: &grid, layout, at });
         });
     }
 
@@ -128,13 +149,13 @@ impl Filters {
 
     /// The threads' gradients on the grid, added in their order, to plain filters.
     pub fn gradient<S: Vectors, const A: usize>(&self, set: S, threads: Threads, grids: &[f32], dw: &mut [f32]) {
-        let (place, k) = (self.place(), kernel(A));
+        let (layout, k) = (self.by_place::<S>(A), kernel(A));
         let dw = Shared::new(dw);
-        self.each::<S>(threads, |row, column, at| {
+        self.each::<S>(threads, layout, |row, column, at| {
             if row >= self.rows {
                 return;
             }
-            let taps = set.run(Back::<A> { grids: &grids[at..], place, count: threads.0 });
+            let taps = set.run(Back::<A> { grids: &grids[at..], place: layout.place, count: threads.0 });
             for lane in 0..self.lanes::<S>(column) {
                 let from = row * self.row_step + (column + lane) * self.column_step;
                 // SAFETY: the taps of this row and column are this call's alone.
@@ -153,7 +174,7 @@ struct Transform<'a, const A: usize> {
     from: &'a [f32],
     lanes: usize,
     grid: &'a Shared<f32>,
-    place: usize,
+    layout: Layout,
     at: usize,
 }
 
@@ -174,7 +195,8 @@ impl<const A: usize> Job for Transform<'_, A> {
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
             for (c, lanes) in line::<S, A>(set, row).into_iter().enumerate() {
-                let first = (A * r + c) * self.place + self.at;
+                let (half, place) = ((A * r + c) / (A * A / 2), (A * r + c) % (A * A / 2));
+                let first = self.at + half * self.layout.half + place * self.layout.place;
                 // SAFETY: this row, these columns and this place are this job's alone, and as long as a register.
                 unsafe { set.store(lanes, self.grid.part(first..first + S::LANES).as_mut_ptr()) };
             }

@@ -6,8 +6,12 @@
 //! blocks, as long as a register: 8 with AVX2, 16 with AVX-512. The constants of A = 4 are 1 and 1/2,
 //! so its rounding error is that of a few more additions; A = 6 loses one digit.
 
+mod ahead;
 mod filters;
+mod folded;
 mod kernel;
+mod passes;
+mod strip;
 mod transform;
 mod vector;
 
@@ -18,13 +22,15 @@ use super::device::Cpu;
 use super::flat;
 use super::format::Format;
 use super::lanes::by_block;
-use super::threads::{Shared, Threads};
+use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
 use filters::Filters;
-use kernel::{padded, step};
-use transform::{Finish, Run, Side, tiles};
-use vector::{Avx2, Avx512, Job, Vectors};
+use kernel::padded;
+use passes::{Convolution, Correlation, strip_len};
+use strip::{Order, tiles};
+use transform::{Finish, Side};
+use vector::{Avx2, Avx512, Vectors};
 
 /// A convolution of known sizes on an A x A grid.
 struct Plan<S: Vectors, const A: usize> {
@@ -63,8 +69,7 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Res
     }
     match cpu.block {
         Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
-        // from 16 channels to 16 the transforms cost more than the products that they save
-        Avx512::LANES if x.shape.c.max(op.out_channels) > Avx512::LANES => on(Avx512::detect()?, cpu, r, op),
+        Avx512::LANES => on(Avx512::detect()?, cpu, r, op),
         _ => None,
     }
 }
@@ -80,15 +85,6 @@ fn on<S: Vectors + 'static>(
         5 => Some(Plan::<S, 6>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         _ => None,
     }
-}
-
-/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
-/// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
-fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
-    let [least, most] = if a == 4 { [24, 256] } else { [12, 128] };
-    let wanted = (ci * co / (ci + co)).clamp(least, most);
-    let strips = tiles.div_ceil(wanted).max(1);
-    tiles.div_ceil(strips).next_multiple_of(rows)
 }
 
 impl<S: Vectors, const A: usize> Plan<S, A> {
@@ -113,89 +109,12 @@ impl<S: Vectors, const A: usize> Plan<S, A> {
 
     /// Floats of one thread's strip, inputs and outputs.
     fn work(&self) -> usize {
-        A * A * self.strip * (step(padded(self.x.shape.c)) + step(padded(self.y.shape.c)))
+        let place = |channels| Order::by_place::<S>(padded(channels), self.strip).place;
+        A * A * (place(self.x.shape.c) + place(self.y.shape.c))
     }
 
     fn has_bias(&self) -> bool {
         !self.bias.is_empty()
-    }
-}
-
-/// The strips of a run of tiles.
-fn strips(tiles: usize, len: usize) -> impl Iterator<Item = Run> {
-    (0..tiles).step_by(len).map(move |first| Run { first, count: len.min(tiles - first), len })
-}
-
-/// A pass from one side to the other: x to y, or dy to dx.
-struct Convolution<'a> {
-    from: Side<'a>,
-    to: TensorDesc,
-    filters: &'a [f32],
-    strip: usize,
-    finish: Finish<'a>,
-}
-
-impl Convolution<'_> {
-    fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
-        let share = work.len() / threads.0;
-        let (work, y) = (Shared::new(work), Shared::new(y));
-        let (tiles, sample) = (tiles(&self.to), self.to.sample_elems());
-        threads.each(self.to.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
-            let work = unsafe { work.part(t * share..(t + 1) * share) };
-            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
-            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
-            let from = self.from.skip(samples.start);
-            for run in strips(samples.len() * tiles, self.strip) {
-                set.run(ConvolvedStrip::<A> { convolution: self, from, run, work, y });
-            }
-        });
-    }
-}
-
-/// Inputs, products and outputs of one strip.
-struct ConvolvedStrip<'a, const A: usize> {
-    convolution: &'a Convolution<'a>,
-    from: Side<'a>,
-    run: Run,
-    work: &'a mut [f32],
-    y: &'a mut [f32],
-}
-
-impl<const A: usize> Job for ConvolvedStrip<'_, A> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, finish, .. }, from, run, work, y } = self;
-        let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
-        let [ci_place, co_place] = [ci, co].map(|c| run.len * step(c));
-        let (v, m) = work.split_at_mut(A * A * ci_place);
-        from.inputs::<S, A>(set, run, ci, v);
-        for place in 0..A * A {
-            let (v, m) = (&v[place * ci_place..], &mut m[place * co_place..]);
-            kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m);
-        }
-        transform::outputs::<S, A>(set, to, m, run, co, *finish, y);
-    }
-}
-
-impl<S: Vectors, const A: usize> Plan<S, A> {
-    /// Sums the filters' gradient over all tiles, each thread's on its own.
-    fn correlate(&self, x: Side<'_>, dy: Side<'_>, gradient: &mut [f32], work: &mut [f32]) {
-        let (set, share, grid, tiles, len) =
-            (self.set, work.len() / self.threads.0, self.grid(), tiles(&self.y), self.strip);
-        gradient.fill(0.0);
-        let (work, gradient) = (Shared::new(work), Shared::new(gradient));
-        self.threads.each(self.x.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
-            let (work, gradient) =
-                unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
-            let (x, dy) = (x.skip(samples.start), dy.skip(samples.start));
-            for run in strips(samples.len() * tiles, len) {
-                set.run(CorrelatedStrip::<A> { x, dy, run, work, gradient });
-            }
-        });
     }
 }
 
@@ -215,33 +134,6 @@ fn bias_gradient<const BLOCK: usize>(threads: Threads, desc: &TensorDesc, dy: &[
             db.iter_mut().zip(total).for_each(|(d, t)| *d = t as f32);
         }
     });
-}
-
-/// Adds what one strip gives to the filters' gradient.
-struct CorrelatedStrip<'a, const A: usize> {
-    x: Side<'a>,
-    dy: Side<'a>,
-    run: Run,
-    work: &'a mut [f32],
-    gradient: &'a mut [f32],
-}
-
-impl<const A: usize> Job for CorrelatedStrip<'_, A> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Vectors>(self, set: S) {
-        let Self { x, dy, run, work, gradient } = self;
-        let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
-        let [ci_place, co_place] = [ci, co].map(|c| run.len * step(c));
-        let (v, d) = work.split_at_mut(A * A * ci_place);
-        x.inputs::<S, A>(set, run, ci, v);
-        dy.gradients::<S, A>(set, run, co, d);
-        for place in 0..A * A {
-            let du = &mut gradient[place * ci * co..][..ci * co];
-            kernel::accumulate(set, run.count, &v[place * ci_place..], &d[place * co_place..], (ci, co), du);
-        }
-    }
 }
 
 impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
@@ -298,7 +190,8 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
         let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
         let work = &mut work[..self.work() * threads.0];
         if !pass.frozen {
-            self.correlate(Side { desc: self.x, data: x }, dy, grids, work);
+            let correlation = Correlation { x: Side { desc: self.x, data: x }, dy, strip: self.strip };
+            correlation.run::<S, A>(set, threads, work, grids);
             Filters::forward::<A>(ci, co).gradient::<S, A>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
         }
         if self.has_bias() && !pass.frozen {

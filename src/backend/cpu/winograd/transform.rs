@@ -1,18 +1,13 @@
 //! Transforms between images and the A x A grid, by the matrices of F(2x2, 3x3) for A = 4 and F(2x2, 5x5) for A = 6 (points 0,
 //! 1, -1, infinity, and 2, -2): B for inputs, A for outputs, as the literature calls them. Filters are next door.
 
-use super::kernel::step;
+use super::strip::{Order, Run, Strip};
 use super::vector::Vectors;
 use crate::backend::TensorDesc;
 
 /// Side of the filters that a grid is for.
 pub const fn kernel(a: usize) -> usize {
     a - 1
-}
-
-/// Tiles of one image.
-pub fn tiles(d: &TensorDesc) -> usize {
-    d.shape.h.div_ceil(2) * d.shape.w.div_ceil(2)
 }
 
 /// A blocked tensor to read from.
@@ -55,7 +50,7 @@ fn input_line<S: Vectors, const A: usize>(set: S, d: [S::Lanes; A]) -> [S::Lanes
 
 /// A^T m.
 #[inline(always)]
-fn output_line<S: Vectors, const A: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; 2] {
+pub fn output_line<S: Vectors, const A: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; 2] {
     let (sum, difference) = (set.add(m[1], m[2]), set.sub(m[1], m[2]));
     if A == 4 {
         return [set.add(m[0], sum), set.sub(difference, m[3])];
@@ -141,55 +136,80 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
     columns
 }
 
-/// Where tiles lie: an image of h rows and w columns, tiles `first .. first + count`; `step` floats from tile to tile and
-/// `place` from place to place of the grid.
-#[derive(Clone, Copy)]
-struct Strip {
-    h: usize,
+/// B^T d of a column of A pixels, `left` counted from `pad` before the image; of its rows, which begin at `above`, only those from
+/// `rows[0]` to `rows[1]` are inside. Around the image there are zeros.
+#[inline(always)]
+fn input_column<S: Vectors, const A: usize>(
+    set: S,
+    above: *const f32,
     w: usize,
-    first: usize,
-    count: usize,
-    step: usize,
-    place: usize,
+    left: usize,
+    rows: [usize; 2],
+) -> [S::Lanes; A] {
+    let pad = kernel(A) / 2;
+    let mut d = [set.zero(); A];
+    if left >= pad && left < w + pad {
+        for (r, d) in d.iter_mut().enumerate() {
+            if r >= rows[0] && r < rows[1] {
+                // SAFETY: column and row are inside of the image.
+                *d = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
+            }
+        }
+    }
+    input_line(set, d)
 }
 
-impl Strip {
-    /// First output row and column of each tile, with its number in the strip.
-    fn tiles(self) -> impl Iterator<Item = (usize, usize, usize)> {
-        let across = self.w.div_ceil(2);
-        (0..self.count).map(move |i| (i, (self.first + i) / across * 2, (self.first + i) % across * 2))
+/// The tile's columns from `first` on.
+#[inline(always)]
+fn input_columns<S: Vectors, const A: usize>(
+    set: S,
+    above: *const f32,
+    w: usize,
+    left: usize,
+    rows: [usize; 2],
+    first: usize,
+    columns: &mut [[S::Lanes; A]; A],
+) {
+    for (c, column) in columns.iter_mut().enumerate().skip(first) {
+        *column = input_column(set, above, w, left + c, rows);
     }
 }
 
 /// B^T d B of a strip of one channel block.
 #[inline(always)]
 fn input_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, v: &mut [f32]) {
-    let Strip { h, w, .. } = s;
-    let pad = kernel(A) / 2;
-    for (i, top, left) in s.tiles() {
-        // the tile begins `pad` before its first output; around the image there are zeros
-        let mut columns = if top >= pad && left >= pad && top + A <= h + pad && left + A <= w + pad {
-            patch::<S, A, A>(set, plane, w, top - pad, left - pad)
-        } else {
-            let mut columns = [[set.zero(); A]; A];
-            for (c, column) in columns.iter_mut().enumerate() {
-                for (r, lanes) in column.iter_mut().enumerate() {
-                    let (row, col) = (top + r, left + c);
-                    if row >= pad && row < h + pad && col >= pad && col < w + pad {
-                        *lanes = load(set, plane, ((row - pad) * w + col - pad) * S::LANES);
-                    }
-                }
+    let (w, pad) = (s.w, kernel(A) / 2);
+    let plane = plane[..s.h * w * S::LANES].as_ptr();
+    // a tile shares all but two of its columns with its neighbour, which pays where the registers hold them
+    let shared = if A == 4 { A - 2 } else { 0 };
+    let mut i = 0;
+    while i < s.count {
+        let (top, mut left) = s.tile(i);
+        let end = s.count.min(i + w.div_ceil(2) - left / 2);
+        let rows = [pad.saturating_sub(top), A.min(s.h + pad - top)];
+        let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
+        let mut columns = [[set.zero(); A]; A];
+        for c in 0..shared {
+            columns[c + 2] = input_column(set, above, w, left + c, rows);
+        }
+        while i < end {
+            for c in 0..shared {
+                columns[c] = columns[c + 2];
             }
-            columns
-        };
-        for column in &mut columns {
-            *column = input_line(set, *column);
+            // what is known of an inner tile makes its loads free of conditions
+            if rows == [0, A] && left + shared >= pad && left + A <= w + pad {
+                input_columns(set, above, w, left, [0, A], shared, &mut columns);
+            } else {
+                input_columns(set, above, w, left, rows, shared, &mut columns);
+            }
+            let mut grid = transpose(columns);
+            for row in &mut grid {
+                *row = input_line(set, *row);
+            }
+            scatter(set, grid, i * s.order.tile, s.order.place, v);
+            i += 1;
+            left += 2;
         }
-        let mut grid = transpose(columns);
-        for row in &mut grid {
-            *row = input_line(set, *row);
-        }
-        scatter(set, grid, i * s.step, s.place, v);
     }
 }
 
@@ -213,13 +233,30 @@ fn gradient_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, d
         for (to, row) in grid.iter_mut().zip(rows) {
             *to = gradient_line(set, row);
         }
-        scatter(set, grid, i * s.step, s.place, d);
+        scatter(set, grid, i * s.order.tile, s.order.place, d);
     }
 }
 
-/// A^T m A of a strip into one channel block's plane, plus bias, then ReLU if requested.
+/// A^T m A of one tile, whose places are `place` floats apart.
 #[inline(always)]
-fn output_tiles<S: Vectors, const A: usize>(
+fn output_tile<S: Vectors, const A: usize>(set: S, m: &[f32], place: usize) -> [[S::Lanes; 2]; 2] {
+    let from = m[..(A * A - 1) * place + S::LANES].as_ptr();
+    let mut columns = [[set.zero(); 2]; A];
+    for (c, column) in columns.iter_mut().enumerate() {
+        let mut cells = [set.zero(); A];
+        for (r, lanes) in cells.iter_mut().enumerate() {
+            // SAFETY: the last place ends where the slice taken above does.
+            *lanes = unsafe { set.load(from.add((A * r + c) * place)) };
+        }
+        *column = output_line(set, cells);
+    }
+    let [upper, lower] = transpose(columns);
+    [output_line(set, upper), output_line(set, lower)]
+}
+
+/// Outputs of a strip into one channel block's plane, plus bias, then ReLU if requested: from the grid, or as they are if `FOLDED`.
+#[inline(always)]
+fn output_tiles<S: Vectors, const A: usize, const FOLDED: bool>(
     set: S,
     m: &[f32],
     s: Strip,
@@ -228,47 +265,20 @@ fn output_tiles<S: Vectors, const A: usize>(
     plane: &mut [f32],
 ) {
     for (i, top, left) in s.tiles() {
-        let from = m[i * s.step..][..(A * A - 1) * s.place + S::LANES].as_ptr();
-        let mut columns = [[set.zero(); 2]; A];
-        for (c, column) in columns.iter_mut().enumerate() {
-            let mut cells = [set.zero(); A];
-            for (r, lanes) in cells.iter_mut().enumerate() {
-                // SAFETY: the last place ends where the slice taken above does.
-                *lanes = unsafe { set.load(from.add((A * r + c) * s.place)) };
-            }
-            *column = output_line(set, cells);
-        }
-        for (r, row) in transpose(columns).into_iter().enumerate().take(s.h - top) {
-            for (c, lanes) in output_line(set, row).into_iter().enumerate().take(s.w - left) {
+        let m = &m[i * s.order.tile..];
+        let y = if FOLDED {
+            [[load(set, m, 0), load(set, m, S::LANES)], [load(set, m, 2 * S::LANES), load(set, m, 3 * S::LANES)]]
+        } else {
+            output_tile::<S, A>(set, m, s.order.place)
+        };
+        for (r, row) in y.into_iter().enumerate().take(s.h - top) {
+            for (c, lanes) in row.into_iter().enumerate().take(s.w - left) {
                 let sum = set.add(lanes, bias);
                 // a NaN in the second operand stays
                 let lanes = if relu { set.max(set.zero(), sum) } else { sum };
                 store(set, lanes, plane, ((top + r) * s.w + left + c) * S::LANES);
             }
         }
-    }
-}
-
-/// Tiles `first .. first + count` of a run of samples, and the strip that holds them: `len` tiles at every place of the grid.
-#[derive(Clone, Copy)]
-pub struct Run {
-    pub first: usize,
-    pub count: usize,
-    pub len: usize,
-}
-
-impl Run {
-    /// The parts of it that lie in one sample each: the sample, the tiles' numbers there, and where they begin in the strip.
-    fn parts(self, d: &TensorDesc, channels: usize) -> impl Iterator<Item = (usize, Strip, usize)> {
-        let (h, w, tiles, step) = (d.shape.h, d.shape.w, tiles(d), step(channels));
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let (n, first) = ((self.first + done) / tiles, (self.first + done) % tiles);
-            let count = (self.count - done).min(tiles - first);
-            let at = done * step;
-            done += count;
-            (count > 0).then_some((n, Strip { h, w, first, count, step, place: self.len * step }, at))
-        })
     }
 }
 
@@ -284,58 +294,46 @@ impl<'a> Side<'a> {
         self.data[n * blocks * len..][..blocks * len].chunks_exact(len).enumerate()
     }
 
-    /// Transformed inputs of a run of tiles: place, tile, channel (of `channels`).
+    /// Transformed inputs of a run of tiles.
     #[inline(always)]
-    pub fn inputs<S: Vectors, const A: usize>(&self, set: S, run: Run, channels: usize, v: &mut [f32]) {
-        self.clear_rest::<A>(run, channels, v);
-        for (n, strip, at) in run.parts(&self.desc, channels) {
+    pub fn inputs<S: Vectors, const A: usize>(&self, set: S, run: Run, order: Order, v: &mut [f32]) {
+        for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n) {
-                input_tiles::<S, A>(set, plane, strip, &mut v[at + block * S::LANES..]);
+                input_tiles::<S, A>(set, plane, strip, &mut v[at + block * order.block..]);
             }
         }
     }
 
     /// The same for gradients of outputs.
     #[inline(always)]
-    pub fn gradients<S: Vectors, const A: usize>(&self, set: S, run: Run, channels: usize, d: &mut [f32]) {
-        self.clear_rest::<A>(run, channels, d);
-        for (n, strip, at) in run.parts(&self.desc, channels) {
+    pub fn gradients<S: Vectors, const A: usize>(&self, set: S, run: Run, order: Order, d: &mut [f32]) {
+        for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n) {
-                gradient_tiles::<S, A>(set, plane, strip, &mut d[at + block * S::LANES..]);
+                gradient_tiles::<S, A>(set, plane, strip, &mut d[at + block * order.block..]);
             }
-        }
-    }
-
-    /// Zeros in the channels beyond the last block, which no plane fills.
-    fn clear_rest<const A: usize>(&self, run: Run, channels: usize, v: &mut [f32]) {
-        let have = self.desc.blocks() * self.desc.block;
-        if have < channels {
-            v[..A * A * run.len * step(channels)]
-                .chunks_exact_mut(step(channels))
-                .for_each(|tile| tile[have..channels].fill(0.0));
         }
     }
 }
 
-/// Products of a run of tiles back to the pixels of its samples.
+/// Products of a run of tiles back to the pixels of its samples: from the grid, or from outputs, four a tile, if `FOLDED`.
 #[inline(always)]
-pub fn outputs<S: Vectors, const A: usize>(
+pub fn outputs<S: Vectors, const A: usize, const FOLDED: bool>(
     set: S,
     desc: &TensorDesc,
     m: &[f32],
     run: Run,
-    channels: usize,
+    order: Order,
     finish: Finish<'_>,
     y: &mut [f32],
 ) {
     let (plane, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
-    for (n, strip, at) in run.parts(desc, channels) {
+    for (n, strip, at) in run.parts(desc, order) {
         for (block, plane) in y[n * sample..][..sample].chunks_exact_mut(plane).enumerate() {
             let bias = match finish.bias {
                 Some(bias) => load(set, bias, block * S::LANES),
                 None => set.zero(),
             };
-            output_tiles::<S, A>(set, &m[at + block * S::LANES..], strip, bias, finish.relu, plane);
+            output_tiles::<S, A, FOLDED>(set, &m[at + block * order.block..], strip, bias, finish.relu, plane);
         }
     }
 }

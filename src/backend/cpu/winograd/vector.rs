@@ -12,6 +12,8 @@ pub trait Vectors: Copy + Send + Sync {
     type Lanes: Copy;
     /// Floats of a register: the channels of a block.
     const LANES: usize;
+    /// How many registers there are.
+    const REGISTERS: usize;
     /// Rows of two registers of sums that fit into the registers beside their factors.
     const ROWS: usize;
 
@@ -41,6 +43,13 @@ pub trait Vectors: Copy + Send + Sync {
     /// There is room for [`Self::LANES`] floats at `to`.
     unsafe fn store(self, lanes: Self::Lanes, to: *mut f32);
 
+    /// Brings the cache line of an address near, if it has one.
+    #[inline(always)]
+    fn prefetch(self, address: *const f32) {
+        // SAFETY: a hint, which reads nothing.
+        unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(address.cast()) }
+    }
+
     /// Runs a job as compiled for this set.
     fn run<J: Job>(self, job: J) -> J::Output;
 }
@@ -56,7 +65,7 @@ pub trait Job {
 }
 
 macro_rules! vectors {
-    ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $count:literal, $rows:literal,
+    ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $count:literal, $registers:literal, $rows:literal,
      $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
@@ -73,6 +82,7 @@ macro_rules! vectors {
         impl Vectors for $name {
             type Lanes = $lanes;
             const LANES: usize = $count;
+            const REGISTERS: usize = $registers;
             const ROWS: usize = $rows;
 
             #[inline(always)]
@@ -124,14 +134,14 @@ macro_rules! vectors {
 
 vectors!(
     /// AVX2 with FMA: sixteen registers of eight floats.
-    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, 8, 6,
+    Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, 8, 16, 6,
     _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
     _mm256_loadu_ps _mm256_storeu_ps
 );
 
 vectors!(
     /// AVX-512: thirty-two registers of sixteen floats.
-    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, 16, 8,
+    Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, 16, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
     _mm512_loadu_ps _mm512_storeu_ps
 );

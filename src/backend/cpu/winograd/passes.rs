@@ -1,0 +1,145 @@
+//! The three passes of a convolution, strip by strip: outputs from inputs, which is also the gradient of the input from that of the
+//! output, and the gradient of the filters from both.
+
+use super::super::threads::{Shared, Threads};
+use super::ahead::Ahead;
+use super::folded::{self, Folded};
+use super::kernel::{self, padded};
+use super::strip::{Order, Run, tiles};
+use super::transform::{self, Finish, Side};
+use super::vector::{Job, Vectors};
+use crate::backend::TensorDesc;
+
+/// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
+/// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
+pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
+    let [least, most] = if a == 4 { [48, 256] } else { [12, 128] };
+    let wanted = (ci * co / (ci + co)).clamp(least, most);
+    let strips = tiles.div_ceil(wanted).max(1);
+    tiles.div_ceil(strips).next_multiple_of(rows)
+}
+
+/// A pass from one side to the other: x to y, or dy to dx.
+pub struct Convolution<'a> {
+    pub from: Side<'a>,
+    pub to: TensorDesc,
+    pub filters: &'a [f32],
+    pub strip: usize,
+    pub finish: Finish<'a>,
+}
+
+impl Convolution<'_> {
+    /// With work space for each thread's strip.
+    pub fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
+        let share = work.len() / threads.0;
+        let (work, y) = (Shared::new(work), Shared::new(y));
+        let (tiles, sample) = (tiles(&self.to), self.to.sample_elems());
+        let folds = folded::suits::<S>(A, padded(self.from.desc.shape.c), padded(self.to.shape.c));
+        threads.each(self.to.n, |t, samples| {
+            // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
+            let work = unsafe { work.part(t * share..(t + 1) * share) };
+            // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
+            let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
+            let (from, tiles) = (self.from.skip(samples.start), samples.len() * tiles);
+            if folds {
+                return set.run(Folded { convolution: self, from, tiles, work, y });
+            }
+            for run in Run::each(tiles, self.strip) {
+                set.run(ConvolvedStrip::<A> { convolution: self, from, run, work, y });
+            }
+        });
+    }
+}
+
+/// Inputs, products and outputs of one strip.
+struct ConvolvedStrip<'a, const A: usize> {
+    convolution: &'a Convolution<'a>,
+    from: Side<'a>,
+    run: Run,
+    work: &'a mut [f32],
+    y: &'a mut [f32],
+}
+
+impl<const A: usize> Job for ConvolvedStrip<'_, A> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { convolution: Convolution { to, filters, strip, finish, .. }, from, run, work, y } = self;
+        let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
+        let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip));
+        let (v, m) = work.split_at_mut(A * A * v_order.place);
+        v_order.clear_rest(&from.desc, ci, A * A, v);
+        from.inputs::<S, A>(set, run, v_order, v);
+        let mut inputs = Ahead::new(&from.desc, from.data, run, 1, A * A);
+        let mut outputs = Ahead::new(to, y, run, 0, A * A);
+        for place in 0..A * A {
+            let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
+            kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m);
+            inputs.fetch(set);
+            outputs.fetch(set);
+        }
+        transform::outputs::<S, A, false>(set, to, m, run, m_order, *finish, y);
+    }
+}
+
+/// The gradient of the filters, from inputs and the gradient of the outputs.
+pub struct Correlation<'a> {
+    pub x: Side<'a>,
+    pub dy: Side<'a>,
+    pub strip: usize,
+}
+
+impl Correlation<'_> {
+    /// Sums it over all tiles, each thread's on a grid of its own.
+    pub fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
+        let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
+        let tiles = tiles(&self.dy.desc);
+        gradient.fill(0.0);
+        let (work, gradient) = (Shared::new(work), Shared::new(gradient));
+        threads.each(self.x.desc.n, |t, samples| {
+            // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
+            let (work, gradient) =
+                unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
+            let (x, dy) = (self.x.skip(samples.start), self.dy.skip(samples.start));
+            for run in Run::each(samples.len() * tiles, self.strip) {
+                set.run(CorrelatedStrip::<A> { x, dy, run, strip: self.strip, work, gradient });
+            }
+        });
+    }
+}
+
+/// Adds what one strip gives to the filters' gradient.
+struct CorrelatedStrip<'a, const A: usize> {
+    x: Side<'a>,
+    dy: Side<'a>,
+    run: Run,
+    strip: usize,
+    work: &'a mut [f32],
+    gradient: &'a mut [f32],
+}
+
+impl<const A: usize> Job for CorrelatedStrip<'_, A> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Vectors>(self, set: S) {
+        let Self { x, dy, run, strip, work, gradient } = self;
+        let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
+        let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip));
+        let (v, d) = work.split_at_mut(A * A * v_order.place);
+        v_order.clear_rest(&x.desc, ci, A * A, v);
+        d_order.clear_rest(&dy.desc, co, A * A, d);
+        x.inputs::<S, A>(set, run, v_order, v);
+        dy.gradients::<S, A>(set, run, d_order, d);
+        let mut inputs = Ahead::new(&x.desc, x.data, run, 1, A * A);
+        let mut gradients = Ahead::new(&dy.desc, dy.data, run, 0, A * A);
+        for place in 0..A * A {
+            let du = &mut gradient[place * ci * co..][..ci * co];
+            let (v, d) = (&v[place * v_order.place..], &d[place * d_order.place..]);
+            kernel::accumulate(set, run.count, v, d, (ci, co), du);
+            inputs.fetch(set);
+            gradients.fetch(set);
+        }
+    }
+}
