@@ -18,13 +18,14 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What follows `run` in `data`, from `row` rows below its first tile's on, in so many calls of [`Self::fetch`].
-    pub fn new(desc: &TensorDesc, data: &[f32], run: Run, row: usize, calls: usize) -> Self {
-        let (w, tiles, plane) = (desc.shape.w, tiles(desc), desc.shape.plane());
+    /// What follows `run`, of tiles of `wide` columns, in `data`, from `row` rows below its first tile's on, in so many calls of
+    /// [`Self::fetch`].
+    pub fn new(desc: &TensorDesc, data: &[f32], (run, wide): (Run, usize), row: usize, calls: usize) -> Self {
+        let (w, tiles, plane) = (desc.shape.w, tiles(desc, wide), desc.shape.plane());
         let following = run.first + run.count;
-        // a tile has four pixels of its own, and rows of tiles follow each other without a gap
-        let pixel = following / tiles * desc.blocks() * plane + 4 * (following % tiles) + row * w;
-        let left = 4 * run.count;
+        // a tile has two rows of pixels of its own, and rows of tiles follow each other without a gap
+        let pixel = following / tiles * desc.blocks() * plane + 2 * wide * (following % tiles) + row * w;
+        let left = 2 * wide * run.count;
         Self {
             next: data.as_ptr().wrapping_add(pixel * desc.block),
             left,

@@ -4,7 +4,8 @@
 use super::super::threads::{Shared, Threads};
 use super::folded;
 use super::kernel::{padded, width};
-use super::transform::{kernel, transpose};
+use super::lines::{FAR, NEAR, kernel};
+use super::transform::transpose;
 use super::vector::{Job, MOST_LANES, Vectors};
 
 /// Taps of the longest side of a filter.
@@ -12,10 +13,19 @@ const SIDE: usize = 5;
 
 /// G g of one column or row of a filter.
 #[inline(always)]
-fn line<S: Vectors, const A: usize>(set: S, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
+fn line<S: Vectors, const A: usize, const M: usize>(set: S, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
     let mut u = [set.zero(); A];
     let even = set.add(g[0], g[2]);
-    if A == 4 {
+    if M == 4 {
+        let (near, far) = (NEAR * NEAR, FAR * FAR);
+        u[0] = set.scale(1.0 / (near * far), g[0]);
+        for (at, point, scale) in [(1, NEAR, 0.5 / (near * (near - far))), (3, FAR, 0.5 / (far * (far - near)))] {
+            let (even, odd) = (set.mul_add(set.splat(point * point), g[2], g[0]), set.scale(point, g[1]));
+            u[at] = set.scale(scale, set.add(even, odd));
+            u[at + 1] = set.scale(scale, set.sub(even, odd));
+        }
+        u[5] = g[2];
+    } else if A == 4 {
         u[0] = g[0];
         u[1] = set.scale(0.5, set.add(even, g[1]));
         u[2] = set.scale(0.5, set.sub(even, g[1]));
@@ -57,14 +67,14 @@ fn back_line<S: Vectors, const A: usize>(set: S, u: [S::Lanes; A]) -> [S::Lanes;
     ]
 }
 
-/// How a grid of filters lies: groups of `width` columns, and floats from one to the next group, row of a group, half of the grid, and
-/// place of a half.
+/// How a grid of filters lies: groups of `width` columns, and floats from one to the next group, row of a group, line of the grid, and
+/// place of a line.
 #[derive(Clone, Copy)]
 struct Layout {
     width: usize,
     group: usize,
     row: usize,
-    half: usize,
+    line: usize,
     place: usize,
 }
 
@@ -92,18 +102,18 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true }
     }
 
-    /// Where they lie on the grid for [`kernel`](super::kernel), and their gradient.
-    fn by_place<S: Vectors>(&self, a: usize) -> Layout {
-        let (rows, width, place) =
-            (padded(self.rows), width::<S>(self.columns), padded(self.rows) * padded(self.columns));
-        Layout { width, group: rows * width, row: width, half: a * a / 2 * place, place }
+    /// Where they lie on an A x A grid for [`kernel`](super::kernel), and their gradient.
+    fn by_place<S: Vectors, const A: usize>(&self) -> Layout {
+        let (rows, width) = (padded(self.rows), width::<S>(self.columns));
+        let place = rows * padded(self.columns);
+        Layout { width, group: rows * width, row: width, line: A * place, place }
     }
 
-    /// Where they lie on the grid for [`folded`].
-    fn by_half<S: Vectors>(&self, a: usize) -> Layout {
-        let row = a * a / 2 * S::LANES;
-        let half = padded(self.rows) * row;
-        Layout { width: S::LANES, group: 2 * half, row, half, place: S::LANES }
+    /// Where they lie for [`folded`].
+    fn by_line<S: Vectors>(&self) -> Layout {
+        let row = folded::B * S::LANES;
+        let line = padded(self.rows) * row;
+        Layout { width: S::LANES, group: folded::A * line, row, line, place: S::LANES }
     }
 
     /// How many of the columns of a register that begins with `first` are there.
@@ -126,13 +136,27 @@ impl Filters {
 
     /// G g G^T of all filters, in the layout of what computes with them; zeros where channels are padding.
     pub fn transform<S: Vectors, const A: usize>(&self, set: S, threads: Threads, w: &[f32], grid: &mut [f32]) {
-        let (rows, columns) = (padded(self.rows), padded(self.columns));
-        let layout = if folded::suits::<S>(A, rows, columns) { self.by_half::<S>(A) } else { self.by_place::<S>(A) };
-        let grid = Shared::new(&mut grid[..A * A * rows * columns]);
+        if folded::suits::<S>(A, padded(self.rows), padded(self.columns)) {
+            let layout = self.by_line::<S>();
+            self.spread::<S, { folded::A }, { folded::B }, { folded::M }>(set, threads, w, layout, grid);
+        } else {
+            self.spread::<S, A, A, 2>(set, threads, w, self.by_place::<S, A>(), grid);
+        }
+    }
+
+    fn spread<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        threads: Threads,
+        w: &[f32],
+        layout: Layout,
+        grid: &mut [f32],
+    ) {
+        let grid = Shared::new(grid);
         self.each::<S>(threads, layout, |row, column, at| {
             let lanes = if row < self.rows { self.lanes::<S>(column) } else { 0 };
             let from = w.get(row * self.row_step + column * self.column_step..).unwrap_or(&[]);
-            set.run(Transform::<A> { filters: self, from, lanes, grid: &grid, layout, at });
+            set.run(Transform::<A, B, M> { filters: self, from, lanes, grid: &grid, layout, at });
         });
     }
 
@@ -149,7 +173,7 @@ impl Filters {
 
     /// The threads' gradients on the grid, added in their order, to plain filters.
     pub fn gradient<S: Vectors, const A: usize>(&self, set: S, threads: Threads, grids: &[f32], dw: &mut [f32]) {
-        let (layout, k) = (self.by_place::<S>(A), kernel(A));
+        let (layout, k) = (self.by_place::<S, A>(), kernel(A));
         let dw = Shared::new(dw);
         self.each::<S>(threads, layout, |row, column, at| {
             if row >= self.rows {
@@ -169,7 +193,7 @@ impl Filters {
 }
 
 /// G g G^T of one register of filters, to row and columns `at` of every place.
-struct Transform<'a, const A: usize> {
+struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
     from: &'a [f32],
     lanes: usize,
@@ -178,7 +202,7 @@ struct Transform<'a, const A: usize> {
     at: usize,
 }
 
-impl<const A: usize> Job for Transform<'_, A> {
+impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B, M> {
     type Output = ();
 
     #[inline(always)]
@@ -191,12 +215,11 @@ impl<const A: usize> Job for Transform<'_, A> {
                 let tap = if self.filters.turned { k * k - 1 - (k * r + c) } else { k * r + c };
                 *g = self.filters.tap(set, self.from, tap, self.lanes);
             }
-            *column = line(set, g);
+            *column = line::<S, A, 2>(set, g);
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
-            for (c, lanes) in line::<S, A>(set, row).into_iter().enumerate() {
-                let (half, place) = ((A * r + c) / (A * A / 2), (A * r + c) % (A * A / 2));
-                let first = self.at + half * self.layout.half + place * self.layout.place;
+            for (c, lanes) in line::<S, B, M>(set, row).into_iter().enumerate() {
+                let first = self.at + r * self.layout.line + c * self.layout.place;
                 // SAFETY: this row, these columns and this place are this job's alone, and as long as a register.
                 unsafe { set.store(lanes, self.grid.part(first..first + S::LANES).as_mut_ptr()) };
             }

@@ -1,84 +1,100 @@
-//! Products of F(2x2, 3x3) at half of the places of the grid at once, whose sums are folded to outputs before they leave the registers:
-//! the grid of the products, four times as large as the outputs, is never written. For sets with registers for that many sums.
+//! F(2x4, 3x3), whose products are folded to outputs before they leave the registers: a grid of 4 x 6 places for tiles of 2 x 4
+//! outputs, 3 products an output where F(2x2, 3x3) has 4. A line of the grid at a time, so that the grid of the products is never
+//! written. For sets with registers for that many sums.
 
 use super::ahead::Ahead;
 use super::kernel::padded;
+use super::lines::output_line;
 use super::passes::Convolution;
-use super::strip::{Order, Run};
-use super::transform::{self, Side, output_line};
+use super::strip::{Order, Run, tiles};
+use super::transform::{self, Side};
 use super::vector::{Job, Vectors};
 
-/// Side of the grid.
-const A: usize = 4;
-/// Rows of the grid at once.
-const ROWS: usize = A / 2;
+/// Lines of the grid.
+pub const A: usize = 4;
+/// Places of a line.
+pub const B: usize = 6;
+/// Columns of outputs.
+pub const M: usize = 4;
 /// Tiles at once: their 24 sums leave registers for the factors.
-const TILES: usize = 3;
+const TILES: usize = 4;
 /// Registers that this takes.
 const REGISTERS: usize = 32;
-/// Tiles of a strip at most. Their grid stays in the second cache, as do the filters of half a grid and one register of channels.
-const STRIP: usize = 48;
-/// Channels from which on filters come from memory: they are read once for each strip, so that longer ones are better.
+/// Tiles of a strip. Their grid stays in the caches.
+const STRIP: usize = 16;
+/// Channels beyond which filters come from memory, once for each strip, so that longer strips are better.
 const MOST_CHANNELS: usize = 256;
+/// Lines in the order in which they are added: the second and third touch both rows of outputs, the others one.
+const LINES: [usize; A] = [1, 2, 0, 3];
 
 /// Whether a convolution between so many padded channels on a grid of side `a` is computed in this way.
 pub fn suits<S: Vectors>(a: usize, ci: usize, co: usize) -> bool {
     S::REGISTERS >= REGISTERS && a == A && ci.max(co) <= MOST_CHANNELS
 }
 
-/// One half of the grid, of T tiles and one register of output channels: `u` has their filters (input channel, place, lane), `m` the
-/// four outputs of each tile, which the second half adds to.
-struct Half<'a> {
+/// How inputs and outputs of a strip lie.
+fn orders<S: Vectors>(ci: usize, co: usize) -> (Order, Order) {
+    (Order::by_tile::<S>(ci, A * B, M), Order::by_tile::<S>(co, 2 * M, M))
+}
+
+/// Floats of a strip.
+pub fn work<S: Vectors>(ci: usize, co: usize) -> usize {
+    let (v, m) = orders::<S>(ci, co);
+    STRIP * (v.tile + m.tile)
+}
+
+/// One line of the grid, of T tiles and one register of output channels: `u` has their filters (input channel, place, lane), `m` the
+/// 2 x 4 outputs of each tile.
+struct Line<'a> {
     v: &'a [f32],
     v_order: Order,
     u: &'a [f32],
-    second: bool,
+    line: usize,
     m: &'a mut [f32],
     m_order: Order,
 }
 
-impl Half<'_> {
+impl Line<'_> {
     #[inline(always)]
     fn run<S: Vectors, const T: usize>(self, set: S) {
-        let Self { v, v_order, u, second, m, m_order } = self;
-        let sums = Self::sums::<S, T>(set, &v[if second { ROWS * A * S::LANES } else { 0 }..], v_order, u);
-        for (t, [upper, lower]) in sums.into_iter().enumerate() {
-            let [upper, lower] = [output_line(set, upper), output_line(set, lower)];
-            let m = &mut m[t * m_order.tile..][..4 * S::LANES];
-            for c in 0..2 {
-                // SAFETY: the slice taken above has two rows of two registers; A^T has the rows 1 1 1 0 and 0 1 -1 -1.
+        let Self { v, v_order, u, line, m, m_order } = self;
+        let sums = Self::sums::<S, T>(set, &v[line * B * S::LANES..], v_order, u);
+        for (t, sums) in sums.into_iter().enumerate() {
+            let m = m[t * m_order.tile..][..2 * M * S::LANES].as_mut_ptr();
+            for (c, sum) in output_line::<S, B, M>(set, sums).into_iter().enumerate() {
+                // SAFETY: the slice taken above has two rows of M registers. A^T has the rows 1 1 1 0 and 0 1 -1 -1; the second
+                // line of the grid is the first to come.
                 unsafe {
-                    let above = m.as_mut_ptr().add(c * S::LANES);
-                    let below = above.add(2 * S::LANES);
-                    if second {
-                        set.store(set.add(set.load(above), upper[c]), above);
-                        set.store(set.sub(set.load(below), set.add(upper[c], lower[c])), below);
-                    } else {
-                        set.store(set.add(upper[c], lower[c]), above);
-                        set.store(lower[c], below);
+                    let (above, below) = (m.add(c * S::LANES), m.add((M + c) * S::LANES));
+                    match line {
+                        0 => set.store(set.add(set.load(above), sum), above),
+                        1 => set.store(sum, below),
+                        2 => {
+                            let second = set.load(below);
+                            set.store(set.add(second, sum), above);
+                            set.store(set.sub(second, sum), below);
+                        }
+                        _ => set.store(set.sub(set.load(below), sum), below),
                     }
                 }
             }
         }
     }
 
-    /// The products' sums over the input channels: tile, row, column.
+    /// The products' sums over the input channels: tile, place.
     #[inline(always)]
-    fn sums<S: Vectors, const T: usize>(set: S, v: &[f32], order: Order, u: &[f32]) -> [[[S::Lanes; A]; ROWS]; T] {
-        let mut sums = [[[set.zero(); A]; ROWS]; T];
-        for (block, u) in u.chunks_exact(S::LANES * ROWS * A * S::LANES).enumerate() {
-            let v = &v[block * order.block..][..(T - 1) * order.tile + ROWS * A * S::LANES];
-            for (lane, u) in u.chunks_exact(ROWS * A * S::LANES).enumerate() {
-                for r in 0..ROWS {
-                    for c in 0..A {
-                        let place = (r * A + c) * S::LANES;
-                        // SAFETY: the slice has a register for each place.
-                        let u = unsafe { set.load(u.as_ptr().add(place)) };
-                        for (t, sums) in sums.iter_mut().enumerate() {
-                            // SAFETY: the last tile's last place ends where `v` does.
-                            let v = set.splat(*unsafe { v.get_unchecked(t * order.tile + place + lane) });
-                            sums[r][c] = set.mul_add(v, u, sums[r][c]);
-                        }
+    fn sums<S: Vectors, const T: usize>(set: S, v: &[f32], order: Order, u: &[f32]) -> [[S::Lanes; B]; T] {
+        let mut sums = [[set.zero(); B]; T];
+        for (block, u) in u.chunks_exact(S::LANES * B * S::LANES).enumerate() {
+            let v = &v[block * order.block..][..(T - 1) * order.tile + B * S::LANES];
+            for (lane, u) in u.chunks_exact(B * S::LANES).enumerate() {
+                for place in 0..B {
+                    // SAFETY: the slice has a register for each place.
+                    let u = unsafe { set.load(u.as_ptr().add(place * S::LANES)) };
+                    for (t, sums) in sums.iter_mut().enumerate() {
+                        // SAFETY: the last tile's last place ends where `v` does.
+                        let v = set.splat(*unsafe { v.get_unchecked(t * order.tile + place * S::LANES + lane) });
+                        sums[place] = set.mul_add(v, u, sums[place]);
                     }
                 }
             }
@@ -87,11 +103,11 @@ impl Half<'_> {
     }
 }
 
-/// All tiles of a thread.
+/// All tiles of a thread's samples.
 pub struct Folded<'a> {
     pub convolution: &'a Convolution<'a>,
     pub from: Side<'a>,
-    pub tiles: usize,
+    pub samples: usize,
     pub work: &'a mut [f32],
     pub y: &'a mut [f32],
 }
@@ -101,32 +117,35 @@ impl Job for Folded<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, strip, finish, .. }, from, tiles, work, y } = self;
+        let Self { convolution: Convolution { to, filters, finish, .. }, from, samples, work, y } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
-        let strip = STRIP.min(*strip);
-        let (v_order, m_order) = (Order::by_tile::<S>(ci, A * A), Order::by_tile::<S>(co, 4));
-        let (v, m) = work.split_at_mut(strip * v_order.tile);
-        let halves = filters[..A * A * ci * co].chunks_exact(ci * ROWS * A * S::LANES);
-        for run in Run::each(tiles, strip) {
-            from.inputs::<S, A>(set, run, v_order, v);
-            let calls = halves.len() * run.count.div_ceil(TILES);
-            let mut inputs = Ahead::new(&from.desc, from.data, run, 1, calls);
-            let mut outputs = Ahead::new(to, y, run, 0, calls);
-            for (i, u) in halves.clone().enumerate() {
-                let (group, second) = (i / 2, i % 2 == 1);
-                for first in (0..run.count).step_by(TILES) {
-                    let (v, m) = (&v[first * v_order.tile..], &mut m[first * m_order.tile + group * m_order.block..]);
-                    let half = Half { v, v_order, u, second, m, m_order };
-                    match run.count - first {
-                        1 => half.run::<S, 1>(set),
-                        2 => half.run::<S, 2>(set),
-                        _ => half.run::<S, TILES>(set),
+        let (v_order, m_order) = orders::<S>(ci, co);
+        let (v, m) = work.split_at_mut(STRIP * v_order.tile);
+        let len = ci * B * S::LANES;
+        for run in Run::each(samples * tiles(to, M), STRIP) {
+            from.inputs::<S, A, B, M>(set, run, v_order, v);
+            let calls = co / S::LANES * A * run.count.div_ceil(TILES);
+            let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, calls);
+            let mut outputs = Ahead::new(to, y, (run, M), 0, calls);
+            for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
+                for line in LINES {
+                    let u = &u[line * len..][..len];
+                    for first in (0..run.count).step_by(TILES) {
+                        let (v, m) =
+                            (&v[first * v_order.tile..], &mut m[first * m_order.tile + group * m_order.block..]);
+                        let line = Line { v, v_order, u, line, m, m_order };
+                        match run.count - first {
+                            1 => line.run::<S, 1>(set),
+                            2 => line.run::<S, 2>(set),
+                            3 => line.run::<S, 3>(set),
+                            _ => line.run::<S, TILES>(set),
+                        }
+                        inputs.fetch(set);
+                        outputs.fetch(set);
                     }
-                    inputs.fetch(set);
-                    outputs.fetch(set);
                 }
             }
-            transform::outputs::<S, A, true>(set, to, m, run, m_order, *finish, y);
+            transform::outputs::<S, 0, M>(set, to, m, run, m_order, *finish, y);
         }
     }
 }

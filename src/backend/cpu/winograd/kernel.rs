@@ -10,10 +10,10 @@ pub fn padded(channels: usize) -> usize {
     channels.next_multiple_of(PAD)
 }
 
-/// Floats from tile to tile in a strip: a cache line more than the channels, since many tiles whose distance is a power of two
-/// would fight for the same few lines.
+/// Floats from tile to tile in a strip: a cache line more than the channels where these fill several, since many tiles whose distance
+/// is a power of two would fight for the same few lines.
 pub const fn step(channels: usize) -> usize {
-    channels + PAD
+    if channels <= 2 * PAD { channels } else { channels + PAD }
 }
 
 /// Columns that a kernel takes at once, of so many: those of two registers, or of one where two do not divide them.

@@ -1,5 +1,6 @@
-//! 3x3 and 5x5 convolutions at stride 1 by Winograd's minimal filtering F(2x2, 3x3) and F(2x2, 5x5) (Lavin and Gray 2015,
-//! arXiv 1509.09308, section 4): 2.25 and 2.78 times fewer multiplications than the direct form, in all three passes.
+//! 3x3 and 5x5 convolutions at stride 1 by Winograd's minimal filtering (Lavin and Gray 2015, arXiv 1509.09308, section 4): F(2x2, 3x3)
+//! and F(2x2, 5x5), 2.25 and 2.78 times fewer multiplications than the direct form, in all three passes; with AVX-512 F(2x4, 3x3), 3
+//! times fewer, for outputs and the gradient of inputs ([`folded`]).
 //!
 //! An image is cut into tiles of 2x2 outputs, each from A x A inputs, A = 4 or 6. Tiles and filters are transformed to the
 //! places of an A x A grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in channel
@@ -10,6 +11,7 @@ mod ahead;
 mod filters;
 mod folded;
 mod kernel;
+mod lines;
 mod passes;
 mod strip;
 mod transform;
@@ -44,8 +46,8 @@ struct Plan<S: Vectors, const A: usize> {
     wants_dx: bool,
     /// Tiles that one thread takes through all stages at once.
     strip: usize,
-    /// Work space for one pass: filters on the grid (place, group of output channels, input channel, output
-    /// channel), or each thread's gradient of them; then each thread's transformed inputs and outputs of a strip.
+    /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
+    /// outputs of a strip.
     scratch: Rc<Scratch>,
 }
 
@@ -93,24 +95,38 @@ impl<S: Vectors, const A: usize> Plan<S, A> {
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let strip = strip_len(A, S::ROWS, ci, co, tiles(&y) * x.n.div_ceil(threads.0));
+        let strip = strip_len(A, S::ROWS, ci, co, tiles(&y, 2) * x.n.div_ceil(threads.0));
         let bias = vec![0.0; if op.bias { co } else { 0 }];
         let scratch = cpu.scratch.clone();
         let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, scratch };
-        let grids = if r.train { threads.0 } else { 1 };
-        plan.scratch.reserve(plan.grid() * grids + plan.work() * threads.0, r.name)?;
+        let grids = if r.train { threads.0 } else { 0 };
+        plan.scratch.reserve(plan.filters().max(plan.grid() * grids) + plan.work() * threads.0, r.name)?;
         Ok(plan)
     }
 
-    /// Floats of a grid of filters.
-    fn grid(&self) -> usize {
-        A * A * padded(self.x.shape.c) * padded(self.y.shape.c)
+    /// Input and output channels with their padding.
+    fn channels(&self) -> (usize, usize) {
+        (padded(self.x.shape.c), padded(self.y.shape.c))
     }
 
-    /// Floats of one thread's strip, inputs and outputs.
+    /// Floats of the gradient's grid.
+    fn grid(&self) -> usize {
+        let (ci, co) = self.channels();
+        A * A * ci * co
+    }
+
+    /// Floats of the filters' grid.
+    fn filters(&self) -> usize {
+        let (ci, co) = self.channels();
+        if folded::suits::<S>(A, ci, co) { folded::A * folded::B * ci * co } else { self.grid() }
+    }
+
+    /// Floats of one thread's strip, inputs and outputs, in any pass.
     fn work(&self) -> usize {
-        let place = |channels| Order::by_place::<S>(padded(channels), self.strip).place;
-        A * A * (place(self.x.shape.c) + place(self.y.shape.c))
+        let (ci, co) = self.channels();
+        let by_place = A * A * [ci, co].map(|c| Order::by_place::<S>(c, self.strip).place).iter().sum::<usize>();
+        let folded = folded::suits::<S>(A, ci, co).then(|| folded::work::<S>(ci, co).max(folded::work::<S>(co, ci)));
+        by_place.max(folded.unwrap_or(0))
     }
 
     fn has_bias(&self) -> bool {
@@ -142,7 +158,7 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
     }
 
     fn formats(&self) -> Vec<Format> {
-        let taps = transform::kernel(A) * transform::kernel(A);
+        let taps = lines::kernel(A) * lines::kernel(A);
         let mut formats = vec![Format::Plain(self.y.shape.c * self.x.shape.c * taps)];
         formats.extend(self.has_bias().then_some(Format::Plain(self.y.shape.c)));
         formats
@@ -162,7 +178,7 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
         let mut scratch = self.scratch.borrow();
-        let (filters, work) = scratch.as_mut_slice().split_at_mut(self.grid());
+        let (filters, work) = scratch.as_mut_slice().split_at_mut(self.filters());
         Filters::forward::<A>(ci, co).transform::<S, A>(
             self.set,
             self.threads,
@@ -187,10 +203,11 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
         let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
         let scratch = self.scratch.clone();
         let mut scratch = scratch.borrow();
-        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
+        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.filters().max(self.grid() * threads.0));
         let work = &mut work[..self.work() * threads.0];
         if !pass.frozen {
             let correlation = Correlation { x: Side { desc: self.x, data: x }, dy, strip: self.strip };
+            let grids = &mut grids[..self.grid() * threads.0];
             correlation.run::<S, A>(set, threads, work, grids);
             Filters::forward::<A>(ci, co).gradient::<S, A>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
         }
@@ -199,7 +216,7 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
-        let filters = &mut grids[..self.grid()];
+        let filters = &mut grids[..self.filters()];
         Filters::rotated::<A>(ci, co).transform::<S, A>(set, threads, pass.params.get(pass.slots[0]), filters);
         let finish = Finish { bias: None, relu: false };
         let convolution = Convolution { from: dy, to: self.x, filters, strip: self.strip, finish };

@@ -33,18 +33,18 @@ impl Convolution<'_> {
     pub fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
         let share = work.len() / threads.0;
         let (work, y) = (Shared::new(work), Shared::new(y));
-        let (tiles, sample) = (tiles(&self.to), self.to.sample_elems());
+        let sample = self.to.sample_elems();
         let folds = folded::suits::<S>(A, padded(self.from.desc.shape.c), padded(self.to.shape.c));
         threads.each(self.to.n, |t, samples| {
             // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
             let work = unsafe { work.part(t * share..(t + 1) * share) };
             // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
             let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
-            let (from, tiles) = (self.from.skip(samples.start), samples.len() * tiles);
+            let from = self.from.skip(samples.start);
             if folds {
-                return set.run(Folded { convolution: self, from, tiles, work, y });
+                return set.run(Folded { convolution: self, from, samples: samples.len(), work, y });
             }
-            for run in Run::each(tiles, self.strip) {
+            for run in Run::each(samples.len() * tiles(&self.to, 2), self.strip) {
                 set.run(ConvolvedStrip::<A> { convolution: self, from, run, work, y });
             }
         });
@@ -70,16 +70,16 @@ impl<const A: usize> Job for ConvolvedStrip<'_, A> {
         let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip));
         let (v, m) = work.split_at_mut(A * A * v_order.place);
         v_order.clear_rest(&from.desc, ci, A * A, v);
-        from.inputs::<S, A>(set, run, v_order, v);
-        let mut inputs = Ahead::new(&from.desc, from.data, run, 1, A * A);
-        let mut outputs = Ahead::new(to, y, run, 0, A * A);
+        from.inputs::<S, A, A, 2>(set, run, v_order, v);
+        let mut inputs = Ahead::new(&from.desc, from.data, (run, 2), 1, A * A);
+        let mut outputs = Ahead::new(to, y, (run, 2), 0, A * A);
         for place in 0..A * A {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
             kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m);
             inputs.fetch(set);
             outputs.fetch(set);
         }
-        transform::outputs::<S, A, false>(set, to, m, run, m_order, *finish, y);
+        transform::outputs::<S, A, 2>(set, to, m, run, m_order, *finish, y);
     }
 }
 
@@ -94,7 +94,7 @@ impl Correlation<'_> {
     /// Sums it over all tiles, each thread's on a grid of its own.
     pub fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
         let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
-        let tiles = tiles(&self.dy.desc);
+        let tiles = tiles(&self.dy.desc, 2);
         gradient.fill(0.0);
         let (work, gradient) = (Shared::new(work), Shared::new(gradient));
         threads.each(self.x.desc.n, |t, samples| {
@@ -130,10 +130,10 @@ impl<const A: usize> Job for CorrelatedStrip<'_, A> {
         let (v, d) = work.split_at_mut(A * A * v_order.place);
         v_order.clear_rest(&x.desc, ci, A * A, v);
         d_order.clear_rest(&dy.desc, co, A * A, d);
-        x.inputs::<S, A>(set, run, v_order, v);
+        x.inputs::<S, A, A, 2>(set, run, v_order, v);
         dy.gradients::<S, A>(set, run, d_order, d);
-        let mut inputs = Ahead::new(&x.desc, x.data, run, 1, A * A);
-        let mut gradients = Ahead::new(&dy.desc, dy.data, run, 0, A * A);
+        let mut inputs = Ahead::new(&x.desc, x.data, (run, 2), 1, A * A);
+        let mut gradients = Ahead::new(&dy.desc, dy.data, (run, 2), 0, A * A);
         for place in 0..A * A {
             let du = &mut gradient[place * ci * co..][..ci * co];
             let (v, d) = (&v[place * v_order.place..], &d[place * d_order.place..]);

@@ -4,14 +4,15 @@ use super::kernel::{PAD, step};
 use super::vector::Vectors;
 use crate::backend::TensorDesc;
 
-/// Tiles of one image.
-pub fn tiles(d: &TensorDesc) -> usize {
-    d.shape.h.div_ceil(2) * d.shape.w.div_ceil(2)
+/// Tiles of one image: two rows of `wide` outputs each.
+pub fn tiles(d: &TensorDesc, wide: usize) -> usize {
+    d.shape.h.div_ceil(2) * d.shape.w.div_ceil(wide)
 }
 
-/// How tiles lie: floats from tile to tile, from channel block to channel block, from place to place of the grid.
+/// How tiles of `wide` output columns lie: floats from tile to tile, from channel block to channel block, from place to place of the grid.
 #[derive(Clone, Copy)]
 pub struct Order {
+    pub wide: usize,
     pub tile: usize,
     pub block: usize,
     pub place: usize,
@@ -21,7 +22,7 @@ impl Order {
     /// The channels of a tile side by side: a matrix for each place, with room for `len` tiles, and a cache line more, since a tile is
     /// written to all places at once.
     pub fn by_place<S: Vectors>(channels: usize, len: usize) -> Self {
-        Self { tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
+        Self { wide: 2, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
     }
 
     /// Zeros, at so many places, in the channels beyond the last block, which no plane fills; for [`Self::by_place`].
@@ -36,9 +37,9 @@ impl Order {
 
     /// The places of a tile side by side, `places` of them for each channel block, and a cache line: tiles whose distance is a power
     /// of two would fight for the same few lines.
-    pub fn by_tile<S: Vectors>(channels: usize, places: usize) -> Self {
+    pub fn by_tile<S: Vectors>(channels: usize, places: usize, wide: usize) -> Self {
         let block = places * S::LANES;
-        Self { tile: channels / S::LANES * block + S::LANES, block, place: S::LANES }
+        Self { wide, tile: channels / S::LANES * block + S::LANES, block, place: S::LANES }
     }
 }
 
@@ -57,7 +58,7 @@ impl Run {
 
     /// The parts of it that lie in one sample each: the sample, the tiles there, and where they begin in the strip.
     pub fn parts(self, d: &TensorDesc, order: Order) -> impl Iterator<Item = (usize, Strip, usize)> {
-        let (h, w, tiles) = (d.shape.h, d.shape.w, tiles(d));
+        let (h, w, tiles) = (d.shape.h, d.shape.w, tiles(d, order.wide));
         let mut done = 0;
         std::iter::from_fn(move || {
             let (n, first) = ((self.first + done) / tiles, (self.first + done) % tiles);
@@ -83,8 +84,8 @@ impl Strip {
     /// First output row and column of a tile.
     #[inline(always)]
     pub fn tile(self, i: usize) -> (usize, usize) {
-        let across = self.w.div_ceil(2);
-        ((self.first + i) / across * 2, (self.first + i) % across * 2)
+        let across = self.w.div_ceil(self.order.wide);
+        ((self.first + i) / across * 2, (self.first + i) % across * self.order.wide)
     }
 
     /// Its tiles: number in the strip, first output row and column.

@@ -1,14 +1,9 @@
-//! Transforms between images and the A x A grid, by the matrices of F(2x2, 3x3) for A = 4 and F(2x2, 5x5) for A = 6 (points 0,
-//! 1, -1, infinity, and 2, -2): B for inputs, A for outputs, as the literature calls them. Filters are next door.
+//! Transforms between images and the grid: B^T d B of inputs, A^T m A to outputs, A y A^T of their gradients.
 
+use super::lines::{gradient_line, input_line, kernel, output_line};
 use super::strip::{Order, Run, Strip};
 use super::vector::Vectors;
 use crate::backend::TensorDesc;
-
-/// Side of the filters that a grid is for.
-pub const fn kernel(a: usize) -> usize {
-    a - 1
-}
 
 /// A blocked tensor to read from.
 #[derive(Clone, Copy)]
@@ -22,60 +17,6 @@ pub struct Side<'a> {
 pub struct Finish<'a> {
     pub bias: Option<&'a [f32]>,
     pub relu: bool,
-}
-
-/// B^T d of one column or row.
-#[inline(always)]
-fn input_line<S: Vectors, const A: usize>(set: S, d: [S::Lanes; A]) -> [S::Lanes; A] {
-    let mut t = [set.zero(); A];
-    if A == 4 {
-        t[0] = set.sub(d[0], d[2]);
-        t[1] = set.add(d[1], d[2]);
-        t[2] = set.sub(d[2], d[1]);
-        t[3] = set.sub(d[1], d[3]);
-    } else {
-        let (four, five) = (set.splat(4.0), set.splat(5.0));
-        let (even, odd) = (set.sub_mul(d[4], four, d[2]), set.sub_mul(d[3], four, d[1]));
-        let (near, far) = (set.sub(d[4], d[2]), set.sub(d[3], d[1]));
-        let twice = set.add(far, far);
-        t[0] = set.mul_add(four, d[0], set.sub_mul(d[4], five, d[2]));
-        t[1] = set.add(even, odd);
-        t[2] = set.sub(even, odd);
-        t[3] = set.add(near, twice);
-        t[4] = set.sub(near, twice);
-        t[5] = set.mul_add(four, d[1], set.sub_mul(d[5], five, d[3]));
-    }
-    t
-}
-
-/// A^T m.
-#[inline(always)]
-pub fn output_line<S: Vectors, const A: usize>(set: S, m: [S::Lanes; A]) -> [S::Lanes; 2] {
-    let (sum, difference) = (set.add(m[1], m[2]), set.sub(m[1], m[2]));
-    if A == 4 {
-        return [set.add(m[0], sum), set.sub(difference, m[3])];
-    }
-    let (sum2, difference2) = (set.add(m[3], m[4]), set.sub(m[3], m[4]));
-    let twice = set.add(difference2, difference2);
-    [set.add(set.add(m[0], sum), sum2), set.add(set.add(difference, twice), m[5])]
-}
-
-/// A y.
-#[inline(always)]
-fn gradient_line<S: Vectors, const A: usize>(set: S, y: [S::Lanes; 2]) -> [S::Lanes; A] {
-    let mut g = [set.zero(); A];
-    g[0] = y[0];
-    g[1] = set.add(y[0], y[1]);
-    g[2] = set.sub(y[0], y[1]);
-    if A == 4 {
-        g[3] = set.sub(set.zero(), y[1]);
-    } else {
-        let twice = set.add(y[1], y[1]);
-        g[3] = set.add(y[0], twice);
-        g[4] = set.sub(y[0], twice);
-        g[5] = y[1];
-    }
-    g
 }
 
 #[inline(always)]
@@ -106,12 +47,18 @@ pub fn transpose<T: Copy, const R: usize, const C: usize>(columns: [[T; R]; C]) 
 
 /// Writes a grid, its places `place` floats apart from `at` on.
 #[inline(always)]
-fn scatter<S: Vectors, const A: usize>(set: S, grid: [[S::Lanes; A]; A], at: usize, place: usize, to: &mut [f32]) {
-    let to = to[at..][..(A * A - 1) * place + S::LANES].as_mut_ptr();
+fn scatter<S: Vectors, const A: usize, const B: usize>(
+    set: S,
+    grid: [[S::Lanes; B]; A],
+    at: usize,
+    place: usize,
+    to: &mut [f32],
+) {
+    let to = to[at..][..(A * B - 1) * place + S::LANES].as_mut_ptr();
     for (r, row) in grid.into_iter().enumerate() {
         for (c, lanes) in row.into_iter().enumerate() {
             // SAFETY: the last place ends where the slice taken above does.
-            unsafe { set.store(lanes, to.add((A * r + c) * place)) }
+            unsafe { set.store(lanes, to.add((B * r + c) * place)) }
         }
     }
 }
@@ -156,19 +103,19 @@ fn input_column<S: Vectors, const A: usize>(
             }
         }
     }
-    input_line(set, d)
+    input_line::<S, A, 2>(set, d)
 }
 
 /// The tile's columns from `first` on.
 #[inline(always)]
-fn input_columns<S: Vectors, const A: usize>(
+fn input_columns<S: Vectors, const A: usize, const B: usize>(
     set: S,
     above: *const f32,
     w: usize,
     left: usize,
     rows: [usize; 2],
     first: usize,
-    columns: &mut [[S::Lanes; A]; A],
+    columns: &mut [[S::Lanes; A]; B],
 ) {
     for (c, column) in columns.iter_mut().enumerate().skip(first) {
         *column = input_column(set, above, w, left + c, rows);
@@ -177,38 +124,43 @@ fn input_columns<S: Vectors, const A: usize>(
 
 /// B^T d B of a strip of one channel block.
 #[inline(always)]
-fn input_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, v: &mut [f32]) {
+fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    set: S,
+    plane: &[f32],
+    s: Strip,
+    v: &mut [f32],
+) {
     let (w, pad) = (s.w, kernel(A) / 2);
     let plane = plane[..s.h * w * S::LANES].as_ptr();
-    // a tile shares all but two of its columns with its neighbour, which pays where the registers hold them
-    let shared = if A == 4 { A - 2 } else { 0 };
+    // a tile shares all but M of its columns with its neighbour, which pays where the registers hold them
+    let shared = if A == 4 { B - M } else { 0 };
     let mut i = 0;
     while i < s.count {
         let (top, mut left) = s.tile(i);
-        let end = s.count.min(i + w.div_ceil(2) - left / 2);
+        let end = s.count.min(i + (w - left).div_ceil(M));
         let rows = [pad.saturating_sub(top), A.min(s.h + pad - top)];
         let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
-        let mut columns = [[set.zero(); A]; A];
+        let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
-            columns[c + 2] = input_column(set, above, w, left + c, rows);
+            columns[c + M] = input_column(set, above, w, left + c, rows);
         }
         while i < end {
             for c in 0..shared {
-                columns[c] = columns[c + 2];
+                columns[c] = columns[c + M];
             }
             // what is known of an inner tile makes its loads free of conditions
-            if rows == [0, A] && left + shared >= pad && left + A <= w + pad {
+            if rows == [0, A] && left + shared >= pad && left + B <= w + pad {
                 input_columns(set, above, w, left, [0, A], shared, &mut columns);
             } else {
                 input_columns(set, above, w, left, rows, shared, &mut columns);
             }
             let mut grid = transpose(columns);
             for row in &mut grid {
-                *row = input_line(set, *row);
+                *row = input_line::<S, B, M>(set, *row);
             }
             scatter(set, grid, i * s.order.tile, s.order.place, v);
             i += 1;
-            left += 2;
+            left += M;
         }
     }
 }
@@ -248,36 +200,40 @@ fn output_tile<S: Vectors, const A: usize>(set: S, m: &[f32], place: usize) -> [
             // SAFETY: the last place ends where the slice taken above does.
             *lanes = unsafe { set.load(from.add((A * r + c) * place)) };
         }
-        *column = output_line(set, cells);
+        *column = output_line::<S, A, 2>(set, cells);
     }
     let [upper, lower] = transpose(columns);
-    [output_line(set, upper), output_line(set, lower)]
+    [output_line::<S, A, 2>(set, upper), output_line::<S, A, 2>(set, lower)]
 }
 
-/// Outputs of a strip into one channel block's plane, plus bias, then ReLU if requested: from the grid, or as they are if `FOLDED`.
+/// Two rows of M outputs that are ready, side by side.
 #[inline(always)]
-fn output_tiles<S: Vectors, const A: usize, const FOLDED: bool>(
+fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
+    let mut y = [[set.zero(); M]; 2];
+    for (r, row) in y.iter_mut().enumerate() {
+        for (c, lanes) in row.iter_mut().enumerate() {
+            *lanes = load(set, m, (M * r + c) * S::LANES);
+        }
+    }
+    y
+}
+
+/// One tile's outputs into a channel block's plane, plus bias, then ReLU if requested; those beyond the image are left out.
+#[inline(always)]
+fn write_tile<S: Vectors, const M: usize>(
     set: S,
-    m: &[f32],
-    s: Strip,
+    y: [[S::Lanes; M]; 2],
+    (s, top, left): (Strip, usize, usize),
     bias: S::Lanes,
     relu: bool,
     plane: &mut [f32],
 ) {
-    for (i, top, left) in s.tiles() {
-        let m = &m[i * s.order.tile..];
-        let y = if FOLDED {
-            [[load(set, m, 0), load(set, m, S::LANES)], [load(set, m, 2 * S::LANES), load(set, m, 3 * S::LANES)]]
-        } else {
-            output_tile::<S, A>(set, m, s.order.place)
-        };
-        for (r, row) in y.into_iter().enumerate().take(s.h - top) {
-            for (c, lanes) in row.into_iter().enumerate().take(s.w - left) {
-                let sum = set.add(lanes, bias);
-                // a NaN in the second operand stays
-                let lanes = if relu { set.max(set.zero(), sum) } else { sum };
-                store(set, lanes, plane, ((top + r) * s.w + left + c) * S::LANES);
-            }
+    for (r, row) in y.into_iter().enumerate().take(s.h - top) {
+        for (c, lanes) in row.into_iter().enumerate().take(s.w - left) {
+            let sum = set.add(lanes, bias);
+            // a NaN in the second operand stays
+            let lanes = if relu { set.max(set.zero(), sum) } else { sum };
+            store(set, lanes, plane, ((top + r) * s.w + left + c) * S::LANES);
         }
     }
 }
@@ -296,10 +252,16 @@ impl<'a> Side<'a> {
 
     /// Transformed inputs of a run of tiles.
     #[inline(always)]
-    pub fn inputs<S: Vectors, const A: usize>(&self, set: S, run: Run, order: Order, v: &mut [f32]) {
+    pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        run: Run,
+        order: Order,
+        v: &mut [f32],
+    ) {
         for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n) {
-                input_tiles::<S, A>(set, plane, strip, &mut v[at + block * order.block..]);
+                input_tiles::<S, A, B, M>(set, plane, strip, &mut v[at + block * order.block..]);
             }
         }
     }
@@ -315,9 +277,10 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Products of a run of tiles back to the pixels of its samples: from the grid, or from outputs, four a tile, if `FOLDED`.
+/// Products of a run of tiles back to the pixels of its samples: from an A x A grid, or, if A is 0, from the outputs that a tile's
+/// products were folded to.
 #[inline(always)]
-pub fn outputs<S: Vectors, const A: usize, const FOLDED: bool>(
+pub fn outputs<S: Vectors, const A: usize, const M: usize>(
     set: S,
     desc: &TensorDesc,
     m: &[f32],
@@ -329,11 +292,19 @@ pub fn outputs<S: Vectors, const A: usize, const FOLDED: bool>(
     let (plane, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
     for (n, strip, at) in run.parts(desc, order) {
         for (block, plane) in y[n * sample..][..sample].chunks_exact_mut(plane).enumerate() {
+            let m = &m[at + block * order.block..];
             let bias = match finish.bias {
                 Some(bias) => load(set, bias, block * S::LANES),
                 None => set.zero(),
             };
-            output_tiles::<S, A, FOLDED>(set, &m[at + block * order.block..], strip, bias, finish.relu, plane);
+            for (i, top, left) in strip.tiles() {
+                let (m, at) = (&m[i * order.tile..], (strip, top, left));
+                if A == 0 {
+                    write_tile(set, folded_tile::<S, M>(set, m), at, bias, finish.relu, plane);
+                } else {
+                    write_tile(set, output_tile::<S, A>(set, m, order.place), at, bias, finish.relu, plane);
+                }
+            }
         }
     }
 }

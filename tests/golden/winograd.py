@@ -1,0 +1,132 @@
+"""Rounding errors of Winograd's filtering on what a training convolves, beside those of a direct convolution in float32.
+
+    python winograd.py --data DIR [--steps 1 100 1000] [--images 4] [--threads 2]
+
+Trains ResNet-20 on CIFAR-10 (batch 128, lr 0.1, SGD with momentum) and takes inputs, weights and gradients of the outputs of some 3x3
+convolutions in these steps. Prints a JSON line for each: errors against float64 of F(2x2), F(2x4) and F(4x4) in units of those of the direct
+convolution, as norms and as greatest values. All sums are of fused products in the order of the kernels: channel after channel per place
+of the grid, and for the direct one blocks of 16 channels, taps, channels.
+"""
+import argparse
+import json
+import pathlib
+
+import torch
+import torch.nn.functional as F
+
+from cifar_resnet20 import ResNet20, nn, read
+from training import moments, normalize, pad_crop_flip
+
+LAYERS = ["layer1.0.conv1", "layer1.2.conv2", "layer2.1.conv1", "layer2.2.conv2", "layer3.1.conv1", "layer3.2.conv2"]
+POINTS = {2: [0, 1, -1], 4: [0, 5 / 8, -5 / 8, 3 / 2, -3 / 2]}
+
+
+def matrices(m):
+    """B^T, G and A^T of F(m, 3) with these points and infinity."""
+    points = POINTS[m]
+    b, g = [], []
+    for i, p in enumerate(points):
+        others = [q for j, q in enumerate(points) if j != i]
+        polynomial, scale = [1.0], 1.0
+        for q in others:
+            polynomial = [a - q * c for a, c in zip([0.0] + polynomial, polynomial + [0.0])]
+            scale *= p - q
+        b.append(polynomial + [0.0])
+        g.append([p**k / scale for k in range(3)])
+    polynomial = [1.0]
+    for q in points:
+        polynomial = [a - q * c for a, c in zip([0.0] + polynomial, polynomial + [0.0])]
+    a = [[p**k for p in points] + [float(k == m - 1)] for k in range(m)]
+    return b + [polynomial], g + [[0.0, 0.0, 1.0]], a
+
+
+def fma(sum, a, b):
+    return (sum.double() + a.double() * b.double()).float()
+
+
+def apply(matrix, x, dim):
+    """The matrix times the vectors along a dimension, in float32."""
+    rows = []
+    for row in matrix:
+        sum = None
+        for k, value in enumerate(row):
+            if value != 0:
+                factor = torch.tensor(value, dtype=torch.float32)
+                sum = x.select(dim, k) * factor if sum is None else fma(sum, x.select(dim, k), factor)
+        rows.append(sum)
+    return torch.stack(rows, dim)
+
+
+def winograd(x, w, high, wide):
+    n, ci, height, width = x.shape
+    rows, columns = matrices(high), matrices(wide)
+    x = F.pad(x, (1, 1 + -width % wide, 1, 1 + -height % high))
+    d = x.unfold(2, high + 2, high).unfold(3, wide + 2, wide)
+    v = apply(columns[0], apply(rows[0], d, 4), 5)
+    u = apply(columns[1], apply(rows[1], w, 2), 3)
+    m = torch.zeros(n, w.shape[0], *v.shape[2:])
+    for i in range(ci):
+        m = fma(m, v[:, i, None], u[None, :, i, None, None])
+    y = apply(columns[2], apply(rows[2], m, 4), 5)
+    return y.permute(0, 1, 2, 4, 3, 5).reshape(n, w.shape[0], y.shape[2] * high, y.shape[3] * wide)[:, :, :height, :width]
+
+
+def direct(x, w):
+    n, ci, height, width = x.shape
+    x = F.pad(x, (1, 1, 1, 1))
+    y = torch.zeros(n, w.shape[0], height, width)
+    for block in range(0, ci, 16):
+        for r in range(3):
+            for c in range(3):
+                for i in range(block, min(ci, block + 16)):
+                    y = fma(y, x[:, None, i, r : r + height, c : c + width], w[None, :, i, r, c, None, None])
+    return y
+
+
+def ratios(x, w):
+    exact = F.conv2d(x.double(), w.double(), padding=1)
+    error = lambda y: torch.stack([(y.double() - exact).norm(), (y.double() - exact).abs().max()])
+    unit = error(direct(x, w))
+    line = {"direct": float(f"{(unit[0] / exact.norm()).item():.2e}")}
+    for high, wide in [(2, 2), (2, 4), (4, 4)]:
+        line[f"F({high}x{wide})"] = [round(v, 2) for v in (error(winograd(x, w, high, wide)) / unit).tolist()]
+    return line
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--data", required=True)
+    p.add_argument("--steps", type=int, nargs="+", default=[1, 100, 1000])
+    p.add_argument("--images", type=int, default=4)
+    p.add_argument("--threads", type=int, default=2)
+    a = p.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1)
+    images, labels = read([pathlib.Path(a.data) / f"data_batch_{i}.bin" for i in range(1, 6)])
+    mean, std = moments(images)
+    net = ResNet20().to(memory_format=torch.channels_last)
+    for m in net.modules():
+        if isinstance(m, nn.Conv2d):
+            nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    layers, taken = dict(net.named_modules()), {}
+    for name in LAYERS:
+        layers[name].register_forward_hook(lambda m, x, y, name=name: taken.update({(name, "forward"): x[0].detach()}))
+        layers[name].register_full_backward_hook(lambda m, dx, dy, name=name: taken.update({(name, "dx"): dy[0].detach()}))
+    generator = torch.Generator().manual_seed(1)
+    for step in range(1, max(a.steps) + 1):
+        chosen = torch.randint(len(labels), (128,), generator=generator)
+        x = normalize(pad_crop_flip(images[chosen], 4, generator), mean, std)
+        loss = F.cross_entropy(net(x), labels[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        for (name, of), x in taken.items() if step in a.steps else []:
+            w = layers[name].weight.detach().contiguous()
+            w = w if of == "forward" else w.transpose(0, 1).flip(2, 3).contiguous()
+            line = {"step": step, "loss": round(loss.item(), 4), "layer": name, "pass": of}
+            print(json.dumps(line | ratios(x[: a.images].contiguous(), w)), flush=True)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
