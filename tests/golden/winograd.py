@@ -3,9 +3,10 @@
     python winograd.py --data DIR [--steps 1 100 1000] [--images 4] [--threads 2]
 
 Trains ResNet-20 on CIFAR-10 (batch 128, lr 0.1, SGD with momentum) and takes inputs, weights and gradients of the outputs of some 3x3
-convolutions in these steps. Prints a JSON line for each: errors against float64 of F(2x2), F(2x4) and F(4x4) in units of those of the direct
-convolution, as norms and as greatest values. All sums are of fused products in the order of the kernels: channel after channel per place
-of the grid, and for the direct one blocks of 16 channels, taps, channels.
+convolutions in these steps. Prints a JSON line for each and each pass: errors against float64 of F(2x2), F(2x4) and F(4x4) in units of those
+of the direct convolution, as norms and as greatest values. All sums are of fused products in the order of the kernels: per place of the
+grid channel after channel, or tile after tile for the weights' gradient; for the direct one blocks of 16 channels, taps, channels, or
+pixel after pixel.
 """
 import argparse
 import json
@@ -83,14 +84,52 @@ def direct(x, w):
     return y
 
 
-def ratios(x, w):
-    exact = F.conv2d(x.double(), w.double(), padding=1)
+def transposed(matrix):
+    return [list(column) for column in zip(*matrix)]
+
+
+def winograd_weights(x, dy, high, wide):
+    height, width = x.shape[2:]
+    rows, columns = matrices(high), matrices(wide)
+    below, right = -height % high, -width % wide
+    d = F.pad(x, (1, 1 + right, 1, 1 + below)).unfold(2, high + 2, high).unfold(3, wide + 2, wide)
+    e = F.pad(dy, (0, right, 0, below)).unfold(2, high, high).unfold(3, wide, wide)
+    v = apply(columns[0], apply(rows[0], d, 4), 5).permute(0, 2, 3, 1, 4, 5).flatten(0, 2)
+    e = apply(transposed(columns[2]), apply(transposed(rows[2]), e, 4), 5).permute(0, 2, 3, 1, 4, 5).flatten(0, 2)
+    u = torch.zeros(dy.shape[1], *v.shape[1:])
+    for tile in range(len(v)):
+        u = fma(u, e[tile, :, None], v[tile, None])
+    return apply(transposed(columns[1]), apply(transposed(rows[1]), u, 2), 3)
+
+
+def direct_weights(x, dy):
+    n, _, height, width = x.shape
+    windows = F.pad(x, (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
+    w = torch.zeros(dy.shape[1], x.shape[1], 3, 3)
+    for i in range(n):
+        for r in range(height):
+            for c in range(width):
+                w = fma(w, dy[i, :, r, c, None, None, None], windows[i, None, :, r, c])
+    return w
+
+
+def ratios(exact, direct, winograd):
     error = lambda y: torch.stack([(y.double() - exact).norm(), (y.double() - exact).abs().max()])
-    unit = error(direct(x, w))
+    unit = error(direct)
     line = {"direct": float(f"{(unit[0] / exact.norm()).item():.2e}")}
     for high, wide in [(2, 2), (2, 4), (4, 4)]:
-        line[f"F({high}x{wide})"] = [round(v, 2) for v in (error(winograd(x, w, high, wide)) / unit).tolist()]
+        line[f"F({high}x{wide})"] = [round(v, 2) for v in (error(winograd(high, wide)) / unit).tolist()]
     return line
+
+
+def passes(x, dy, w):
+    """Each pass's errors."""
+    turned = w.transpose(0, 1).flip(2, 3).contiguous()
+    for name, x_, w_ in [("forward", x, w), ("dx", dy, turned)]:
+        exact = F.conv2d(x_.double(), w_.double(), padding=1)
+        yield name, ratios(exact, direct(x_, w_), lambda high, wide: winograd(x_, w_, high, wide))
+    exact = torch.nn.grad.conv2d_weight(x.double(), w.shape, dy.double(), padding=1)
+    yield "dw", ratios(exact, direct_weights(x, dy), lambda high, wide: winograd_weights(x, dy, high, wide))
 
 
 def main():
@@ -111,8 +150,8 @@ def main():
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     layers, taken = dict(net.named_modules()), {}
     for name in LAYERS:
-        layers[name].register_forward_hook(lambda m, x, y, name=name: taken.update({(name, "forward"): x[0].detach()}))
-        layers[name].register_full_backward_hook(lambda m, dx, dy, name=name: taken.update({(name, "dx"): dy[0].detach()}))
+        layers[name].register_forward_hook(lambda m, x, y, name=name: taken.update({(name, "x"): x[0].detach()}))
+        layers[name].register_full_backward_hook(lambda m, dx, dy, name=name: taken.update({(name, "dy"): dy[0].detach()}))
     generator = torch.Generator().manual_seed(1)
     for step in range(1, max(a.steps) + 1):
         chosen = torch.randint(len(labels), (128,), generator=generator)
@@ -120,11 +159,10 @@ def main():
         loss = F.cross_entropy(net(x), labels[chosen])
         optimizer.zero_grad()
         loss.backward()
-        for (name, of), x in taken.items() if step in a.steps else []:
-            w = layers[name].weight.detach().contiguous()
-            w = w if of == "forward" else w.transpose(0, 1).flip(2, 3).contiguous()
-            line = {"step": step, "loss": round(loss.item(), 4), "layer": name, "pass": of}
-            print(json.dumps(line | ratios(x[: a.images].contiguous(), w)), flush=True)
+        for name in LAYERS if step in a.steps else []:
+            x, dy = (taken[name, key][: a.images].contiguous() for key in ("x", "dy"))
+            for of, line in passes(x, dy, layers[name].weight.detach().contiguous()):
+                print(json.dumps({"step": step, "loss": round(loss.item(), 4), "layer": name, "pass": of} | line), flush=True)
         optimizer.step()
 
 

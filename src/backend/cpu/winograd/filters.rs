@@ -1,4 +1,4 @@
-//! Transforms between plain OIHW filters and the A x A grid, by the matrix G of F(2x2, 3x3) and F(2x2, 5x5): as many filters at
+//! Transforms between plain OIHW filters and the A x B grid, by the matrices G of F(2x4, 3x3) and F(2x2, 5x5): as many filters at
 //! a time as a register has lanes, the groups of columns shared among the threads.
 
 use super::super::threads::{Shared, Threads};
@@ -47,7 +47,7 @@ fn line<S: Vectors, const A: usize, const M: usize>(set: S, g: [S::Lanes; SIDE])
 
 /// G^T u of one column or row.
 #[inline(always)]
-fn back_line<S: Vectors, const A: usize>(set: S, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
+fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
     let (sum, difference) = (set.add(u[1], u[2]), set.sub(u[1], u[2]));
     if A == 4 {
         let half = set.splat(0.5);
@@ -55,6 +55,18 @@ fn back_line<S: Vectors, const A: usize>(set: S, u: [S::Lanes; A]) -> [S::Lanes;
         return [first, set.scale(0.5, difference), last, set.zero(), set.zero()];
     }
     let (sum2, difference2) = (set.add(u[3], u[4]), set.sub(u[3], u[4]));
+    if M == 4 {
+        let (near2, far2) = (NEAR * NEAR, FAR * FAR);
+        let (near, far) = (0.5 / (near2 * (near2 - far2)), 0.5 / (far2 * (far2 - near2)));
+        let first = set.mul_add(set.splat(near), sum, set.scale(far, sum2));
+        return [
+            set.mul_add(set.splat(1.0 / (near2 * far2)), u[0], first),
+            set.mul_add(set.splat(near * NEAR), difference, set.scale(far * FAR, difference2)),
+            set.mul_add(set.splat(near * near2), sum, set.mul_add(set.splat(far * far2), sum2, u[5])),
+            set.zero(),
+            set.zero(),
+        ];
+    }
     let sixth = set.splat(1.0 / 6.0);
     let first = set.mul_add(set.splat(0.25), u[0], set.scale(1.0 / 24.0, sum2));
     let last = set.mul_add(set.splat(2.0 / 3.0), sum2, u[5]);
@@ -102,18 +114,18 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true }
     }
 
-    /// Where they lie on an A x A grid for [`kernel`](super::kernel), and their gradient.
-    fn by_place<S: Vectors, const A: usize>(&self) -> Layout {
+    /// Where they lie on the grid, in lines of B places, for [`kernel`](super::kernel), and their gradient.
+    fn by_place<S: Vectors, const B: usize>(&self) -> Layout {
         let (rows, width) = (padded(self.rows), width::<S>(self.columns));
         let place = rows * padded(self.columns);
-        Layout { width, group: rows * width, row: width, line: A * place, place }
+        Layout { width, group: rows * width, row: width, line: B * place, place }
     }
 
     /// Where they lie for [`folded`].
-    fn by_line<S: Vectors>(&self) -> Layout {
-        let row = folded::B * S::LANES;
+    fn by_line<S: Vectors, const A: usize, const B: usize>(&self) -> Layout {
+        let row = B * S::LANES;
         let line = padded(self.rows) * row;
-        Layout { width: S::LANES, group: folded::A * line, row, line, place: S::LANES }
+        Layout { width: S::LANES, group: A * line, row, line, place: S::LANES }
     }
 
     /// How many of the columns of a register that begins with `first` are there.
@@ -135,23 +147,15 @@ impl Filters {
     }
 
     /// G g G^T of all filters, in the layout of what computes with them; zeros where channels are padding.
-    pub fn transform<S: Vectors, const A: usize>(&self, set: S, threads: Threads, w: &[f32], grid: &mut [f32]) {
-        if folded::suits::<S>(A, padded(self.rows), padded(self.columns)) {
-            let layout = self.by_line::<S>();
-            self.spread::<S, { folded::A }, { folded::B }, { folded::M }>(set, threads, w, layout, grid);
-        } else {
-            self.spread::<S, A, A, 2>(set, threads, w, self.by_place::<S, A>(), grid);
-        }
-    }
-
-    fn spread<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    pub fn transform<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
         threads: Threads,
         w: &[f32],
-        layout: Layout,
         grid: &mut [f32],
     ) {
+        let folds = folded::suits::<S>(A, padded(self.rows), padded(self.columns));
+        let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>() };
         let grid = Shared::new(grid);
         self.each::<S>(threads, layout, |row, column, at| {
             let lanes = if row < self.rows { self.lanes::<S>(column) } else { 0 };
@@ -172,14 +176,20 @@ impl Filters {
     }
 
     /// The threads' gradients on the grid, added in their order, to plain filters.
-    pub fn gradient<S: Vectors, const A: usize>(&self, set: S, threads: Threads, grids: &[f32], dw: &mut [f32]) {
-        let (layout, k) = (self.by_place::<S, A>(), kernel(A));
+    pub fn gradient<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        threads: Threads,
+        grids: &[f32],
+        dw: &mut [f32],
+    ) {
+        let (layout, k) = (self.by_place::<S, B>(), kernel(A));
         let dw = Shared::new(dw);
         self.each::<S>(threads, layout, |row, column, at| {
             if row >= self.rows {
                 return;
             }
-            let taps = set.run(Back::<A> { grids: &grids[at..], place: layout.place, count: threads.0 });
+            let taps = set.run(Back::<A, B, M> { grids: &grids[at..], place: layout.place, count: threads.0 });
             for lane in 0..self.lanes::<S>(column) {
                 let from = row * self.row_step + (column + lane) * self.column_step;
                 // SAFETY: the taps of this row and column are this call's alone.
@@ -228,32 +238,32 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
 }
 
 /// G^T u G of one register of filters, u summed over so many grids: row, column, lane.
-struct Back<'a, const A: usize> {
+struct Back<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,
     count: usize,
 }
 
-impl<const A: usize> Job for Back<'_, A> {
+impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
     type Output = [[[f32; MOST_LANES]; SIDE]; SIDE];
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) -> Self::Output {
-        let mut columns = [[set.zero(); SIDE]; A];
+        let mut columns = [[set.zero(); SIDE]; B];
         for (c, column) in columns.iter_mut().enumerate() {
             let mut u = [set.zero(); A];
             for (r, u) in u.iter_mut().enumerate() {
                 for grid in 0..self.count {
-                    let from = &self.grids[(grid * A * A + A * r + c) * self.place..][..S::LANES];
+                    let from = &self.grids[(grid * A * B + B * r + c) * self.place..][..S::LANES];
                     // SAFETY: the slice taken above.
                     *u = set.add(*u, unsafe { set.load(from.as_ptr()) });
                 }
             }
-            *column = back_line(set, u);
+            *column = back_line::<S, A, 2>(set, u);
         }
         let mut taps = [[[0.0; MOST_LANES]; SIDE]; SIDE];
         for (taps, row) in taps.iter_mut().zip(transpose(columns)) {
-            for (to, lanes) in taps.iter_mut().zip(back_line::<S, A>(set, row)) {
+            for (to, lanes) in taps.iter_mut().zip(back_line::<S, B, M>(set, row)) {
                 // SAFETY: no set has more lanes.
                 unsafe { set.store(lanes, to.as_mut_ptr()) };
             }

@@ -1,6 +1,5 @@
-//! F(2x4, 3x3), whose products are folded to outputs before they leave the registers: a grid of 4 x 6 places for tiles of 2 x 4
-//! outputs, 3 products an output where F(2x2, 3x3) has 4. A line of the grid at a time, so that the grid of the products is never
-//! written. For sets with registers for that many sums.
+//! Outputs of F(2x4, 3x3) whose products are folded before they leave the registers: a line of the grid at a time, so that the grid of
+//! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
 
 use super::ahead::Ahead;
 use super::kernel::padded;
@@ -11,9 +10,9 @@ use super::transform::{self, Side};
 use super::vector::{Job, Vectors};
 
 /// Lines of the grid.
-pub const A: usize = 4;
+const A: usize = 4;
 /// Places of a line.
-pub const B: usize = 6;
+const B: usize = 6;
 /// Columns of outputs.
 pub const M: usize = 4;
 /// Tiles at once: their 24 sums leave registers for the factors.
@@ -145,7 +144,7 @@ impl Job for Folded<'_> {
                     }
                 }
             }
-            transform::outputs::<S, 0, M>(set, to, m, run, m_order, *finish, y);
+            transform::outputs::<S, 0, B, M>(set, to, m, run, m_order, *finish, y);
         }
     }
 }

@@ -75,9 +75,20 @@ pub fn output_line<S: Vectors, const A: usize, const M: usize>(set: S, m: [S::La
 
 /// A y, of two outputs.
 #[inline(always)]
-pub fn gradient_line<S: Vectors, const A: usize>(set: S, y: [S::Lanes; 2]) -> [S::Lanes; A] {
+pub fn gradient_line<S: Vectors, const A: usize, const M: usize>(set: S, y: [S::Lanes; M]) -> [S::Lanes; A] {
     let mut g = [set.zero(); A];
     g[0] = y[0];
+    if M == 4 {
+        for (at, point) in [(1, NEAR), (3, FAR)] {
+            let square = set.splat(point * point);
+            let even = set.mul_add(square, y[2], y[0]);
+            let odd = set.mul_add(square, y[3], y[1]);
+            g[at] = set.mul_add(set.splat(point), odd, even);
+            g[at + 1] = set.sub_mul(even, set.splat(point), odd);
+        }
+        g[5] = y[3];
+        return g;
+    }
     g[1] = set.add(y[0], y[1]);
     g[2] = set.sub(y[0], y[1]);
     if A == 4 {

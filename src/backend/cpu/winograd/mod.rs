@@ -1,11 +1,9 @@
-//! 3x3 and 5x5 convolutions at stride 1 by Winograd's minimal filtering (Lavin and Gray 2015, arXiv 1509.09308, section 4): F(2x2, 3x3)
-//! and F(2x2, 5x5), 2.25 and 2.78 times fewer multiplications than the direct form, in all three passes; with AVX-512 F(2x4, 3x3), 3
-//! times fewer, for outputs and the gradient of inputs ([`folded`]).
+//! 3x3 and 5x5 convolutions at stride 1 by Winograd's minimal filtering (Lavin and Gray 2015, arXiv 1509.09308, section 4), F(2x4, 3x3)
+//! and F(2x2, 5x5): 3 and 2.78 times fewer multiplications than the direct form, in all three passes.
 //!
-//! An image is cut into tiles of 2x2 outputs, each from A x A inputs, A = 4 or 6. Tiles and filters are transformed to the
-//! places of an A x A grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in channel
-//! blocks, as long as a register: 8 with AVX2, 16 with AVX-512. The constants of A = 4 are 1 and 1/2,
-//! so its rounding error is that of a few more additions; A = 6 loses one digit.
+//! An image is cut into tiles of 2 x M outputs, each from A x B inputs: M = 4, A = 4 and B = 6, or M = 2 and A = B = 6. Tiles and filters
+//! are transformed to the places of an A x B grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in
+//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512.
 
 mod ahead;
 mod filters;
@@ -34,8 +32,8 @@ use strip::{Order, tiles};
 use transform::{Finish, Side};
 use vector::{Avx2, Avx512, Vectors};
 
-/// A convolution of known sizes on an A x A grid.
-struct Plan<S: Vectors, const A: usize> {
+/// A convolution of known sizes on an A x B grid, for tiles of 2 x M outputs.
+struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     set: S,
     threads: Threads,
     x: TensorDesc,
@@ -83,24 +81,24 @@ fn on<S: Vectors + 'static>(
     op: &Conv,
 ) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match op.kernel[0] {
-        3 => Some(Plan::<S, 4>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
-        5 => Some(Plan::<S, 6>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
+        3 => Some(Plan::<S, 4, 6, 4>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
+        5 => Some(Plan::<S, 6, 6, 2>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         _ => None,
     }
 }
 
-impl<S: Vectors, const A: usize> Plan<S, A> {
+impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M> {
     /// Plans all passes; the weights lie in plain order.
     fn new(set: S, cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Result<Self, Error> {
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let strip = strip_len(A, S::ROWS, ci, co, tiles(&y, 2) * x.n.div_ceil(threads.0));
+        let strip = strip_len(A, S::ROWS, ci, co, tiles(&y, M) * x.n.div_ceil(threads.0));
         let bias = vec![0.0; if op.bias { co } else { 0 }];
         let scratch = cpu.scratch.clone();
         let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, scratch };
-        let grids = if r.train { threads.0 } else { 0 };
-        plan.scratch.reserve(plan.filters().max(plan.grid() * grids) + plan.work() * threads.0, r.name)?;
+        let grids = if r.train { threads.0 } else { 1 };
+        plan.scratch.reserve(plan.grid() * grids + plan.work() * threads.0, r.name)?;
         Ok(plan)
     }
 
@@ -109,24 +107,18 @@ impl<S: Vectors, const A: usize> Plan<S, A> {
         (padded(self.x.shape.c), padded(self.y.shape.c))
     }
 
-    /// Floats of the gradient's grid.
+    /// Floats of a grid of filters.
     fn grid(&self) -> usize {
         let (ci, co) = self.channels();
-        A * A * ci * co
-    }
-
-    /// Floats of the filters' grid.
-    fn filters(&self) -> usize {
-        let (ci, co) = self.channels();
-        if folded::suits::<S>(A, ci, co) { folded::A * folded::B * ci * co } else { self.grid() }
+        A * B * ci * co
     }
 
     /// Floats of one thread's strip, inputs and outputs, in any pass.
     fn work(&self) -> usize {
         let (ci, co) = self.channels();
-        let by_place = A * A * [ci, co].map(|c| Order::by_place::<S>(c, self.strip).place).iter().sum::<usize>();
+        let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;
         let folded = folded::suits::<S>(A, ci, co).then(|| folded::work::<S>(ci, co).max(folded::work::<S>(co, ci)));
-        by_place.max(folded.unwrap_or(0))
+        (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
     }
 
     fn has_bias(&self) -> bool {
@@ -152,7 +144,7 @@ fn bias_gradient<const BLOCK: usize>(threads: Threads, desc: &TensorDesc, dy: &[
     });
 }
 
-impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
+impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> for Plan<S, A, B, M> {
     fn output(&self) -> TensorDesc {
         self.y
     }
@@ -178,8 +170,8 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
         let mut scratch = self.scratch.borrow();
-        let (filters, work) = scratch.as_mut_slice().split_at_mut(self.filters());
-        Filters::forward::<A>(ci, co).transform::<S, A>(
+        let (filters, work) = scratch.as_mut_slice().split_at_mut(self.grid());
+        Filters::forward::<A>(ci, co).transform::<S, A, B, M>(
             self.set,
             self.threads,
             pass.params.get(pass.slots[0]),
@@ -189,7 +181,7 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
         let from = Side { desc: self.x, data: x[0].as_slice() };
         let convolution = Convolution { from, to: self.y, filters, strip: self.strip, finish };
         let work = &mut work[..self.work() * self.threads.0];
-        convolution.run::<S, A>(self.set, self.threads, work, &mut y.as_mut_slice()[..n]);
+        convolution.run::<S, A, B, M>(self.set, self.threads, work, &mut y.as_mut_slice()[..n]);
         Ok(())
     }
 
@@ -203,24 +195,23 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
         let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
         let scratch = self.scratch.clone();
         let mut scratch = scratch.borrow();
-        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.filters().max(self.grid() * threads.0));
+        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
         let work = &mut work[..self.work() * threads.0];
         if !pass.frozen {
             let correlation = Correlation { x: Side { desc: self.x, data: x }, dy, strip: self.strip };
-            let grids = &mut grids[..self.grid() * threads.0];
-            correlation.run::<S, A>(set, threads, work, grids);
-            Filters::forward::<A>(ci, co).gradient::<S, A>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
+            correlation.run::<S, A, B, M>(set, threads, work, grids);
+            Filters::forward::<A>(ci, co).gradient::<S, A, B, M>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
         }
         if self.has_bias() && !pass.frozen {
             let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
-        let filters = &mut grids[..self.filters()];
-        Filters::rotated::<A>(ci, co).transform::<S, A>(set, threads, pass.params.get(pass.slots[0]), filters);
+        let filters = &mut grids[..self.grid()];
+        Filters::rotated::<A>(ci, co).transform::<S, A, B, M>(set, threads, pass.params.get(pass.slots[0]), filters);
         let finish = Finish { bias: None, relu: false };
         let convolution = Convolution { from: dy, to: self.x, filters, strip: self.strip, finish };
-        convolution.run::<S, A>(set, threads, work, &mut dx.as_mut_slice()[..self.x.elems()]);
+        convolution.run::<S, A, B, M>(set, threads, work, &mut dx.as_mut_slice()[..self.x.elems()]);
         Ok(())
     }
 }

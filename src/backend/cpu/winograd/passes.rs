@@ -13,7 +13,7 @@ use crate::backend::TensorDesc;
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
 /// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
 pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> usize {
-    let [least, most] = if a == 4 { [48, 256] } else { [12, 128] };
+    let [least, most] = if a == 4 { [32, 256] } else { [12, 128] };
     let wanted = (ci * co / (ci + co)).clamp(least, most);
     let strips = tiles.div_ceil(wanted).max(1);
     tiles.div_ceil(strips).next_multiple_of(rows)
@@ -30,7 +30,13 @@ pub struct Convolution<'a> {
 
 impl Convolution<'_> {
     /// With work space for each thread's strip.
-    pub fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], y: &mut [f32]) {
+    pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        threads: Threads,
+        work: &mut [f32],
+        y: &mut [f32],
+    ) {
         let share = work.len() / threads.0;
         let (work, y) = (Shared::new(work), Shared::new(y));
         let sample = self.to.sample_elems();
@@ -44,15 +50,15 @@ impl Convolution<'_> {
             if folds {
                 return set.run(Folded { convolution: self, from, samples: samples.len(), work, y });
             }
-            for run in Run::each(samples.len() * tiles(&self.to, 2), self.strip) {
-                set.run(ConvolvedStrip::<A> { convolution: self, from, run, work, y });
+            for run in Run::each(samples.len() * tiles(&self.to, M), self.strip) {
+                set.run(ConvolvedStrip::<A, B, M> { convolution: self, from, run, work, y });
             }
         });
     }
 }
 
 /// Inputs, products and outputs of one strip.
-struct ConvolvedStrip<'a, const A: usize> {
+struct ConvolvedStrip<'a, const A: usize, const B: usize, const M: usize> {
     convolution: &'a Convolution<'a>,
     from: Side<'a>,
     run: Run,
@@ -60,26 +66,26 @@ struct ConvolvedStrip<'a, const A: usize> {
     y: &'a mut [f32],
 }
 
-impl<const A: usize> Job for ConvolvedStrip<'_, A> {
+impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, A, B, M> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
         let Self { convolution: Convolution { to, filters, strip, finish, .. }, from, run, work, y } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
-        let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip));
-        let (v, m) = work.split_at_mut(A * A * v_order.place);
-        v_order.clear_rest(&from.desc, ci, A * A, v);
-        from.inputs::<S, A, A, 2>(set, run, v_order, v);
-        let mut inputs = Ahead::new(&from.desc, from.data, (run, 2), 1, A * A);
-        let mut outputs = Ahead::new(to, y, (run, 2), 0, A * A);
-        for place in 0..A * A {
+        let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip, M));
+        let (v, m) = work.split_at_mut(A * B * v_order.place);
+        v_order.clear_rest(&from.desc, ci, A * B, v);
+        from.inputs::<S, A, B, M>(set, run, v_order, v);
+        let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, A * B);
+        let mut outputs = Ahead::new(to, y, (run, M), 0, A * B);
+        for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
             kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m);
             inputs.fetch(set);
             outputs.fetch(set);
         }
-        transform::outputs::<S, A, 2>(set, to, m, run, m_order, *finish, y);
+        transform::outputs::<S, A, B, M>(set, to, m, run, m_order, *finish, y);
     }
 }
 
@@ -92,9 +98,15 @@ pub struct Correlation<'a> {
 
 impl Correlation<'_> {
     /// Sums it over all tiles, each thread's on a grid of its own.
-    pub fn run<S: Vectors, const A: usize>(&self, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
+    pub fn run<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        threads: Threads,
+        work: &mut [f32],
+        gradient: &mut [f32],
+    ) {
         let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
-        let tiles = tiles(&self.dy.desc, 2);
+        let tiles = tiles(&self.dy.desc, M);
         gradient.fill(0.0);
         let (work, gradient) = (Shared::new(work), Shared::new(gradient));
         threads.each(self.x.desc.n, |t, samples| {
@@ -103,14 +115,14 @@ impl Correlation<'_> {
                 unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
             let (x, dy) = (self.x.skip(samples.start), self.dy.skip(samples.start));
             for run in Run::each(samples.len() * tiles, self.strip) {
-                set.run(CorrelatedStrip::<A> { x, dy, run, strip: self.strip, work, gradient });
+                set.run(CorrelatedStrip::<A, B, M> { x, dy, run, strip: self.strip, work, gradient });
             }
         });
     }
 }
 
 /// Adds what one strip gives to the filters' gradient.
-struct CorrelatedStrip<'a, const A: usize> {
+struct CorrelatedStrip<'a, const A: usize, const B: usize, const M: usize> {
     x: Side<'a>,
     dy: Side<'a>,
     run: Run,
@@ -119,22 +131,22 @@ struct CorrelatedStrip<'a, const A: usize> {
     gradient: &'a mut [f32],
 }
 
-impl<const A: usize> Job for CorrelatedStrip<'_, A> {
+impl<const A: usize, const B: usize, const M: usize> Job for CorrelatedStrip<'_, A, B, M> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
         let Self { x, dy, run, strip, work, gradient } = self;
         let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
-        let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip));
-        let (v, d) = work.split_at_mut(A * A * v_order.place);
-        v_order.clear_rest(&x.desc, ci, A * A, v);
-        d_order.clear_rest(&dy.desc, co, A * A, d);
-        x.inputs::<S, A, A, 2>(set, run, v_order, v);
-        dy.gradients::<S, A>(set, run, d_order, d);
-        let mut inputs = Ahead::new(&x.desc, x.data, (run, 2), 1, A * A);
-        let mut gradients = Ahead::new(&dy.desc, dy.data, (run, 2), 0, A * A);
-        for place in 0..A * A {
+        let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip, M));
+        let (v, d) = work.split_at_mut(A * B * v_order.place);
+        v_order.clear_rest(&x.desc, ci, A * B, v);
+        d_order.clear_rest(&dy.desc, co, A * B, d);
+        x.inputs::<S, A, B, M>(set, run, v_order, v);
+        dy.gradients::<S, A, B, M>(set, run, d_order, d);
+        let mut inputs = Ahead::new(&x.desc, x.data, (run, M), 1, A * B);
+        let mut gradients = Ahead::new(&dy.desc, dy.data, (run, M), 0, A * B);
+        for place in 0..A * B {
             let du = &mut gradient[place * ci * co..][..ci * co];
             let (v, d) = (&v[place * v_order.place..], &d[place * d_order.place..]);
             kernel::accumulate(set, run.count, v, d, (ci, co), du);

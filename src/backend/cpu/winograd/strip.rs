@@ -21,8 +21,8 @@ pub struct Order {
 impl Order {
     /// The channels of a tile side by side: a matrix for each place, with room for `len` tiles, and a cache line more, since a tile is
     /// written to all places at once.
-    pub fn by_place<S: Vectors>(channels: usize, len: usize) -> Self {
-        Self { wide: 2, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
+    pub fn by_place<S: Vectors>(channels: usize, len: usize, wide: usize) -> Self {
+        Self { wide, tile: step(channels), block: S::LANES, place: len * step(channels) + PAD }
     }
 
     /// Zeros, at so many places, in the channels beyond the last block, which no plane fills; for [`Self::by_place`].

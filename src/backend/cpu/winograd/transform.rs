@@ -167,12 +167,17 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
 
 /// A dy A^T of a strip of one channel block.
 #[inline(always)]
-fn gradient_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, d: &mut [f32]) {
+fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    set: S,
+    plane: &[f32],
+    s: Strip,
+    d: &mut [f32],
+) {
     for (i, top, left) in s.tiles() {
-        let y = if top + 2 <= s.h && left + 2 <= s.w {
-            patch::<S, 2, 2>(set, plane, s.w, top, left)
+        let y = if top + 2 <= s.h && left + M <= s.w {
+            patch::<S, 2, M>(set, plane, s.w, top, left)
         } else {
-            let mut y = [[set.zero(); 2]; 2];
+            let mut y = [[set.zero(); 2]; M];
             for (c, column) in y.iter_mut().enumerate().take(s.w - left) {
                 for (r, lanes) in column.iter_mut().enumerate().take(s.h - top) {
                     *lanes = load(set, plane, ((top + r) * s.w + left + c) * S::LANES);
@@ -180,10 +185,13 @@ fn gradient_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, d
             }
             y
         };
-        let rows = transpose([gradient_line::<S, A>(set, y[0]), gradient_line::<S, A>(set, y[1])]);
-        let mut grid = [[set.zero(); A]; A];
-        for (to, row) in grid.iter_mut().zip(rows) {
-            *to = gradient_line(set, row);
+        let mut columns = [[set.zero(); A]; M];
+        for (to, column) in columns.iter_mut().zip(y) {
+            *to = gradient_line::<S, A, 2>(set, column);
+        }
+        let mut grid = [[set.zero(); B]; A];
+        for (to, row) in grid.iter_mut().zip(transpose(columns)) {
+            *to = gradient_line::<S, B, M>(set, row);
         }
         scatter(set, grid, i * s.order.tile, s.order.place, d);
     }
@@ -191,19 +199,23 @@ fn gradient_tiles<S: Vectors, const A: usize>(set: S, plane: &[f32], s: Strip, d
 
 /// A^T m A of one tile, whose places are `place` floats apart.
 #[inline(always)]
-fn output_tile<S: Vectors, const A: usize>(set: S, m: &[f32], place: usize) -> [[S::Lanes; 2]; 2] {
-    let from = m[..(A * A - 1) * place + S::LANES].as_ptr();
-    let mut columns = [[set.zero(); 2]; A];
+fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
+    set: S,
+    m: &[f32],
+    place: usize,
+) -> [[S::Lanes; M]; 2] {
+    let from = m[..(A * B - 1) * place + S::LANES].as_ptr();
+    let mut columns = [[set.zero(); 2]; B];
     for (c, column) in columns.iter_mut().enumerate() {
         let mut cells = [set.zero(); A];
         for (r, lanes) in cells.iter_mut().enumerate() {
             // SAFETY: the last place ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((A * r + c) * place)) };
+            *lanes = unsafe { set.load(from.add((B * r + c) * place)) };
         }
         *column = output_line::<S, A, 2>(set, cells);
     }
     let [upper, lower] = transpose(columns);
-    [output_line::<S, A, 2>(set, upper), output_line::<S, A, 2>(set, lower)]
+    [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
 }
 
 /// Two rows of M outputs that are ready, side by side.
@@ -268,19 +280,25 @@ impl<'a> Side<'a> {
 
     /// The same for gradients of outputs.
     #[inline(always)]
-    pub fn gradients<S: Vectors, const A: usize>(&self, set: S, run: Run, order: Order, d: &mut [f32]) {
+    pub fn gradients<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        run: Run,
+        order: Order,
+        d: &mut [f32],
+    ) {
         for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n) {
-                gradient_tiles::<S, A>(set, plane, strip, &mut d[at + block * order.block..]);
+                gradient_tiles::<S, A, B, M>(set, plane, strip, &mut d[at + block * order.block..]);
             }
         }
     }
 }
 
-/// Products of a run of tiles back to the pixels of its samples: from an A x A grid, or, if A is 0, from the outputs that a tile's
+/// Products of a run of tiles back to the pixels of its samples: from an A x B grid, or, if A is 0, from the outputs that a tile's
 /// products were folded to.
 #[inline(always)]
-pub fn outputs<S: Vectors, const A: usize, const M: usize>(
+pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
     desc: &TensorDesc,
     m: &[f32],
@@ -302,7 +320,7 @@ pub fn outputs<S: Vectors, const A: usize, const M: usize>(
                 if A == 0 {
                     write_tile(set, folded_tile::<S, M>(set, m), at, bias, finish.relu, plane);
                 } else {
-                    write_tile(set, output_tile::<S, A>(set, m, order.place), at, bias, finish.relu, plane);
+                    write_tile(set, output_tile::<S, A, B, M>(set, m, order.place), at, bias, finish.relu, plane);
                 }
             }
         }
