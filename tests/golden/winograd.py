@@ -19,7 +19,7 @@ from cifar_resnet20 import ResNet20, nn, read
 from training import moments, normalize, pad_crop_flip
 
 LAYERS = ["layer1.0.conv1", "layer1.2.conv2", "layer2.1.conv1", "layer2.2.conv2", "layer3.1.conv1", "layer3.2.conv2"]
-POINTS = {2: [0, 1, -1], 4: [0, 5 / 8, -5 / 8, 3 / 2, -3 / 2]}
+POINTS = {2: [0, 1, -1], 4: [0, 3 / 4, -3 / 4, 3 / 2, -3 / 2]}
 
 
 def matrices(m):

@@ -5,7 +5,7 @@ use super::vector::Vectors;
 
 /// Points of F(4, 3) beside 0 and infinity, and their negatives: of those that were tried, the ones with the least rounding error. F(2, 3)
 /// has the points 0, 1, -1 and infinity, F(2, 5) also 2 and -2.
-pub const NEAR: f32 = 0.625;
+pub const NEAR: f32 = 0.75;
 pub const FAR: f32 = 1.5;
 
 /// Side of the filters that a grid is for.
