@@ -1,5 +1,5 @@
 //! Pixels of the next strip, brought into the caches while the products of this one keep the core busy: strips come and go too quickly
-//! for the processor to foresee them, and what it fetches too late takes a quarter of the time of a layer of 16 channels.
+//! for the processor to foresee them.
 
 use super::strip::{Run, tiles};
 use super::vector::Vectors;
