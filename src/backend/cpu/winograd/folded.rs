@@ -14,7 +14,7 @@ const A: usize = 4;
 /// Places of a line.
 const B: usize = 6;
 /// Columns of outputs.
-pub const M: usize = 4;
+const M: usize = 4;
 /// Tiles at once: their 24 sums leave registers for the factors.
 const TILES: usize = 4;
 /// Registers that this takes.
