@@ -26,6 +26,15 @@ pub fn level() -> Level {
     })
 }
 
+/// The nearest integer, ties to even; 0 for NaN and for what is not below 2^31. In a [`simd!`] loop a few instructions a vector,
+/// where `as i32`, which caps instead, is a branch an element.
+#[inline(always)]
+pub fn nearest(x: f32) -> i32 {
+    let x = if x.abs() < 2_147_483_648.0 { x.round_ties_even() } else { 0.0 };
+    // SAFETY: not NaN, and an integer of i32's range: the largest f32 below 2^31 is an integer itself.
+    unsafe { x.to_int_unchecked() }
+}
+
 /// Defines a function whose body is compiled once per [`Level`] and dispatched at the call. Products and sums are written
 /// with `mul_add`, so every level gives the same bits.
 ///
@@ -78,3 +87,20 @@ macro_rules! simd {
     };
 }
 pub(crate) use simd;
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn integers_are_the_nearest_and_ties_even() {
+        let cases = [(0.5, 0), (1.5, 2), (2.5, 2), (-0.5, 0), (-1.5, -2), (-1.75, -2), (8_388_607.5, 8_388_608)];
+        assert!(cases.iter().all(|(x, q)| nearest(*x) == *q));
+        assert_eq!(
+            [1_073_741_824.0, 2_147_483_520.0, -2_147_483_520.0].map(nearest),
+            [1 << 30, 2_147_483_520, -2_147_483_520]
+        );
+        let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2_147_483_648.0, -2_147_483_648.0, f32::MAX];
+        assert_eq!(none.map(nearest), [0; 6]);
+    }
+}

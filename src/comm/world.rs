@@ -145,6 +145,11 @@ impl World {
         self.reduce(values, Op::Sum)
     }
 
+    /// Replaces integers, whose bits `values` hold, by their sum over all ranks.
+    pub fn sum_i32_bits(&self, values: &mut [f32]) -> Result<(), Error> {
+        self.reduce(sys::integers(values), Op::Sum)
+    }
+
     /// Replaces `values` by their sum over all ranks.
     pub fn sum_u64(&self, values: &mut [u64]) -> Result<(), Error> {
         self.reduce(values, Op::Sum)

@@ -25,13 +25,13 @@ pub trait Codec: Send {
     /// step. None where the codec needs none.
     fn scales(&mut self, _bucket: &Bucket, _shares: &mut [Share<'_>], _scales: &mut Vec<u32>) {}
 
-    /// Turns the shares into what travels.
+    /// Turns the shares into what travels, which may be the last share itself.
     fn encode(&mut self, _bucket: &Bucket, _scales: &[u32], _shares: &mut [Share<'_>], _key: Key) {}
 
     /// Adds it over all ranks.
     fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error>;
 
-    /// Leaves the sum over all workers in `into`.
+    /// Leaves the sum over all workers in `into`, the gradients of the last share.
     fn decode(&mut self, _bucket: &Bucket, _scales: &[u32], _into: &mut [f32]) {}
 
     /// Bytes of memory of its own.

@@ -1,16 +1,26 @@
 //! The codec `exact`: 32-bit fixed point. Per tensor, with 2^e above the largest |g| of all workers and V <= 2^h of them,
 //! q = rint(g 2^(30 - h - e)), so that |q| <= 2^(30 - h) and |sum| <= 2^30 however it is ordered. The steps are 2^-(30 - h) of
-//! the largest gradient; f32's own are 2^-24 of each. Codecs that round send their exempt tensors this way.
+//! the largest gradient; f32's own are 2^-24 of each. The integers take the place of the last share's gradients, are summed there,
+//! and become gradients there again: no memory of their own, and a cache holds one bucket instead of two.
+//!
+//! Why f32 arithmetic gives the q that the definition has in f64, for every f32 below 2^e. Let k = 30 - h - e; -114 <= k <= 178.
+//! - k >= 0: g 2^k is below 2^30, and a product by a power of two that does not make a number smaller loses no digit, denormal
+//!   or not. Where 2^k is no f32 (k > 127), 2^127 and then 2^(k - 127) are factors, each time with the same argument.
+//! - k < 0: digits are lost only where the product is below 2^-126, and both ways round that to 0.
+//! - So both ways round the same number once to the nearest integer, ties to even.
+//!
+//! Back: a sum in f64 times 2^-k is exact, and rounded once to f32. In f32 the sum is rounded first, to 24 digits, and the product
+//! with 2^-k is exact unless it is denormal; none is where the step 2^-k is itself normal (k <= 126). A product beyond f32's range
+//! is infinity either way, since it depends on the 24 digits alone. Tensors of smaller steps, whose largest gradient is below
+//! 2^-96, go through f64.
 
-use std::ops::Range;
-
-use super::bucket::{Bucket, Key, Share, Tensor};
+use super::bucket::{Bucket, Key, Share};
 use super::entry::{Codec, Entry};
 use super::integers;
 use super::lanes::head_room;
 use crate::comm::error::Error;
 use crate::comm::world::World;
-use crate::simd::simd;
+use crate::simd::{nearest, simd};
 
 /// In the catalogue.
 pub const ENTRY: Entry = Entry {
@@ -20,7 +30,7 @@ pub const ENTRY: Entry = Entry {
     most_workers: MOST_WORKERS,
     integer: true,
     biased: false,
-    make: |bucket, settings, _| Box::new(Exact::new(bucket, settings.workers, |_| true)),
+    make: |_, settings, _| Box::new(Exact { room: head_room(settings.workers) }),
     zeros: None,
     spec: |bucket, settings| Some(integers::describe(bucket, settings, None)),
 };
@@ -28,8 +38,14 @@ pub const ENTRY: Entry = Entry {
 /// Leaves 14 bits to each gradient.
 const MOST_WORKERS: usize = 1 << 16;
 
-/// Adding it to a number below 2^31 leaves the nearest integer (ties to even), as two's complement, in the low bits.
-const RINT: f64 = 1.5 * (1u64 << 52) as f64;
+/// The largest k for which 2^k is an f32.
+const MOST_EXPONENT: i32 = 127;
+
+/// The largest k for which 2^-k is a normal f32.
+const NORMAL_STEP: i32 = 126;
+
+/// Gradients whose integers stay in the nearest cache while those of several workers are added.
+const BLOCK: usize = 4096;
 
 simd! {
     /// The largest |g|, as bits: NaN > infinity > finite.
@@ -39,88 +55,108 @@ simd! {
 }
 
 simd! {
-    /// `codes += rint(g scale)`; the scale is a power of two and every product below 2^31.
-    fn add(codes: &mut [i32], gradients: &[f32], scale: f64) {
-        for (code, g) in codes.iter_mut().zip(gradients) {
-            *code = code.wrapping_add((f64::from(*g) * scale + RINT).to_bits() as i32);
+    /// Replaces each g by the bits of rint(g scale), the product of both factors.
+    fn round(gradients: &mut [f32], scale: [f32; 2]) {
+        for g in gradients {
+            *g = f32::from_bits(nearest(*g * scale[0] * scale[1]) as u32);
         }
     }
 }
 
 simd! {
-    fn decode(codes: &[i32], step: f64, into: &mut [f32]) {
-        for (g, code) in into.iter_mut().zip(codes) {
-            *g = (f64::from(*code) * step) as f32;
+    /// `codes += rint(g scale)`; the codes are bits of integers.
+    fn add(codes: &mut [f32], gradients: &[f32], scale: [f32; 2]) {
+        for (code, g) in codes.iter_mut().zip(gradients) {
+            let q = nearest(*g * scale[0] * scale[1]);
+            *code = f32::from_bits(code.to_bits().wrapping_add(q as u32));
         }
     }
 }
 
-/// The scale 2^(30 - h - e), and its inverse; e is the exponent of the power of two just above the number with these bits.
-fn scale(largest: u32, room: u32) -> (f64, f64) {
-    let exponent = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
-    let k = 30 - room as i32 - exponent;
-    let power = |k: i32| f64::from_bits(((k + 1023) as u64) << 52);
-    (power(k), power(-k))
+simd! {
+    /// Replaces the bits of integers by integer times step.
+    fn widen(codes: &mut [f32], step: f32) {
+        for code in codes {
+            *code = code.to_bits() as i32 as f32 * step;
+        }
+    }
 }
 
-/// Some tensors of a bucket as integers.
-pub(super) struct Exact {
-    /// Index of each tensor in the bucket, and its place in `codes`.
-    places: Vec<(usize, Range<usize>)>,
-    codes: Vec<i32>,
+simd! {
+    /// The same for steps that are no f32.
+    fn widen_tiny(codes: &mut [f32], step: f64) {
+        for code in codes {
+            *code = (f64::from(code.to_bits() as i32) * step) as f32;
+        }
+    }
+}
+
+/// 2^k as f64; |k| <= 1022.
+fn power(k: i32) -> f64 {
+    f64::from_bits(((k + 1023) as u64) << 52)
+}
+
+/// k = 30 - h - e, of a tensor whose largest |g| has these bits.
+fn exponent(largest: u32, room: u32) -> i32 {
+    let e = (f64::from(f32::from_bits(largest)).to_bits() >> 52) as i32 - 1023 + 1;
+    30 - room as i32 - e
+}
+
+/// Replaces the last worker's gradients of a tensor by the bits of the sum of all its workers' integers on this rank; `largest` is that of
+/// all workers of all ranks.
+pub(super) fn encode<'a>(last: &mut [f32], others: impl Iterator<Item = &'a [f32]> + Clone, largest: u32, room: u32) {
+    if largest == 0 {
+        // a zero may be negative, which as an integer is none
+        return last.fill(0.0);
+    }
+    let k = exponent(largest, room);
+    let scale = [k.min(MOST_EXPONENT), (k - MOST_EXPONENT).max(0)].map(|k| power(k) as f32);
+    for (block, codes) in last.chunks_mut(BLOCK).enumerate() {
+        round(codes, scale);
+        others.clone().for_each(|other| add(codes, &other[block * BLOCK..][..codes.len()], scale));
+    }
+}
+
+/// Replaces the bits of integers by gradients.
+pub(super) fn decode(codes: &mut [f32], largest: u32, room: u32) {
+    // where all gradients are 0, so are all codes, and the bits of 0 are 0.0
+    if largest > 0 {
+        match exponent(largest, room) {
+            k @ ..=NORMAL_STEP => widen(codes, power(-k) as f32),
+            k => widen_tiny(codes, power(-k)),
+        }
+    }
+}
+
+struct Exact {
     room: u32,
-}
-
-impl Exact {
-    /// For the tensors that `takes` picks.
-    pub fn new(bucket: &Bucket, workers: usize, takes: impl Fn(&Tensor) -> bool) -> Self {
-        let (mut places, mut end) = (Vec::new(), 0);
-        for (index, tensor) in bucket.tensors.iter().enumerate().filter(|(_, t)| takes(t)) {
-            let start = end;
-            end += tensor.range.len();
-            places.push((index, start..end));
-        }
-        Self { places, codes: vec![0; end], room: head_room(workers) }
-    }
 }
 
 impl Codec for Exact {
     fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
-        scales.resize(bucket.tensors.len(), 0);
-        for (index, _) in &self.places {
-            let range = &bucket.tensors[*index].range;
-            let most = shares.iter().map(|share| largest(&share.gradients[range.clone()])).max();
-            scales[*index] = most.unwrap_or(0);
-        }
+        let most = |share: &Share<'_>, range| largest(&share.gradients[range]);
+        scales.extend(bucket.tensors.iter().map(|tensor| {
+            let own = shares.iter().map(|share| most(share, tensor.range.clone()));
+            own.max().unwrap_or(0)
+        }));
     }
 
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], _: Key) {
-        self.codes.fill(0);
-        for (index, place) in self.places.iter().filter(|(index, _)| scales[*index] > 0) {
-            let (scale, _) = scale(scales[*index], self.room);
-            for share in &*shares {
-                add(&mut self.codes[place.clone()], &share.gradients[bucket.tensors[*index].range.clone()], scale);
-            }
+        let Some((last, others)) = shares.split_last_mut() else { return };
+        for (tensor, largest) in bucket.tensors.iter().zip(scales) {
+            let others = others.iter().map(|share| &share.gradients[tensor.range.clone()]);
+            encode(&mut last.gradients[tensor.range.clone()], others, *largest, self.room);
         }
     }
 
-    fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
-        world.sum_i32(&mut self.codes)
+    fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error> {
+        shares.last_mut().map_or(Ok(()), |last| world.sum_i32_bits(last.gradients))
     }
 
     fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
-        for (index, place) in &self.places {
-            let into = &mut into[bucket.tensors[*index].range.clone()];
-            if scales[*index] == 0 {
-                into.fill(0.0);
-            } else {
-                decode(&self.codes[place.clone()], scale(scales[*index], self.room).1, into);
-            }
+        for (tensor, largest) in bucket.tensors.iter().zip(scales) {
+            decode(&mut into[tensor.range.clone()], *largest, self.room);
         }
-    }
-
-    fn memory(&self) -> usize {
-        size_of_val(self.codes.as_slice())
     }
 }
 
@@ -128,23 +164,104 @@ impl Codec for Exact {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_largest_is_below_the_power_of_two() {
-        for (x, exponent) in [(1.0f32, 1), (0.999, 0), (1.5, 1), (f32::MAX, 128), (f32::MIN_POSITIVE, -125)] {
-            assert_eq!(scale(x.to_bits(), 0).0, 2f64.powi(30 - exponent), "{x}");
-        }
-        let tiniest = f32::from_bits(1);
-        let (up, down) = scale(tiniest.to_bits(), 3);
-        assert_eq!((up, f64::from(tiniest) * up, up * down), (2f64.powi(27 + 148), 2f64.powi(26), 1.0));
+    /// Adding it to a number below 2^31 leaves the nearest integer (ties to even), as two's complement, in the low bits.
+    const RINT: f64 = 1.5 * (1u64 << 52) as f64;
+
+    /// As the definition has it: rint in f64.
+    fn by_definition(g: f32, k: i32) -> i32 {
+        (f64::from(g) * power(k) + RINT).to_bits() as i32
     }
 
+    /// Digits of a number: all zeros, all ones, and what rounds up, down and to even.
+    const DIGITS: [u32; 12] =
+        [0, 1, 2, 3, 0x40_0000, 0x40_0001, 0x55_5555, 0x2a_aaab, 0x7f_fffe, 0x7f_ffff, 0x3f_ffff, 0x00_0800];
+
     #[test]
-    fn codes_are_the_nearest_integers() {
-        let mut codes = [0; 6];
-        add(&mut codes, &[0.5, 1.5, 2.5, -0.5, -1.75, 1073741824.0], 1.0);
-        assert_eq!(codes, [0, 2, 2, 0, -2, 1 << 30]);
-        add(&mut codes, &[1.0; 6], 2.0);
-        assert_eq!(codes, [2, 4, 4, 2, 0, (1 << 30) + 2]);
+    fn the_largest_is_below_the_power_of_two() {
+        for (x, e) in [(1.0f32, 1), (0.999, 0), (1.5, 1), (f32::MAX, 128), (f32::MIN_POSITIVE, -125)] {
+            assert_eq!(exponent(x.to_bits(), 0), 30 - e, "{x}");
+        }
+        let tiniest = f32::from_bits(1);
+        let k = exponent(tiniest.to_bits(), 3);
+        assert_eq!((k, f64::from(tiniest) * power(k)), (27 + 148, 2f64.powi(26)));
+    }
+
+    /// For every exponent that a tensor's largest gradient can have, and every exponent at or below it that a gradient of that tensor can
+    /// have: the integers are those of the definition.
+    #[test]
+    fn integers_are_those_of_f64_for_all_exponents() {
+        for room in [0, 1, 3, 16] {
+            for most in 0..255u32 {
+                // the largest with this exponent field; denormal ones below it have fields of their own, of 0
+                let largest = most << 23 | 0x7f_ffff;
+                let k = exponent(largest, room);
+                let own = (0..=most).flat_map(|field| DIGITS.map(|digits| f32::from_bits(field << 23 | digits)));
+                let mut gradients: Vec<f32> = own.flat_map(|g| [g, -g]).collect();
+                gradients.extend((0..23).flat_map(|bit| [f32::from_bits(1 << bit), -f32::from_bits((2 << bit) - 1)]));
+                let wanted: Vec<i32> = gradients.iter().map(|g| by_definition(*g, k)).collect();
+                let others = [gradients.clone()];
+                let mut codes = gradients.clone();
+                encode(&mut codes, others.iter().map(Vec::as_slice), largest, room);
+                for ((code, q), g) in codes.iter().zip(&wanted).zip(&gradients) {
+                    assert_eq!(code.to_bits() as i32, q.wrapping_mul(2), "{g:e} of a largest of {most}, room {room}");
+                }
+            }
+        }
+        // denormal largest ones: k up to 178
+        for bit in 0..23 {
+            let largest = 1 << bit;
+            let mut codes: Vec<f32> = (0..=bit).map(|b| f32::from_bits(1 << b)).collect();
+            let wanted: Vec<i32> = codes.iter().map(|g| by_definition(*g, exponent(largest, 0))).collect();
+            encode(&mut codes, std::iter::empty(), largest, 0);
+            assert_eq!(codes.iter().map(|c| c.to_bits() as i32).collect::<Vec<_>>(), wanted, "2^{bit} of the least");
+        }
+    }
+
+    /// Back again, over all steps: one rounding, from the exact product.
+    #[test]
+    fn gradients_are_those_of_f64_for_all_exponents() {
+        let mut integers: Vec<i32> = (0..31).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) | 1]).collect();
+        integers.extend([0x0155_5555, 0x2aaa_aaab, 0x0100_0001, 0x0180_0001, 0x0300_0002, 0x3fff_ffc0, 0x3fff_ffe0]);
+        integers.retain(|q| *q <= 1 << 30);
+        integers.extend(integers.clone().iter().map(|q| -q));
+        for room in [0, 1, 3, 16] {
+            let denormal = (0..23).map(|bit| 1 << bit);
+            for largest in denormal.chain((1..255).map(|field| field << 23)) {
+                let step = power(-exponent(largest, room));
+                let mut codes: Vec<f32> = integers.iter().map(|q| f32::from_bits(*q as u32)).collect();
+                decode(&mut codes, largest, room);
+                for (got, q) in codes.iter().zip(&integers) {
+                    let wanted = (f64::from(*q) * step) as f32;
+                    assert_eq!(got.to_bits(), wanted.to_bits(), "{q} in steps of {step:e}");
+                }
+            }
+        }
+    }
+
+    /// A tensor of zeros, of which some are negative, is a sum of nothing.
+    #[test]
+    fn zeros_have_no_sign() {
+        let mut codes = [0.0, -0.0, 0.0];
+        encode(&mut codes, std::iter::empty(), 0, 2);
+        assert_eq!(codes.map(f32::to_bits), [0; 3]);
+        decode(&mut codes, 0, 2);
+        assert_eq!(codes.map(f32::to_bits), [0; 3]);
+    }
+
+    /// Blocks are no edges.
+    #[test]
+    fn workers_add_up_beyond_a_block() {
+        let len = 2 * BLOCK + 77;
+        let of = |salt: usize| (0..len).map(|i| ((i * 7919 + salt * 104_729) % 2_003) as f32 - 1_001.0).collect();
+        let workers: [Vec<f32>; 3] = [0, 1, 2].map(of);
+        let most = workers.iter().map(|w| largest(w)).max().unwrap();
+        let k = exponent(most, 2);
+        let mut codes = workers[2].clone();
+        encode(&mut codes, workers[..2].iter().map(Vec::as_slice), most, 2);
+        for (i, code) in codes.iter().enumerate() {
+            let sum: i32 = workers.iter().map(|w| by_definition(w[i], k)).sum();
+            assert_eq!(code.to_bits() as i32, sum, "element {i}");
+        }
     }
 
     #[test]

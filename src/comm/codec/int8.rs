@@ -4,7 +4,8 @@
 
 use super::bucket::{Bucket, Key, Share};
 use super::entry::{CODED, Codec, Entry, Settings};
-use super::exact::{Exact, largest};
+use super::exact::largest;
+use super::exempt::Exempt;
 use super::integers;
 use super::lanes::Lanes;
 use super::packed::Packed;
@@ -49,7 +50,7 @@ simd! {
 }
 
 struct Int8 {
-    exact: Exact,
+    exempt: Exempt,
     packed: Packed,
     workers: usize,
 }
@@ -58,13 +59,13 @@ impl Int8 {
     fn new(bucket: &Bucket, settings: &Settings) -> Self {
         let workers = settings.workers;
         let lanes = Lanes::holding(2 * MOST as u64 * workers as u64);
-        Self { exact: Exact::new(bucket, workers, |t| t.exempt), packed: Packed::new(bucket, lanes), workers }
+        Self { exempt: Exempt::new(bucket, workers), packed: Packed::new(bucket, lanes), workers }
     }
 }
 
 impl Codec for Int8 {
     fn scales(&mut self, bucket: &Bucket, shares: &mut [Share<'_>], scales: &mut Vec<u32>) {
-        self.exact.scales(bucket, shares, scales);
+        self.exempt.scales(bucket, shares, scales);
         for (index, tensor) in self.packed.tensors(bucket) {
             let most = shares.iter().map(|share| largest(&share.gradients[tensor.range.clone()])).max();
             scales[index] = most.unwrap_or(0);
@@ -72,7 +73,7 @@ impl Codec for Int8 {
     }
 
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], key: Key) {
-        self.exact.encode(bucket, scales, shares, key);
+        self.exempt.encode(bucket, scales, shares);
         self.packed.clear();
         let coded: Vec<_> = self.packed.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
         for (number, (scale, tensor)) in coded.into_iter().enumerate().filter(|(_, (scale, _))| *scale > 0) {
@@ -84,13 +85,13 @@ impl Codec for Int8 {
         }
     }
 
-    fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error> {
+    fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
         world.sum_u64(self.packed.words_mut())?;
-        self.exact.send(world, shares)
+        self.exempt.send(world)
     }
 
     fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
-        self.exact.decode(bucket, scales, into);
+        self.exempt.decode(bucket, scales, into);
         for (number, (index, tensor)) in self.packed.tensors(bucket).enumerate() {
             let into = &mut into[tensor.range.clone()];
             let zero = MOST as i32 * self.workers as i32;
@@ -102,6 +103,6 @@ impl Codec for Int8 {
     }
 
     fn memory(&self) -> usize {
-        self.exact.memory() + self.packed.memory()
+        self.exempt.memory() + self.packed.memory()
     }
 }

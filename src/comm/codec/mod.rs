@@ -7,6 +7,7 @@ mod bf16;
 mod bucket;
 mod entry;
 mod exact;
+mod exempt;
 mod feedback;
 pub mod fixed;
 mod float;

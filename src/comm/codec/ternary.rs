@@ -13,7 +13,8 @@ use std::ops::Range;
 
 use super::bucket::{Bucket, Key, Share, Tensor};
 use super::entry::{Codec, Entry, Settings};
-use super::exact::{Exact, largest};
+use super::exact::largest;
+use super::exempt::Exempt;
 use super::feedback::{self, Feedback};
 use super::integers;
 use super::lanes::Lanes;
@@ -127,7 +128,7 @@ fn zeros(tensor: &Tensor, gradients: &[f32], scale: u32, worker: usize, key: Key
 }
 
 struct Ternary {
-    exact: Exact,
+    exempt: Exempt,
     packed: Packed,
     feedback: Feedback,
     workers: usize,
@@ -138,7 +139,7 @@ impl Ternary {
     fn new(bucket: &Bucket, settings: &Settings, mine: Range<usize>) -> Self {
         let workers = settings.workers;
         Self {
-            exact: Exact::new(bucket, workers, |t| t.exempt),
+            exempt: Exempt::new(bucket, workers),
             packed: Packed::new(bucket, Lanes::holding(2 * workers as u64)),
             feedback: Feedback::new(settings.error_feedback, bucket.len, mine),
             workers,
@@ -154,7 +155,7 @@ impl Codec for Ternary {
                 feedback::add(&mut share.gradients[tensor.range.clone()], &residual[tensor.range.clone()]);
             }
         }
-        self.exact.scales(bucket, shares, scales);
+        self.exempt.scales(bucket, shares, scales);
         for (index, tensor) in self.packed.tensors(bucket) {
             let own = shares.iter().map(|share| &share.gradients[tensor.range.clone()]);
             scales[index] = own.map(|g| scale(tensor, g, self.clip, self.packed.block())).max().unwrap_or(0);
@@ -162,7 +163,7 @@ impl Codec for Ternary {
     }
 
     fn encode(&mut self, bucket: &Bucket, scales: &[u32], shares: &mut [Share<'_>], key: Key) {
-        self.exact.encode(bucket, scales, shares, key);
+        self.exempt.encode(bucket, scales, shares);
         self.packed.clear();
         let coded: Vec<_> = self.packed.tensors(bucket).map(|(index, tensor)| (scales[index], tensor)).collect();
         for (share, residual) in self.feedback.pairs(shares) {
@@ -180,13 +181,13 @@ impl Codec for Ternary {
         }
     }
 
-    fn send(&mut self, world: &World, shares: &mut [Share<'_>]) -> Result<(), Error> {
+    fn send(&mut self, world: &World, _: &mut [Share<'_>]) -> Result<(), Error> {
         world.sum_u64(self.packed.words_mut())?;
-        self.exact.send(world, shares)
+        self.exempt.send(world)
     }
 
     fn decode(&mut self, bucket: &Bucket, scales: &[u32], into: &mut [f32]) {
-        self.exact.decode(bucket, scales, into);
+        self.exempt.decode(bucket, scales, into);
         for (number, (index, tensor)) in self.packed.tensors(bucket).enumerate() {
             let into = &mut into[tensor.range.clone()];
             match scales[index] {
@@ -197,7 +198,7 @@ impl Codec for Ternary {
     }
 
     fn memory(&self) -> usize {
-        self.exact.memory() + self.packed.memory() + self.feedback.memory()
+        self.exempt.memory() + self.packed.memory() + self.feedback.memory()
     }
 
     fn residual(&mut self, worker: usize) -> Option<&mut [f32]> {

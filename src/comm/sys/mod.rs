@@ -14,4 +14,4 @@ pub(super) use gpu_support::{has_cray_gtl, query_cuda_support, query_gpu_support
 pub(super) use process::{
     abort, compiled_family, exit_now, finalize, initialize, is_alive, library_version, processor_name,
 };
-pub(super) use reduction::{Element, Op, OwnOp};
+pub(super) use reduction::{Element, Op, OwnOp, integers};

@@ -90,3 +90,9 @@ macro_rules! element {
 }
 element!(f32 => RSMPI_FLOAT, f64 => RSMPI_DOUBLE, i32 => RSMPI_INT32_T, i64 => RSMPI_INT64_T, u8 => RSMPI_UINT8_T,
     u16 => RSMPI_UINT16_T, u32 => RSMPI_UINT32_T, u64 => RSMPI_UINT64_T);
+
+/// The same memory as integers.
+pub(in crate::comm) fn integers(values: &mut [f32]) -> &mut [i32] {
+    // SAFETY: both types are four bytes, aligned alike, and any bits are a value of either; the borrow goes over to the result.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), values.len()) }
+}
