@@ -11,6 +11,7 @@
 //! Folders, each importing only those before it: `file` (opening and writing files), `format` (what files hold), `order` (pure
 //! arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
 
+pub mod channels;
 pub mod decode;
 mod error;
 mod fault;
