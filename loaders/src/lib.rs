@@ -55,6 +55,7 @@ pub use ring::{bench, stats};
 pub use spec::{ImageSpec, Images};
 pub use storage::dataset::Dataset;
 pub use storage::io::Io;
+pub use storage::mapping::Mapping;
 pub use storage::shard::Shard;
 pub use storage::split::Split;
 pub use storage::{dataset, filesystem, io, shard, sigbus, stage};
