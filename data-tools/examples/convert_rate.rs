@@ -84,9 +84,12 @@ fn parts(kind: &str, src: &Path) -> Result<Vec<Part>> {
                 let mut archive = zip::ZipArchive::new(BufReader::new(File::open(&path)?))?;
                 for number in 0..archive.len() {
                     let mut member = archive.by_index(number)?;
-                    let mut bytes = vec![0; member.size() as usize];
-                    member.read_exact(&mut bytes)?;
-                    parts.extend(bytes.chunks(BLOCK as usize).map(|block| Part::Unpacked(block.to_vec())));
+                    let length = member.size();
+                    for at in (0..length).step_by(BLOCK as usize) {
+                        let mut block = vec![0; BLOCK.min(length - at) as usize];
+                        member.read_exact(&mut block)?;
+                        parts.push(Part::Unpacked(block));
+                    }
                 }
             }
             _ => {

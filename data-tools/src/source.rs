@@ -3,6 +3,7 @@
 use crate::error::Error;
 use loaders::example::BoxLists;
 use loaders::{Example, Format};
+use std::fmt::Write;
 use std::path::PathBuf;
 
 /// One named part of a source, such as `train`.
@@ -60,6 +61,13 @@ impl Sample {
             filename: String::new(),
             boxes: BoxLists::default(),
         }
+    }
+
+    /// Makes its file name that of sample `number` of a file or split of many: `NAME#NUMBER`.
+    pub(crate) fn name(&mut self, name: &str, number: u64) {
+        self.filename.clear();
+        // writing to a String cannot fail
+        let _ = write!(self.filename, "{name}#{number}");
     }
 
     /// The record of the sample; `text` is the name of its class, `offset` the first label.

@@ -11,6 +11,7 @@
 //! Folders, each importing only those before it: `file` (opening and writing files), `format` (what files hold), `order` (pure
 //! arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
 
+pub mod channels;
 pub mod decode;
 mod error;
 mod fault;
@@ -54,6 +55,7 @@ pub use ring::{bench, stats};
 pub use spec::{ImageSpec, Images};
 pub use storage::dataset::Dataset;
 pub use storage::io::Io;
+pub use storage::mapping::Mapping;
 pub use storage::shard::Shard;
 pub use storage::split::Split;
 pub use storage::{dataset, filesystem, io, shard, sigbus, stage};

@@ -267,6 +267,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn convert(args: &Convert) -> Result<(), Failure> {
+    loaders::sigbus::install().map_err(Failure::failed)?;
     let options = ConvertOptions {
         shards: args.shards,
         jobs: jobs(args.jobs),

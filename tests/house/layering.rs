@@ -162,6 +162,7 @@ const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &[
+    "loaders/src/channels.rs",
     "loaders/src/decode/jpeg/",
     "loaders/src/storage/mapping.rs",
     "loaders/src/storage/sigbus/handler.rs",

@@ -52,7 +52,7 @@ impl Dataset {
         Ok(Dataset { manifest, skipped })
     }
 
-    /// Writes `dataset.json` and, if samples were left out, their list; `needed` is for the message of a full disk.
+    /// Writes `dataset.json` to a folder without one and, if samples were left out, their list; `needed` is for the message of a full disk.
     pub fn write(&self, dir: &Path, needed: u64) -> Result<(), Error> {
         let explain = |e| explain_full(e, needed);
         if !self.skipped.is_empty() {
@@ -60,7 +60,7 @@ impl Dataset {
             text.push('\n');
             replace(&dir.join(SKIPPED), text.as_bytes()).map_err(explain)?;
         }
-        self.manifest.write(dir).map_err(explain)
+        self.manifest.create(dir).map_err(explain)
     }
 }
 

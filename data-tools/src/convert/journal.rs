@@ -83,9 +83,9 @@ impl Journal {
         }
     }
 
-    /// Notes a shard that is durable.
-    pub(super) fn add(&self, finished: &Finished) -> Result<(), Error> {
-        self.write(&line(finished)?)
+    /// Notes shards that are durable.
+    pub(super) fn add(&self, finished: &[Finished]) -> Result<(), Error> {
+        self.write(&finished.iter().map(line).collect::<Result<Vec<_>, _>>()?.concat())
     }
 
     fn restart(&self, lines: &[u8]) -> Result<(), Error> {

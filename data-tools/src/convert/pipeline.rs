@@ -15,8 +15,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Whole shards that may wait to be closed, each with its file open.
-const WHOLE: usize = 2;
+/// Whole shards that may wait to be closed, each with its file open; those that wait are closed together.
+const WHOLE: usize = 16;
 
 /// What is to be done to samples and shards.
 pub(super) trait Work: Sync {
@@ -35,8 +35,8 @@ pub(super) trait Work: Sync {
     fn open(&self, shard: usize) -> Result<Self::Shard, Error>;
     /// Appends a chunk, in order.
     fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
-    /// Ends a shard behind its last chunk.
-    fn close(&self, number: usize, shard: Self::Shard) -> Result<(), Error>;
+    /// Ends shards behind their last chunks.
+    fn close(&self, shards: Vec<Self::Shard>) -> Result<(), Error>;
 }
 
 /// Does `work` on shards of these numbers of samples, `chunk` of them at a time, on at most `jobs` threads (0: one for each core) and one
@@ -65,16 +65,17 @@ pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -
 /// A shard behind its last chunk.
 struct Whole<S> {
     shard: S,
-    number: usize,
     /// Number of its last chunk among all.
     chunk: u64,
 }
 
-/// Closes shards as they come, until no thread is left that makes some.
+/// Closes shards as they come, all together that have come meanwhile, until no thread is left that makes some.
 fn close_all<W: Work>(work: &W, gate: &Gate, whole: &Receiver<Whole<W::Shard>>) {
-    for Whole { shard, number, chunk } in whole {
-        if let Err(error) = caught(|| work.close(number, shard)) {
-            gate.fail(chunk, error);
+    while let Ok(first) = whole.recv() {
+        let come = std::iter::once(first).chain(whole.try_iter().take(WHOLE));
+        let (chunks, shards): (Vec<u64>, Vec<W::Shard>) = come.map(|Whole { shard, chunk }| (chunk, shard)).unzip();
+        if let Err(error) = caught(|| work.close(shards)) {
+            gate.fail(chunks.into_iter().min().unwrap_or(0), error);
         }
     }
 }
@@ -98,7 +99,7 @@ fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>
             Ok(shard) => {
                 if let Some(shard) = shard {
                     // the receiver lives until all senders are gone
-                    let _ = whole.send(Whole { shard, number: chunk.shard, chunk: chunks.last(chunk.shard) });
+                    let _ = whole.send(Whole { shard, chunk: chunks.last(chunk.shard) });
                 }
                 gate.leave(number);
             }
@@ -244,7 +245,7 @@ mod tests {
     impl Work for Notes {
         type Worker = ();
         type Chunk = Vec<u64>;
-        type Shard = Vec<u64>;
+        type Shard = (usize, Vec<u64>);
 
         fn worker(&self) -> Result<(), Error> {
             Ok(())
@@ -266,18 +267,21 @@ mod tests {
             Ok(samples.collect())
         }
 
-        fn open(&self, _: usize) -> Result<Vec<u64>, Error> {
-            Ok(Vec::new())
+        fn open(&self, shard: usize) -> Result<(usize, Vec<u64>), Error> {
+            Ok((shard, Vec::new()))
         }
 
-        fn append(&self, shard: &mut Vec<u64>, chunk: Vec<u64>) -> Result<(), Error> {
+        fn append(&self, (_, shard): &mut (usize, Vec<u64>), chunk: Vec<u64>) -> Result<(), Error> {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             shard.extend(chunk);
             Ok(())
         }
 
-        fn close(&self, number: usize, shard: Vec<u64>) -> Result<(), Error> {
-            assert!(lock(&self.shards).insert(number, shard).is_none());
+        fn close(&self, shards: Vec<(usize, Vec<u64>)>) -> Result<(), Error> {
+            assert!(!shards.is_empty());
+            for (number, shard) in shards {
+                assert!(lock(&self.shards).insert(number, shard).is_none());
+            }
             Ok(())
         }
     }

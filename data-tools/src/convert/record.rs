@@ -7,9 +7,8 @@ use loaders::example::{self, LabelList};
 /// The key of the WordNet id of a class, as in TensorFlow's ImageNet scripts.
 const SYNSET: &str = "image/class/synset";
 
-/// Writes the record of a sample to `out`, which is overwritten.
+/// Appends the record of a sample to `out`.
 pub(super) fn encode(source: &dyn Source, sample: &Sample, out: &mut Vec<u8>) {
-    out.clear();
     if source.multi_label() {
         return encode_several(source, sample, out);
     }

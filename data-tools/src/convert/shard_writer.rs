@@ -1,6 +1,9 @@
-//! Writes framed records as a shard and its index: two durable files, and their entry for `dataset.json`.
+//! Writes framed records as a shard and its index, and their entry for `dataset.json`; then both files are made durable, those of several
+//! shards at once.
 
 use crate::error::Error;
+use crate::pool;
+use loaders::shard::{index_path, index_text};
 use loaders::{ShardManifest, safe_create};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -8,6 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that are gathered for a write; more at once are written as they come.
 const BUFFER: usize = 1 << 17;
+
+/// Files that are synced at once: the file system makes what waits at the same time durable together.
+const SYNCED: usize = 16;
 
 /// The ending of a shard that is not finished.
 pub(super) const UNFINISHED: &str = ".part";
@@ -51,21 +57,43 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Makes the shard and its index durable under their final names.
-    pub(crate) fn finish(self) -> Result<ShardManifest, Error> {
-        let (part, needed) = (self.part, self.needed);
-        let failed = |e| Error::write(&part, needed, e);
-        let file = self.file.into_inner().map_err(|e| failed(e.into_error()))?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&part, &self.path).map_err(|e| Error::io("rename to", &self.path, e))?;
-        loaders::shard::write_index(&self.path, &self.entries).map_err(|e| explain_full(e, needed))?;
-        let name = self.path.file_name().unwrap_or_default();
-        Ok(ShardManifest {
-            file: name.to_string_lossy().into_owned(),
-            count: self.entries.len() as u64,
-            bytes: self.bytes,
-        })
+    /// Gives the shard its name and writes its index beside it.
+    pub(crate) fn complete(self) -> Result<CompleteShard, Error> {
+        let ShardWriter { path, part, needed, file, entries, bytes } = self;
+        let file = file.into_inner().map_err(|e| Error::write(&part, needed, e.into_error()))?;
+        fs::rename(&part, &path).map_err(|e| Error::io("rename to", &path, e))?;
+        let index = index_path(&path);
+        let mut index_file = safe_create::create_new(&index).map_err(|e| Error::write(&index, needed, e))?;
+        let written = index_file.write_all(index_text(&entries).as_bytes());
+        written.map_err(|e| Error::write(&index, needed, e))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let manifest = ShardManifest { file: name, count: entries.len() as u64, bytes };
+        Ok(CompleteShard { manifest, files: [(path, file), (index, index_file)], needed })
     }
+
+    /// Gives the shard its name, writes its index, and makes the content of both durable.
+    pub(crate) fn finish(self) -> Result<ShardManifest, Error> {
+        let shard = self.complete()?;
+        sync(std::slice::from_ref(&shard))?;
+        Ok(shard.manifest)
+    }
+}
+
+/// A shard and its index, all written but perhaps not on the disk yet.
+pub(crate) struct CompleteShard {
+    pub manifest: ShardManifest,
+    files: [(PathBuf, File); 2],
+    needed: u64,
+}
+
+/// Makes the content of shards and their indexes durable; their names are durable once their folder is synced.
+pub(crate) fn sync(shards: &[CompleteShard]) -> Result<(), Error> {
+    let files: Vec<_> = shards.iter().flat_map(|shard| shard.files.iter().map(|file| (file, shard.needed))).collect();
+    let synced = pool::run(files.len(), SYNCED, |i| {
+        let ((path, file), needed) = files[i];
+        file.sync_all().map_err(|e| Error::write(path, needed, e))
+    });
+    synced.map(drop)
 }
 
 /// An error of `loaders` while writing, with the bytes needed where the disk is full.

@@ -25,22 +25,39 @@ impl AddAssign for Spent {
     }
 }
 
+impl Spent {
+    /// The parts for a thread's `whole` time, in the proportions of those measured: of some of its samples.
+    pub(super) fn extended_to(self, whole: Duration) -> Self {
+        let measured = self.reading + self.decoding + self.writing;
+        let part = |part: Duration| whole.mul_f64(part.as_secs_f64() / measured.as_secs_f64().max(1e-9));
+        let Spent { reading, decoding, writing, syncing } = self;
+        Spent { reading: part(reading), decoding: part(decoding), writing: part(writing), syncing }
+    }
+}
+
 /// A thread's watch: each lap begins where the one before it has ended.
 pub(super) struct Watch {
-    last: Instant,
+    /// None for a watch that stands still, which costs nothing.
+    last: Option<Instant>,
 }
 
 impl Watch {
     /// Starts the first lap.
     pub fn start() -> Self {
-        Watch { last: Instant::now() }
+        Watch { last: Some(Instant::now()) }
+    }
+
+    /// The same, or a watch that stands still.
+    pub fn start_if(runs: bool) -> Self {
+        if runs { Watch::start() } else { Watch { last: None } }
     }
 
     /// Ends a lap and adds it to `sum`.
     pub fn lap(&mut self, sum: &mut Duration) {
+        let Some(last) = &mut self.last else { return };
         let now = Instant::now();
-        *sum += now - self.last;
-        self.last = now;
+        *sum += now - *last;
+        *last = now;
     }
 }
 
@@ -63,5 +80,18 @@ mod tests {
         all += spent;
         all += spent;
         assert_eq!((all.reading, all.decoding, all.writing), (2 * spent.reading, Duration::ZERO, 2 * spent.writing));
+        Watch::start_if(false).lap(&mut all.decoding);
+        assert_eq!(all.decoding, Duration::ZERO);
+    }
+
+    #[test]
+    fn what_some_samples_took_stands_for_all() {
+        let ms = Duration::from_millis;
+        let some = Spent { reading: ms(1), decoding: ms(3), writing: ms(4), syncing: ms(5) };
+        let all = some.extended_to(ms(80));
+        let near = |got: Duration, expected| got.abs_diff(expected) < Duration::from_micros(1);
+        assert!(near(all.reading, ms(10)) && near(all.decoding, ms(30)) && near(all.writing, ms(40)), "{all:?}");
+        assert_eq!(all.syncing, ms(5));
+        assert_eq!(Spent::default().extended_to(ms(80)), Spent::default());
     }
 }

@@ -39,6 +39,7 @@ impl Survey {
                 if read.is_err() || recoder.recode(&mut sample).is_err() {
                     continue;
                 }
+                record.clear();
                 record::encode(source, &sample, &mut record);
                 seen += 1;
                 bytes += record.len() as u64 + OVERHEAD + INDEX_LINE;

@@ -3,7 +3,7 @@
 
 use super::converted::Converted;
 use super::record_stream::RecordStream;
-use super::shard_writer::ShardWriter;
+use super::shard_writer::{self, ShardWriter};
 use super::spent::{Spent, Watch};
 use super::staging::Staging;
 use crate::dir;
@@ -20,8 +20,8 @@ use std::time::Instant;
 
 const HINT: &str = "expected a folder with TFRecord shards, named like train-00000-of-00016.tfrecord";
 
-/// Copied shards that may wait to be made durable, each with its file open.
-const WHOLE: usize = 2;
+/// Copied shards that may wait to be made durable, each with its file open; those that wait become it together.
+const WHOLE: usize = 16;
 
 /// A shard to copy.
 struct Shard {
@@ -86,9 +86,11 @@ impl Copying<'_> {
         thread::scope(|scope| {
             let this = &self;
             let closing = scope.spawn(move || {
-                for writer in whole {
+                while let Ok(first) = whole.recv() {
                     let (mut spent, mut watch) = (Spent::default(), Watch::start());
-                    writer.finish()?;
+                    let come = std::iter::once(first).chain(whole.try_iter().take(WHOLE));
+                    let complete = come.map(ShardWriter::complete).collect::<Result<Vec<_>, Error>>()?;
+                    shard_writer::sync(&complete)?;
                     watch.lap(&mut spent.syncing);
                     this.add(spent);
                 }

@@ -6,10 +6,11 @@ use super::order::Order;
 use super::pipeline::Work;
 use super::plan::{TRAIN, Task};
 use super::record;
-use super::shard_writer::ShardWriter;
+use super::shard_writer::{self, CompleteShard, ShardWriter};
 use super::spent::{Spent, Watch};
 use super::survey::Survey;
 use super::tally::Tally;
+use crate::dir;
 use crate::error::Error;
 use crate::image::recode::Recoder;
 use crate::image::target::Target;
@@ -18,17 +19,20 @@ use crate::progress::Progress;
 use crate::source::{Sample, Source};
 use crate::text;
 use loaders::Limits;
-use loaders::record::RecordWriter;
+use loaders::record::append_record;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a chunk of records, roughly: enough that threads meet seldom, and that a write to a file is worth its call.
 const CHUNK_BYTES: u64 = 1 << 18;
 /// The most samples of a chunk.
 const CHUNK_SAMPLES: u64 = 256;
+/// In a chunk of so many samples, or more, one in [`TIMED`] is timed: reading a clock takes as long as summing a small image.
+const FEW: u64 = 32;
+const TIMED: u64 = 8;
 
 /// What all threads of a conversion share.
 pub(super) struct Conversion<'a> {
@@ -54,7 +58,6 @@ pub(super) struct Conversion<'a> {
 pub(super) struct Worker {
     recoder: Recoder,
     sample: Sample,
-    record: Vec<u8>,
 }
 
 /// A sample by its place in the shuffled order of a split.
@@ -66,7 +69,8 @@ struct Position {
 
 /// A chunk of converted samples.
 pub(super) struct Chunk {
-    records: RecordWriter<Vec<u8>>,
+    /// Framed.
+    records: Vec<u8>,
     sizes: Vec<u64>,
     tally: Tally,
     spent: Spent,
@@ -162,19 +166,36 @@ impl<'a> Conversion<'a> {
             let name = Path::new(&worker.sample.filename);
             Error::input(if place.as_os_str().is_empty() { name } else { &place }, what)
         })?;
-        let Worker { sample, record, .. } = worker;
-        record::encode(self.source, sample, record);
-        let written = chunk.records.write(record);
+        let sample = &worker.sample;
+        chunk.sizes.push(append_record(&mut chunk.records, |out| record::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
-        let (_, size) = written.map_err(|e| Error::io("write", self.dir, e))?;
-        chunk.sizes.push(size);
         chunk.tally.see(sample.height, sample.width);
         Ok(())
     }
 
+    /// Makes shards durable and notes them.
+    fn finish(&self, shards: Vec<OpenShard>) -> Result<(), Error> {
+        let (tallies, writers): (Vec<Tally>, Vec<ShardWriter>) =
+            shards.into_iter().map(|s| (s.tally, s.writer)).unzip();
+        let mut failed = Ok(());
+        // the shards before one that fails are kept
+        let complete = writers.into_iter().map_while(|writer| writer.complete().map_err(|e| failed = Err(e)).ok());
+        let complete: Vec<CompleteShard> = complete.collect();
+        shard_writer::sync(&complete)?;
+        let finished = complete.into_iter().zip(tallies);
+        let finished = finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally));
+        let finished = finished.collect::<Result<Vec<Finished>, Error>>()?;
+        if let Some(journal) = self.journal {
+            dir::sync(self.dir)?;
+            journal.add(&finished)?;
+        }
+        lock(&self.finished).extend(finished.into_iter().map(|shard| (shard.shard.file.clone(), shard)));
+        failed
+    }
+
     /// Recodes the worker's sample, and measures its pixels if it `is_measured`.
     fn recode(&self, worker: &mut Worker, is_measured: bool, tally: &mut Tally) -> Result<(), String> {
-        let Worker { recoder, sample, .. } = worker;
+        let Worker { recoder, sample } = worker;
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
         if is_measured {
@@ -192,23 +213,24 @@ impl Work for Conversion<'_> {
     type Shard = OpenShard;
 
     fn worker(&self) -> Result<Worker, Error> {
-        Ok(Worker { recoder: Recoder::new(self.target, self.limits)?, sample: Sample::new(), record: Vec::new() })
+        Ok(Worker { recoder: Recoder::new(self.target, self.limits)?, sample: Sample::new() })
     }
 
     fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
         let Task { split, positions, .. } = &self.tasks[shard];
-        let records = RecordWriter::new(lock(&self.spare).pop().unwrap_or_default());
+        let records = lock(&self.spare).pop().unwrap_or_default();
         let mut chunk = Chunk { records, sizes: Vec::new(), tally: Tally::default(), spent: Spent::default() };
         let count = samples.end - samples.start;
-        let mut watch = Watch::start();
-        for position in samples.map(|s| positions.start + s) {
-            let at = Position { split: *split, position };
+        let (started, timed) = (Instant::now(), if count < FEW { 1 } else { TIMED });
+        for sample in samples {
+            let at = Position { split: *split, position: positions.start + sample };
+            let mut watch = Watch::start_if(sample.is_multiple_of(timed));
             match self.convert(worker, at, &mut chunk, &mut watch) {
                 Err(error) if self.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
                 result => result?,
             }
         }
-        *lock(&self.spent) += chunk.spent;
+        *lock(&self.spent) += chunk.spent.extended_to(started.elapsed());
         self.progress.add(count);
         Ok(chunk)
     }
@@ -220,21 +242,15 @@ impl Work for Conversion<'_> {
     }
 
     fn append(&self, shard: &mut OpenShard, chunk: Chunk) -> Result<(), Error> {
-        let mut records = chunk.records.finish().map_err(|e| Error::io("write", self.dir, e))?;
+        let mut records = chunk.records;
         self.timed(|spent| &mut spent.writing, || shard.writer.append(&records, &chunk.sizes))?;
         records.clear();
         lock(&self.spare).push(records);
         shard.tally.merge(chunk.tally, &shard.name)
     }
 
-    fn close(&self, _: usize, shard: OpenShard) -> Result<(), Error> {
-        let whole = self.timed(|spent| &mut spent.syncing, || shard.writer.finish())?;
-        let finished = Finished::new(self.dir, whole, shard.tally)?;
-        if let Some(journal) = self.journal {
-            journal.add(&finished)?;
-        }
-        lock(&self.finished).insert(finished.shard.file.clone(), finished);
-        Ok(())
+    fn close(&self, shards: Vec<OpenShard>) -> Result<(), Error> {
+        self.timed(|spent| &mut spent.syncing, || self.finish(shards))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Mean and standard deviation of pixels per channel, by exact integer sums: the only rounding is at the end.
 
 use crate::error::Error;
+use loaders::channels::add_sums;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -20,8 +21,8 @@ impl Moments {
         self.fit(channels)?;
         self.pixels += (image.len() / channels) as u64;
         match channels {
-            1 => self.add_planes::<1, 48>(image),
-            3 => self.add_planes::<3, 48>(image),
+            1 => self.add_channels::<1>(image),
+            3 => self.add_channels::<3>(image),
             _ => {
                 for (i, &byte) in image.iter().enumerate() {
                     self.sum[i % channels] += u64::from(byte);
@@ -32,27 +33,12 @@ impl Moments {
         Ok(())
     }
 
-    /// `L` is a multiple of `C`: sums of every L-th byte, side by side.
-    fn add_planes<const C: usize, const L: usize>(&mut self, image: &[u8]) {
-        // A u16 holds the sum of 2^8 bytes, a u32 the sum of 2^16 squares; small integers vectorise best.
-        for block in image.chunks(L << 8) {
-            let (mut sum, mut squares) = ([0u16; L], [0u32; L]);
-            let (rows, rest) = block.as_chunks::<L>();
-            for row in rows {
-                for i in 0..L {
-                    let value = u16::from(row[i]);
-                    sum[i] += value;
-                    squares[i] += u32::from(value * value);
-                }
-            }
-            for (i, &byte) in rest.iter().enumerate() {
-                self.sum[i % C] += u64::from(byte);
-                self.squares[i % C] += u64::from(byte) * u64::from(byte);
-            }
-            for i in 0..L {
-                self.sum[i % C] += u64::from(sum[i]);
-                self.squares[i % C] += u64::from(squares[i]);
-            }
+    fn add_channels<const C: usize>(&mut self, image: &[u8]) {
+        let (mut sum, mut squares) = ([0; C], [0; C]);
+        add_sums(image, &mut sum, &mut squares);
+        for c in 0..C {
+            self.sum[c] += sum[c];
+            self.squares[c] += squares[c];
         }
     }
 

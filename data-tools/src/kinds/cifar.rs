@@ -10,7 +10,6 @@ use crate::options::ConvertOptions;
 use crate::pool;
 use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
-use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -181,18 +180,15 @@ fn check(file: &archive::Member, layout: &Layout, classes: usize) -> Result<(), 
         );
         return Err(Error::input(&file.path, what));
     }
-    let labels = |first: usize, block: &[u8]| {
-        for (at, bytes) in (first..).zip(block.chunks_exact(record)) {
-            let label = usize::from(bytes[layout.label_bytes - 1]);
-            if label >= classes {
-                let (byte, last) = (at * record, classes - 1);
-                let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
-                return Err(Fault::Label(what));
-            }
+    let labels = |at: usize, label: u8| {
+        if usize::from(label) < classes {
+            return Ok(());
         }
-        Ok(())
+        let (byte, last) = (at * record, classes - 1);
+        let what = format!("label {label} of record {at} at byte {byte} is out of range; expected 0 to {last}");
+        Err(Fault::Label(what))
     };
-    file.data.blocks(record, labels).map_err(|fault| match fault {
+    file.data.each(record, layout.label_bytes - 1, labels).map_err(|fault| match fault {
         Fault::Label(what) => Error::input(&file.path, what),
         Fault::Io(e) => Error::io("read", &file.path, e),
     })
@@ -229,9 +225,7 @@ impl Source for Cifar {
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (SIDE as u32, SIDE as u32, 3);
         sample.label = u32::from(labels[self.layout.label_bytes - 1]);
-        sample.filename.clear();
-        // Writing into a String cannot fail.
-        let _ = write!(sample.filename, "{}#{at}", batch.name);
+        sample.name(batch.name, at);
         Ok(())
     }
 }

@@ -32,7 +32,8 @@ struct Part {
     file: PathBuf,
     images: idx::Images,
     labels: Vec<u8>,
-    prefix: &'static str,
+    /// Name of that file as published.
+    name: &'static str,
 }
 
 struct Mnist {
@@ -45,8 +46,8 @@ fn open(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     dir::check(src, HINT)?;
     let mut budget = Budget::new(options.limits);
     let mut source = Mnist { classes: names::owned(classes), splits: Vec::new(), parts: Vec::new() };
-    for (name, prefix) in [("train", "train"), ("test", "t10k")] {
-        let part = read_part(src, prefix, classes.len(), &mut budget)?;
+    for (name, images) in [("train", "train-images-idx3-ubyte"), ("test", "t10k-images-idx3-ubyte")] {
+        let part = read_part(src, images, classes.len(), &mut budget)?;
         source.splits.push(SourceSplit { name: name.to_string(), len: part.images.count });
         source.parts.push(part);
     }
@@ -63,13 +64,10 @@ fn open(src: &Path, classes: &[&str], options: &ConvertOptions) -> Opened {
     Ok(Box::new(source))
 }
 
-fn read_part(src: &Path, prefix: &'static str, classes: usize, budget: &mut Budget) -> Result<Part, Error> {
-    let find = |stem: &str| {
-        let names = [format!("{prefix}-{stem}"), format!("{prefix}-{}", stem.replace("-idx", ".idx"))];
-        input::find(src, &[&names[0], &names[1]], HINT)
-    };
-    let image_file = find("images-idx3-ubyte")?;
-    let label_file = find("labels-idx1-ubyte")?;
+fn read_part(src: &Path, name: &'static str, classes: usize, budget: &mut Budget) -> Result<Part, Error> {
+    let find = |name: &str| input::find(src, &[name, &name.replace("-idx", ".idx")], HINT);
+    let image_file = find(name)?;
+    let label_file = find(&name.replace("images-idx3", "labels-idx1"))?;
     let labels = idx::read_labels(&label_file, classes, budget)?;
     let images = idx::read_images(&image_file, budget)?;
     if labels.len() as u64 != images.count {
@@ -86,7 +84,7 @@ fn read_part(src: &Path, prefix: &'static str, classes: usize, budget: &mut Budg
     if labels.is_empty() {
         return Err(Error::input(&label_file, "holds no samples"));
     }
-    Ok(Part { file: image_file, images, labels, prefix })
+    Ok(Part { file: image_file, images, labels, name })
 }
 
 impl Source for Mnist {
@@ -99,7 +97,6 @@ impl Source for Mnist {
     }
 
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
-        use std::fmt::Write;
         let part = &self.parts[split];
         let area = (part.images.height * part.images.width) as usize;
         let at = index as usize;
@@ -110,9 +107,7 @@ impl Source for Mnist {
         sample.width = part.images.width;
         sample.channels = 1;
         sample.label = u32::from(part.labels[at]);
-        sample.filename.clear();
-        // Writing into a String cannot fail.
-        let _ = write!(sample.filename, "{}-images-idx3-ubyte#{index}", part.prefix);
+        sample.name(part.name, index);
         Ok(())
     }
 }

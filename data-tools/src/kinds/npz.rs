@@ -12,7 +12,6 @@ use crate::options::ConvertOptions;
 use crate::source::{Sample, Source, SourceSplit};
 use loaders::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Arrays of NumPy.
@@ -190,9 +189,7 @@ impl Source for Npz {
         sample.format = Format::Raw;
         (sample.height, sample.width, sample.channels) = (*height as u32, *width as u32, *channels as u32);
         sample.label = labels[index as usize];
-        sample.filename.clear();
-        // Writing into a String cannot fail.
-        let _ = write!(sample.filename, "{}#{index}", images.name);
+        sample.name(&images.name, index);
         Ok(())
     }
 }

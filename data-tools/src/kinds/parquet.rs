@@ -17,7 +17,6 @@ use crate::pool;
 use crate::source::{Blocks, Sample, Source, SourceSplit};
 use loaders::Format;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Parquet tables of images.
@@ -180,9 +179,7 @@ impl Source for Parquet {
         // The conversion finds out format and size: see `Sample`.
         (sample.format, sample.height, sample.width, sample.channels) = (Format::Jpeg, 0, 0, 0);
         sample.label = part.labels[index as usize];
-        sample.filename.clear();
-        // Writing into a String cannot fail.
-        let _ = write!(sample.filename, "{}#{index}", self.splits[split].name);
+        sample.name(&self.splits[split].name, index);
         Ok(())
     }
 }

@@ -16,12 +16,17 @@ pub fn index_path(shard: &Path) -> PathBuf {
 /// Writes the index of the shard at `shard`, whole or not at all. `entries` are (offset, size with
 /// framing), as [`RecordWriter::write`](crate::record::RecordWriter::write) returns them.
 pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
+    replace(&index_path(shard), index_text(entries).as_bytes())
+}
+
+/// What the index of `entries` holds.
+pub fn index_text(entries: &[(u64, u64)]) -> String {
     let mut text = String::with_capacity(entries.len() * 16);
     for (offset, size) in entries {
         // writing to a String cannot fail
         let _ = writeln!(text, "{offset} {size}");
     }
-    replace(&index_path(shard), text.as_bytes())
+    text
 }
 
 /// The start of each record and then the length of the shard, `file` bytes; or what is wrong with the index, in words.

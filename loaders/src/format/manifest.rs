@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::file::regular;
 use crate::file::replace::replace;
+use crate::file::safe_create;
 
 /// The manifest's file name.
 pub const MANIFEST: &str = "dataset.json";
@@ -99,11 +100,24 @@ impl Manifest {
     /// Writes `dir/dataset.json`, whole or not at all; refuses a manifest that `read` would refuse.
     pub fn write(&self, dir: &Path) -> Result<(), Error> {
         let path = dir.join(MANIFEST);
-        let problem = |problem| Error::Manifest { path: path.clone(), problem };
+        replace(&path, self.text(&path)?.as_bytes())
+    }
+
+    /// The same in a folder that has none and that nobody reads yet: the content is durable, its name once the folder is synced.
+    pub fn create(&self, dir: &Path) -> Result<(), Error> {
+        let path = dir.join(MANIFEST);
+        let text = self.text(&path)?;
+        let mut file = safe_create::create_new(&path).map_err(Error::io("create", &path))?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written.map_err(Error::io("write", &path))
+    }
+
+    fn text(&self, path: &Path) -> Result<String, Error> {
+        let problem = |problem| Error::Manifest { path: path.to_owned(), problem };
         self.check().map_err(problem)?;
         let mut text = serde_json::to_string_pretty(self).map_err(|e| problem(e.to_string()))?;
         text.push('\n');
-        replace(&path, text.as_bytes())
+        Ok(text)
     }
 
     fn check(&self) -> Result<(), String> {

@@ -60,19 +60,23 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
 }
 
 /// Length of a length-delimited field of fewer than 16 in number, with its tag.
+#[inline]
 pub(crate) fn nested(length: usize) -> usize {
     1 + varint_length(length as u64) + length
 }
 
+#[inline]
 pub(crate) fn varint_length(value: u64) -> usize {
     (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
+#[inline]
 pub(crate) fn put_header(field: u8, length: usize, out: &mut Vec<u8>) {
     out.push(field << 3 | 2);
     put_varint(length as u64, out);
 }
 
+#[inline]
 pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

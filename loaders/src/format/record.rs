@@ -21,6 +21,19 @@ pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
+/// Appends a record to `out`, its payload by `write`, which only appends; returns its size with the framing. No byte is copied twice.
+pub fn append_record(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    write(out);
+    let length = ((out.len() - start - HEADER) as u64).to_le_bytes();
+    out[start..start + 8].copy_from_slice(&length);
+    out[start + 8..start + HEADER].copy_from_slice(&masked_crc32c(&length).to_le_bytes());
+    let checksum = masked_crc32c(&out[start + HEADER..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+    (out.len() - start) as u64
+}
+
 /// Writes records one after another.
 #[derive(Debug)]
 pub struct RecordWriter<W: Write> {
@@ -109,6 +122,14 @@ mod tests {
         // CRC-32C("123456789") = e3069283; masked = rotr(crc, 15) + a282ead8.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(masked_crc32c(b"123456789"), 0xc78a_b0e5);
+    }
+
+    #[test]
+    fn appended_records_are_those_that_are_written() {
+        let payloads: [&[u8]; 3] = [b"abc", b"", &[7; 5000]];
+        let mut out = Vec::new();
+        let sizes = payloads.map(|payload| append_record(&mut out, |out| out.extend_from_slice(payload)));
+        assert_eq!((out, sizes), (file(&payloads), payloads.map(|payload| payload.len() as u64 + OVERHEAD)));
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! The file system of a path: its type, whether it is remote, and its free space.
+//! The file system of a path: its type, whether it is remote, and its free space; files that it is to read ahead.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use crate::memory;
 
 /// Types of statfs(2) whose files are on other machines: page faults of a mapping fetch them in small reads, one after another.
 const REMOTE: &[(u32, &str)] = &[
@@ -65,6 +68,14 @@ impl FileSystem {
             (None, None) => (format!("type {kind:#x}"), false),
         };
         Self { name, remote, free, size }
+    }
+}
+
+/// Asks the kernel to read a part of a file into the page cache, if that has room for it: one long read in place of as many short ones as
+/// there are samples, if these are then read in a random order. Only a hint.
+pub fn read_ahead(file: &File, start: u64, length: u64) {
+    if let Some(bytes) = NonZeroU64::new(length).filter(|_| length <= memory::available() / 2) {
+        let _ = rustix::fs::fadvise(file, start, Some(bytes), rustix::fs::Advice::WillNeed);
     }
 }
 

@@ -17,13 +17,17 @@ const AROUND: u64 = 64 << 10;
 
 /// A whole file, mapped. Fields drop in order: the range is unregistered before it is unmapped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     _registration: Registration,
     map: MmapRaw,
 }
 
 impl Mapping {
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    /// Maps the regular file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be opened or mapped; too many mappings.
+    pub fn open(path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(Error::io("open", path))?;
         let map = MmapOptions::new().map_raw_read_only(&file).map_err(Error::io("map", path))?;
         let registration = Registration::new(map.as_ptr().addr()..map.as_ptr().addr() + map.len(), path)?;
@@ -31,16 +35,31 @@ impl Mapping {
     }
 
     /// Length in bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.map.len()
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `out` with the bytes at `offset`; no, if the mapping ends before them.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> bool {
+        let Some(from) = self.inside(offset, out.len()) else { return false };
+        // SAFETY: the bytes lie inside of the mapping and `out` has room for them; see `copy`.
+        unsafe { copy_once(self.map.as_ptr().add(from), out.as_mut_ptr(), out.len()) };
+        true
+    }
+
+    /// Where in memory `length` bytes at `offset` begin, from the start of the mapping.
+    fn inside(&self, offset: u64, length: usize) -> Option<usize> {
+        usize::try_from(offset).ok().filter(|&from| self.len().checked_sub(from) >= Some(length))
     }
 
     /// Copies `length` bytes at `offset` to the end of `to`; no, if the mapping ends before them.
     pub(crate) fn copy(&self, offset: u64, length: usize, to: &mut Vec<u8>) -> bool {
-        let Some(from) = usize::try_from(offset).ok().filter(|&from| self.len().checked_sub(from) >= Some(length))
-        else {
-            return false;
-        };
+        let Some(from) = self.inside(offset, length) else { return false };
         to.reserve(length);
         let end = to.len();
         // SAFETY: `from..from + length` lies inside of the mapping, which lives as long as `self`, and `to` has room for `length` bytes
@@ -125,6 +144,9 @@ mod tests {
                 let expected = bytes.get(from as usize..from as usize + length);
                 assert_eq!(there, expected.is_some());
                 assert_eq!(&copy[1..], expected.unwrap_or(&[]), "{from} {length}");
+                let mut filled = vec![0; length];
+                assert_eq!(mapping.read(from, &mut filled), there);
+                assert!(!there || filled == copy[1..]);
             }
         }
         assert!(!mapping.copy(u64::MAX, 1, &mut Vec::new()));

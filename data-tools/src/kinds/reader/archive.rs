@@ -4,7 +4,6 @@ use super::budget::{Budget, read_bounded};
 use super::input;
 use super::store::Store;
 use crate::error::Error;
-use loaders::regular;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -67,7 +66,7 @@ impl Wanted<'_> {
         let mut members = Vec::new();
         for name in self.names {
             let path = dir.join(name);
-            match regular::open(&path).and_then(Store::of) {
+            match Store::of(&path) {
                 Ok(data) => {
                     budget.add_file(data.len());
                     members.push(Some(Member { path, data }));

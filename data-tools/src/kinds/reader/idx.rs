@@ -41,7 +41,7 @@ pub(crate) fn read_images(path: &Path, budget: &mut Budget) -> Result<Images, Er
         .and_then(|area| area.checked_mul(u64::from(count)))
         .ok_or_else(|| Error::input(path, format!("impossible size {count} x {height} x {width}")))?;
     let what = format!("{count} images of {height} x {width}");
-    let pixels = match stream.in_place().map_err(|e| Error::io("read", path, e))? {
+    let pixels = match stream.in_place(path).map_err(|e| Error::io("read", path, e))? {
         Some(rest) => {
             input::check_length(path, rest.len(), bytes, &what)?;
             rest

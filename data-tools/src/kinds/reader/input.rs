@@ -28,12 +28,12 @@ pub(crate) fn open(path: &Path, budget: &mut Budget) -> Result<Input, Error> {
 }
 
 impl Input {
-    /// What is left of a file that need not be unpacked.
-    pub(crate) fn in_place(&mut self) -> io::Result<Option<Store>> {
+    /// What is left of the file at `path` if it need not be unpacked.
+    pub(crate) fn in_place(&mut self, path: &Path) -> io::Result<Option<Store>> {
         let Input::Plain(file) = self else { return Ok(None) };
         let start = file.stream_position()?;
         let length = file.get_ref().metadata()?.len().saturating_sub(start);
-        Ok(Some(Store::File { file: file.get_ref().try_clone()?, start, length }))
+        Ok(Some(Store::part(file.get_ref().try_clone()?, path, start, length)))
     }
 }
 

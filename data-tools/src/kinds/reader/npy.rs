@@ -43,7 +43,8 @@ pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Array
             Some(start) => {
                 // its checksum is compared at its end
                 let length = io::copy(&mut member, &mut io::sink()).map_err(failed)?;
-                Store::File { file: regular::open(path).map_err(|e| Error::io("open", path, e))?, start, length }
+                let file = regular::open(path).map_err(|e| Error::io("open", path, e))?;
+                Store::part(file, path, start, length)
             }
             None => {
                 let bytes = read_bounded(&mut member, budget.left()).map_err(failed)?;

@@ -1,18 +1,15 @@
 //! Pixels stored as planes, one for each channel.
 
+use loaders::channels;
+
 /// Planes of equal size to interleaved pixels, RGB or grey.
 pub(crate) fn interleave(planes: &[u8], channels: usize, out: &mut Vec<u8>) {
-    out.clear();
     if channels != 3 {
+        out.clear();
         return out.extend_from_slice(planes);
     }
-    let (red, rest) = planes.split_at(planes.len() / 3);
-    let (green, blue) = rest.split_at(red.len());
-    out.resize(3 * red.len(), 0);
-    let pixels = out.as_chunks_mut::<3>().0;
-    for (((pixel, &r), &g), &b) in pixels.iter_mut().zip(red).zip(green).zip(blue) {
-        *pixel = [r, g, b];
-    }
+    out.resize(planes.len() / 3 * 3, 0);
+    channels::interleave(&planes[..out.len()], out.as_chunks_mut().0);
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! The bytes of a part of a source, in memory where they had to be unpacked, else in their file. A file that is read in place costs no
-//! memory, and no time to fill it.
+//! memory, and no time to fill it. It is mapped, which saves a call of the system for each sample, unless it is on another machine.
 
+use loaders::Mapping;
+use loaders::filesystem::{self, FileSystem};
+use loaders::regular;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-/// Bytes that [`Store::blocks`] reads at once.
+/// Bytes that [`Store::each`] reads at once.
 const BLOCK: usize = 1 << 18;
 
 /// Bytes that can be read at any place.
@@ -18,19 +22,38 @@ pub(crate) enum Store {
         start: u64,
         length: u64,
     },
+    /// The same of a mapped file.
+    Mapped {
+        map: Mapping,
+        start: u64,
+        length: u64,
+    },
 }
 
 impl Store {
-    /// All of a file.
-    pub(crate) fn of(file: File) -> io::Result<Self> {
+    /// All of the regular file at `path`.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let file = regular::open(path)?;
         let length = file.metadata()?.len();
-        Ok(Store::File { file, start: 0, length })
+        Ok(Self::part(file, path, 0, length))
+    }
+
+    /// `length` bytes from `start` on of the open `file` at `path`.
+    pub(crate) fn part(file: File, path: &Path, start: u64, length: u64) -> Self {
+        filesystem::read_ahead(&file, start, length);
+        let is_local = FileSystem::of(path).is_ok_and(|system| !system.remote);
+        // what cannot be mapped can be read
+        let map = if is_local { Mapping::open(path).ok() } else { None };
+        match map.filter(|map| start.checked_add(length).is_some_and(|end| end <= map.len() as u64)) {
+            Some(map) => Store::Mapped { map, start, length },
+            None => Store::File { file, start, length },
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {
         match self {
             Store::Memory(bytes) => bytes.len() as u64,
-            Store::File { length, .. } => *length,
+            Store::File { length, .. } | Store::Mapped { length, .. } => *length,
         }
     }
 
@@ -45,6 +68,10 @@ impl Store {
             // both are within the length, which fits
             Store::Memory(bytes) => out.copy_from_slice(&bytes[at as usize..end as usize]),
             Store::File { file, start, .. } => file.read_exact_at(out, start + at)?,
+            Store::Mapped { map, start, .. } => {
+                let read = map.read(start + at, out);
+                return if read { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
         }
         Ok(())
     }
@@ -59,7 +86,7 @@ impl Store {
     pub(crate) fn whole(self) -> io::Result<Vec<u8>> {
         match self {
             Store::Memory(bytes) => Ok(bytes),
-            Store::File { length, .. } => {
+            Store::File { length, .. } | Store::Mapped { length, .. } => {
                 let mut bytes = Vec::new();
                 let length = usize::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
                 bytes.try_reserve_exact(length).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -68,20 +95,24 @@ impl Store {
         }
     }
 
-    /// Hands on all bytes from front to back, in blocks of whole records of `size` bytes, each with the number of its first record; what is
-    /// left behind the last whole record is left out.
-    pub(crate) fn blocks<E: From<io::Error>>(
+    /// Hands on byte `at` of each record of `size` bytes with the number of the record; what is left behind the last whole record is
+    /// left out.
+    pub(crate) fn each<E: From<io::Error>>(
         &self,
         size: usize,
-        mut take: impl FnMut(usize, &[u8]) -> Result<(), E>,
+        at: usize,
+        mut take: impl FnMut(usize, u8) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (records, most) = (self.len() / size as u64, (BLOCK / size).max(1));
-        let (mut block, mut done) = (Vec::new(), 0);
-        while done < records {
-            let count = (most as u64).min(records - done);
-            self.read_into(done * size as u64, count as usize * size, &mut block)?;
-            take(done as usize, &block)?;
-            done += count;
+        let records = (self.len() / size as u64) as usize;
+        // a file is read in large blocks, of others only these bytes
+        let most = if matches!(self, Store::File { .. }) { (BLOCK / size).max(1) } else { 1 };
+        let mut block = Vec::new();
+        for first in (0..records).step_by(most) {
+            let count = most.min(records - first);
+            self.read_into((first * size + at) as u64, (count - 1) * size + 1, &mut block)?;
+            for (record, &byte) in (first..).zip(block.iter().step_by(size)) {
+                take(record, byte)?;
+            }
         }
         Ok(())
     }
@@ -97,25 +128,29 @@ mod tests {
         let bytes: Vec<u8> = (0..600_000u32).map(|i| (i * 7 % 251) as u8).collect();
         let path = std::env::temp_dir().join(format!("data-tools-store-{}", std::process::id()));
         fs::write(&path, &bytes).unwrap();
-        let part = Store::File { file: File::open(&path).unwrap(), start: 100, length: 5 };
-        for store in [Store::Memory(bytes.clone()), Store::of(File::open(&path).unwrap()).unwrap()] {
+        let file = |start, length| Store::File { file: File::open(&path).unwrap(), start, length };
+        let mapped = Store::of(&path).unwrap();
+        assert!(matches!(mapped, Store::Mapped { length: 600_000, .. }));
+        for store in [Store::Memory(bytes.clone()), file(0, 600_000), mapped] {
             let (mut out, mut seen) = (vec![9; 3], Vec::new());
             store.read_into(599_990, 10, &mut out).unwrap();
             assert_eq!(out, &bytes[599_990..]);
             assert_eq!(store.read_into(599_991, 10, &mut out).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
             assert!(store.read_into(u64::MAX, 10, &mut out).is_err());
-            let noted = store.blocks(7, |first, block| {
-                assert_eq!((first * 7, block.len() % 7), (seen.len(), 0));
-                seen.extend_from_slice(block);
+            let noted = store.each(7, 6, |record, byte| {
+                assert_eq!(record, seen.len());
+                seen.push(byte);
                 Ok::<_, io::Error>(())
             });
             noted.unwrap();
-            assert_eq!(seen, &bytes[..600_000 / 7 * 7]);
+            assert_eq!(seen, bytes.iter().copied().skip(6).step_by(7).collect::<Vec<u8>>());
             assert_eq!(store.whole().unwrap(), bytes);
         }
         // a part of a file ends where it ends
-        assert!(part.read_at(1, &mut [0; 5]).is_err());
-        assert_eq!(part.whole().unwrap(), &bytes[100..105]);
+        for part in [file(100, 5), Store::part(File::open(&path).unwrap(), &path, 100, 5)] {
+            assert!(part.read_at(1, &mut [0; 5]).is_err());
+            assert_eq!(part.whole().unwrap(), &bytes[100..105]);
+        }
         fs::remove_file(&path).unwrap();
     }
 }

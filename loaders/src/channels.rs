@@ -1,0 +1,115 @@
+//! Loops over the channels of interleaved bytes: from planes, and their sums. The same loops are compiled for AVX2, too, which has the
+//! shuffles that they are made of; integers, so no bit depends on the processor.
+
+/// Bytes that are summed side by side, a multiple of 1 and of 3.
+const LANES: usize = 48;
+
+/// Makes `pixels` of three planes of equal size, which stand one after another.
+///
+/// # Panics
+/// If there are not as many bytes in both.
+pub fn interleave(planes: &[u8], pixels: &mut [[u8; 3]]) {
+    assert_eq!(planes.len(), 3 * pixels.len());
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { interleave_avx2(planes, pixels) };
+    }
+    interleave_loop(planes, pixels);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn interleave_avx2(planes: &[u8], pixels: &mut [[u8; 3]]) {
+    interleave_loop(planes, pixels);
+}
+
+#[inline(always)]
+fn interleave_loop(planes: &[u8], pixels: &mut [[u8; 3]]) {
+    let (red, rest) = planes.split_at(planes.len() / 3);
+    let (green, blue) = rest.split_at(red.len());
+    for (((pixel, &r), &g), &b) in pixels.iter_mut().zip(red).zip(green).zip(blue) {
+        *pixel = [r, g, b];
+    }
+}
+
+/// Adds the bytes of each of `C` interleaved channels to `sums`, and their squares to `squares`; `C` divides 48.
+pub fn add_sums<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
+    const { assert!(LANES.is_multiple_of(C)) };
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { add_sums_avx2(bytes, sums, squares) };
+    }
+    add_sums_loop(bytes, sums, squares);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_sums_avx2<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
+    add_sums_loop(bytes, sums, squares);
+}
+
+#[inline(always)]
+fn add_sums_loop<const C: usize>(bytes: &[u8], sums: &mut [u64; C], squares: &mut [u64; C]) {
+    // A u16 holds the sum of 2^8 bytes, a u32 the sum of 2^16 squares; small integers vectorise best.
+    for block in bytes.chunks(LANES << 8) {
+        let (mut sum, mut square) = ([0u16; LANES], [0u32; LANES]);
+        let (rows, rest) = block.as_chunks::<LANES>();
+        for row in rows {
+            for i in 0..LANES {
+                let value = u16::from(row[i]);
+                sum[i] += value;
+                square[i] += u32::from(value * value);
+            }
+        }
+        for (i, &byte) in rest.iter().enumerate() {
+            sums[i % C] += u64::from(byte);
+            squares[i % C] += u64::from(byte) * u64::from(byte);
+        }
+        for i in 0..LANES {
+            sums[i % C] += u64::from(sum[i]);
+            squares[i % C] += u64::from(square[i]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(length: usize) -> Vec<u8> {
+        (0..length as u32).map(|i| (i * i % 253) as u8).collect()
+    }
+
+    #[test]
+    fn planes_become_pixels_of_any_number() {
+        for area in (0..200).chain([1024]) {
+            let planes = bytes(3 * area);
+            let mut pixels = vec![[9; 3]; area];
+            interleave(&planes, &mut pixels);
+            for (i, pixel) in pixels.iter().enumerate() {
+                assert_eq!(*pixel, [planes[i], planes[area + i], planes[2 * area + i]], "{i} of {area}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_at_any_length() {
+        for length in (0..200).chain([(LANES << 8) - 1, LANES << 8, (LANES << 8) + 50, 3 << 16]) {
+            for bytes in [bytes(length), vec![255; length]] {
+                let (mut sums, mut squares) = ([5; 3], [7; 3]);
+                add_sums(&bytes, &mut sums, &mut squares);
+                for c in 0..3 {
+                    let values = || bytes.iter().skip(c).step_by(3).map(|&b| u64::from(b));
+                    assert_eq!(sums[c], 5 + values().sum::<u64>(), "{length}");
+                    assert_eq!(squares[c], 7 + values().map(|v| v * v).sum::<u64>(), "{length}");
+                }
+                let (mut sum, mut square) = ([0], [0]);
+                add_sums(&bytes, &mut sum, &mut square);
+                assert_eq!(sum[0], bytes.iter().map(|&b| u64::from(b)).sum::<u64>());
+                assert_eq!(square[0], bytes.iter().map(|&b| u64::from(b).pow(2)).sum::<u64>());
+            }
+        }
+    }
+}
