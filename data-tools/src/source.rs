@@ -45,6 +45,8 @@ pub struct Sample {
     pub filename: String,
     /// Boxes of objects in the image; stored with the record.
     pub boxes: BoxLists,
+    /// Entry points of a JPEG file, which the conversion makes; empty if there are none.
+    pub entry_points: Vec<u8>,
 }
 
 impl Sample {
@@ -60,6 +62,7 @@ impl Sample {
             labels: Vec::new(),
             filename: String::new(),
             boxes: BoxLists::default(),
+            entry_points: Vec::new(),
         }
     }
 
@@ -83,6 +86,7 @@ impl Sample {
             text,
             filename: &self.filename,
             boxes: self.boxes.boxes(),
+            entry_points: &self.entry_points,
         }
     }
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use loaders::decode::Decoder;
+use loaders::decode::{self, Decoder};
 use loaders::transform::{Pipeline, Scratch};
 use loaders::{Example, Format, Images, Limits, Manifest};
 
@@ -15,8 +15,19 @@ const MEMORY: usize = 33 << 20;
 fuzz_target!(|data: &[u8]| {
     let (format, text, filename) = (Format::Jpeg, "", "");
     let (boxes, labels) = (Default::default(), Default::default());
-    let example =
-        Example { encoded: data, format, height: 0, width: 0, channels: 0, label: 0, labels, text, filename, boxes };
+    let example = Example {
+        encoded: data,
+        format,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 0,
+        labels,
+        text,
+        filename,
+        boxes,
+        entry_points: &[],
+    };
     let checked = trireme_fuzz::read(data.len(), MEMORY, || {
         let mut decoder = Decoder::new(LIMITS);
         let stored = decoder.open(&example)?;
@@ -43,6 +54,20 @@ fuzz_target!(|data: &[u8]| {
         let pipeline = Pipeline::new(&list, Images::Varied { channels: 3 }, &manifest, 1).unwrap();
         let made = trireme_fuzz::read(data.len(), MEMORY, || {
             pipeline.run(&example, 0, 0, &mut Scratch::new(LIMITS), &mut [0.0; 192])
+        });
+        // the same by entry points; and by those that are no entry points but have their checksum
+        if let Some(points) = decode::entry_points(data) {
+            let with = Example { entry_points: &points, ..example };
+            let (mut out, mut same) = ([0.0; 192], [0.0; 192]);
+            let plain = pipeline.run(&example, 0, 0, &mut Scratch::new(LIMITS), &mut out);
+            let by_points = pipeline.run(&with, 0, 0, &mut Scratch::new(LIMITS), &mut same);
+            assert!(plain.is_err() || by_points.is_ok() && out.map(f32::to_bits) == same.map(f32::to_bits));
+        }
+        let mut wrong = data[data.len() - data.len() / 64..].to_vec();
+        decode::fuzzing::seal_entry_points(&mut wrong, data);
+        let with = Example { entry_points: &wrong, ..example };
+        let _ = trireme_fuzz::read(data.len(), MEMORY, || {
+            pipeline.run(&with, 0, 0, &mut Scratch::new(LIMITS), &mut [0.0; 192])
         });
         assert!(made.is_ok() || checked.is_err() || made.is_err_and(|fault| fault.to_string().contains("image of")));
     }

@@ -102,6 +102,7 @@ fn make(spec: ImageSpec, count: u64) -> Result<PathBuf, Box<dyn Error>> {
                 text: "a class",
                 filename: "data_batch_1.bin",
                 boxes: Default::default(),
+                entry_points: &[],
                 labels: Default::default(),
             };
             example::encode(&example, &mut payload);

@@ -119,6 +119,11 @@ pub enum Fault {
         /// The number of bytes.
         got: usize,
     },
+    /// The entry points of a JPEG lead astray.
+    #[error(
+        "`image/jpeg/entry_points`: {0}; convert the images anew (`trireme data convert --entry-points`), or write records without this key"
+    )]
+    EntryPoints(String),
     /// A PNG or JPEG file that cannot be decoded.
     #[error("cannot decode the {format} image: {problem}")]
     Decode {

@@ -6,6 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{SPEC, TestData, label, pixels, raw};
+use loaders::decode;
 use loaders::example::{self, Example, Format};
 use loaders::{ImageSpec, Images, Loader, Options, Pipeline, TrainOrder};
 use turbojpeg::{Image, PixelFormat, Subsamp};
@@ -67,7 +68,7 @@ fn steady(data: &TestData, pipeline: Pipeline) -> u64 {
 /// A split of JPEG and RAW images of various sizes.
 fn various() -> TestData {
     let payload = |id: u64| {
-        let (height, width) = (20 + id as u32 % 17, 40 - id as u32 % 13);
+        let (height, width) = (80 + id as u32 % 17, 130 - id as u32 % 13);
         let spec = ImageSpec::new(height, width, 3);
         let pixels = pixels(id, spec);
         if id.is_multiple_of(5) {
@@ -77,6 +78,7 @@ fn various() -> TestData {
         let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
         let file = turbojpeg::compress(image, 80, Subsamp::Sub2x2).unwrap();
         let mut payload = Vec::new();
+        let points = decode::entry_points(&file).unwrap();
         let (format, label, text, filename) = (Format::Jpeg, i64::from(label(id)), "", "");
         let example = Example {
             encoded: &file,
@@ -88,6 +90,7 @@ fn various() -> TestData {
             text,
             filename,
             boxes: Default::default(),
+            entry_points: if id.is_multiple_of(2) { &points } else { &[] },
             labels: Default::default(),
         };
         example::encode(&example, &mut payload);

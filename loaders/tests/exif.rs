@@ -22,6 +22,7 @@ fn example(file: &[u8]) -> Example<'_> {
         text: "",
         filename: "",
         boxes: Default::default(),
+        entry_points: &[],
         labels: Default::default(),
     }
 }

@@ -243,6 +243,7 @@ fn image_that_cannot_be_decoded() {
             text: "",
             filename: "",
             boxes: Default::default(),
+            entry_points: &[],
             labels: Default::default(),
         };
         example::encode(&example, &mut payload);

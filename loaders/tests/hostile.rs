@@ -42,6 +42,7 @@ fn example(encoded: &[u8]) -> Example<'_> {
         text: "",
         filename: "",
         boxes: Default::default(),
+        entry_points: &[],
         labels: Default::default(),
     }
 }

@@ -25,6 +25,7 @@ fn example(encoded: &[u8], format: Format) -> Example<'_> {
         text: "",
         filename: "",
         boxes: Default::default(),
+        entry_points: &[],
         labels: Default::default(),
     }
 }

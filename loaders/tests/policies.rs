@@ -178,6 +178,7 @@ fn bytes_and_tables_give_the_floats_to_the_bit() {
                 text,
                 filename,
                 boxes: Default::default(),
+                entry_points: &[],
                 labels: Default::default(),
             };
             pipeline.run(&example, id, 2, &mut scratch, &mut floats).unwrap();

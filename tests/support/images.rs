@@ -174,6 +174,7 @@ impl Record {
             text: "",
             filename: "",
             boxes: Default::default(),
+            entry_points: &[],
             labels: self.labels.as_ref().map(LabelList::labels).unwrap_or_default(),
         }
     }

@@ -153,7 +153,7 @@ impl Decoder {
         match example.format {
             // its pixels are in the record already, so no limit applies
             Format::Raw => Ok(Stored { kind: Kind::Raw(raw_spec(example)?), turn: Turn::default() }),
-            _ => self.open_file(example.encoded),
+            _ => self.open_with(example.encoded, example.entry_points),
         }
     }
 
@@ -162,12 +162,17 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::open`].
     pub fn open_file<'a>(&mut self, file: &'a [u8]) -> Result<Stored<'a>, Fault> {
+        self.open_with(file, &[])
+    }
+
+    /// [`Decoder::open_file`], with the entry points of its record.
+    fn open_with<'a>(&mut self, file: &'a [u8], entry_points: &[u8]) -> Result<Stored<'a>, Fault> {
         if file.starts_with(b"\x89PNG\r\n\x1a\n") {
             let png = Png::open(file, self.limits)?;
             let turn = self.turn(png.turn);
             Ok(Stored { kind: Kind::Png(png), turn })
         } else if file.starts_with(&[0xff, 0xd8]) {
-            let header = self.with_jpeg(|jpeg| jpeg.header(file))?;
+            let header = self.with_jpeg(|jpeg| jpeg.header(file, entry_points))?;
             Ok(Stored { kind: Kind::Jpeg(header), turn: self.turn(header.turn) })
         } else {
             Err(Fault::Unknown(advice(file)))
@@ -228,10 +233,10 @@ impl Decoder {
             return Ok(part.of(scratch));
         }
         if turn.is_none() {
-            return Ok(self.decode_file(stored.kind, example.encoded, need, channels, scratch)?.of(scratch));
+            return Ok(self.decode_file(stored.kind, example, need, channels, scratch)?.of(scratch));
         }
         let mut pixels = std::mem::take(&mut self.unturned);
-        let part = self.decode_file(stored.kind, example.encoded, turn.need(need, shown), channels, &mut pixels)?;
+        let part = self.decode_file(stored.kind, example, turn.need(need, shown), channels, &mut pixels)?;
         let part = turn.apply(part, &pixels, shown, scratch);
         self.unturned = pixels;
         Ok(part.of(scratch))
@@ -241,7 +246,7 @@ impl Decoder {
     fn decode_file(
         &mut self,
         kind: Kind<'_>,
-        file: &[u8],
+        example: &Example<'_>,
         need: Need,
         channels: u32,
         pixels: &mut Vec<u8>,
@@ -253,7 +258,10 @@ impl Decoder {
                 png.decode(channels, pixels)?;
                 Ok(whole(spec))
             }
-            Kind::Jpeg(header) => self.with_jpeg(|jpeg| jpeg.decode(file, header, need, channels, pixels)),
+            Kind::Jpeg(header) => {
+                let Example { encoded, entry_points, .. } = *example;
+                self.with_jpeg(|jpeg| jpeg.decode(encoded, entry_points, header, need, channels, pixels))
+            }
         }
     }
 

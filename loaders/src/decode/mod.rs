@@ -12,7 +12,14 @@ mod png;
 mod region;
 mod turn;
 
+/// For the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use super::jpeg::seal_entry_points;
+}
+
 pub use decoder::{Decoder, Stored, decode, spec, spec_as};
+pub use jpeg::{check_entry_points, entry_points};
 pub use other::other_format;
 pub(crate) use region::{Decoded, Need, Region};
 pub use turn::Exif;

@@ -60,6 +60,9 @@ pub struct SplitManifest {
     /// Number of images that `mean` and `std` were measured on, if not on all of the split.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<u64>,
+    /// Number of images whose records have entry points, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_points: Option<u64>,
 }
 
 /// A shard in `dataset.json`.

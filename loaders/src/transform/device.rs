@@ -99,6 +99,7 @@ mod tests {
                     text,
                     filename,
                     boxes: Default::default(),
+                    entry_points: &[],
                     labels: Default::default(),
                 };
                 let mut bytes = vec![0x55; out.values()];
@@ -136,6 +137,7 @@ mod tests {
             text,
             filename,
             boxes: Default::default(),
+            entry_points: &[],
             labels: Default::default(),
         };
         resized.run_bytes(&example, 5, 0, &mut scratch, &mut bytes).unwrap();

@@ -42,6 +42,7 @@ pub fn transform(
                 text,
                 filename,
                 boxes: Default::default(),
+                entry_points: &[],
                 labels: Default::default(),
             };
             (pipeline.run(&example, 0, 0, &mut scratch, out), None)

@@ -125,6 +125,7 @@ impl Pipeline {
             text,
             filename,
             boxes: Default::default(),
+            entry_points: &[],
             labels: Default::default(),
         };
         self.run(&example, id, epoch, scratch, out)

@@ -39,6 +39,7 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
         text: "",
         filename: "",
         boxes: Default::default(),
+        entry_points: &[],
         labels: Default::default(),
     };
     example::encode(&example, &mut payload);

@@ -43,6 +43,7 @@ pub fn write_shard(path: &Path, records: &[Foreign]) {
             text: r.text,
             filename: "",
             boxes: Default::default(),
+            entry_points: &[],
             labels: Default::default(),
         };
         example::encode(&example, &mut payload);

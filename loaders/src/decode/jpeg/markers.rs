@@ -42,11 +42,11 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Walks a file.
+    /// Walks a file; if it `is_whole`, by its checksum, and of one scan, to that scan's data and no further.
     ///
     /// # Errors
     /// In words: no image, cut short, or scans that leave a part of a progressive image out.
-    pub fn of(file: &[u8]) -> Result<Self, String> {
+    pub fn of(file: &[u8], is_whole: bool) -> Result<Self, String> {
         let mut walk = Walk { file, at: 2 };
         let (mut frame, mut survey): (Option<Frame>, Option<Self>) = (None, None);
         let mut turn = None;
@@ -60,6 +60,9 @@ impl Survey {
                     let survey = survey.get_or_insert_with(|| frame.survey(body.first() == Some(&(frame.count as u8))));
                     survey.scans += 1;
                     survey.blocks += frame.scan(body)?;
+                    if is_whole {
+                        break;
+                    }
                 }
                 // SOF: all but DHT, JPG and DAC, which lie between them
                 0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
@@ -96,14 +99,14 @@ fn cut_short(begun: bool) -> String {
 }
 
 /// A position in a file.
-struct Walk<'a> {
-    file: &'a [u8],
-    at: usize,
+pub(super) struct Walk<'a> {
+    pub file: &'a [u8],
+    pub at: usize,
 }
 
 impl<'a> Walk<'a> {
     /// The next marker, behind any other bytes, stuffed zeros and fill bytes.
-    fn marker(&mut self) -> Option<u8> {
+    pub fn marker(&mut self) -> Option<u8> {
         loop {
             self.at += memchr::memchr(0xff, self.file.get(self.at..)?)?;
             while *self.file.get(self.at)? == 0xff {
@@ -118,7 +121,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The body of the segment behind a marker.
-    fn segment(&mut self) -> Option<&'a [u8]> {
+    pub fn segment(&mut self) -> Option<&'a [u8]> {
         let rest = self.file.get(self.at..)?;
         let length = usize::from(u16::from_be_bytes(*rest.first_chunk()?));
         let body = rest.get(2..length.max(2))?;
@@ -252,9 +255,10 @@ mod tests {
 
     #[test]
     fn sizes_scans_and_memory() {
-        let baseline = Survey::of(BASELINE).unwrap();
+        let baseline = Survey::of(BASELINE, false).unwrap();
+        assert_eq!(Survey::of(BASELINE, true).unwrap(), baseline);
         assert_eq!((baseline.scans, baseline.kept, baseline.lossless, baseline.components), (1, 0, false, 3));
-        let progressive = Survey::of(PROGRESSIVE).unwrap();
+        let progressive = Survey::of(PROGRESSIVE, false).unwrap();
         assert!(progressive.scans > 3 && progressive.kept > 0, "{progressive:?}");
         let blocks = u64::from(progressive.height.div_ceil(16) * progressive.width.div_ceil(16)) * 6;
         assert_eq!(progressive.kept, blocks * 128);
@@ -267,24 +271,24 @@ mod tests {
     fn every_cut_is_noticed() {
         for file in [BASELINE, PROGRESSIVE] {
             for length in 2..file.len() {
-                assert!(Survey::of(&file[..length]).is_err(), "{length} of {} bytes", file.len());
+                assert!(Survey::of(&file[..length], false).is_err(), "{length} of {} bytes", file.len());
             }
         }
         let scans = memchr::memmem::find_iter(PROGRESSIVE, &[0xff, SOS]).collect::<Vec<_>>();
         for &start in &scans[1..] {
             let cut = [&PROGRESSIVE[..start], &[0xff, EOI]].concat();
-            assert!(Survey::of(&cut).unwrap_err().contains("leave a part"), "{start}");
+            assert!(Survey::of(&cut, false).unwrap_err().contains("leave a part"), "{start}");
         }
     }
 
     #[test]
     fn odd_bytes_are_passed_over() {
-        let whole = Survey::of(BASELINE).unwrap();
+        let whole = Survey::of(BASELINE, false).unwrap();
         let frame = memchr::memmem::find(BASELINE, &[0xff, 0xc0]).unwrap();
         for odd in [&[0, 1, 2][..], &[0xff, 0xff], &[0xff, 0, 7], &[0xff, 0xd3], &[0xff, 0x01]] {
             let file = [&BASELINE[..frame], odd, &BASELINE[frame..], &[1, 2, 3]].concat();
-            assert_eq!(Survey::of(&file), Ok(whole), "{odd:?}");
+            assert_eq!(Survey::of(&file, false), Ok(whole), "{odd:?}");
         }
-        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI]).unwrap_err(), "it holds no image");
+        assert_eq!(Survey::of(&[0xff, SOI, 0xff, EOI], false).unwrap_err(), "it holds no image");
     }
 }

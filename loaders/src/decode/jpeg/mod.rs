@@ -8,8 +8,15 @@
 //! that ends early, or whose data libjpeg-turbo finds to be wrong, is a fault; warnings after which all pixels are there (stray bytes
 //! between markers, say) are ignored, as PIL and TensorFlow do.
 
+mod bits;
+mod entry_points;
+mod excerpt;
+#[cfg(test)]
+mod excerpt_tests;
 mod frame;
+mod huffman;
 mod markers;
+mod sequential;
 mod warnings;
 
 use std::ffi::CStr;
@@ -22,6 +29,10 @@ use crate::decode::turn::Turn;
 use crate::fault::Fault;
 use crate::limits::{Cost, Limits};
 use crate::spec::ImageSpec;
+#[cfg(fuzzing)]
+pub use entry_points::seal as seal_entry_points;
+pub use entry_points::{check_entry_points, entry_points};
+use excerpt::{Excerpts, Span};
 use frame::Frame;
 use markers::Survey;
 
@@ -30,6 +41,7 @@ use markers::Survey;
 pub(crate) struct Jpeg {
     handle: raw::tjhandle,
     limits: Limits,
+    excerpts: Excerpts,
 }
 
 // SAFETY: a handle belongs to no thread; it must not be used by two threads at once, and every use takes `&mut self`.
@@ -46,6 +58,8 @@ pub(crate) struct Header {
     pub cost: Cost,
     /// By the EXIF orientation.
     pub turn: Turn,
+    /// Whether its record has entry points that belong to the file.
+    has_entry_points: bool,
 }
 
 impl Header {
@@ -101,7 +115,7 @@ impl Jpeg {
         if handle.is_null() {
             return Err(fault("libjpeg-turbo gives no decompressor: out of memory".into()));
         }
-        let mut jpeg = Self { handle, limits };
+        let mut jpeg = Self { handle, limits, excerpts: Excerpts::default() };
         // SAFETY: the handle is new, and of the library that the `turbojpeg` crate bundles.
         if !unsafe { warnings::listen(handle) } {
             return Err(fault("this libjpeg-turbo is not laid out like the one that trireme comes with".into()));
@@ -111,9 +125,11 @@ impl Jpeg {
         Ok(jpeg)
     }
 
-    /// Reads the header of a file, of which it takes all markers to know that it is whole and what it costs.
-    pub fn header(&mut self, file: &[u8]) -> Result<Header, Fault> {
-        let survey = Survey::of(file).map_err(fault)?;
+    /// Reads the header of a file, of which it takes all markers to know that it is whole and what it costs, unless `entry_points` belong
+    /// to it: those are made of whole files.
+    pub fn header(&mut self, file: &[u8], entry_points: &[u8]) -> Result<Header, Fault> {
+        let has_entry_points = entry_points::belong(entry_points, file);
+        let survey = Survey::of(file, has_entry_points).map_err(fault)?;
         let Survey { height, width, precision, lossless, components, turn, .. } = survey;
         if precision > 8 {
             return Err(fault(format!("samples of {precision} bits; expected 8")));
@@ -132,14 +148,15 @@ impl Jpeg {
             return Err(fault(format!("its markers say {height} x {width}, libjpeg-turbo says {h} x {w}")));
         }
         let (space, subsampling) = (self.get(raw::TJPARAM_TJPARAM_COLORSPACE), self.get(raw::TJPARAM_TJPARAM_SUBSAMP));
-        Ok(Header { width, height, space, subsampling, lossless, cost, turn })
+        Ok(Header { width, height, space, subsampling, lossless, cost, turn, has_entry_points })
     }
 
     /// Decodes what is needed of the file whose header was read last, to `channels` (1 for a grey file, else 3), into `pixels`, which
-    /// keeps its memory.
+    /// keeps its memory. The `entry_points` that the header was read with spare it the reading of most other data.
     pub fn decode(
         &mut self,
         file: &[u8],
+        entry_points: &[u8],
         header: Header,
         need: Need,
         channels: u32,
@@ -156,10 +173,50 @@ impl Jpeg {
             Some(block) => whole.around(need, reduction, block),
             None => whole,
         };
+        let part = Part { rows: frame.rows(), columns: frame.columns(), origin: (frame.top, frame.left), reduction };
+        if header.block().is_some() && header.has_entry_points {
+            let mut excerpts = std::mem::take(&mut self.excerpts);
+            let done = self.decode_excerpt(&mut excerpts, (file, entry_points), header, part, channels, pixels);
+            self.excerpts = excerpts;
+            if done? {
+                return Ok(part);
+            }
+        }
         self.set_frame(header, Some(&frame), reduction)?;
-        let (rows, columns) = (frame.rows(), frame.columns());
         self.frame_to(file, header, &frame, channels, pixels)?;
-        Ok(Part { rows, columns, origin: (frame.top, frame.left), reduction })
+        Ok(part)
+    }
+
+    /// Decodes a part of a file with entry points from an excerpt; no, if there is nothing to gain by that.
+    fn decode_excerpt(
+        &mut self,
+        excerpts: &mut Excerpts,
+        (file, entry_points): (&[u8], &[u8]),
+        header: Header,
+        part: Part,
+        channels: u32,
+        pixels: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
+        let (top, left) = part.origin;
+        let reduction = part.reduction as usize;
+        // chroma upsampling reads a row of chroma on both sides
+        let need = Span {
+            top: reduction * top.saturating_sub(1),
+            left: reduction * left,
+            bottom: reduction * (top + part.rows + 1),
+            right: reduction * (left + part.columns),
+        };
+        let Some(shift) = excerpts.make(file, entry_points, need) else { return Ok(false) };
+        let (top, left) = (top - shift.rows / reduction, left - shift.columns / reduction + shift.leading / reduction);
+        let frame = Frame { top, left, bottom: top + part.rows, right: left + part.columns };
+        let excerpt = excerpts.file();
+        // SAFETY: the handle is alive; the library reads `len` bytes from the pointer and keeps neither.
+        let status = unsafe { raw::tj3DecompressHeader(self.handle, excerpt.as_ptr(), excerpt.len() as _) };
+        let decoded = self
+            .check(status)
+            .and_then(|()| self.set_frame(header, Some(&frame), part.reduction))
+            .and_then(|()| self.frame_to(excerpt, header, &frame, channels, pixels));
+        decoded.map(|()| true).map_err(|fault| Fault::EntryPoints(format!("what lies between them: {fault}")))
     }
 
     /// Decodes the whole file whose header was read last to RGB, at 1 / `reduction` of its size (1, 2, 4 or 8); returns height and width.

@@ -1,11 +1,11 @@
 //! Writing a tf.Example: equal examples give equal bytes.
 
 use super::boxes::KEYS;
-use super::message::{CHANNELS, ENCODED, Example, FILENAME, FORMAT, HEIGHT, LABEL, TEXT, WIDTH};
+use super::message::{CHANNELS, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, HEIGHT, LABEL, TEXT, WIDTH};
 use crate::format::protobuf::{nested, put_header, put_varint, varint_length};
 
-/// Appends the message to `out`: keys in sorted order, integer lists packed, every key always
-/// present, so equal examples give equal bytes.
+/// Appends the message to `out`: keys in sorted order, integer lists packed, every key always present but those of boxes and entry
+/// points, so equal examples give equal bytes.
 pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
     encode_with(e, &[], out);
 }
@@ -13,13 +13,14 @@ pub fn encode(e: &Example<'_>, out: &mut Vec<u8>) {
 /// Like [`encode`], with further keys that hold byte strings, such as `image/class/synset`.
 pub fn encode_with(e: &Example<'_>, more: &[(&str, &str)], out: &mut Vec<u8>) {
     let own = own_entries(e);
-    if more.is_empty() && e.boxes.is_empty() {
+    if more.is_empty() && e.boxes.is_empty() && e.entry_points.is_empty() {
         return write_own(&own, out);
     }
     let more = more.iter().map(|&(key, value)| (key, Item::Bytes(value.as_bytes())));
     let boxes = KEYS.into_iter().zip(e.boxes.0).filter(|_| !e.boxes.is_empty());
     let boxes = boxes.map(|(key, list)| (key, Item::Floats(list.0)));
-    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(more).chain(boxes).collect();
+    let points = (!e.entry_points.is_empty()).then_some((ENTRY_POINTS, Item::Bytes(e.entry_points)));
+    let mut entries: Vec<Entry<'_>> = own.into_iter().chain(more).chain(boxes).chain(points).collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     put_header(1, entries.iter().map(length).sum(), out);
     entries.iter().for_each(|entry| put(entry, out));
@@ -144,6 +145,7 @@ mod tests {
             text: "a class",
             filename: "a file",
             boxes: Default::default(),
+            entry_points: &[],
         };
         let own = own_entries(&example);
         assert!(own.is_sorted_by_key(|(key, _)| *key));

@@ -62,6 +62,7 @@ mod tests {
                 text,
                 filename: "f",
                 boxes: Default::default(),
+                entry_points: &[],
                 labels: Default::default(),
             },
             &mut payload,

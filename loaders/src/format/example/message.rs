@@ -11,6 +11,7 @@ pub(super) const WIDTH: &str = "image/width";
 pub(super) const CHANNELS: &str = "image/channels";
 pub(super) const LABEL: &str = "image/class/label";
 pub(super) const TEXT: &str = "image/class/text";
+pub(super) const ENTRY_POINTS: &str = "image/jpeg/entry_points";
 pub(super) const FILENAME: &str = "image/filename";
 /// What TensorFlow Datasets call the image file and the label; those above go before them.
 pub(super) const TFDS_IMAGE: &str = "image";
@@ -91,4 +92,6 @@ pub struct Example<'a> {
     pub filename: &'a str,
     /// Boxes of objects in the image.
     pub boxes: Boxes<'a>,
+    /// Places in a JPEG's data where decoding can begin, as [`crate::decode::entry_points`] makes them; empty if absent.
+    pub entry_points: &'a [u8],
 }

@@ -3,7 +3,8 @@
 use super::boxes::{Boxes, Floats, KEYS, XMAX, XMIN, YMAX, YMIN};
 use super::labels::{self, Found};
 use super::message::{
-    CHANNELS, ENCODED, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, TFDS_IMAGE, TFDS_LABEL, WIDTH,
+    CHANNELS, ENCODED, ENTRY_POINTS, Example, FILENAME, FORMAT, Format, HEIGHT, LABEL, TEXT, TFDS_IMAGE, TFDS_LABEL,
+    WIDTH,
 };
 use crate::fault::ExampleFault;
 use crate::format::protobuf::{Fields, Value, varint};
@@ -41,6 +42,7 @@ struct Keys<'a> {
     image: Option<&'a [u8]>,
     tfds_label: Option<&'a [u8]>,
     boxes: Boxes<'a>,
+    entry_points: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
@@ -68,6 +70,7 @@ impl<'a> Keys<'a> {
             CHANNELS => self.channels = size(feature, CHANNELS)?,
             TEXT => self.text = utf8_prefix(first_bytes(feature, TEXT)?),
             FILENAME => self.filename = utf8_prefix(first_bytes(feature, FILENAME)?),
+            ENTRY_POINTS => self.entry_points = first_bytes(feature, ENTRY_POINTS)?,
             YMIN | XMIN | YMAX | XMAX => self.read_edges(key, feature)?,
             TFDS_IMAGE => self.image = Some(feature),
             TFDS_LABEL => self.tfds_label = Some(feature),
@@ -116,6 +119,7 @@ impl<'a> Keys<'a> {
             text: self.text,
             filename: self.filename,
             boxes: if self.boxes.is_empty() { Boxes::default() } else { self.boxes },
+            entry_points: self.entry_points,
         })
     }
 }
@@ -187,6 +191,7 @@ mod tests {
         text: "cat",
         filename: "a.png",
         boxes: NONE,
+        entry_points: &[],
         labels: Labels(None),
     };
 

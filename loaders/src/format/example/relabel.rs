@@ -96,6 +96,7 @@ mod tests {
             text: "cat",
             filename: "a",
             boxes: Default::default(),
+            entry_points: &[],
             labels: Default::default(),
         };
         let bytes = |label| {

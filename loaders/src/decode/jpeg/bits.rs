@@ -1,0 +1,219 @@
+//! The bits of a JPEG's entropy-coded data, where a zero byte is stuffed behind each byte of ones.
+
+/// Where a bit lies in the data: of the byte that it is in, and of the bits before it in that byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Position {
+    pub byte: usize,
+    /// 0 to 7.
+    pub bit: u32,
+}
+
+impl Position {
+    pub fn bits(self) -> u64 {
+        8 * self.byte as u64 + u64::from(self.bit)
+    }
+
+    pub fn of_bits(bits: u64) -> Self {
+        Self { byte: usize::try_from(bits / 8).unwrap_or(usize::MAX), bit: (bits % 8) as u32 }
+    }
+}
+
+/// Reads bits up to the first marker.
+pub(super) struct BitReader<'a> {
+    data: &'a [u8],
+    /// The byte that is loaded next.
+    at: usize,
+    /// What is loaded, from the most significant bit on.
+    window: u64,
+    /// Bits of `window` that count.
+    loaded: u32,
+}
+
+impl<'a> BitReader<'a> {
+    pub fn new(data: &'a [u8]) -> Self {
+        Self { data, at: 0, window: 0, loaded: 0 }
+    }
+
+    /// Loads at least 56 bits, or all that are left.
+    #[inline]
+    pub fn load(&mut self) {
+        if let Some(next) = self.data.get(self.at..).and_then(|rest| rest.first_chunk()) {
+            let next = u64::from_be_bytes(*next);
+            if !has_byte_of_ones(next) {
+                // bits of a byte that is only half in are loaded again
+                self.window |= next >> self.loaded;
+                let bytes = (63 - self.loaded) / 8;
+                self.at += bytes as usize;
+                self.loaded += 8 * bytes;
+                return;
+            }
+        }
+        self.load_bytes();
+    }
+
+    #[cold]
+    fn load_bytes(&mut self) {
+        while self.loaded <= 56 {
+            let Some(&byte) = self.data.get(self.at) else { return };
+            self.at += match byte {
+                0xff if self.data.get(self.at + 1) == Some(&0) => 2,
+                0xff => return,
+                _ => 1,
+            };
+            self.window |= u64::from(byte) << (56 - self.loaded);
+            self.loaded += 8;
+        }
+    }
+
+    /// The next `count` bits, 1 to 32; zeros behind the end.
+    #[inline]
+    pub fn peek(&self, count: u32) -> u64 {
+        self.window >> (64 - count)
+    }
+
+    /// Passes `count` bits, fewer than 32; `None` if there are fewer.
+    #[inline]
+    pub fn skip(&mut self, count: u32) -> Option<()> {
+        self.loaded = self.loaded.checked_sub(count)?;
+        self.window <<= count;
+        Some(())
+    }
+
+    /// Where the next bit lies.
+    pub fn position(&self) -> Position {
+        let mut byte = self.at;
+        for _ in 0..self.loaded.div_ceil(8) {
+            let is_stuffed = byte >= 2 && self.data[byte - 2..byte] == [0xff, 0];
+            byte -= if is_stuffed { 2 } else { 1 };
+        }
+        Position { byte, bit: (8 - self.loaded % 8) % 8 }
+    }
+
+    /// What follows the last byte, if fewer than 8 bits are left before it, all of them ones.
+    pub fn end(&mut self) -> Option<&'a [u8]> {
+        self.load();
+        let padding = self.loaded < 8 && self.window >> (64 - 8) >> (8 - self.loaded) == (1 << self.loaded) - 1;
+        padding.then(|| &self.data[self.at..])
+    }
+}
+
+fn has_byte_of_ones(bytes: u64) -> bool {
+    let zeros = !bytes;
+    zeros.wrapping_sub(0x0101_0101_0101_0101) & bytes & 0x8080_8080_8080_8080 != 0
+}
+
+/// Appends bits to bytes.
+pub(super) struct BitWriter<'a> {
+    out: &'a mut Vec<u8>,
+    /// Bits of the byte that is not full yet, from the least significant on.
+    pending: u32,
+    /// How many these are, 0 to 7.
+    count: u32,
+}
+
+impl<'a> BitWriter<'a> {
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out, pending: 0, count: 0 }
+    }
+
+    /// Bits of the byte that is not full.
+    pub fn phase(&self) -> u32 {
+        self.count
+    }
+
+    /// Appends the lowest `count` bits, at most 16.
+    pub fn put(&mut self, bits: u32, count: u32) {
+        self.pending = self.pending << count | bits & ((1 << count) - 1);
+        self.count += count;
+        while self.count >= 8 {
+            self.count -= 8;
+            let byte = (self.pending >> self.count) as u8;
+            self.out.push(byte);
+            if byte == 0xff {
+                self.out.push(0);
+            }
+        }
+        self.pending &= (1 << self.count) - 1;
+    }
+
+    /// Appends the bits of `data` from one place to another; the first must have as many bits before it in its byte as are pending here.
+    /// `None` if the places are not in that order or beyond the data.
+    pub fn copy(&mut self, data: &[u8], from: Position, to: Position) -> Option<()> {
+        debug_assert_eq!(self.count, from.bit);
+        if from.byte == to.byte {
+            let count = to.bit.checked_sub(from.bit)?;
+            // where nothing is left to copy, the place may be the end of the data
+            let byte = if count == 0 { 0 } else { u32::from(*data.get(from.byte)?) };
+            self.put(byte >> (8 - to.bit), count);
+            return Some(());
+        }
+        let mut first = from.byte;
+        if from.bit > 0 {
+            let byte = *data.get(first)?;
+            self.put(byte.into(), 8 - from.bit);
+            first += if byte == 0xff { 2 } else { 1 };
+        }
+        self.out.extend_from_slice(data.get(first..to.byte)?);
+        if to.bit > 0 {
+            self.put(u32::from(*data.get(to.byte)?) >> (8 - to.bit), to.bit);
+        }
+        Some(())
+    }
+
+    /// Fills the last byte with ones.
+    pub fn finish(mut self) {
+        if self.count > 0 {
+            self.put(u32::MAX, 8 - self.count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_and_places_pass_stuffed_zeros() {
+        let data = [0x12, 0xff, 0, 0xff, 0, 0x80, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x7f, 0xff, 0xd9];
+        let plain: Vec<u8> =
+            data[..16].iter().enumerate().filter(|(i, _)| ![2, 4].contains(i)).map(|(_, b)| *b).collect();
+        let places: Vec<usize> = (0..16).filter(|i| ![2, 4].contains(i)).chain([16]).collect();
+        for step in 1..=17 {
+            let (mut bits, mut at) = (BitReader::new(&data), 0);
+            while at + step <= 8 * plain.len() {
+                assert_eq!(bits.position(), Position { byte: places[at / 8], bit: (at % 8) as u32 }, "{at}");
+                bits.load();
+                let expected = (at..at + step).fold(0, |sum, i| sum << 1 | u64::from(plain[i / 8] >> (7 - i % 8) & 1));
+                assert_eq!(bits.peek(step as u32), expected, "{at} {step}");
+                bits.skip(step as u32).unwrap();
+                at += step;
+            }
+            bits.load();
+            assert_eq!(bits.skip((8 * plain.len() - at) as u32 + 1), None);
+            let left = 8 * plain.len() - at;
+            assert_eq!(bits.end(), (left < 8).then_some(&data[16..]), "{left}");
+        }
+    }
+
+    #[test]
+    fn copies_join_within_a_byte() {
+        let data = [0x12, 0xff, 0, 0xff, 0, 0x80, 1, 2];
+        let places: Vec<Position> =
+            [0, 1, 3, 5, 6, 7].iter().flat_map(|&byte| (0..8).map(move |bit| Position { byte, bit })).collect();
+        for (i, &from) in places.iter().enumerate() {
+            for &to in &places[i..] {
+                let mut out = Vec::new();
+                let mut bits = BitWriter::new(&mut out);
+                bits.copy(&data, Position::default(), from).unwrap();
+                bits.copy(&data, from, to).unwrap();
+                bits.copy(&data, to, Position { byte: data.len(), bit: 0 }).unwrap();
+                bits.finish();
+                assert_eq!(out, data, "{from:?} {to:?}");
+            }
+        }
+        let mut out = Vec::new();
+        let beyond = Position { byte: 9, bit: 0 };
+        assert_eq!(BitWriter::new(&mut out).copy(&data, Position::default(), beyond), None);
+        assert_eq!(BitWriter::new(&mut out).copy(&data, beyond, Position::default()), None);
+    }
+}

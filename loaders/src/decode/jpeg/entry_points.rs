@@ -1,0 +1,228 @@
+//! Entry points of a JPEG file: places in its data where decoding can begin, kept in its record. The file itself stays as it is.
+//!
+//! Huffman codes have no marks: to find a block, all codes before it must be read, and the DC coefficients of the blocks before it are
+//! what its own is told from. An entry point tells both: where an MCU's codes begin, to the bit, and the last DC coefficient of each
+//! component before it. There is one for every few MCUs of each row, so that of an image whose part is needed little else is decoded.
+//!
+//! The bytes: CRC-32C (u32) of the file followed by all that comes here; the MCUs from one entry point of a row to the next (u16); then
+//! for each entry point, row by row, and for the end of the data: a varint of the bits since the last one, and for each component a
+//! varint of how far its DC coefficient is from the last one's (zigzag). Integers are little-endian, varints protobuf's.
+
+use super::bits::BitReader;
+use super::huffman::Lookup;
+use super::sequential::{COMPONENTS, Sequential};
+use crate::fault::Fault;
+use crate::format::example::Example;
+use crate::format::protobuf::{put_varint, varint};
+
+/// Bytes of checksum and step.
+const HEAD: usize = 6;
+/// Entry points take less than this part of the bytes of their file, with their key in the record.
+const SHARE: usize = 50;
+/// Bytes of a record that the key and the lengths before it and its value take, at most.
+const KEY: usize = 44;
+/// The most blocks of an MCU that libjpeg decodes.
+const BLOCKS: usize = 10;
+/// The greatest code of a DC difference: bits of it.
+const DC_BITS: u8 = 11;
+
+/// Where an MCU begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Point {
+    /// Bits of the data before it, as [`Position::bits`].
+    pub bits: u64,
+    /// The last DC coefficient of each component before it.
+    pub dc: [i16; COMPONENTS],
+}
+
+/// The entry points of an image, row by row.
+#[derive(Debug, Default)]
+pub(super) struct EntryPoints {
+    /// MCUs from one of a row to the next.
+    pub step: usize,
+    /// Entry points of a row.
+    columns: usize,
+    /// The last one is the end of the data.
+    points: Vec<Point>,
+}
+
+impl EntryPoints {
+    /// The entry point of MCU `step` * `column` of a row; that behind the last column is the next row's first.
+    pub fn get(&self, row: usize, column: usize) -> Option<&Point> {
+        self.points.get(row * self.columns + column)
+    }
+
+    /// Reads `bytes`, which were checked, for a file; keeps its memory. `None` if they do not fit it.
+    pub fn read(&mut self, bytes: &[u8], file: &Sequential<'_>) -> Option<()> {
+        let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;
+        let (across, down) = file.mcus();
+        self.step = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        self.columns = across.div_ceil(Some(self.step).filter(|step| *step > 0)?);
+        let count = self.columns * down + 1;
+        let components = file.components().count();
+        self.points.clear();
+        // each takes a byte for each number
+        if rest.len() < count * (1 + components) {
+            return None;
+        }
+        let mut point = Point::default();
+        for _ in 0..count {
+            point.bits = point.bits.checked_add(varint(&mut rest).ok()?)?;
+            for dc in &mut point.dc[..components] {
+                let code = varint(&mut rest).ok()?;
+                let change = (code >> 1) as i64 ^ -((code & 1) as i64);
+                *dc = i16::try_from(i64::from(*dc).checked_add(change)?).ok()?;
+            }
+            self.points.push(point);
+        }
+        rest.is_empty().then_some(())
+    }
+}
+
+/// Whether `bytes` were made for this file, and are as they were made.
+pub(super) fn belong(bytes: &[u8], file: &[u8]) -> bool {
+    let own = |(sum, rest): (&[u8; 4], &[u8])| u32::from_le_bytes(*sum) == checksum(rest, file);
+    bytes.len() <= file.len() / SHARE && bytes.split_first_chunk().is_some_and(own)
+}
+
+/// Writes the checksum in front of `bytes`.
+pub fn seal(bytes: &mut [u8], file: &[u8]) {
+    if let Some((sum, rest)) = bytes.split_first_chunk_mut() {
+        *sum = checksum(rest, file).to_le_bytes();
+    }
+}
+
+fn checksum(rest: &[u8], file: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(file), rest)
+}
+
+/// Makes the entry points of a file: as close as 1/50 of its size allows. `None` if it is of a kind that has none
+/// ([`Sequential::of`]), if its data is damaged, or if even one in each row would take more.
+pub fn entry_points(file: &[u8]) -> Option<Vec<u8>> {
+    let sequential = Sequential::of(file, &mut Vec::new())?;
+    let ((across, down), components) = (sequential.mcus(), sequential.components().count());
+    let most = (file.len() / SHARE).saturating_sub(KEY);
+    // a step for which there is room, most likely: two bytes more than one for each number
+    let first = (across * down * (components + 3)).div_ceil(most.max(1)).min(across);
+    let points = walk(&sequential, first)?;
+    let mut every = 1;
+    loop {
+        let step = (first * every).min(across);
+        let mut bytes = vec![0; size_of::<u32>()];
+        bytes.extend_from_slice(&u16::try_from(step).ok()?.to_le_bytes());
+        write(&points, across.div_ceil(first), every, components, &mut bytes);
+        if bytes.len() <= most {
+            seal(&mut bytes, file);
+            return Some(bytes);
+        }
+        if step == across {
+            return None;
+        }
+        every *= 2;
+    }
+}
+
+/// Checks the entry points of an example, if it has any: that they belong to its file, and are those that its data has.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn check_entry_points(example: &Example<'_>) -> Result<(), Fault> {
+    let wrong = |what: &str| Err(Fault::EntryPoints(what.into()));
+    let (bytes, file) = (example.entry_points, example.encoded);
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if !belong(bytes, file) {
+        return wrong("they are damaged, or belong to another file");
+    }
+    let Some(sequential) = Sequential::of(file, &mut Vec::new()) else {
+        return wrong("the file is of a kind that has none: expected a sequential JPEG of one scan");
+    };
+    let ((across, _), components) = (sequential.mcus(), sequential.components().count());
+    let step = bytes.get(4..HEAD).map_or(0, |step| usize::from(u16::from_le_bytes([step[0], step[1]])));
+    if !(1..=across).contains(&step) {
+        return wrong(&format!("one for each {step} MCUs of a row: expected 1 to {across}"));
+    }
+    let Some(points) = walk(&sequential, step) else {
+        return wrong("the file's data is damaged, or does not end with its image");
+    };
+    let mut expected = bytes[..HEAD].to_vec();
+    write(&points, across.div_ceil(step), 1, components, &mut expected);
+    if expected == bytes { Ok(()) } else { wrong("they are not where the file has them") }
+}
+
+/// Writes one of `every` so many points of each row of `columns`, and the end.
+fn write(points: &[Point], columns: usize, every: usize, components: usize, bytes: &mut Vec<u8>) {
+    let (mut last, end) = (Point::default(), points.len() - 1);
+    let kept = (0..end).filter(|at| (at % columns).is_multiple_of(every)).chain([end]);
+    for point in kept.map(|at| points[at]) {
+        put_varint(point.bits - last.bits, bytes);
+        for (dc, last) in point.dc.into_iter().zip(last.dc).take(components) {
+            let change = i64::from(dc) - i64::from(last);
+            put_varint((change << 1 ^ change >> 63) as u64, bytes);
+        }
+        last = point;
+    }
+}
+
+/// Reads all data of a file: where each row's MCUs 0, `step`, 2 * `step`, ... begin, and the end.
+fn walk(file: &Sequential<'_>, step: usize) -> Option<Vec<Point>> {
+    if file.blocks() > BLOCKS {
+        return None;
+    }
+    let tables: Vec<(usize, Lookup, Lookup)> =
+        file.components().map(|c| (c.blocks, Lookup::new(&c.dc), Lookup::new(&c.ac))).collect();
+    let (across, down) = file.mcus();
+    let (mut bits, mut dc) = (BitReader::new(file.data), [0; COMPONENTS]);
+    let mut points = Vec::new();
+    for at in 0..across * down {
+        if (at % across).is_multiple_of(step) {
+            points.push(Point { bits: bits.position().bits(), dc });
+        }
+        for ((blocks, dc_table, ac_table), dc) in tables.iter().zip(&mut dc) {
+            for _ in 0..*blocks {
+                *dc = i16::checked_add(*dc, difference(&mut bits, dc_table)?)?;
+                pass_ac(&mut bits, ac_table)?;
+            }
+        }
+    }
+    points.push(Point { bits: bits.position().bits(), dc });
+    // anything but the end marker behind the data is no file of this kind
+    bits.end()?.starts_with(&[0xff, 0xd9]).then_some(points)
+}
+
+/// Reads how far a DC coefficient is from the last one.
+fn difference(bits: &mut BitReader<'_>, table: &Lookup) -> Option<i16> {
+    bits.load();
+    let length = table.read(bits)?;
+    match length {
+        0 => Some(0),
+        1..=DC_BITS => {
+            let value = bits.peek(length.into()) as i16;
+            bits.skip(length.into())?;
+            let negative = value >> (length - 1) == 0;
+            Some(if negative { value + 1 - (1 << length) } else { value })
+        }
+        _ => None,
+    }
+}
+
+/// Passes the AC coefficients of a block.
+fn pass_ac(bits: &mut BitReader<'_>, table: &Lookup) -> Option<()> {
+    let mut at = 1;
+    while at < 64 {
+        bits.load();
+        let symbol = table.read(bits)?;
+        let (run, length) = (symbol >> 4, symbol & 15);
+        match (run, length) {
+            (0, 0) => return Some(()),
+            (15, 0) => at += 16,
+            (_, 0) => return None,
+            _ => {
+                bits.skip(length.into())?;
+                at += usize::from(run) + 1;
+            }
+        }
+    }
+    (at == 64).then_some(())
+}

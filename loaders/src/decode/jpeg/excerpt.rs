@@ -1,0 +1,230 @@
+//! A JPEG file of some of the MCUs of another one, made without decoding: those between entry points, in rows that follow each other.
+//!
+//! The codes of the MCUs are copied to the bit. In front of each row stand as many further MCUs as it takes to lead from the row before
+//! it: their DC differences end at the coefficients that the row's own are told from, and so many AC coefficients fill them up that the
+//! row begins at the bit of a byte at which it begins in the file, so that its bytes can be copied. Nothing is ever seen of these MCUs.
+
+use super::bits::{BitWriter, Position};
+use super::entry_points::{EntryPoints, Point};
+use super::huffman::{Code, Codes};
+use super::sequential::{COMPONENTS, Sequential};
+
+/// The most MCUs in front of a row.
+const LEADING: usize = 8;
+/// The AC symbol of a block's end.
+const END_OF_BLOCK: usize = 0;
+/// Zeros behind the end, for each block of an MCU: libjpeg-turbo's fast Huffman decoder stops where no more bytes than that are left.
+const PADDING: usize = 512;
+/// The greatest side of an image that libjpeg takes.
+const MOST: usize = 65_500;
+
+/// Rows and columns of pixels or MCUs, ends excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub top: usize,
+    pub left: usize,
+    pub bottom: usize,
+    pub right: usize,
+}
+
+/// Where the image lies in an excerpt, in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shift {
+    /// Rows of the image that were left out.
+    pub rows: usize,
+    /// Columns of the image that were left out.
+    pub columns: usize,
+    /// Columns of the excerpt in front of the image's.
+    pub leading: usize,
+}
+
+/// Makes excerpts; keeps its memory.
+#[derive(Debug, Default)]
+pub(super) struct Excerpts {
+    points: EntryPoints,
+    codes: Vec<ComponentCodes>,
+    /// The codes in front of a row.
+    lead: Vec<Code>,
+    /// The file that was made last.
+    file: Vec<u8>,
+}
+
+/// The codes of a component, and its blocks of an MCU.
+#[derive(Debug)]
+struct ComponentCodes {
+    blocks: usize,
+    dc: Codes,
+    ac: Codes,
+}
+
+impl Excerpts {
+    /// The file that was made last.
+    pub fn file(&self) -> &[u8] {
+        &self.file
+    }
+
+    /// Makes the file of the pixels in `need` of a file with these `entry_points`, which belong to it. `None` if a decoder that skips what
+    /// it can of the whole file would read no more, if they do not fit it, or if its Huffman tables lack the codes that lead to a row.
+    pub fn make(&mut self, file: &[u8], entry_points: &[u8], need: Span) -> Option<Shift> {
+        let image = Sequential::of(file, &mut self.file)?;
+        let (across, down) = image.mcus();
+        if across < 2 {
+            // libjpeg reads the chroma of a very narrow image in another way
+            return None;
+        }
+        self.points.read(entry_points, &image)?;
+        let step = self.points.step;
+        let mcus = Span {
+            top: need.top / image.mcu.1,
+            left: need.left / image.mcu.0 / step * step,
+            bottom: need.bottom.div_ceil(image.mcu.1).min(down),
+            right: need.right.div_ceil(image.mcu.0).next_multiple_of(step).min(across),
+        };
+        if (mcus.top, mcus.left, mcus.right) == (0, 0, across) {
+            return None;
+        }
+        self.codes.clear();
+        self.codes.extend(image.components().map(|c| ComponentCodes {
+            blocks: c.blocks,
+            dc: c.dc.codes(),
+            ac: c.ac.codes(),
+        }));
+        let leading = (mcus.top..mcus.bottom).try_fold(1, |most, row| Some(self.leading(mcus, row)?.max(most)))?;
+        let side = |first: usize, last: usize, all: usize, unit: usize| (last * unit).min(all) - first * unit;
+        let height = side(mcus.top, mcus.bottom, image.height, image.mcu.1);
+        let width = leading * image.mcu.0 + side(mcus.left, mcus.right, image.width, image.mcu.0);
+        if leading > LEADING || width > MOST {
+            return None;
+        }
+        image.resize(&mut self.file, width, height)?;
+        self.write(image.data, mcus, leading)?;
+        self.file.extend_from_slice(&[0xff, 0xd9]);
+        self.file.resize(self.file.len() + PADDING * image.blocks(), 0);
+        let (columns, rows) = (mcus.left * image.mcu.0, mcus.top * image.mcu.1);
+        Some(Shift { rows, columns, leading: leading * image.mcu.0 })
+    }
+
+    /// Where the codes of a row of `mcus` begin and end.
+    fn ends(&self, mcus: Span, row: usize) -> Option<(Point, Point)> {
+        let step = self.points.step;
+        let begin = *self.points.get(row, mcus.left / step)?;
+        Some((begin, *self.points.get(row, mcus.right.div_ceil(step))?))
+    }
+
+    /// How far the DC coefficients in front of a row are from those that it follows in the excerpt.
+    fn changes(&self, mcus: Span, row: usize) -> Option<[i32; COMPONENTS]> {
+        let before = if row == mcus.top { Point::default() } else { self.ends(mcus, row - 1)?.1 };
+        let (begin, _) = self.ends(mcus, row)?;
+        Some(std::array::from_fn(|i| i32::from(begin.dc[i]) - i32::from(before.dc[i])))
+    }
+
+    /// The MCUs that it takes to lead to a row.
+    fn leading(&self, mcus: Span, row: usize) -> Option<usize> {
+        let mut most = 1;
+        for (component, mut left) in self.codes.iter().zip(self.changes(mcus, row)?) {
+            let mut differences = 0usize;
+            while left != 0 {
+                left -= component.difference(left)?;
+                differences += 1;
+            }
+            most = most.max(differences.div_ceil(component.blocks));
+        }
+        Some(most)
+    }
+
+    /// Appends the codes of `mcus` with `leading` MCUs in front of each row.
+    fn write(&mut self, data: &[u8], mcus: Span, leading: usize) -> Option<()> {
+        let mut file = std::mem::take(&mut self.file);
+        let mut bits = BitWriter::new(&mut file);
+        let (fillers, mut lead) = (self.codes.first()?.fillers(), std::mem::take(&mut self.lead));
+        for row in mcus.top..mcus.bottom {
+            let ((begin, end), changes) = (self.ends(mcus, row)?, self.changes(mcus, row)?);
+            let (begin, end) = (Position::of_bits(begin.bits), Position::of_bits(end.bits));
+            lead.clear();
+            let first = self.lead(changes, leading, &mut lead)?;
+            let length: u32 = lead.iter().map(|code| u32::from(code.length)).sum();
+            let missing = begin.bit.wrapping_sub(bits.phase() + length) % 8;
+            let filler = fillers[missing as usize]?;
+            let (front, back) = lead.split_at(first);
+            front.iter().for_each(|code| bits.put(code.bits.into(), code.length.into()));
+            for _ in 0..filler.count {
+                bits.put(filler.code.bits.into(), filler.code.length.into());
+                bits.put(u32::MAX, filler.extra.into());
+            }
+            back.iter().for_each(|code| bits.put(code.bits.into(), code.length.into()));
+            bits.copy(data, begin, end)?;
+        }
+        bits.finish();
+        (self.file, self.lead) = (file, lead);
+        Some(())
+    }
+
+    /// The codes of the MCUs in front of a row, without AC coefficients; returns how many of them come before those of the first block.
+    fn lead(&self, mut changes: [i32; COMPONENTS], leading: usize, lead: &mut Vec<Code>) -> Option<usize> {
+        let mut first = None;
+        for _ in 0..leading {
+            for (component, left) in self.codes.iter().zip(&mut changes) {
+                for _ in 0..component.blocks {
+                    let difference = if *left == 0 { 0 } else { component.difference(*left)? };
+                    *left -= difference;
+                    lead.extend(component.dc_codes(difference)?);
+                    first = first.or(Some(lead.len()));
+                    lead.push(Some(component.ac[END_OF_BLOCK]).filter(|code| code.length > 0)?);
+                }
+            }
+        }
+        first
+    }
+}
+
+/// AC coefficients that take a number of bits.
+#[derive(Debug, Clone, Copy)]
+struct Filler {
+    /// Of the run of zeros and of the length.
+    code: Code,
+    /// Bits of each coefficient behind its code.
+    extra: u8,
+    count: u8,
+}
+
+impl ComponentCodes {
+    /// The greatest DC difference that there is a code for on the way to one of `left`, which is not 0.
+    fn difference(&self, left: i32) -> Option<i32> {
+        let size = left.unsigned_abs();
+        let length = (1..=size.ilog2() + 1)
+            .rev()
+            .find(|&length| self.dc.get(length as usize).is_some_and(|code| code.length > 0))?;
+        let value = size.min((1 << length) - 1) as i32;
+        Some(value * left.signum())
+    }
+
+    /// The codes of a DC difference: of its length, and its bits.
+    fn dc_codes(&self, difference: i32) -> Option<[Code; 2]> {
+        let length = difference.checked_abs()?.checked_ilog2().map_or(0, |log| log + 1);
+        let code = Some(self.dc[length as usize]).filter(|code| code.length > 0)?;
+        let bits = if difference < 0 { difference - 1 } else { difference };
+        let bits = bits as u16 & ((1u32 << length) - 1) as u16;
+        Some([code, Code { bits, length: length as u8 }])
+    }
+
+    /// For each number of bits modulo 8, AC coefficients of one block that take so many.
+    fn fillers(&self) -> [Option<Filler>; 8] {
+        let mut fillers = [None; 8];
+        fillers[0] = Some(Filler { code: Code::default(), extra: 0, count: 0 });
+        for (symbol, &code) in self.ac.iter().enumerate() {
+            let (run, extra) = (symbol >> 4, (symbol & 15) as u8);
+            if code.length == 0 || extra == 0 {
+                continue;
+            }
+            // a block has 63 of them
+            for count in 1..=(63 / (run + 1)).min(7) as u8 {
+                let place = &mut fillers[usize::from(count * (code.length + extra) % 8)];
+                let is_fewer = place.is_none_or(|old: Filler| count < old.count);
+                if is_fewer {
+                    *place = Some(Filler { code, extra, count });
+                }
+            }
+        }
+        fillers
+    }
+}

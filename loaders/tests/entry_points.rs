@@ -1,0 +1,107 @@
+//! Entry points in a record make training faster and change nothing else: every list of transforms gives the same bits with them.
+
+mod common;
+
+use common::TestData;
+use loaders::decode::{check_entry_points, entry_points};
+use loaders::example::{self, Example, Format};
+use loaders::transform::Scratch;
+use loaders::{ImageSpec, Images, Pipeline};
+use turbojpeg::{Image, PixelFormat, Subsamp};
+
+const LISTS: [&[&str]; 5] = [
+    &["random_resized_crop(48)", "flip", "normalize"],
+    &["random_resized_crop(16)", "vertical_flip", "normalize"],
+    &["inception_crop(32)", "normalize"],
+    &["resize(96)", "center_crop(64)", "normalize"],
+    &["resize(300)", "random_crop(40)", "normalize"],
+];
+
+fn example<'a>(file: &'a [u8], entry_points: &'a [u8]) -> Example<'a> {
+    Example {
+        encoded: file,
+        format: Format::Jpeg,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 0,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+        entry_points,
+        labels: Default::default(),
+    }
+}
+
+/// Noise, with this orientation in its EXIF data if it is not 0.
+fn jpeg(height: usize, width: usize, subsampling: Subsamp, orientation: u8) -> Vec<u8> {
+    let noise = |at: usize| ((at as u32).wrapping_mul(2_654_435_761) >> 25) as usize + at / width % 120;
+    let pixels: Vec<u8> = (0..3 * height * width).map(|at| noise(at) as u8).collect();
+    let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
+    let file = turbojpeg::compress(image, 92, subsampling).unwrap().to_vec();
+    if orientation == 0 {
+        return file;
+    }
+    let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    let length = (exif.len() as u16 + 2).to_be_bytes();
+    [&file[..2], &[0xff, 0xe1], &length, &exif, &file[2..]].concat()
+}
+
+fn pipelines() -> Vec<Pipeline> {
+    let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
+    let pipeline = |list: &&[&str]| {
+        let list: Vec<String> = list.iter().map(|op| op.to_string()).collect();
+        Pipeline::new(&list, Images::Varied { channels: 3 }, &data.manifest, 1).unwrap()
+    };
+    LISTS.iter().map(pipeline).collect()
+}
+
+/// What each list makes of an example in some epochs.
+fn made(pipelines: &[Pipeline], example: &Example<'_>) -> Vec<Vec<u32>> {
+    let mut scratch = Scratch::default();
+    let mut run = |pipeline: &Pipeline, epoch| {
+        let mut out = vec![f32::NAN; pipeline.output().values()];
+        pipeline.run(example, 7, epoch, &mut scratch, &mut out).unwrap();
+        out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    (0..12).flat_map(|epoch| pipelines.iter().map(|pipeline| run(pipeline, epoch)).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn every_list_gives_the_same_bits() {
+    let pipelines = pipelines();
+    for subsampling in [Subsamp::Sub2x2, Subsamp::Sub2x1, Subsamp::None, Subsamp::Gray] {
+        for orientation in 0..=8 {
+            let file = jpeg(211, 290, subsampling, orientation);
+            let points = entry_points(&file).unwrap();
+            let with = example(&file, &points);
+            check_entry_points(&with).unwrap();
+            assert!(made(&pipelines, &with) == made(&pipelines, &example(&file, &[])), "{subsampling:?} {orientation}");
+        }
+    }
+}
+
+/// Those of another file, and damaged ones, are not used: the image is what its file says.
+#[test]
+fn entry_points_of_another_file_change_nothing() {
+    let (file, other) = (jpeg(211, 290, Subsamp::Sub2x2, 0), jpeg(211, 290, Subsamp::Sub2x2, 3));
+    let (points, pipelines) = (entry_points(&other).unwrap(), pipelines());
+    let wrong = example(&file, &points);
+    assert!(made(&pipelines, &wrong) == made(&pipelines, &example(&file, &[])));
+    let fault = check_entry_points(&wrong).unwrap_err().to_string();
+    assert!(fault.contains("belong to another file") && fault.contains("--entry-points"), "{fault}");
+}
+
+#[test]
+fn a_record_keeps_them() {
+    let file = jpeg(120, 160, Subsamp::Sub2x2, 0);
+    let points = entry_points(&file).unwrap();
+    let mut payload = Vec::new();
+    example::encode(&example(&file, &points), &mut payload);
+    assert_eq!(example::parse(&payload).unwrap(), example(&file, &points));
+    // less than 2 % more, the key counted
+    let mut plain = Vec::new();
+    example::encode(&example(&file, &[]), &mut plain);
+    assert!(payload.len() > plain.len() && payload.len() - plain.len() < file.len() / 50);
+}
