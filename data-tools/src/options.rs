@@ -34,6 +34,8 @@ pub struct ConvertOptions {
     pub quality: Option<u8>,
     /// Store pixels instead of files.
     pub raw: bool,
+    /// Keep entry points with each JPEG, so that training decodes little more of it than the part that it needs.
+    pub entry_points: bool,
     /// File with one class a line: only these classes, in this order.
     pub classes: Option<PathBuf>,
     /// Table or JSON file with the labels of the images of a folder: each may have several, or none.
@@ -58,6 +60,7 @@ impl Default for ConvertOptions {
             resize: None,
             quality: None,
             raw: false,
+            entry_points: false,
             classes: None,
             labels: None,
             label_separator: None,
@@ -84,6 +87,9 @@ impl ConvertOptions {
             }
             Some(_) if self.raw => {
                 return usage("quality is of JPEGs, and raw stores none: give one of them".into());
+            }
+            _ if self.raw && self.entry_points => {
+                return usage("entry points are of JPEGs, and raw stores none: give one of them".into());
             }
             _ => {}
         }
@@ -146,11 +152,12 @@ impl ConvertOptions {
     }
 
     /// The options that not all sources have, and whether they were given.
-    fn given(&self) -> [(&'static str, bool); 7] {
+    fn given(&self) -> [(&'static str, bool); 8] {
         [
             ("resize", self.resize.is_some()),
             ("quality", self.quality.is_some()),
             ("raw", self.raw),
+            ("entry-points", self.entry_points),
             ("classes", self.classes.is_some()),
             ("validation-fraction", self.validation_fraction.is_some()),
             ("labels", self.labels.is_some()),
@@ -171,12 +178,15 @@ mod tests {
             (ConvertOptions { resize: Some(0), ..good.clone() }, "0 pixels"),
             (ConvertOptions { quality: Some(101), ..good.clone() }, "quality 101"),
             (ConvertOptions { quality: Some(90), raw: true, ..good.clone() }, "raw stores none"),
+            (ConvertOptions { entry_points: true, raw: true, ..good.clone() }, "entry points are of JPEGs"),
             (ConvertOptions { validation_fraction: Some(1.0), ..good.clone() }, "validation fraction 1"),
             (ConvertOptions { validation_fraction: Some(f64::NAN), ..good.clone() }, "validation fraction NaN"),
         ] {
             let error = bad.check().unwrap_err();
             assert!(error.is_usage() && error.to_string().contains(part), "{error}");
         }
+        let error = ConvertOptions { entry_points: true, ..good.clone() }.check_fixed("mnist").unwrap_err().to_string();
+        assert!(error.contains("--entry-points is for sources of image files"), "{error}");
         let error = ConvertOptions { raw: true, ..good }.check_fixed("mnist").unwrap_err().to_string();
         assert!(error.contains("--raw is for sources of image files"), "{error}");
     }

@@ -80,7 +80,7 @@ fn collect(count: usize, tasks: &[Task], mut finished: BTreeMap<String, Finished
 }
 
 impl Split {
-    /// Enters the sizes of the images; a split without images is an error.
+    /// Enters the sizes of the images and how many have entry points; a split without images is an error.
     fn describe(&mut self, name: &str) -> Result<(), Error> {
         if self.manifest.count == 0 {
             let first = self.tally.skipped.first().map_or("", String::as_str);
@@ -89,6 +89,7 @@ impl Split {
         }
         self.manifest.size = self.tally.one_size();
         self.manifest.sizes = self.tally.sizes.filter(|_| self.manifest.size.is_none());
+        self.manifest.entry_points = Some(self.tally.entry_points).filter(|&count| count > 0);
         Ok(())
     }
 }

@@ -69,6 +69,7 @@ fn request(kind: &str, src: &Path, options: &ConvertOptions, fingerprint: u32) -
         ("resize", json!(options.resize)),
         ("quality", json!(options.quality)),
         ("raw", json!(options.raw)),
+        ("entry-points", json!(options.entry_points)),
         ("validation-fraction", json!(options.validation_fraction)),
     ];
     Ok(entries.into_iter().map(|(key, value)| (key.to_string(), value)).collect())

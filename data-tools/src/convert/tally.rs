@@ -14,6 +14,9 @@ pub(super) struct Tally {
     pub measured: u64,
     /// Least height and width, greatest height and width.
     pub sizes: Option<[[u32; 2]; 2]>,
+    /// Images that have entry points.
+    #[serde(default)]
+    pub entry_points: u64,
     /// A line for each sample that was left out.
     pub skipped: Vec<String>,
 }
@@ -33,6 +36,7 @@ impl Tally {
     pub(super) fn merge(&mut self, other: Tally, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
+        self.entry_points += other.entry_points;
         if let Some(sizes) = other.sizes {
             self.widen(sizes);
         }
@@ -59,11 +63,11 @@ mod tests {
         part.see(4, 5);
         part.see(9, 2);
         part.moments.add(&[1, 2, 3], 3).unwrap();
-        part.measured = 1;
+        (part.measured, part.entry_points, all.entry_points) = (1, 2, 3);
         part.skipped.push("a.jpg: bad".into());
         all.merge(part, Path::new("shard")).unwrap();
         assert_eq!((all.one_size(), all.sizes), (None, Some([[4, 2], [9, 5]])));
-        assert_eq!((all.measured, all.skipped.len()), (1, 1));
+        assert_eq!((all.measured, all.entry_points, all.skipped.len()), (1, 5, 1));
         let back: Tally = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(back, all);
     }

@@ -170,6 +170,7 @@ impl<'a> Conversion<'a> {
         chunk.sizes.push(append_record(&mut chunk.records, |out| record::encode(self.source, sample, out)));
         watch.lap(&mut chunk.spent.writing);
         chunk.tally.see(sample.height, sample.width);
+        chunk.tally.entry_points += u64::from(!sample.entry_points.is_empty());
         Ok(())
     }
 

@@ -14,6 +14,7 @@ pub fn recode(file: &[u8]) {
     let plain = ConvertOptions::default();
     for options in [
         plain.clone(),
+        ConvertOptions { entry_points: true, ..plain.clone() },
         ConvertOptions { resize: Some(16), ..plain.clone() },
         ConvertOptions { resize: Some(16), raw: true, ..plain },
     ] {
@@ -25,6 +26,8 @@ pub fn recode(file: &[u8]) {
             let (example, mut decoder) = (sample.example("", 0), decode::Decoder::default());
             let read = decoder.open(&example).and_then(|stored| decoder.check(stored, &example));
             assert!(read.is_ok(), "{read:?}");
+            let entered = decode::check_entry_points(&example);
+            assert!(entered.is_ok(), "{entered:?}");
             assert!(recoder.pixels(&sample).is_ok());
         }
     }

@@ -11,7 +11,7 @@ use super::rgb::{Rgb, Size};
 use super::target::Target;
 use crate::error::Error;
 use crate::source::Sample;
-use loaders::decode::{Decoder, Stored};
+use loaders::decode::{Decoder, Stored, entry_points};
 use loaders::{Cost, Fault, Format, ImageSpec, Limits};
 use turbojpeg::Subsamp;
 
@@ -70,12 +70,22 @@ impl Recoder {
         })
     }
 
-    /// Turns the file in `sample` into what its record holds and fills in format and size. RAW stays as it is.
-    /// Files count as RGB, grey ones too.
+    /// Turns the file in `sample` into what its record holds and fills in format, size and, if they are wanted, entry points. RAW stays
+    /// as it is. Files count as RGB, grey ones too.
     ///
     /// # Errors
     /// A message about what is wrong with the file.
     pub(crate) fn recode(&mut self, sample: &mut Sample) -> Result<(), String> {
+        sample.entry_points.clear();
+        self.remake(sample)?;
+        if self.target.entry_points && sample.format == Format::Jpeg {
+            sample.entry_points = entry_points(&sample.encoded).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Turns the file in `sample` into what its record holds.
+    fn remake(&mut self, sample: &mut Sample) -> Result<(), String> {
         if sample.format == Format::Raw && sample.height > 0 {
             return Ok(());
         }

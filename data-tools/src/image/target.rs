@@ -15,13 +15,16 @@ pub(crate) struct Target {
     quality: Option<u8>,
     /// Whether pixels are stored instead of files.
     pub(super) raw: bool,
+    /// Whether JPEGs get entry points.
+    pub(super) entry_points: bool,
     png_as_jpeg: bool,
 }
 
 impl Target {
     /// The target of the options; with `png_as_jpeg` every PNG file becomes a JPEG.
     pub(crate) fn new(options: &ConvertOptions, png_as_jpeg: bool) -> Self {
-        Target { resize: options.resize, quality: options.quality, raw: options.raw, png_as_jpeg }
+        let &ConvertOptions { resize, quality, raw, entry_points, .. } = options;
+        Target { resize, quality, raw, entry_points, png_as_jpeg }
     }
 
     /// Whether an RGB JPEG that is not resized is stored as it is.

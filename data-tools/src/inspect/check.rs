@@ -8,7 +8,7 @@ use super::walk::{Found, Position, Walk};
 use crate::error::Error;
 use crate::image::pixels::Pixels;
 use crate::progress::Counter;
-use loaders::{Manifest, ShardManifest, example};
+use loaders::{Manifest, ShardManifest, decode, example};
 use std::path::{Path, PathBuf};
 
 /// What the check of a shard finds.
@@ -122,6 +122,7 @@ fn check_record(
     let payload = found.payload.map_err(|e| e.to_string())?;
     let example = example::parse(payload).map_err(|e| e.to_string())?;
     labels::classes(&example, manifest)?;
+    decode::check_entry_points(&example).map_err(|fault| fault.to_string())?;
     let reduced = pixels.reduced(&example)?;
     if let Some(pictures) = pictures {
         pictures.push(Picture::new(found.at.record, &example, &reduced));

@@ -38,6 +38,8 @@ pub struct SplitInfo {
     pub first: Option<FirstImage>,
     /// Least height and width, greatest height and width, if `dataset.json` has them.
     pub sizes: Option<[[u32; 2]; 2]>,
+    /// Images whose records have entry points, by `dataset.json`.
+    pub entry_points: u64,
 }
 
 /// Format and shape of an image.
@@ -68,6 +70,7 @@ pub fn info(dir: &Path) -> Result<Info, Error> {
             bytes: split.shards.iter().map(|s| s.bytes).sum(),
             first,
             sizes: split.sizes.or(split.size.map(|size| [size; 2])),
+            entry_points: split.entry_points.unwrap_or(0),
         });
     }
     splits.sort_by_key(|s| (s.name != "train", std::cmp::Reverse(s.count)));
@@ -148,6 +151,7 @@ impl SplitInfo {
             "bytes": self.bytes,
             "first": first,
             "sizes": self.sizes,
+            "entry_points": self.entry_points,
         })
     }
 
@@ -159,9 +163,14 @@ impl SplitInfo {
             write!(f, "; the first is {} {}", first.format, first.spec)?;
         }
         match self.sizes {
-            Some([least, greatest]) if least == greatest => writeln!(f, ", all have its size"),
-            Some([[h0, w0], [h1, w1]]) => writeln!(f, "; heights {h0} to {h1}, widths {w0} to {w1}"),
-            None => writeln!(f),
+            Some([least, greatest]) if least == greatest => write!(f, ", all have its size")?,
+            Some([[h0, w0], [h1, w1]]) => write!(f, "; heights {h0} to {h1}, widths {w0} to {w1}")?,
+            None => {}
+        }
+        match self.entry_points {
+            0 => writeln!(f),
+            all if all == self.count => writeln!(f, "; all have entry points"),
+            some => writeln!(f, "; {} have entry points", text::count(some)),
         }
     }
 }

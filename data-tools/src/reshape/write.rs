@@ -139,6 +139,7 @@ impl Writer<'_> {
         };
         let example = example::parse(payload).map_err(failed)?;
         self.learnt.see(example.height, example.width);
+        self.learnt.entry_points += u64::from(!example.entry_points.is_empty());
         if is_measured {
             self.pixels.measure(&example, &mut self.learnt.moments).map_err(wrong)?;
             self.learnt.measured += 1;
@@ -181,6 +182,8 @@ struct Learnt {
     /// Images whose records tell their sizes, and the least and greatest of these.
     sized: u64,
     sizes: [[u32; 2]; 2],
+    /// Images that have entry points.
+    entry_points: u64,
 }
 
 impl Learnt {
@@ -203,12 +206,14 @@ impl Learnt {
     fn merge(&mut self, other: Learnt, shard: &Path) -> Result<(), Error> {
         self.moments.merge_shard(&other.moments, shard)?;
         self.measured += other.measured;
+        self.entry_points += other.entry_points;
         self.widen(other.sized, other.sizes);
         Ok(())
     }
 
     /// Enters what is known of all images of a split.
     fn describe(&self, split: &mut SplitManifest) {
+        split.entry_points = Some(self.entry_points).filter(|&count| count > 0);
         if self.sized == split.count {
             let [least, greatest] = self.sizes;
             split.size = (least == greatest).then_some(least);

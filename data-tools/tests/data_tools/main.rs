@@ -5,6 +5,7 @@ mod bad_source;
 mod common;
 mod convert;
 mod copies;
+mod entry_points;
 mod extract;
 mod fifo;
 mod folder;

@@ -1,0 +1,142 @@
+//! `convert --entry-points`: what becomes of the records, what `info`, `verify` and `reshard` know of it.
+
+use crate::common::Temp;
+use crate::common::photos::records;
+use crate::common::pictures::*;
+use data_tools::{Bad, ConvertOptions, Reshaping, convert, info, merge, reshard, verify};
+use loaders::record::{RecordWriter, read_record};
+use loaders::{Dataset, Example, Manifest, example, shard};
+use std::fs;
+use std::path::{Path, PathBuf};
+use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
+
+fn options(entry_points: bool) -> ConvertOptions {
+    ConvertOptions { shards: 2, progress: false, entry_points, ..Default::default() }
+}
+
+/// A noisy picture.
+fn photo(height: usize, width: usize, salt: usize, progressive: bool) -> Vec<u8> {
+    let noise = |at: usize| ((at + salt) as u32).wrapping_mul(2_654_435_761) >> 25;
+    let pixels: Vec<u8> = (0..3 * height * width).map(|at| noise(at) as u8).collect();
+    let mut compressor = Compressor::new().unwrap();
+    compressor.set_quality(90).unwrap();
+    compressor.set_subsamp(Subsamp::Sub2x2).unwrap();
+    compressor.set_progressive(progressive).unwrap();
+    let image = Image { pixels: &pixels[..], width, pitch: 3 * width, height, format: PixelFormat::RGB };
+    compressor.compress_to_vec(image).unwrap()
+}
+
+/// 5 JPEGs that can have entry points; a progressive one, a PNG and one of a few bytes, which have none.
+fn source(temp: &Temp) -> PathBuf {
+    let src = temp.path("src");
+    for i in 0..5 {
+        write(&src.join(format!("cat/{i}.jpg")), &photo(120 + 7 * i, 161, i, false));
+    }
+    write(&src.join("dog/progressive.jpg"), &photo(120, 160, 9, true));
+    write(&src.join("dog/picture.png"), &png(40, 50, 1));
+    write(&src.join("dog/small.jpg"), &jpeg(16, 16, 1));
+    src
+}
+
+/// Name and entry points of each image of `train`.
+fn entry_points(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let split = Dataset::open(dir).unwrap().split("train").unwrap();
+    let mut copy = Vec::new();
+    let one = |id| {
+        let (example, _) = split.record(id, &mut copy).unwrap();
+        (example.filename.to_string(), example.entry_points.to_vec())
+    };
+    (0..split.len()).map(one).collect()
+}
+
+#[test]
+fn jpegs_keep_their_bytes_and_get_entry_points() {
+    let temp = Temp::new();
+    let src = source(&temp);
+    let (plain, with) = (temp.path("plain"), temp.path("with"));
+    convert("folder", &src, &plain, &options(false)).unwrap();
+    convert("folder", &src, &with, &options(true)).unwrap();
+    assert_eq!(records(&plain, "train"), records(&with, "train"));
+    for (name, points) in entry_points(&with) {
+        assert_eq!(points.is_empty(), name.contains("dog"), "{name}");
+    }
+    assert!(entry_points(&plain).iter().all(|(_, points)| points.is_empty()));
+    assert_eq!(Manifest::read(&plain).unwrap().splits["train"].entry_points, None);
+    assert_eq!(Manifest::read(&with).unwrap().splits["train"].entry_points, Some(5));
+    let about = info(&with).unwrap();
+    assert!(about.to_string().contains("; 5 have entry points"), "{about}");
+    assert_eq!(about.to_json()["splits"]["train"]["entry_points"], 5);
+    assert!(!info(&plain).unwrap().to_string().contains("entry points"));
+    assert!(verify(&with, 0).unwrap().is_ok());
+    // any number of threads
+    convert("folder", &src, &temp.path("one"), &ConvertOptions { jobs: 1, ..options(true) }).unwrap();
+    for file in ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "dataset.json"] {
+        assert_eq!(fs::read(temp.path("one").join(file)).unwrap(), fs::read(with.join(file)).unwrap(), "{file}");
+    }
+}
+
+/// JPEGs that the conversion makes have them, too.
+#[test]
+fn resized_images_have_them() {
+    let temp = Temp::new();
+    let src = temp.path("src");
+    (0..3).for_each(|i| write(&src.join(format!("cat/{i}.jpg")), &photo(300, 400, i, i == 1)));
+    convert("folder", &src, &temp.path("out"), &ConvertOptions { resize: Some(150), ..options(true) }).unwrap();
+    assert_eq!(Manifest::read(&temp.path("out")).unwrap().splits["train"].entry_points, Some(3));
+    assert!(info(&temp.path("out")).unwrap().to_string().contains("; all have entry points"));
+    assert!(verify(&temp.path("out"), 0).unwrap().is_ok());
+}
+
+#[test]
+fn copies_of_records_keep_them() {
+    let temp = Temp::new();
+    let dir = temp.path("data");
+    convert("folder", &source(&temp), &dir, &options(true)).unwrap();
+    let reshaping = Reshaping { shards: 3, progress: false, ..Reshaping::default() };
+    let made = reshard(&dir, &temp.path("a"), false, &reshaping).unwrap();
+    assert_eq!(made.manifest.splits["train"].entry_points, Some(5));
+    assert_eq!(entry_points(&temp.path("a")), entry_points(&dir));
+    let made = merge(&[&temp.path("a"), &dir], &temp.path("b"), &reshaping).unwrap();
+    assert_eq!(made.manifest.splits["train"].entry_points, Some(10));
+    assert!(verify(&temp.path("b"), 0).unwrap().is_ok());
+}
+
+/// Writes all records of `train` anew, as `change` makes them.
+fn rewrite(dir: &Path, change: impl Fn(usize, &[u8]) -> Vec<u8>) {
+    let path = dir.join("train-00000-of-00001.tfrecord");
+    let bytes = fs::read(&path).unwrap();
+    let mut writer = RecordWriter::new(fs::File::create(&path).unwrap());
+    let (mut offset, mut payload, mut number) = (0, Vec::new(), 0);
+    while let Ok((old, next)) = read_record(&bytes, offset) {
+        let example = example::parse(old).unwrap();
+        let points = change(number, example.entry_points);
+        payload.clear();
+        example::encode(&Example { entry_points: &points, ..example }, &mut payload);
+        writer.write(&payload).unwrap();
+        (offset, number) = (next, number + 1);
+    }
+    writer.finish().unwrap();
+    shard::write_index(&path, &shard::scan_index(&path).unwrap()).unwrap();
+}
+
+/// A wrong byte anywhere, none at the end, and those of another file: each is named, with its record.
+#[test]
+fn verify_names_wrong_ones() {
+    let temp = Temp::new();
+    let (src, dir) = (temp.path("src"), temp.path("data"));
+    (0..4).for_each(|i| write(&src.join(format!("cat/{i}.jpg")), &photo(120, 161, i, false)));
+    convert("folder", &src, &dir, &ConvertOptions { shards: 1, ..options(true) }).unwrap();
+    let points: Vec<Vec<u8>> = entry_points(&dir).into_iter().map(|(_, points)| points).collect();
+    rewrite(&dir, |number, own| match number {
+        0 => points[3].clone(),
+        1 => own[..own.len() - 1].to_vec(),
+        2 => own.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 40)).collect(),
+        _ => own.to_vec(),
+    });
+    let report = verify(&dir, 1).unwrap();
+    // of the shard itself it says that its size is another
+    let bad: Vec<&Bad> = report.bad.iter().filter(|bad| bad.record.is_some()).collect();
+    assert_eq!(bad.iter().map(|bad| bad.record).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)], "{report}");
+    let what = "`image/jpeg/entry_points`: they are damaged, or belong to another file";
+    assert!(bad.iter().all(|bad| bad.what.contains(what)), "{report}");
+}
