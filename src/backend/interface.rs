@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::algorithms::AlgorithmChoice;
 use super::arena::Arena;
 use super::collectives::Collectives;
+use super::cores::Cores;
 use super::device_codec::DeviceCodec;
 use super::device_memory::DeviceMemory;
 use super::error::Error;
@@ -130,6 +131,11 @@ pub trait Backend: DeviceMemory {
 
     /// The queue of a device that computes later than it is called; none where every call returns with its result.
     fn queue(&self) -> Option<&dyn Queue<Self>> {
+        None
+    }
+
+    /// The cores of a device that computes with threads of this process.
+    fn cores(&self) -> Option<&dyn Cores> {
         None
     }
 

@@ -4,6 +4,7 @@
 pub mod allreduce;
 pub mod forecast;
 pub mod loader_step;
+pub mod roofline;
 pub mod scale;
 mod synthetic;
 mod trained;
@@ -11,11 +12,12 @@ mod trained;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Precision};
+use crate::backend::{Backend, Precision, Regions};
 use crate::cores;
 use crate::device::{Device, DeviceChoice};
 use crate::error::Error;
-use crate::nn::Graph;
+use crate::nn::{Graph, NodeCost, NodeTime};
+use roofline::{Machine, Roofline};
 use synthetic::Synthetic;
 use trained::Setting;
 
@@ -37,6 +39,8 @@ pub struct StepRequest {
     pub threads: Option<usize>,
     /// Time every layer.
     pub profile: bool,
+    /// Compare every layer with what the cores and their memory can do.
+    pub roofline: bool,
     /// How long, after the warm-up.
     pub seconds: f64,
 }
@@ -74,43 +78,51 @@ pub struct StepResult {
     pub backend: String,
     /// Kernels, copies and fills of the last step; none on a device without a queue.
     pub launches: Option<u64>,
+    /// Parallel regions of the last step, on a device with threads of this process.
+    pub regions: Option<Regions>,
+    /// Microseconds of a region with nothing in it, where there are several threads.
+    pub barrier_us: Option<f64>,
     /// Milliseconds per layer, if requested.
     pub profile: Option<String>,
+    /// The layers beside the machine, if requested.
+    pub roofline: Option<Roofline>,
 }
 
 const WARM_UP: usize = 3;
 
+/// What single steps counted and took.
+#[derive(Default)]
+struct Taken {
+    times: Vec<Duration>,
+    first_step_s: f64,
+    /// Of the last step.
+    launches: Option<u64>,
+    regions: Option<Regions>,
+}
+
 /// Forward, backward and update on one synthetic batch, again and again.
 pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> Result<StepResult, Error> {
     let mut work = Synthetic::new(device, &request.work())?;
-    let mut times = Vec::new();
-    let (mut first_step_s, mut begin, mut launches) = (0.0, Instant::now(), None);
-    while times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
-        let (start, before) = (Instant::now(), work.trained.launches());
-        work.step_alone()?;
-        if times.is_empty() {
-            work.trained.finish()?;
-        }
-        times.push(start.elapsed());
-        launches = work.trained.launches().zip(before).map(|(now, before)| now - before);
-        if times.len() == 1 {
-            first_step_s = started.elapsed().as_secs_f64();
-        }
-        if times.len() == WARM_UP {
-            work.trained.graph.profile(request.profile);
-            begin = Instant::now();
-        }
+    if request.roofline && work.trained.graph.backend().cores().is_none() {
+        let why = format!("--roofline measures the cores of this process, not {}; add --device cpu", D::NAME);
+        return Err(Error::Usage(why));
     }
-    work.trained.finish()?;
+    let taken = take_steps(&mut work, request, started)?;
+    let costs = work.trained.graph.profile(false);
     work.trained.graph.take_notes().iter().for_each(|note| eprintln!("{note}"));
-    let steps = times.len() - WARM_UP;
-    let profile = request.profile.then(|| profile_table(&mut work.trained.graph, steps));
-    let mut times = times.split_off(WARM_UP);
+    let graph = &work.trained.graph;
+    let Taken { mut times, first_step_s, launches, regions } = taken;
+    let steps = times.len();
     times.sort_unstable();
-    let rate = |t: Duration| request.batch as f64 / t.as_secs_f64();
-    let median = times[steps / 2];
+    let (rate, median) = (|t: Duration| request.batch as f64 / t.as_secs_f64(), times[steps / 2]);
+    let cores = graph.backend().cores();
+    let machine = cores.filter(|_| request.roofline).map(Machine::measure).transpose()?;
+    let on = |machine| {
+        let layers = roofline::layers(graph, &costs, request.batch, steps);
+        Roofline::new(machine, layers, median.as_secs_f64(), regions.unwrap_or_default())
+    };
     Ok(StepResult {
-        size: work.trained.graph.net().input.h,
+        size: graph.net().input.h,
         threads: work.trained.threads,
         img_per_s: rate(median),
         img_per_s_best: rate(times[0]),
@@ -119,24 +131,55 @@ pub fn step<D: Device>(device: &D, request: &StepRequest, started: Instant) -> R
         first_step_s,
         memory_mb: memory_mb(),
         device: D::NAME,
-        backend: work.trained.graph.backend().describe(),
+        backend: graph.backend().describe(),
         launches,
-        profile,
+        regions,
+        barrier_us: cores.filter(|cores| cores.threads() > 1).map(|cores| 1e6 * cores.barrier()),
+        profile: request.profile.then(|| profile_table(graph, &costs, steps)),
+        roofline: machine.map(on),
     })
 }
 
-fn profile_table<B: Backend>(graph: &mut Graph<B>, steps: usize) -> String {
-    let times = graph.profile(false);
-    let mut text = format!("{:<20} {:>9} {:>11} {:>11}  {}\n", "layer", "MMAC", "forward ms", "backward ms", "by");
+/// Warms up, then takes steps for as long as is requested; the warm-up's times are left out.
+fn take_steps<B: Backend>(work: &mut Synthetic<B>, request: &StepRequest, started: Instant) -> Result<Taken, Error> {
+    let (mut taken, mut begin) = (Taken::default(), Instant::now());
+    while taken.times.len() < WARM_UP + 3 || begin.elapsed().as_secs_f64() < request.seconds {
+        let (start, launches, regions) = (Instant::now(), work.trained.launches(), work.trained.regions());
+        work.step_alone()?;
+        if taken.times.is_empty() {
+            work.trained.finish()?;
+        }
+        taken.times.push(start.elapsed());
+        taken.launches = work.trained.launches().zip(launches).map(|(now, before)| now - before);
+        taken.regions = work.trained.regions().zip(regions).map(|(now, before)| now - before);
+        if taken.times.len() == 1 {
+            taken.first_step_s = started.elapsed().as_secs_f64();
+        }
+        if taken.times.len() == WARM_UP {
+            work.trained.graph.profile(request.profile || request.roofline);
+            begin = Instant::now();
+        }
+    }
+    work.trained.finish()?;
+    taken.times.drain(..WARM_UP);
+    Ok(taken)
+}
+
+fn profile_table<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], steps: usize) -> String {
+    let head = ("layer", "MMAC", "forward ms", "backward ms", "regions");
+    let mut text = format!("{:<20} {:>9} {:>11} {:>11} {:>8}  by\n", head.0, head.1, head.2, head.3, head.4);
     let ms = |d: Duration| d.as_secs_f64() * 1e3 / steps as f64;
     let (net, shapes) = (graph.net(), graph.shapes());
-    for (i, ([forward, backward], node)) in times.iter().zip(&net.nodes).enumerate() {
-        let macs = node.op.macs(shapes[node.inputs[0].0]) as f64 / 1e6;
-        let by = graph.implementation(i);
-        let _ = writeln!(text, "{:<20} {macs:>9.3} {:>11.3} {:>11.3}  {by}", node.name, ms(*forward), ms(*backward));
+    let mut row = |name: &str, macs: &str, [forward, backward]: NodeTime, regions: u64, by: &str| {
+        let (forward, backward, regions) = (ms(forward), ms(backward), regions as f64 / steps as f64);
+        let _ = writeln!(text, "{name:<20} {macs:>9} {forward:>11.3} {backward:>11.3} {regions:>8.1}  {by}");
+    };
+    for (i, (cost, node)) in costs.iter().zip(&net.nodes).enumerate() {
+        let macs = format!("{:.3}", node.op.macs(shapes[node.inputs[0].0]) as f64 / 1e6);
+        row(&node.name, &macs, cost.time, cost.regions.all(), &graph.implementation(i));
     }
-    let sum = |way: usize| ms(times.iter().map(|t| t[way]).sum());
-    let _ = writeln!(text, "{:<20} {:>9} {:>11.3} {:>11.3}", "all layers", "", sum(0), sum(1));
+    let sum = |way: usize| -> Duration { costs.iter().map(|cost| cost.time[way]).sum() };
+    row("all layers", "", [sum(0), sum(1)], costs.iter().map(|cost| cost.regions.all()).sum(), "");
     text
 }
 

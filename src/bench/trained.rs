@@ -1,6 +1,6 @@
 //! A network with its optimizer, as benches train it: SGD with momentum, one rank.
 
-use crate::backend::{Backend, Error as BackendError, Precision, Queue};
+use crate::backend::{Backend, Cores, Error as BackendError, Precision, Queue, Regions};
 use crate::cores;
 use crate::device::{Device, DeviceSettings};
 use crate::error::Error;
@@ -108,6 +108,11 @@ impl<B: Backend> Trained<B> {
             self.unread -= 1;
         }
         Ok(())
+    }
+
+    /// Parallel regions so far; none on a device without threads of this process.
+    pub fn regions(&self) -> Option<Regions> {
+        self.graph.backend().cores().map(Cores::regions)
     }
 
     /// Kernels, copies and fills that were enqueued so far; none on a device without a queue.

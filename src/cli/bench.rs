@@ -2,9 +2,10 @@
 
 use super::exit::Failure;
 use super::output::print;
+use super::roofline;
 use super::scale;
 use super::threads;
-use super::value::{bytes, duration, positive, transforms};
+use super::value::{bytes, duration, gigabytes, positive, transforms};
 use crate::backend::Precision;
 use crate::bench;
 use crate::device::DeviceChoice;
@@ -51,6 +52,7 @@ pub enum What {
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
   trireme bench step --model lenet --batch 64 --profile
+  trireme bench step --model resnet50 --batch 32 --roofline --cores 64 --bandwidth 350
   trireme bench step --model resnet18 --size 112 --batch 64")]
 pub struct Step {
     /// Network
@@ -74,9 +76,18 @@ pub struct Step {
     /// Compute threads [default: all cores; 1 with a GPU]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
-    /// Print the time of every layer as well
+    /// Print the time of every layer as well, and its parallel regions
     #[arg(long)]
     pub profile: bool,
+    /// Compare every layer with what the cores and their memory can do
+    #[arg(long)]
+    pub roofline: bool,
+    /// Forecast the step for so many cores of one socket
+    #[arg(long, value_name = "N", requires = "roofline", value_parser = positive)]
+    pub cores: Option<usize>,
+    /// Memory bandwidth of that socket [default: from as here to as much more as there are more cores]
+    #[arg(long, value_name = "GB/S", requires = "cores", value_parser = gigabytes)]
+    pub bandwidth: Option<f64>,
     /// Seconds to measure, after the warm-up
     #[arg(long, value_name = "S", default_value = "5", value_parser = duration)]
     pub seconds: f64,
@@ -186,35 +197,7 @@ fn precision() -> impl TypedValueParser<Value = Precision> {
 /// Measures, and prints one JSON line per figure.
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     match &args.what {
-        What::Step(step) => {
-            threads::calm_waiting()?;
-            let request = bench::StepRequest {
-                model: step.model.clone(),
-                size: step.size,
-                batch: step.batch,
-                device: step.device,
-                precision: step.precision,
-                tf32: step.tf32,
-                threads: step.threads,
-                profile: step.profile,
-                seconds: step.seconds,
-            };
-            let result = launch::bench_step(&request, started)?;
-            if let Some(table) = &result.profile {
-                eprint!("{table}");
-            }
-            let mut json = serde_json::json!({
-                "bench": "step", "model": step.model, "size": result.size, "batch": step.batch, "threads": result.threads,
-                "device": result.device, "precision": request.precision,
-                "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
-                "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
-                "backend": result.backend, "cpu": bench::processor(),
-            });
-            if let Some(launches) = result.launches {
-                json["launches"] = launches.into();
-            }
-            print(json)
-        }
+        What::Step(args) => step(args, started),
         What::LoaderStep(both) => loader_step(both),
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;
@@ -240,6 +223,51 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
         What::Allreduce(a) => allreduce(a),
         What::Scale(args) => scale::run(args),
     }
+}
+
+fn step(args: &Step, started: Instant) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    let request = bench::StepRequest {
+        model: args.model.clone(),
+        size: args.size,
+        batch: args.batch,
+        device: args.device,
+        precision: args.precision,
+        tf32: args.tf32,
+        threads: args.threads,
+        profile: args.profile,
+        roofline: args.roofline,
+        seconds: args.seconds,
+    };
+    let result = launch::bench_step(&request, started)?;
+    if let Some(table) = &result.profile {
+        eprint!("{table}");
+    }
+    let mut json = serde_json::json!({
+        "bench": "step", "model": args.model, "size": result.size, "batch": args.batch, "threads": result.threads,
+        "device": result.device, "precision": request.precision,
+        "img_per_s": result.img_per_s, "img_per_s_best": result.img_per_s_best, "step_ms": result.step_ms,
+        "steps": result.steps, "first_step_s": result.first_step_s, "peak_rss_mb": result.memory_mb,
+        "backend": result.backend, "cpu": bench::processor(),
+    });
+    if let Some(launches) = result.launches {
+        json["launches"] = launches.into();
+    }
+    if let Some(regions) = result.regions {
+        json["regions"] = regions.all().into();
+        json["regions_own"] = regions.own.into();
+    }
+    if let Some(barrier_us) = result.barrier_us {
+        json["barrier_us"] = barrier_us.into();
+    }
+    if let Some(roofline) = &result.roofline {
+        eprint!("{}", roofline.table());
+        json["roofline"] = roofline::measured(roofline);
+        if let Some(cores) = args.cores {
+            json["forecast"] = roofline::forecast(roofline, cores, args.bandwidth, args.batch)?;
+        }
+    }
+    print(json)
 }
 
 fn loader_step(args: &LoaderStep) -> Result<(), Failure> {
@@ -299,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn transforms_keep_their_commas_and_sizes_split_at_theirs() {
+    fn lists_are_split_and_options_ask_for_each_other() {
         let What::Loader(loader) = parse("trireme bench loader d --transform contrast(0.2,1.8),flip --transform flip")
         else {
             panic!("not a loader bench");
@@ -310,6 +338,15 @@ mod tests {
             panic!("not an allreduce bench");
         };
         assert_eq!(allreduce.sizes, [512, 65_536]);
+        let What::Step(step) = parse("trireme bench step --roofline --cores 64 --bandwidth 350") else {
+            panic!("not a step bench");
+        };
+        assert_eq!((step.roofline, step.cores, step.bandwidth), (true, Some(64), Some(350e9)));
+        let refused =
+            ["--cores 64", "--roofline --bandwidth 350", "--roofline --cores 0", "--roofline --cores 4 --bandwidth -1"];
+        for line in refused {
+            assert!(Cli::try_parse_from(format!("trireme bench step {line}").split(' ')).is_err(), "{line}");
+        }
         let What::Allreduce(allreduce) = parse("trireme bench allreduce") else { panic!("not an allreduce bench") };
         assert_eq!(allreduce.sizes.len(), 5);
     }

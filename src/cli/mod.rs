@@ -17,6 +17,7 @@ pub mod predict;
 pub mod report;
 mod reshape;
 pub mod rewrite;
+mod roofline;
 pub mod runs;
 pub mod scale;
 pub mod sweep;

@@ -72,6 +72,14 @@ pub(super) fn duration(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Gigabytes (10^9) a second, in bytes.
+pub(super) fn gigabytes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(1e9 * rate),
+        _ => Err("expected a number of GB/s > 0".into()),
+    }
+}
+
 /// A number of bytes with an optional suffix K, M or G (powers of 1024), >= 1.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let expected = || "expected a size such as 4096, 64K, 4M or 1G".to_string();

@@ -10,7 +10,7 @@ use super::memory::{Memory, Need, NodeFacts};
 use super::norm_place::NormPlace;
 use super::params::Layout;
 use super::plan::{OfSize, facts, initial_running, make_plan, norm_places, param_specs};
-use super::span::{NodeSpan, NodeTime};
+use super::span::{NodeCost, NodeSpan};
 use super::spec::{NetSpec, SpecError};
 use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Slot, TensorDesc};
 
@@ -92,7 +92,7 @@ pub struct Graph<B: Backend> {
     pub(super) open: VecDeque<usize>,
     /// Rows of the pass whose sums were read last.
     pub(super) read: usize,
-    pub(super) profile: Option<Vec<NodeTime>>,
+    pub(super) profile: Option<Vec<NodeCost>>,
     /// When each node ran, where that is traced.
     pub(super) spans: Option<Vec<NodeSpan>>,
     /// Passes of nodes whose times the device has not told yet: node, and 0 forward or 1 backward.

@@ -26,6 +26,7 @@ pub use accumulate::{Gather, MicroBatch};
 pub use graph::{Batch, Graph, Loss, Purpose};
 pub use norm_place::NormPlace;
 pub use params::Param;
+pub use span::{NodeCost, NodeTime};
 pub use spec::{Id, NetSpec};
 pub use then::Then;
 pub use traffic::Share;

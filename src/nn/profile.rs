@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use super::graph::Graph;
-use super::span::{NodeSpan, NodeTime};
-use crate::backend::{Backend, Error};
+use super::span::{Mark, NodeCost, NodeSpan};
+use crate::backend::{Backend, Cores, Error, Regions};
 
 impl<B: Backend> Graph<B> {
-    /// Starts (or, with false, ends) the timing of every node; gives the times so far.
-    pub fn profile(&mut self, on: bool) -> Vec<NodeTime> {
-        let fresh = on.then(|| vec![NodeTime::default(); self.net.nodes.len()]);
+    /// Starts (or, with false, ends) the timing of every node; gives the costs so far.
+    pub fn profile(&mut self, on: bool) -> Vec<NodeCost> {
+        let fresh = on.then(|| vec![NodeCost::default(); self.net.nodes.len()]);
         std::mem::replace(&mut self.profile, fresh).unwrap_or_default()
     }
 
@@ -29,24 +29,33 @@ impl<B: Backend> Graph<B> {
     }
 
     /// The beginning of a node's pass, if anyone wants times. A device with a queue has a clock of its own, which is read later.
-    pub(super) fn clock(&self) -> Result<Option<Instant>, Error> {
+    pub(super) fn clock(&self) -> Result<Option<Mark>, Error> {
         if !self.watched() {
             return Ok(None);
         }
         self.backend.queue().map_or(Ok(()), |queue| queue.stamp())?;
-        Ok(Some(Instant::now()))
+        Ok(Some(Mark { regions: self.regions(), start: Instant::now() }))
     }
 
-    /// Notes a pass of `node` that began at `start`: forward (`way` 0) or backward (1).
-    pub(super) fn clocked(&mut self, node: usize, way: usize, start: Option<Instant>) -> Result<(), Error> {
-        let Some(start) = start else { return Ok(()) };
+    /// Notes a pass of `node` that began at `mark`: forward (`way` 0) or backward (1).
+    pub(super) fn clocked(&mut self, node: usize, way: usize, mark: Option<Mark>) -> Result<(), Error> {
+        let Some(Mark { start, regions }) = mark else { return Ok(()) };
         if let Some(queue) = self.backend.queue() {
             queue.stamp()?;
             self.stamped.push((node, way));
             return Ok(());
         }
         self.note_time(node, way, [start, Instant::now()]);
+        let since = self.regions() - regions;
+        if let Some(costs) = &mut self.profile {
+            costs[node].regions += since;
+        }
         Ok(())
+    }
+
+    /// Parallel regions so far; none on a device without threads of this process.
+    fn regions(&self) -> Regions {
+        self.backend.cores().map(Cores::regions).unwrap_or_default()
     }
 
     /// Notes the passes that a device with a queue has finished; waits for it if there are any.
@@ -61,8 +70,8 @@ impl<B: Backend> Graph<B> {
 
     fn note_time(&mut self, node: usize, way: usize, [start, end]: [Instant; 2]) {
         let took = end - start;
-        if let Some(times) = &mut self.profile {
-            times[node][way] += took;
+        if let Some(costs) = &mut self.profile {
+            costs[node].time[way] += took;
         }
         if let Some(spans) = &mut self.spans {
             spans.push(NodeSpan { node, backward: way == 1, start, took });

@@ -8,7 +8,7 @@ use super::{loss, onednn, relaid, soft_loss, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::update::Units;
 use crate::backend::{
-    Arena, Backend, Buffer, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
+    Arena, Backend, Buffer, Cores, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
     TensorDesc, Update,
 };
 
@@ -52,6 +52,10 @@ macro_rules! plan_op {
 for_each_op!(plan_op);
 
 impl Backend for Cpu {
+    fn cores(&self) -> Option<&dyn Cores> {
+        Some(self)
+    }
+
     fn describe(&self) -> String {
         let (library, isa, threads) = (onednn::version(), Isa::effective().name(), self.threads.0);
         let plural = if threads == 1 { "" } else { "s" };

@@ -1,13 +1,21 @@
 //! Host memory on cache-line boundaries.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{RefCell, RefMut};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use super::threads::Threads;
 use crate::backend::{Buffer, Error};
 
 /// Alignment in bytes: a cache line, and the widest vector.
 const ALIGN: usize = 64;
+
+/// Elements of a page of 4 KiB.
+const PAGE: usize = 1024;
+
+/// Elements from which threads share the first writing: below, it takes less than to wake them.
+const SHARED: usize = 1 << 16;
 
 /// Zeroed f32 memory aligned to 64 bytes.
 pub struct AlignedBuf {
@@ -21,15 +29,27 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len` zeros; pages are only touched when written.
+    /// `len` zeros.
     pub fn zeroed(len: usize, what: &str) -> Result<Self, Error> {
+        Self::touched_by(Threads(1), len, what)
+    }
+
+    /// `len` zeros, written by the threads that will use them: a page lies in the memory of the socket whose core first writes to it.
+    /// Each gets the run that [`Threads::split`] gives it, as do loops over images, which are whole in one run but for its ends.
+    pub fn touched_by(threads: Threads, len: usize, what: &str) -> Result<Self, Error> {
         if len == 0 {
             return Ok(Self::default());
         }
         let fail = || Error::Memory { what: what.into(), bytes: len.saturating_mul(4) };
         let layout = Self::layout(len).ok_or_else(fail)?;
         // SAFETY: the layout has a non-zero size.
-        let data = NonNull::new(unsafe { alloc_zeroed(layout) }.cast()).ok_or_else(fail)?;
+        let data: NonNull<f32> = NonNull::new(unsafe { alloc(layout) }.cast()).ok_or_else(fail)?;
+        // SAFETY: `len` elements that need no value yet, and nobody else has.
+        let fresh = unsafe { std::slice::from_raw_parts_mut(data.as_ptr().cast::<MaybeUninit<f32>>(), len) };
+        match len < SHARED {
+            true => fresh.fill(MaybeUninit::zeroed()),
+            false => threads.split(fresh, PAGE, |_, run| run.fill(MaybeUninit::zeroed())),
+        }
         Ok(Self { data, len })
     }
 

@@ -74,7 +74,7 @@ impl DeviceMemory for Cpu {
     type Format = Format;
 
     fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
-        AlignedBuf::zeroed(elems, "tensors")
+        AlignedBuf::touched_by(self.threads, elems, "tensors")
     }
 
     /// All that the machine has: what the page cache holds can be had, too.

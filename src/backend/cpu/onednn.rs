@@ -7,8 +7,10 @@ use std::ptr;
 use super::buf::AlignedBuf;
 use super::direction::Direction;
 use super::layout::Md;
+use super::regions;
 use super::signals;
 use super::sys::{self, check};
+use super::team;
 use super::version::{self, Descriptor};
 use crate::backend::Error;
 
@@ -50,7 +52,7 @@ impl Engine {
             sys::omp_set_dynamic(0);
             sys::omp_set_num_threads(threads as i32);
         }
-        let team = team_size(threads);
+        let team = team::size(threads);
         if team != threads {
             let why = format!("OpenMP starts {team} of {threads}; unset OMP_THREAD_LIMIT, or ask for --threads {team}");
             return Err(Error::Unsupported { op: "compute threads".into(), why });
@@ -84,40 +86,6 @@ impl Drop for Engine {
             sys::dnnl_engine_destroy(self.engine);
         }
     }
-}
-
-/// How many threads OpenMP really starts.
-fn team_size(threads: usize) -> usize {
-    let team = std::sync::atomic::AtomicUsize::new(1);
-    parallel(threads, &|_| {
-        // SAFETY: a query inside a parallel region.
-        let size = unsafe { sys::omp_get_num_threads() };
-        team.store(size as usize, std::sync::atomic::Ordering::Relaxed);
-    });
-    team.into_inner()
-}
-
-/// Runs `f(share)` for share = 0..threads on OpenMP's own pool, the one that the primitives use: two pools would fight. Should
-/// OpenMP grant fewer threads, those that run take several shares.
-pub fn parallel(threads: usize, f: &(dyn Fn(usize) + Sync)) {
-    struct Region<'a> {
-        f: &'a (dyn Fn(usize) + Sync),
-        threads: usize,
-    }
-    extern "C" fn enter(data: *mut std::ffi::c_void) {
-        // SAFETY: `data` is the address of the region below, alive until GOMP_parallel returns; it is Sync.
-        let region = unsafe { &*data.cast::<Region<'_>>() };
-        // SAFETY: queries inside a parallel region.
-        let (thread, team) = unsafe { (sys::omp_get_thread_num() as usize, sys::omp_get_num_threads() as usize) };
-        (thread..region.threads).step_by(team.max(1)).for_each(region.f);
-    }
-    if threads == 1 {
-        return f(0);
-    }
-    let region = Region { f, threads };
-    let data = (&raw const region).cast_mut().cast();
-    // SAFETY: the parallel region ends before this call returns, so what it borrows outlives every thread's use of it.
-    unsafe { sys::GOMP_parallel(Some(enter), data, threads as u32, 0) }
 }
 
 /// A primitive with its argument slots.
@@ -237,6 +205,7 @@ impl Primitive {
     pub unsafe fn run(&self, engine: &Engine, data: &[(i32, *mut f32)]) -> Result<(), Error> {
         let mut arguments = [sys::dnnl_exec_arg_t { arg: 0, memory: ptr::null_mut() }; 8];
         let mut scratch = engine.scratch.borrow_mut();
+        regions::count_library();
         for (to, &(argument, memory)) in arguments.iter_mut().zip(&self.memories) {
             let handle = if argument == arg::SCRATCHPAD {
                 scratch.as_mut_slice().as_mut_ptr()

@@ -1,6 +1,6 @@
 //! Loops over slices on the pool that oneDNN uses.
 
-use super::onednn;
+use super::team;
 
 /// A pool of a fixed number of threads; work is cut into as many equal runs, so results do not depend on timing.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Threads {
 
     /// `f(thread, items of this thread)` on every thread that has any.
     pub fn each(&self, items: usize, f: impl Fn(usize, std::ops::Range<usize>) + Sync) {
-        onednn::parallel(self.0, &|t| {
+        team::parallel(self.0, &|t| {
             let share = self.share(t, items);
             if !share.is_empty() {
                 f(t, share);

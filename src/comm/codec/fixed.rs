@@ -4,6 +4,7 @@
 use super::lanes::head_room;
 use crate::comm::error::Error;
 use crate::comm::world::World;
+use crate::simd::simd;
 
 /// f64's exponent field of infinity and NaN.
 const NOT_FINITE: u32 = 0x7ff;
@@ -31,6 +32,7 @@ fn largest(shares: &[Vec<f64>]) -> Vec<u32> {
 }
 
 /// 2^k and 2^-k such that numbers below 2^(field + 1), times 2^k, add up to at most 2^62.
+#[inline(always)]
 fn scale(field: u32, summands: usize) -> (f64, f64) {
     let k = (62 - head_room(summands) as i32 - (field as i32 - 1022)).min(MOST);
     let power = |k: i32| f64::from_bits(((k + 1023) as u64) << 52);
@@ -39,12 +41,18 @@ fn scale(field: u32, summands: usize) -> (f64, f64) {
 
 fn encode(shares: &[Vec<f64>], exponents: &[u32], summands: usize) -> Vec<i64> {
     let mut codes = vec![0i64; exponents.len()];
-    for share in shares {
-        for ((code, x), field) in codes.iter_mut().zip(share).zip(exponents).filter(|(_, f)| **f != NOT_FINITE) {
-            *code += (x * scale(*field, summands).0).round_ties_even() as i64;
+    shares.iter().for_each(|share| add(&mut codes, share, exponents, summands));
+    codes
+}
+
+simd! {
+    fn add(codes: &mut [i64], share: &[f64], exponents: &[u32], summands: usize) {
+        for ((code, x), field) in codes.iter_mut().zip(share).zip(exponents) {
+            if *field != NOT_FINITE {
+                *code += (x * scale(*field, summands).0).round_ties_even() as i64;
+            }
         }
     }
-    codes
 }
 
 fn decode(codes: &[i64], exponents: &[u32], summands: usize) -> Vec<f64> {

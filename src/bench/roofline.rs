@@ -1,0 +1,261 @@
+//! How near each layer comes to what the cores and their memory can do, and, as a forecast, what a step takes on more cores.
+//!
+//! Operations: 2 a multiply-add of the definition, forward once, backward twice, once in the first layer, whose input needs no gradient.
+//! Bytes: each tensor once that a pass must read or write: forward x, weights, y; backward x, weights, dy, and dx and dw. Caches may
+//! spare a layer some of them, and one that reads a tensor twice moves more; so a share of the roof may be above 1.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::backend::{Backend, Cores, Error, Regions};
+use crate::nn::spec::Node;
+use crate::nn::{Graph, NodeCost};
+
+/// What the machine can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Compute threads.
+    pub threads: usize,
+    /// Operations a second of one thread while all compute.
+    pub peak: f64,
+    /// Bytes a second of one thread alone.
+    pub bandwidth_one: f64,
+    /// Bytes a second of all threads.
+    pub bandwidth: f64,
+    /// Seconds of a parallel region with nothing in it.
+    pub barrier: f64,
+}
+
+/// A layer, forward and backward of a whole batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// Its name.
+    pub name: String,
+    /// Operations.
+    pub operations: f64,
+    /// Bytes.
+    pub bytes: f64,
+    /// Seconds, as measured.
+    pub seconds: f64,
+    /// Parallel regions.
+    pub regions: f64,
+}
+
+/// A step as it was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roofline {
+    /// On what.
+    pub machine: Machine,
+    /// In the order in which they run forward.
+    pub layers: Vec<Layer>,
+    /// Seconds of the step outside the layers: the batch's copy, the loss, sums of gradients, the optimizer.
+    pub rest: f64,
+    /// Parallel regions there.
+    pub rest_regions: f64,
+}
+
+/// A step on so many cores of one socket, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    /// Compute threads, one a core.
+    pub cores: usize,
+    /// Bytes a second of their memory, at both ends.
+    pub bandwidth: [f64; 2],
+    /// Of one region, at both ends.
+    pub barrier: [f64; 2],
+    /// From the best to the worst.
+    pub step: [f64; 2],
+}
+
+/// What the two ends of the range assume.
+pub const BEST: &str = "each layer reaches the same share of its roof as here, memory without --bandwidth grows with the cores, a barrier \
+                        grows with log2 of them, all else is shared by them";
+/// The other end.
+pub const WORST: &str = "the same shares, memory without --bandwidth is no faster than here, a barrier grows with the cores, all else \
+                         stays as it is here";
+
+impl Machine {
+    /// Measures; takes seconds.
+    pub fn measure(cores: &dyn Cores) -> Result<Self, Error> {
+        let threads = cores.threads();
+        let bandwidth_one = cores.bandwidth(1)?;
+        let bandwidth = if threads == 1 { bandwidth_one } else { cores.bandwidth(threads)? };
+        let peak = cores.peak() / threads as f64;
+        Ok(Self { threads, peak, bandwidth_one, bandwidth, barrier: cores.barrier() })
+    }
+
+    /// The least seconds of a layer on so many cores with this bandwidth.
+    fn roof(&self, layer: &Layer, cores: usize, bandwidth: f64) -> f64 {
+        self.compute(layer, cores).max(layer.bytes / bandwidth)
+    }
+
+    fn compute(&self, layer: &Layer, cores: usize) -> f64 {
+        layer.operations / (self.peak * cores as f64)
+    }
+}
+
+/// The layers of a graph that was profiled over so many steps of its largest batch.
+pub fn layers<B: Backend>(graph: &Graph<B>, costs: &[NodeCost], batch: usize, steps: usize) -> Vec<Layer> {
+    let (net, shapes, steps) = (graph.net(), graph.shapes(), steps as f64);
+    let layer = |(index, (cost, node)): (usize, (&NodeCost, &Node))| {
+        let inputs: usize = node.inputs.iter().map(|id| batch * shapes[id.0].elems()).sum();
+        let output = batch * shapes[index + 1].elems();
+        let weights: usize = node.op.params(shapes[node.inputs[0].0]).iter().map(|p| p.elems()).sum();
+        let first = node.inputs.iter().all(|id| id.0 == 0);
+        let (forward, back) =
+            (inputs + weights + output, inputs + 2 * weights + output + if first { 0 } else { inputs });
+        let macs = batch as f64 * node.op.macs(shapes[node.inputs[0].0]) as f64;
+        let seconds: f64 = cost.time.iter().map(|time: &Duration| time.as_secs_f64()).sum();
+        Layer {
+            name: node.name.clone(),
+            operations: 2.0 * macs * if first { 2.0 } else { 3.0 },
+            bytes: if seconds > 0.0 { 4.0 * (forward + back) as f64 } else { 0.0 },
+            seconds: seconds / steps,
+            regions: cost.regions.all() as f64 / steps,
+        }
+    };
+    costs.iter().zip(&net.nodes).enumerate().map(layer).collect()
+}
+
+impl Roofline {
+    /// Of a step that took so many seconds and regions.
+    pub fn new(machine: Machine, layers: Vec<Layer>, step: f64, regions: Regions) -> Self {
+        let (seconds, own) = layers.iter().fold((0.0, 0.0), |(s, r), layer| (s + layer.seconds, r + layer.regions));
+        let (rest, rest_regions) = ((step - seconds).max(0.0), (regions.all() as f64 - own).max(0.0));
+        Self { machine, layers, rest, rest_regions }
+    }
+
+    /// The layers with their rates, and what bounds each.
+    pub fn table(&self) -> String {
+        let Machine { threads, peak, bandwidth, .. } = self.machine;
+        let mut text = format!(
+            "{:<20} {:>9} {:>9} {:>9} {:>9} {:>8}  {}\n",
+            "layer", "ms", "GFLOP/s", "GB/s", "FLOP/byte", "of roof", "bound"
+        );
+        for layer in self.layers.iter().filter(|layer| layer.bytes > 0.0) {
+            let _ = writeln!(
+                text,
+                "{:<20} {:>9.3} {:>9.1} {:>9.1} {:>9.1} {:>8.2}  {}",
+                layer.name,
+                1e3 * layer.seconds,
+                layer.operations / layer.seconds / 1e9,
+                layer.bytes / layer.seconds / 1e9,
+                layer.operations / layer.bytes,
+                self.of_roof(layer),
+                self.bound(layer)
+            );
+        }
+        let _ = writeln!(
+            text,
+            "{threads} thread(s): {:.1} GFLOP/s each, {:.1} GB/s together, {:.1} GB/s one alone; outside the layers {:.3} ms",
+            peak / 1e9,
+            bandwidth / 1e9,
+            self.machine.bandwidth_one / 1e9,
+            1e3 * self.rest
+        );
+        text
+    }
+
+    /// The share of its roof that a layer reaches.
+    pub fn of_roof(&self, layer: &Layer) -> f64 {
+        self.machine.roof(layer, self.machine.threads, self.machine.bandwidth) / layer.seconds
+    }
+
+    /// What a layer waits for at its roof.
+    pub fn bound(&self, layer: &Layer) -> &'static str {
+        let memory = layer.bytes / self.machine.bandwidth;
+        if self.machine.compute(layer, self.machine.threads) > memory { "compute" } else { "memory" }
+    }
+
+    /// The share of the roof that all layers together reach.
+    pub fn of_roof_together(&self) -> f64 {
+        let Machine { threads, bandwidth, .. } = self.machine;
+        let roof: f64 = self.layers.iter().map(|layer| self.machine.roof(layer, threads, bandwidth)).sum();
+        roof / self.layers.iter().map(|layer| layer.seconds).sum::<f64>()
+    }
+
+    /// The range for so many cores, whose memory moves so many bytes a second, if that is known. Barriers are measured with two threads
+    /// and more, so there is none from one.
+    pub fn forecast(&self, cores: usize, bandwidth: Option<f64>) -> Option<Forecast> {
+        let machine = self.machine;
+        let threads = machine.threads as f64;
+        if machine.threads < 2 {
+            return None;
+        }
+        let (growth, more) = ((cores as f64).log2() / threads.log2(), cores as f64 / threads);
+        let linear = (cores as f64 - 1.0) / (threads - 1.0);
+        let memory = [bandwidth.unwrap_or(machine.bandwidth * more), bandwidth.unwrap_or(machine.bandwidth)];
+        let barrier = [growth, linear].map(|factor| machine.barrier * factor);
+        let rest = (self.rest - self.rest_regions * machine.barrier).max(0.0);
+        let regions = self.rest_regions + self.layers.iter().map(|layer| layer.regions).sum::<f64>();
+        let ends = [0, 1].map(|end| {
+            let layers: f64 = self.layers.iter().map(|layer| self.layer_on(layer, cores, memory[end])).sum();
+            let shared = if end == 0 { more } else { 1.0 };
+            layers + rest / shared + regions * barrier[end]
+        });
+        Some(Forecast { cores, bandwidth: memory, barrier, step: [ends[0].min(ends[1]), ends[0].max(ends[1])] })
+    }
+
+    /// Seconds of a layer without its barriers, at the same share of its roof as here.
+    fn layer_on(&self, layer: &Layer, cores: usize, bandwidth: f64) -> f64 {
+        let here = self.machine.roof(layer, self.machine.threads, self.machine.bandwidth);
+        if here == 0.0 {
+            return 0.0;
+        }
+        let work = (layer.seconds - layer.regions * self.machine.barrier).max(0.0);
+        work * self.machine.roof(layer, cores, bandwidth) / here
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: Machine = Machine { threads: 2, peak: 100e9, bandwidth_one: 15e9, bandwidth: 20e9, barrier: 1e-6 };
+
+    fn layer(operations: f64, bytes: f64, seconds: f64) -> Layer {
+        Layer { name: "conv".into(), operations, bytes, seconds, regions: 10.0 }
+    }
+
+    fn roofline() -> Roofline {
+        // at half of the roof beside its barriers: 1 ms by operations, 1 ms by bytes
+        let layers = vec![layer(200e6, 2e6, 2.01e-3), layer(20e6, 20e6, 2.01e-3)];
+        let all = Regions { own: 20, library: 5 };
+        Roofline::new(MACHINE, layers, 4.02e-3 + 0.5e-3 + 5e-6, all)
+    }
+
+    #[test]
+    fn layers_are_bound_by_what_takes_longer() {
+        let roofline = roofline();
+        let [compute, memory] = [0, 1].map(|i| &roofline.layers[i]);
+        assert_eq!([compute, memory].map(|layer| roofline.bound(layer)), ["compute", "memory"]);
+        assert!([compute, memory].iter().all(|layer| (roofline.of_roof(layer) - 1.0 / 2.01).abs() < 1e-9));
+        assert!((roofline.of_roof_together() - 1.0 / 2.01).abs() < 1e-9);
+        let table = roofline.table();
+        assert!(
+            table.contains("compute\n") && table.contains("memory\n") && table.contains("100.0 GFLOP/s each"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn more_cores_share_what_they_can() {
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} for {b}");
+        let known = roofline().forecast(64, Some(80e9)).unwrap();
+        // 2 ms of compute by 32; 2 ms of memory by 4; 25 barriers
+        let layers = 2e-3 / 32.0 + 2e-3 / 4.0;
+        near(known.step[0], layers + 0.5e-3 / 32.0 + 25.0 * 6e-6);
+        near(known.step[1], layers + 0.5e-3 + 25.0 * 63e-6);
+        assert_eq!(known.bandwidth, [80e9; 2]);
+        // at worst, memory bounds the first layer, too
+        let unknown = roofline().forecast(64, None).unwrap();
+        near(unknown.step[0], 4e-3 / 32.0 + 0.5e-3 / 32.0 + 25.0 * 6e-6);
+        near(unknown.step[1], 2e-3 / 10.0 + 2e-3 + 0.5e-3 + 25.0 * 63e-6);
+        // as many as there are: as measured
+        let same = roofline().forecast(2, None).unwrap();
+        let measured = roofline().layers.iter().map(|layer| layer.seconds).sum::<f64>() + roofline().rest;
+        same.step.iter().for_each(|step| near(*step, measured));
+        let one = Roofline { machine: Machine { threads: 1, ..MACHINE }, ..roofline() };
+        assert_eq!(one.forecast(64, None), None);
+    }
+}
