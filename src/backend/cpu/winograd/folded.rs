@@ -2,9 +2,9 @@
 //! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
 
 use super::ahead::Ahead;
+use super::convolution::Convolution;
 use super::kernel::padded;
 use super::lines::output_line;
-use super::passes::Convolution;
 use super::strip::{Order, Run, tiles};
 use super::transform::{self, Side};
 use super::vector::{Job, Vectors};

@@ -6,6 +6,7 @@
 //! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512.
 
 mod ahead;
+mod convolution;
 mod filters;
 mod folded;
 mod kernel;
@@ -25,9 +26,10 @@ use super::lanes::by_block;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
-use passes::{Convolution, Correlation, strip_len};
+use passes::{Correlation, strip_len};
 use strip::{Order, tiles};
 use transform::{Finish, Side};
 use vector::{Avx2, Avx512, Vectors};

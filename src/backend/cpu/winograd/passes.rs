@@ -3,10 +3,11 @@
 
 use super::super::threads::{Shared, Threads};
 use super::ahead::Ahead;
+use super::convolution::Convolution;
 use super::folded::{self, Folded};
 use super::kernel::{self, padded};
 use super::strip::{Order, Run, tiles};
-use super::transform::{self, Finish, Side};
+use super::transform::{self, Side};
 use super::vector::{Job, Vectors};
 use crate::backend::TensorDesc;
 
@@ -17,15 +18,6 @@ pub fn strip_len(a: usize, rows: usize, ci: usize, co: usize, tiles: usize) -> u
     let wanted = (ci * co / (ci + co)).clamp(least, most);
     let strips = tiles.div_ceil(wanted).max(1);
     tiles.div_ceil(strips).next_multiple_of(rows)
-}
-
-/// A pass from one side to the other: x to y, or dy to dx.
-pub struct Convolution<'a> {
-    pub from: Side<'a>,
-    pub to: TensorDesc,
-    pub filters: &'a [f32],
-    pub strip: usize,
-    pub finish: Finish<'a>,
 }
 
 impl Convolution<'_> {

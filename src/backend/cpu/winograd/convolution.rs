@@ -1,0 +1,13 @@
+//! What a pass from one side to the other is given; how it runs is in `passes`, and in `folded`.
+
+use super::transform::{Finish, Side};
+use crate::backend::TensorDesc;
+
+/// A pass from one side to the other: x to y, or dy to dx.
+pub struct Convolution<'a> {
+    pub from: Side<'a>,
+    pub to: TensorDesc,
+    pub filters: &'a [f32],
+    pub strip: usize,
+    pub finish: Finish<'a>,
+}
