@@ -20,7 +20,7 @@ use super::format::Format;
 use super::lanes::by_block;
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Conv, Shape};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use filters::Filters;
 use kernel::{padded, step};
 use transform::{Finish, Run, Side, tiles};
@@ -258,6 +258,10 @@ impl<S: Vectors, const A: usize> Planned<Cpu> for Plan<S, A> {
 
     fn state_bytes(&self) -> usize {
         self.bias.len() * 4
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps { inputs: 1, output: self.relu }
     }
 
     fn implementation(&self) -> String {
