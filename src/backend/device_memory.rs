@@ -1,8 +1,11 @@
 //! Memory of a device, and the passes over flat arrays of f32 in it.
 
+use std::ops::Range;
+
 use super::buffer::Buffer;
 use super::error::Error;
 use super::param_format::ParamFormat;
+use super::region::{Apart, Region};
 
 /// A device as far as its memory goes. All binary passes take buffers of equal length.
 pub trait DeviceMemory: Sized + 'static {
@@ -13,6 +16,12 @@ pub trait DeviceMemory: Sized + 'static {
 
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;
+
+    /// Memory of which these ranges will be taken, at times when none that overlaps is in use; they begin at multiples of 64
+    /// elements. A device may give each range memory of its own.
+    fn region(&self, elems: usize, parts: &[Range<usize>]) -> Result<Box<dyn Region<Self::Buf>>, Error> {
+        Ok(Box::new(Apart::new(elems, parts, |elems| self.alloc(elems))?))
+    }
 
     /// Bytes that a network may take at most; none where that is not known.
     fn free_bytes(&self) -> Result<Option<usize>, Error> {

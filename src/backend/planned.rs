@@ -37,11 +37,33 @@ impl<B: DeviceMemory> Pass<'_, B> {
     }
 }
 
+/// Tensors of the forward pass that backward reads; all others may be gone by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeps {
+    /// So many of the inputs, the first ones.
+    pub inputs: usize,
+    /// The output.
+    pub output: bool,
+}
+
+impl Keeps {
+    /// Everything.
+    pub const ALL: Self = Self { inputs: usize::MAX, output: true };
+    /// Nothing.
+    pub const NOTHING: Self = Self { inputs: 0, output: false };
+    /// The first input.
+    pub const INPUT: Self = Self { inputs: 1, output: false };
+    /// All inputs.
+    pub const INPUTS: Self = Self { inputs: usize::MAX, output: false };
+    /// The output alone.
+    pub const OUTPUT: Self = Self { inputs: 0, output: true };
+}
+
 /// The tensors of a backward pass.
 pub struct Gradients<'a, B: DeviceMemory> {
-    /// Inputs of the forward pass.
+    /// Inputs of the forward pass; empty where [`Planned::keeps`] does not name them.
     pub x: &'a [&'a B::Buf],
-    /// Its output.
+    /// Its output; empty likewise.
     pub y: &'a B::Buf,
     /// Gradient with respect to `y`; may be overwritten, see [`Planned::alias`].
     pub dy: &'a mut B::Buf,
@@ -92,6 +114,22 @@ pub trait Planned<B: DeviceMemory> {
     /// Whether `backward` adds a second gradient of `y` by itself.
     fn adds(&self) -> bool {
         false
+    }
+
+    /// What `backward` reads of the forward pass.
+    fn keeps(&self) -> Keeps {
+        Keeps::ALL
+    }
+
+    /// Whether [`Planned::recompute`] makes the output anew, at no more than the cost of reading the inputs and writing it.
+    fn recomputes(&self) -> bool {
+        false
+    }
+
+    /// Makes the output of the last forward pass anew from the same inputs, bit for bit, and changes nothing else.
+    fn recompute(&mut self, _pass: &Pass<'_, B>, _x: &[&B::Buf], _y: &mut B::Buf) -> Result<(), Error> {
+        let why = "its output is not made anew".into();
+        Err(Error::Unsupported { op: self.implementation(), why })
     }
 
     /// What a training pass moves, where it was counted; `second`: `backward` adds a second gradient.

@@ -42,12 +42,22 @@ pub fn layers(net: &NetSpec) -> Result<Vec<Layer>, SpecError> {
     Ok(net.nodes.iter().enumerate().map(layer).collect())
 }
 
-/// Bytes of parameters and activations with their gradients, for so many rows; the optimizer's slots come on top.
-pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
-    let shapes = net.shapes()?;
-    let (plan, descs) = make_plan(backend, net, &shapes, rows, None, true)?;
+/// What the memory plan of training so many rows follows from, node by node, and the plan.
+pub fn memory<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory), BuildError> {
+    planned(backend, net, rows).map(|(facts, memory, _)| (facts, memory))
+}
+
+/// The same, and the bytes of the operations' private memory.
+fn planned<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<(Vec<NodeFacts>, Memory, usize), BuildError> {
+    let (plan, descs) = make_plan(backend, net, &net.shapes()?, rows, None, true)?;
     let facts: Vec<NodeFacts> = plan.iter().zip(&descs[1..]).map(|(p, d)| facts(backend, p.as_deref(), d)).collect();
     let memory = Memory::train(net, backend.words(descs[0].elems()), &facts);
     let state = plan.iter().flatten().map(|p| p.state_bytes()).sum();
+    Ok((facts, memory, state))
+}
+
+/// Bytes of parameters and activations with their gradients, for so many rows; the optimizer's slots come on top.
+pub fn training<B: Backend>(backend: &B, net: &NetSpec, rows: usize) -> Result<Need, BuildError> {
+    let (_, memory, state) = planned(backend, net, rows)?;
     Ok(Need::of(backend.parameter_bytes().saturating_mul(net.param_count()?), true, &memory, state))
 }

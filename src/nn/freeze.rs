@@ -43,11 +43,23 @@ fn shortened(net: &NetSpec, memory: &Memory, needed: &[bool]) -> Vec<Move> {
     let of_inputs = |node: usize, dx: &[Option<usize>]| {
         net.nodes[node].inputs.iter().zip(dx).map(|(id, buffer)| buffer.filter(|_| needed[id.0])).collect()
     };
-    let shorten = |step: &Move| match step {
-        Move::Add { tensor, .. } => needed[*tensor].then(|| step.clone()),
-        &Move::Node { node, dy, second, ref dx } => {
-            needed[node + 1].then(|| Move::Node { node, dy, second, dx: of_inputs(node, dx) })
+    // values that later moves may read
+    let mut read = vec![false; memory.places.len()];
+    let mut moves = Vec::new();
+    for step in memory.moves.iter().rev() {
+        let kept = match *step {
+            Move::Add { tensor, .. } => needed[tensor].then(|| step.clone()),
+            Move::Recompute { to, .. } => read[to].then(|| step.clone()),
+            Move::Node { node, dy, second, ref dx } => {
+                needed[node + 1].then(|| Move::Node { node, dy, second, dx: of_inputs(node, dx) })
+            }
+        };
+        if let Some(Move::Node { node, .. } | Move::Recompute { node, .. }) = kept {
+            let tensors = net.nodes[node].inputs.iter().map(|id| id.0).chain([node + 1]);
+            tensors.for_each(|tensor| read[memory.kept[tensor]] = true);
         }
-    };
-    memory.moves.iter().filter_map(shorten).collect()
+        moves.extend(kept);
+    }
+    moves.reverse();
+    moves
 }

@@ -12,6 +12,7 @@ use super::params::Layout;
 use super::plan::{OfSize, facts, initial_running, make_plan, norm_places, param_specs};
 use super::span::{NodeCost, NodeSpan};
 use super::spec::{NetSpec, SpecError};
+use super::tensors::Tensors;
 use crate::backend::{Across, Arena, Backend, DeviceMemory, Error, Input, LossSums, Objective, Slot, TensorDesc};
 
 /// What a graph is for.
@@ -86,7 +87,7 @@ pub struct Graph<B: Backend> {
     pub(super) memory: Memory,
     /// What is left out while some parameters are not trained.
     pub(super) freeze: Freeze,
-    pub(super) buffers: Vec<B::Buf>,
+    pub(super) tensors: Tensors<B>,
     pub(super) current: usize,
     /// Rows of the passes whose sums were not read.
     pub(super) open: VecDeque<usize>,
@@ -152,7 +153,7 @@ impl<B: Backend> Graph<B> {
         let grads = Arena::new(&*backend, if train { &layout.chunks } else { &[] })?;
         let norms = norm_places(&net, &shapes);
         let running = initial_running(&norms);
-        let buffers = memory.buffers.iter().map(|&n| backend.alloc(n)).collect::<Result<_, _>>()?;
+        let tensors = Tensors::new(&*backend, &memory)?;
         let mut graph = Self {
             backend,
             serving: net.serving(),
@@ -172,7 +173,7 @@ impl<B: Backend> Graph<B> {
             running,
             memory,
             freeze,
-            buffers,
+            tensors,
             current: batch,
             open: VecDeque::new(),
             read: batch,

@@ -1,10 +1,13 @@
-//! Which tensors share memory: buffers for activations and their gradients, settled once for the largest batch.
+//! Which tensors share memory: places of activations and their gradients, settled once for the largest batch.
 
-use super::spec::{Id, NetSpec, Op};
-use crate::backend::Error;
+use std::ops::Range;
+
+use super::packing::{Life, pack};
+use super::spec::{NetSpec, Op};
+use crate::backend::{Error, Keeps};
 
 /// What the planner must know of a node beyond its inputs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Elements of its output.
     pub elems: usize,
@@ -14,71 +17,90 @@ pub struct NodeFacts {
     pub alias: Option<usize>,
     /// Whether it adds a second gradient by itself.
     pub adds: bool,
+    /// What its backward reads of the forward pass.
+    pub keeps: Keeps,
+    /// Whether its output can be made anew in backward.
+    pub recomputes: bool,
+}
+
+impl NodeFacts {
+    /// Whether a memory plan made of these serves a node with those facts.
+    pub(super) fn serve(&self, other: &Self) -> bool {
+        let Keeps { inputs, output } = self.keeps;
+        (self.looked_through, self.alias, self.adds) == (other.looked_through, other.alias, other.adds)
+            && other.elems <= self.elems
+            && other.keeps.inputs <= inputs
+            && (output || !other.keeps.output)
+            && (other.recomputes || !self.recomputes)
+    }
 }
 
 /// One move of the backward pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// Gradient buffer `to` += `from`.
+    /// A node's output is made anew, since backward reads it and it was not kept.
+    Recompute {
+        /// Which node.
+        node: usize,
+        /// The value that is written.
+        to: usize,
+    },
+    /// Gradient `to` += `from`.
     Add {
         /// The tensor whose gradient it is.
         tensor: usize,
-        /// Buffer that keeps the sum.
+        /// The value that keeps the sum.
         to: usize,
-        /// Buffer that is added.
+        /// The value that is added.
         from: usize,
     },
     /// Backward of a node.
     Node {
         /// Which node.
         node: usize,
-        /// Buffer with the output's gradient.
+        /// The output's gradient.
         dy: usize,
-        /// Buffer with a second summand.
+        /// A second summand of it.
         second: Option<usize>,
-        /// Buffer for each input's gradient; none for the aliased one and for the network's input.
+        /// Each input's gradient; none for the aliased one and for the network's input.
         dx: Vec<Option<usize>>,
     },
 }
 
-/// Buffers and who uses them.
+/// Values and their places.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Elements of each buffer.
-    pub buffers: Vec<usize>,
-    /// Buffer of each tensor (input first).
+    /// Elements of the memory that all share.
+    pub elems: usize,
+    /// Place of each value.
+    pub places: Vec<Range<usize>>,
+    /// Value of each tensor (input first) in the forward pass.
     pub tensors: Vec<usize>,
+    /// The same in backward; only those that [`NodeFacts::keeps`] names are there then.
+    pub kept: Vec<usize>,
     /// Backward, in order; empty for inference.
     pub moves: Vec<Move>,
-    /// Buffers that receive the gradients of the losses: of the scores, then of the auxiliary classifiers.
+    /// Values that receive the gradients of the losses: of the scores, then of the auxiliary classifiers.
     pub losses: Vec<usize>,
-    /// Elements of the activations' buffers; the rest are gradients.
+    /// Elements of the values that are in use when the forward pass ends.
     pub activation_elems: usize,
 }
 
-/// Buffers with a free list.
-#[derive(Default)]
-struct Pool {
-    sizes: Vec<usize>,
-    free: Vec<usize>,
-}
+/// A moment after all passes.
+const ALWAYS: usize = usize::MAX;
 
-impl Pool {
-    /// The smallest free buffer that fits, else the largest one grown, else a new one.
-    fn take(&mut self, elems: usize) -> usize {
-        let fits = |b: &&usize| self.sizes[**b] >= elems;
-        let best = self.free.iter().filter(fits).min_by_key(|b| self.sizes[**b]);
-        let Some(&b) = best.or_else(|| self.free.iter().max_by_key(|b| self.sizes[**b])) else {
-            self.sizes.push(elems);
-            return self.sizes.len() - 1;
-        };
-        self.free.retain(|f| *f != b);
-        self.sizes[b] = self.sizes[b].max(elems);
-        b
+/// Values with the moments at which they are in use: node i runs at moment i, the losses follow at moment n, move m at n + 1 + m.
+#[derive(Default)]
+struct Values(Vec<Life>);
+
+impl Values {
+    fn new_at(&mut self, moment: usize, elems: usize) -> usize {
+        self.0.push(Life { elems, from: moment, to: moment });
+        self.0.len() - 1
     }
 
-    fn give(&mut self, buffer: usize) {
-        self.free.push(buffer);
+    fn used(&mut self, value: usize, moment: usize) {
+        self.0[value].to = self.0[value].to.max(moment);
     }
 }
 
@@ -94,9 +116,9 @@ pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
 /// The summands of a tensor's gradient.
 #[derive(Clone, Debug, Default)]
 struct Summands {
-    /// Buffers in the tensor's own layout.
+    /// Values in the tensor's own layout.
     whole: Vec<usize>,
-    /// A buffer in the layout of a shortcut's output, which the node that made the tensor reads through that shortcut.
+    /// A value in the layout of a shortcut's output, which the node that made the tensor reads through that shortcut.
     through: Option<usize>,
 }
 
@@ -110,53 +132,89 @@ struct Source {
 
 /// The backward pass as far as it is planned.
 struct Backward<'a> {
+    net: &'a NetSpec,
     facts: &'a [NodeFacts],
-    pool: Pool,
-    /// By tensor: buffers whose sum is its gradient, so far.
+    real: &'a [usize],
+    values: Values,
+    /// By tensor: the value that holds it in backward; none where it has yet to be made anew.
+    kept: Vec<Option<usize>>,
+    /// By tensor: values whose sum is its gradient, so far.
     pending: Vec<Summands>,
     moves: Vec<Move>,
 }
 
 impl Backward<'_> {
-    /// A part of a tensor's gradient is in this buffer. Parts that the tensor's node does not add by itself are added at once, so that
+    /// The moment of the next move.
+    fn now(&self) -> usize {
+        self.net.nodes.len() + 1 + self.moves.len()
+    }
+
+    /// A part of a tensor's gradient is in this value. Parts that the tensor's node does not add by itself are added at once, so that
     /// a tensor with many readers takes no more memory than one with two.
-    fn arrives(&mut self, tensor: usize, buffer: usize) {
-        self.pending[tensor].whole.push(buffer);
+    fn arrives(&mut self, tensor: usize, value: usize) {
+        self.pending[tensor].whole.push(value);
         self.add(tensor);
     }
 
     /// The same of a part that the tensor's node reads through a shortcut.
-    fn arrives_through(&mut self, tensor: usize, buffer: usize) {
-        self.pending[tensor].through = Some(buffer);
+    fn arrives_through(&mut self, tensor: usize, value: usize) {
+        self.pending[tensor].through = Some(value);
         self.add(tensor);
     }
 
     fn add(&mut self, tensor: usize) {
         let adds = tensor > 0 && self.facts[tensor - 1].adds;
-        let Summands { whole, through } = &mut self.pending[tensor];
+        let Summands { mut whole, through } = std::mem::take(&mut self.pending[tensor]);
         while whole.len() > 1 + usize::from(adds && through.is_none()) {
-            let from = whole.swap_remove(0);
+            let (from, now) = (whole.swap_remove(0), self.now());
+            [whole[0], from].into_iter().for_each(|value| self.values.used(value, now));
             self.moves.push(Move::Add { tensor, to: whole[0], from });
-            self.pool.give(from);
         }
+        self.pending[tensor] = Summands { whole, through };
+    }
+
+    /// Sees to it that a tensor is there at the next move: the values that it and, where it is made anew, its sources are in.
+    fn is_there(&mut self, tensor: usize) -> usize {
+        if let Some(value) = self.kept[tensor] {
+            return value;
+        }
+        let node = tensor - 1;
+        let sources: Vec<usize> = self.net.nodes[node].inputs.iter().map(|id| self.real[id.0]).collect();
+        let sources: Vec<usize> = sources.into_iter().map(|source| self.is_there(source)).collect();
+        let now = self.now();
+        sources.into_iter().for_each(|value| self.values.used(value, now));
+        let to = self.values.new_at(now, self.facts[node].elems);
+        self.moves.push(Move::Recompute { node, to });
+        self.kept[tensor] = Some(to);
+        to
+    }
+
+    /// Makes what the backward pass of a node reads of the forward pass be there.
+    fn reads(&mut self, node: usize) -> Vec<usize> {
+        let Keeps { inputs, output } = self.facts[node].keeps;
+        let inputs = self.net.nodes[node].inputs.iter().take(inputs).map(|id| self.real[id.0]);
+        let tensors: Vec<usize> = inputs.chain(output.then_some(node + 1)).collect();
+        tensors.into_iter().map(|tensor| self.is_there(tensor)).collect()
     }
 
     /// The pass of a node that reads these tensors, of which none is the network's input.
     fn node(&mut self, node: usize, inputs: &[Option<Source>]) {
         let Summands { whole, through } = std::mem::take(&mut self.pending[node + 1]);
         let (Some(&dy), second) = (whole.first(), through.or(whole.get(1).copied())) else { return };
+        let reads = self.reads(node);
+        let now = self.now();
+        reads.into_iter().chain([dy]).chain(second).for_each(|value| self.values.used(value, now));
         let alias = self.facts[node].alias;
         let of_its_own = |(i, source): (usize, &Option<Source>)| source.filter(|_| alias != Some(i)).map(|s| s.tensor);
         let wanted: Vec<Option<usize>> = inputs.iter().enumerate().map(of_its_own).collect();
         let dx: Vec<Option<usize>> =
-            wanted.iter().map(|t| t.map(|t| self.pool.take(self.facts[t - 1].elems))).collect();
+            wanted.iter().map(|t| t.map(|t| self.values.new_at(now, self.facts[t - 1].elems))).collect();
         self.moves.push(Move::Node { node, dy, second, dx: dx.clone() });
         wanted.iter().zip(&dx).for_each(|(t, b)| t.iter().zip(b).for_each(|(&t, &b)| self.arrives(t, b)));
-        second.into_iter().for_each(|b| self.pool.give(b));
         match alias.and_then(|i| inputs[i]) {
             Some(Source { tensor, shortened: true }) => self.arrives_through(tensor, dy),
             Some(Source { tensor, .. }) => self.arrives(tensor, dy),
-            None => self.pool.give(dy),
+            None => {}
         }
     }
 }
@@ -167,52 +225,67 @@ fn shortened(net: &NetSpec, facts: &[NodeFacts], node: usize, input: usize) -> b
     maker.is_some_and(|maker| facts[maker].looked_through && matches!(net.nodes[maker].op, Op::Shortcut(_)))
 }
 
+/// The value of each tensor (input first), in use from the node that makes it to its last reader in the forward pass; what is read after
+/// all passes is in use always.
+fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (Values, Vec<usize>) {
+    let mut values = Values::default();
+    let mut tensors = vec![values.new_at(0, input)];
+    for (i, (node, fact)) in net.nodes.iter().zip(facts).enumerate() {
+        let value = match (fact.looked_through, runs[i]) {
+            (true, _) => tensors[node.inputs[0].0],
+            (false, true) => values.new_at(i, fact.elems),
+            (false, false) => usize::MAX,
+        };
+        tensors.push(value);
+        if runs[i] && !fact.looked_through {
+            node.inputs.iter().for_each(|id| values.used(tensors[id.0], i));
+        }
+    }
+    (values, tensors)
+}
+
 impl Memory {
-    /// For training: every activation is kept, gradients share buffers.
+    /// For training: what backward reads is kept, or made anew where that is cheap.
     pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
-        let real = resolve(net, facts);
-        let mut pool = Pool::default();
-        let mut own = vec![pool.take(input)];
-        own.extend(facts.iter().map(|f| if f.looked_through { usize::MAX } else { pool.take(f.elems) }));
-        let tensors: Vec<usize> = real.iter().map(|&t| own[t]).collect();
-        let activation_elems = pool.sizes.iter().sum();
-        let mut back = Backward { facts, pool, pending: vec![Summands::default(); real.len()], moves: Vec::new() };
+        let (real, n) = (resolve(net, facts), net.nodes.len());
+        let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
+        let read_after: Vec<usize> = net.scores().chain([net.features().0]).map(|t| real[t]).collect();
+        read_after.iter().for_each(|t| values.used(tensors[*t], ALWAYS));
+        let anew = |t: usize| t > 0 && facts[t - 1].recomputes && !read_after.contains(&t);
+        let kept = (0..=n).map(|t| (!anew(t)).then_some(tensors[t])).collect();
+        let pending = vec![Summands::default(); real.len()];
+        let mut back = Backward { net, facts, real: &real, values, kept, pending, moves: Vec::new() };
         let mut losses = Vec::new();
         for t in net.scores().map(|t| real[t]) {
-            let buffer = back.pool.take(if t == 0 { input } else { facts[t - 1].elems });
-            losses.push(buffer);
-            back.arrives(t, buffer);
+            let value = back.values.new_at(n, if t == 0 { input } else { facts[t - 1].elems });
+            losses.push(value);
+            back.arrives(t, value);
         }
-        for node in (0..net.nodes.len()).rev().filter(|&n| !facts[n].looked_through) {
+        for node in (0..n).rev().filter(|&n| !facts[n].looked_through) {
             let inputs = net.nodes[node].inputs.iter().enumerate().map(|(place, id)| {
                 let tensor = Some(real[id.0]).filter(|&t| t != 0)?;
                 Some(Source { tensor, shortened: shortened(net, facts, node, place) })
             });
             back.node(node, &inputs.collect::<Vec<_>>());
         }
-        let Backward { pool, moves, .. } = back;
-        Self { buffers: pool.sizes, tensors, moves, losses, activation_elems }
+        let Backward { values, moves, kept, .. } = back;
+        let kept = real.iter().map(|t| kept[*t].unwrap_or(tensors[*t])).collect();
+        Self { tensors, kept, moves, losses, ..Self::packed(&values, n) }
     }
 
-    /// For inference, without auxiliary classifiers: a buffer is free again after the last reader of its tensor.
+    /// For inference, without auxiliary classifiers: a place is free again after the last reader of its tensor.
     pub fn infer(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
-        let real = resolve(net, facts);
-        let mut last_use = vec![usize::MAX; real.len()];
-        let serving = net.serving();
-        for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| serving[*i]) {
-            node.inputs.iter().for_each(|Id(t)| last_use[real[*t]] = i);
-        }
+        let (mut values, tensors) = forward(net, input, facts, &net.serving());
         // the scores are read afterwards, and sometimes what they are made of
-        [net.nodes.len(), net.features().0].into_iter().for_each(|tensor| last_use[real[tensor]] = usize::MAX);
-        let mut pool = Pool::default();
-        let mut own = vec![pool.take(input)];
-        for (i, f) in facts.iter().enumerate() {
-            own.push(if f.looked_through || !serving[i] { usize::MAX } else { pool.take(f.elems) });
-            (0..=i).filter(|&t| last_use[t] == i).for_each(|t| pool.give(own[t]));
-        }
-        let tensors = real.iter().map(|&t| own[t]).collect();
-        let activation_elems = pool.sizes.iter().sum();
-        Self { buffers: pool.sizes, tensors, moves: Vec::new(), losses: Vec::new(), activation_elems }
+        [net.nodes.len(), net.features().0].into_iter().for_each(|tensor| values.used(tensors[tensor], ALWAYS));
+        Self { kept: tensors.clone(), tensors, ..Self::packed(&values, net.nodes.len()) }
+    }
+
+    /// The places of these values; the forward pass ends at moment `end`.
+    fn packed(values: &Values, end: usize) -> Self {
+        let (places, elems) = pack(&values.0);
+        let at_end = values.0.iter().filter(|life| life.from <= end && end <= life.to);
+        Self { elems, places, activation_elems: at_end.map(|life| life.elems).sum(), ..Self::default() }
     }
 }
 
@@ -231,8 +304,7 @@ impl Need {
     /// Of a graph with so many bytes of parameters.
     pub fn of(parameters: usize, train: bool, memory: &Memory, workspace: usize) -> Self {
         let parameters = parameters.saturating_mul(1 + usize::from(train));
-        let activations =
-            memory.buffers.iter().fold(0, |sum: usize, words| sum.saturating_add(*words)).saturating_mul(4);
+        let activations = memory.elems.saturating_mul(4);
         Self { parameters, activations, workspace }
     }
 

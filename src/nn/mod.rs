@@ -6,7 +6,9 @@ mod freeze;
 pub mod graph;
 pub mod init;
 pub mod memory;
+mod moves;
 mod norm_place;
+mod packing;
 pub mod params;
 mod pass;
 mod plan;
@@ -19,6 +21,7 @@ mod span;
 pub mod spec;
 mod state;
 pub mod table;
+mod tensors;
 mod then;
 mod traffic;
 

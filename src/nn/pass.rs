@@ -6,9 +6,7 @@ use super::graph::{Batch, Graph, Loss, Ready};
 use super::memory::Move;
 use super::norm_place::NormPlace;
 use super::replay::{Kind, Leaves};
-use crate::backend::{
-    Arena, Backend, CrossEntropy, DrawKey, Error, Gradients, Input, LossSums, Pass, PassInput, Planned, TensorDesc,
-};
+use crate::backend::{Backend, CrossEntropy, DrawKey, Error, Input, LossSums, Pass, PassInput, Planned, TensorDesc};
 
 impl<B: Backend> Graph<B> {
     /// Runs the network over a batch with running statistics and returns the sums of loss and hits.
@@ -139,7 +137,7 @@ impl<B: Backend> Graph<B> {
         let mut next = 0;
         let moves = std::mem::take(self.moves_mut());
         let result = moves.iter().try_for_each(|step| {
-            self.backward_move(step, batch)?;
+            self.step_back(step, batch)?;
             if let Move::Node { node, .. } = step {
                 next = self.finish_chunks(next, *node, leaves, ready)?;
             }
@@ -263,7 +261,7 @@ impl<B: Backend> Graph<B> {
             training: training && !self.norms.iter().any(|norm| self.freeze.holds(norm.node)),
         };
         let desc = TensorDesc { n: rows, ..self.memory_desc(0) };
-        self.backend.begin(&start, &desc, &mut self.buffers[self.memory.tensors[0]])
+        self.backend.begin(&start, &desc, &mut *self.tensors.take(self.value_of(0))?)
     }
 
     pub(super) fn forward<E: From<Error>>(&mut self, batch: &Batch<'_>, training: bool) -> Result<(), E> {
@@ -285,12 +283,10 @@ impl<B: Backend> Graph<B> {
         training: bool,
     ) -> Result<(), Error> {
         let start = self.clock()?;
-        let to = self.memory.tensors[node + 1];
-        let mut y = std::mem::take(&mut self.buffers[to]);
-        let x: Vec<&B::Buf> = self.inputs(node);
-        let result = op.forward(&self.pass(node, batch, training), &x, &mut y);
-        self.buffers[to] = y;
-        result?;
+        let x = self.inputs(node, &self.memory.tensors, usize::MAX)?;
+        let mut y = self.tensors.take(self.value_of(node + 1))?;
+        op.forward(&self.pass(node, batch, training), &x.refs(), &mut y)?;
+        drop((x, y));
         self.clocked(node, 0, start)
     }
 
@@ -309,67 +305,19 @@ impl<B: Backend> Graph<B> {
     /// The loss of a tensor of scores, and its gradient in one of the buffers for these.
     fn loss_of(&mut self, scores: usize, ask: CrossEntropy<'_>, at: Option<usize>) -> Result<Option<LossSums>, Error> {
         let desc = TensorDesc { n: self.current, ..self.memory_desc(scores) };
-        let to = at.map(|at| self.memory.losses[at]);
-        let mut dx = to.map(|to| std::mem::take(&mut self.buffers[to]));
-        let x = &self.buffers[self.memory.tensors[scores]];
-        let sums = match self.soft.as_ref().filter(|_| at.is_some()) {
-            Some(soft) => soft.loss(&self.backend, &desc, ask, x, dx.as_mut()),
-            None => self.backend.cross_entropy(&desc, ask, x, dx.as_mut()),
-        };
-        if let (Some(to), Some(dx)) = (to, dx) {
-            self.buffers[to] = dx;
+        let mut dx = at.map(|at| self.tensors.take(self.memory.losses[at])).transpose()?;
+        let (x, dx) = (self.tensors.take(self.value_of(scores))?, dx.as_deref_mut());
+        match self.soft.as_ref().filter(|_| at.is_some()) {
+            Some(soft) => soft.loss(&self.backend, &desc, ask, &x, dx),
+            None => self.backend.cross_entropy(&desc, ask, &x, dx),
         }
-        sums
-    }
-
-    fn backward_move(&mut self, step: &Move, batch: &Batch<'_>) -> Result<(), Error> {
-        let (node, dy, second, dx) = match step {
-            &Move::Add { to, from, .. } => {
-                let mut sum = std::mem::take(&mut self.buffers[to]);
-                let result = self.backend.add_tensors(&mut sum, &self.buffers[from]);
-                self.buffers[to] = sum;
-                return result;
-            }
-            Move::Node { node, dy, second, dx } => (*node, *dy, *second, dx),
-        };
-        let start = self.clock()?;
-        let mut plan = self.now.plans.remove(&self.current).unwrap_or_default();
-        let mut dparams = std::mem::replace(&mut self.grads, Arena { chunks: Vec::new() });
-        let mut dy_buf = std::mem::take(&mut self.buffers[dy]);
-        let mut dx_bufs: Vec<Option<B::Buf>> =
-            dx.iter().map(|to| to.map(|b| std::mem::take(&mut self.buffers[b]))).collect();
-        let x = self.inputs(node);
-        let g = Gradients {
-            x: &x,
-            y: &self.buffers[self.memory.tensors[node + 1]],
-            dy: &mut dy_buf,
-            dy2: second.map(|b| &self.buffers[b]),
-            dx: dx_bufs.iter_mut().map(Option::as_mut).collect(),
-            dparams: &mut dparams,
-        };
-        let result = match plan[node].as_mut() {
-            Some(op) => op.backward(&self.pass(node, batch, true), g),
-            None => Ok(()),
-        };
-        self.buffers[dy] = dy_buf;
-        for (&place, buffer) in dx.iter().flatten().zip(dx_bufs.into_iter().flatten()) {
-            self.buffers[place] = buffer;
-        }
-        self.grads = dparams;
-        self.now.plans.insert(self.current, plan);
-        result?;
-        self.clocked(node, 1, start)
-    }
-
-    fn inputs(&self, node: usize) -> Vec<&B::Buf> {
-        self.net.nodes[node].inputs.iter().map(|id| &self.buffers[self.memory.tensors[id.0]]).collect()
     }
 
     fn key<'a>(&self, batch: &Batch<'a>) -> DrawKey<'a> {
         DrawKey { seed: self.seed, epoch: batch.epoch, ids: batch.ids }
     }
 
-    fn pass<'a>(&'a self, node: usize, batch: &Batch<'a>, training: bool) -> Pass<'a, B> {
+    pub(super) fn pass<'a>(&'a self, node: usize, batch: &Batch<'a>, training: bool) -> Pass<'a, B> {
         let place = self.norms.iter().find(|n| n.node == node);
         let place = place.copied().unwrap_or(NormPlace { node, channels: 0, offset: 0 });
         Pass {

@@ -7,7 +7,7 @@ use super::norm_place::NormPlace;
 use super::shortcuts::Shortcuts;
 use super::spec::{NetSpec, Node};
 use crate::backend::op::{ParamSpec, Shape};
-use crate::backend::{Backend, Error, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Backend, Error, Keeps, PlanRequest, Planned, TensorDesc};
 
 /// The operations of one batch size; renamed tensors have none, nor have shortcuts that norms read through.
 pub(super) type Plan<B> = Vec<Option<Box<dyn Planned<B>>>>;
@@ -33,6 +33,8 @@ pub(super) fn facts<B: Backend>(
         looked_through: planned.is_none(),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
+        keeps: planned.map_or(Keeps::NOTHING, |p| p.keeps()),
+        recomputes: planned.is_some_and(|p| p.recomputes()),
     }
 }
 

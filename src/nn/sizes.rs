@@ -85,8 +85,7 @@ impl<B: Backend> Graph<B> {
         };
         for (node, spec) in self.net.nodes.iter().enumerate() {
             let [own, new] = [of(own, &self.now.descs, node), of(plan, descs, node)];
-            let same = (own.looked_through, own.alias, own.adds) == (new.looked_through, new.alias, new.adds);
-            if !same || new.elems > own.elems {
+            if !own.serve(&new) {
                 let [of, largest] = [descs[0], self.now.descs[0]].map(|d| format!("{} images of {}", d.n, d.shape));
                 let why = format!("{of} need other memory than {largest}");
                 return Err(Error::Unsupported { op: spec.name.clone(), why });

@@ -21,9 +21,10 @@ impl<B: Backend> Soft<B> {
     ) -> Result<Option<LossSums>, Error> {
         let CrossEntropy { labels, scale, weight, .. } = ask;
         let soft = SoftLoss { targets: self.targets(labels), objective: self.objective, scale, weight };
-        let teacher =
-            self.teacher.as_ref().map(|teacher| &teacher.buffers[teacher.memory.tensors[teacher.net.nodes.len()]]);
-        backend.soft_loss(desc, soft, x, teacher, dx)
+        let scores =
+            self.teacher.as_ref().map(|teacher| teacher.tensors.take(teacher.value_of(teacher.net.nodes.len())));
+        let scores = scores.transpose()?;
+        backend.soft_loss(desc, soft, x, scores.as_deref(), dx)
     }
 
     /// Has the teacher score the batch that a pass begins with.
@@ -61,7 +62,7 @@ impl<B: Backend> Graph<B> {
     /// Bytes of the teacher's parameters and activations.
     pub fn teacher_bytes(&self) -> usize {
         let teacher = self.soft.as_ref().and_then(|soft| soft.teacher.as_ref());
-        teacher.map_or(0, |t| 4 * t.memory.buffers.iter().chain(&t.layout.chunks).sum::<usize>() + t.state_bytes())
+        teacher.map_or(0, |t| 4 * (t.memory.elems + t.layout.chunks.iter().sum::<usize>()) + t.state_bytes())
     }
 
     /// The targets of the next training pass, as [`SoftTargets::table`]; none where training is against labels.

@@ -54,7 +54,7 @@ impl<B: Backend> Graph<B> {
         &self.layout
     }
 
-    /// Buffers and their sharing.
+    /// Places of tensors and their sharing.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -185,7 +185,12 @@ impl<B: Backend> Graph<B> {
             return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
         }
         let desc = TensorDesc { n: self.current, ..self.memory_desc(tensor) };
-        self.backend.download(&desc, &self.buffers[self.memory.tensors[tensor]])
+        self.backend.download(&desc, &*self.tensors.take(self.value_of(tensor))?)
+    }
+
+    /// The value of a tensor in the forward pass.
+    pub(super) fn value_of(&self, tensor: usize) -> usize {
+        self.memory.tensors[tensor]
     }
 
     /// Primitives behind a node, for the largest batch.

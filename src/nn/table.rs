@@ -27,12 +27,11 @@ pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
 /// Where this rank's memory goes. `slots` is the number of optimizer values per parameter.
 pub fn memory<B: Backend>(graph: &Graph<B>, batch: usize, slots: usize, others: &[(&str, usize)]) -> String {
     let memory = graph.memory();
-    let total: usize = memory.buffers.iter().sum();
     let params: usize = graph.layout().chunks.iter().sum();
     let each = graph.backend().parameter_bytes();
     let mut rows = vec![
         (format!("activations, {batch} images"), memory.activation_elems * 4),
-        ("gradients of activations".into(), (total - memory.activation_elems) * 4),
+        ("more for their gradients".into(), (memory.elems - memory.activation_elems) * 4),
         (format!("parameters, {} chunks", graph.layout().chunks.len()), params * each),
         ("gradients of parameters".into(), params * each),
         (format!("gradients of workers, {} arenas", graph.gathered_arenas()), params * 4 * graph.gathered_arenas()),

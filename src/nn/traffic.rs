@@ -37,8 +37,13 @@ impl<B: Backend> Graph<B> {
                     let Some(traffic) = counted else { return Vec::new() };
                     add(&mut shares, self.net.nodes[node].op.kind(), traffic);
                 }
+                Move::Recompute { node, .. } => {
+                    let counted = plan[node].as_ref().and_then(|op| op.traffic(false));
+                    let Some(Traffic { forward, .. }) = counted else { return Vec::new() };
+                    add(&mut shares, self.net.nodes[node].op.kind(), Traffic { forward: 0, backward: forward });
+                }
                 Move::Add { to, .. } => {
-                    let backward = 3 * 4 * self.memory.buffers[to];
+                    let backward = 3 * 4 * self.memory.places[to].len();
                     add(&mut shares, "sums of gradients", Traffic { forward: 0, backward });
                 }
             }

@@ -283,7 +283,7 @@ fn check_inference<B: Backend>(backend: impl Fn() -> B, name: &str) {
         assert!((got.loss / want.loss - 1.0).abs() < 1e-6, "{what}: {got:?}, expected {want:?}");
         let scores = inference.scores(&rows.images, 4).unwrap();
         assert_close(&what, &scores, &training.output(training.net().nodes.len()).unwrap(), 1e-5);
-        let elems = |g: &Graph<B>| g.memory().buffers.iter().sum::<usize>();
+        let elems = |g: &Graph<B>| g.memory().elems;
         assert!(elems(&inference) < elems(&training), "{what}: activations of inference share memory");
     }
 }

@@ -12,6 +12,7 @@ mod golden;
 mod gradients;
 mod graph;
 mod heads;
+mod memory;
 mod nets;
 mod onnx;
 mod ops;

@@ -9,7 +9,7 @@ use super::flat::{UNIT, clear_padding};
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::Activation;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// y = f(x) of equally many elements; the number is the function's.
@@ -17,11 +17,12 @@ type Forward = fn(y: &mut [f32], x: &[f32], a: f32);
 /// Turns the gradient of y into that of x, from x or from y.
 type Backward = fn(dy: &mut [f32], seen: &[f32], a: f32);
 
-/// The tensor from which a function's slope is computed.
+/// The tensor from which a function's slope is computed; none where it is 1.
 #[derive(Clone, Copy, PartialEq)]
 enum Seen {
     X,
     Y,
+    Nothing,
 }
 
 /// What runs a function.
@@ -62,7 +63,7 @@ macro_rules! loops {
 }
 
 loops! {
-    identity: |x, a| x, |d, x: X| { let _ = x; d };
+    identity: |x, a| x, |d, none: Nothing| { let _ = none; d };
     relu: |x, a| if x > 0.0 || x.is_nan() { x } else { 0.0 }, |d, y: Y| if y > 0.0 { d } else { 0.0 };
     relu6: |x, a| x.clamp(0.0, 6.0), |d, y: Y| if y > 0.0 && y < 6.0 { d } else { 0.0 };
     leaky_relu: |x, a| if x < 0.0 { a * x } else { x }, |d, x: X| if x > 0.0 { d } else { a * d };
@@ -157,6 +158,14 @@ impl Planned<Cpu> for Plan {
         0
     }
 
+    fn keeps(&self) -> Keeps {
+        match self.loops.seen {
+            Seen::X => Keeps::INPUT,
+            Seen::Y => Keeps::OUTPUT,
+            Seen::Nothing => Keeps::NOTHING,
+        }
+    }
+
     fn implementation(&self) -> String {
         "own".into()
     }
@@ -177,7 +186,12 @@ impl Planned<Cpu> for Plan {
 
     fn backward(&mut self, _: &Pass<'_, Cpu>, g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let (n, loops) = (self.y.elems(), self.loops);
-        let seen = if loops.seen == Seen::X { g.x[0].as_slice() } else { g.y.as_slice() };
+        let seen = match loops.seen {
+            Seen::X => g.x[0].as_slice(),
+            Seen::Y => g.y.as_slice(),
+            // the gradient stays what it is
+            Seen::Nothing => return Ok(()),
+        };
         self.threads.split(&mut g.dy.as_mut_slice()[..n], UNIT, |unit, run| {
             (loops.backward)(run, &seen[unit * UNIT..][..run.len()], loops.a);
         });

@@ -6,7 +6,7 @@ use super::flat::UNIT;
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::Add;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// A sum of known size.
@@ -39,6 +39,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn implementation(&self) -> String {

@@ -18,7 +18,7 @@ use super::product::{Product, pointer};
 use super::relaid;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Linear, Shape};
-use crate::backend::{Arena, Error, Gradients, Pass, PlanRequest, Planned, Slot, TensorDesc};
+use crate::backend::{Arena, Error, Gradients, Keeps, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
 /// How the weights' gradient is made.
 enum WeightGradient {
@@ -176,7 +176,8 @@ impl Plan {
                 _ => (Bf16::factor(bf16, weights)?, own),
             };
             let copy = reorder(&engine, &from, &to, r.name)?;
-            Ok(Product::new(primitive).with_detour(copy, AlignedBuf::zeroed(own.elems(), r.name)?))
+            cpu.copies.reserve(own.elems(), r.name)?;
+            Ok(Product::new(primitive).with_detour(copy, cpu.copies.clone()))
         };
         let (forward, weights) = match r.formats.and_then(|f| f.first()) {
             Some(Format::Weights(given)) => (product(Direction::Forward, **given)?, **given),
@@ -257,14 +258,18 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        let weights = self.backward_weights.as_ref().map_or(0, |w| match w {
-            WeightGradient::Primitive(product) => product.bytes(),
-            WeightGradient::Own(own, _) => own.bytes(),
-        });
-        let products = self.forward.bytes() + weights + self.backward_data.as_ref().map_or(0, Product::bytes);
+        let weights = match &self.backward_weights {
+            Some(WeightGradient::Own(own, _)) => own.bytes(),
+            Some(WeightGradient::Primitive(_)) | None => 0,
+        };
         let plain = self.plain.as_ref().map_or(0, |p| p.x.as_slice().len() + p.dx.as_slice().len());
         let framed = self.framed.as_ref().map_or(0, |f| f.x.as_slice().len());
-        products + (plain + framed) * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
+        weights + (plain + framed) * 4 + self.rounded.as_ref().map_or(0, Rounded::bytes)
+    }
+
+    fn keeps(&self) -> Keeps {
+        let copied = self.plain.is_some() || self.framed.is_some();
+        Keeps { inputs: usize::from(!copied), output: self.relu }
     }
 
     fn implementation(&self) -> String {

@@ -6,7 +6,7 @@ use super::format::Format;
 use super::lanes::by_block;
 use super::threads::Threads;
 use crate::backend::op::BlurPool;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// Of known sizes.
@@ -91,6 +91,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn implementation(&self) -> String {

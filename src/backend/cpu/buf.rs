@@ -3,9 +3,12 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{RefCell, RefMut};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::threads::Threads;
+use crate::backend::region::Taken;
 use crate::backend::{Buffer, Error};
 
 /// Alignment in bytes: a cache line, and the widest vector.
@@ -21,9 +24,11 @@ const SHARED: usize = 1 << 16;
 pub struct AlignedBuf {
     data: NonNull<f32>,
     len: usize,
+    /// Where it is a part of a region.
+    part: Option<Part>,
 }
 
-// SAFETY: it owns its memory exclusively, like a Box<[f32]>.
+// SAFETY: it owns its memory exclusively, like a Box<[f32]>: no two parts of a region that are alive at the same time overlap.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: shared references only read.
 unsafe impl Sync for AlignedBuf {}
@@ -50,7 +55,7 @@ impl AlignedBuf {
             true => fresh.fill(MaybeUninit::zeroed()),
             false => threads.split(fresh, PAGE, |_, run| run.fill(MaybeUninit::zeroed())),
         }
-        Ok(Self { data, len })
+        Ok(Self { data, len, part: None })
     }
 
     fn layout(len: usize) -> Option<Layout> {
@@ -72,16 +77,58 @@ impl AlignedBuf {
 
 impl Default for AlignedBuf {
     fn default() -> Self {
-        Self { data: NonNull::dangling(), len: 0 }
+        Self { data: NonNull::dangling(), len: 0, part: None }
     }
 }
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let (true, Some(layout)) = (self.len > 0, Self::layout(self.len)) {
+        if let (true, None, Some(layout)) = (self.len > 0, &self.part, Self::layout(self.len)) {
             // SAFETY: allocated by `zeroed` with this very layout.
             unsafe { dealloc(self.data.as_ptr().cast(), layout) };
         }
+    }
+}
+
+/// A range of a region that is in use until this is dropped.
+struct Part {
+    of: Arc<Whole>,
+    at: Range<usize>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.of.taken.give(&self.at);
+    }
+}
+
+struct Whole {
+    memory: AlignedBuf,
+    taken: Taken,
+}
+
+/// Memory that is given out in parts.
+pub(super) struct Region(Arc<Whole>);
+
+impl Region {
+    /// Zeros, see [`AlignedBuf::touched_by`].
+    pub fn new(threads: Threads, elems: usize, what: &str) -> Result<Self, Error> {
+        let memory = AlignedBuf::touched_by(threads, elems, what)?;
+        Ok(Self(Arc::new(Whole { memory, taken: Taken::default() })))
+    }
+}
+
+impl crate::backend::Region<AlignedBuf> for Region {
+    fn take(&self, at: &Range<usize>) -> Result<AlignedBuf, Error> {
+        let Whole { memory, taken } = &*self.0;
+        taken.take(at, memory.len)?;
+        // SAFETY: the range lies in the region's memory (`taken` has checked that), which lives as long as the part.
+        let data = unsafe { memory.data.add(at.start) };
+        Ok(AlignedBuf { data, len: at.len(), part: Some(Part { of: self.0.clone(), at: at.clone() }) })
+    }
+
+    fn give(&self, _: &Range<usize>, part: AlignedBuf) {
+        drop(part);
     }
 }
 

@@ -1,15 +1,16 @@
 //! The CPU as a device: oneDNN's engine and threads, its memory, and the passes over flat arrays.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::bf16::Bf16;
-use super::buf::{AlignedBuf, Scratch};
+use super::buf::{self, AlignedBuf, Scratch};
 use super::format::Format;
 use super::isa::Isa;
 use super::onednn::Engine;
 use super::threads::Threads;
 use super::{flat, update};
-use crate::backend::{Arena, DeviceMemory, Error, Slot};
+use crate::backend::{Arena, DeviceMemory, Error, Region, Slot};
 
 /// Compute threads of one rank at most: beyond any node's cores.
 const MOST_THREADS: usize = 1024;
@@ -20,12 +21,16 @@ pub struct Cpu {
     pub(super) threads: Threads,
     /// Work space of our own convolutions.
     pub(super) scratch: Rc<Scratch>,
+    /// Work space of oneDNN's: weights in the layout of the pass that runs.
+    pub(super) copies: Rc<Scratch>,
     /// Channels per block: what one vector register of the instruction set holds.
     pub(super) block: usize,
     /// How factors of products are rounded, if they are.
     pub(super) bf16: Option<Bf16>,
     /// Whether convolutions read and write images channels last, as tiles want them, where there are such for them.
     pub(super) channels_last: bool,
+    /// Whether operations whose output costs little offer to make it anew in backward.
+    pub(super) recomputes: bool,
 }
 
 impl Cpu {
@@ -42,6 +47,11 @@ impl Cpu {
             why: format!("{why}; use precision = \"f32\", or --device cuda"),
         })?;
         Self::with_factors(threads, Some(Bf16::Halves))
+    }
+
+    /// The same keeping every output that backward reads, to compare with.
+    pub fn keeping_outputs(self) -> Self {
+        Self { recomputes: false, ..self }
     }
 
     /// Whether [`Cpu::in_bf16`] can be had, or what is missing.
@@ -65,7 +75,8 @@ impl Cpu {
         let (engine, isa) = (Rc::new(Engine::new(threads)?), Isa::effective());
         let (threads, block) = (Threads(threads), isa.block());
         let channels_last = bf16 == Some(Bf16::Halves) && isa.has_tiles();
-        Ok(Self { engine, threads, scratch: Rc::default(), block, bf16, channels_last })
+        let [scratch, copies] = std::array::from_fn(|_| Rc::default());
+        Ok(Self { engine, threads, scratch, copies, block, bf16, channels_last, recomputes: true })
     }
 }
 
@@ -77,13 +88,17 @@ impl DeviceMemory for Cpu {
         AlignedBuf::touched_by(self.threads, elems, "tensors")
     }
 
+    fn region(&self, elems: usize, _: &[Range<usize>]) -> Result<Box<dyn Region<AlignedBuf>>, Error> {
+        Ok(Box::new(buf::Region::new(self.threads, elems, "tensors")?))
+    }
+
     /// All that the machine has: what the page cache holds can be had, too.
     fn free_bytes(&self) -> Result<Option<usize>, Error> {
         Ok(Some(usize::try_from(loaders::memory::total()).unwrap_or(usize::MAX)))
     }
 
     fn scratch_bytes(&self) -> usize {
-        self.engine.scratch_bytes() + self.scratch.bytes()
+        self.engine.scratch_bytes() + self.scratch.bytes() + self.copies.bytes()
     }
 
     fn copy(&self, to: &mut AlignedBuf, from: &AlignedBuf) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::DropPath;
 use crate::backend::op::drop_path::factor;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known size.
 struct Plan {
@@ -45,6 +45,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn implementation(&self) -> String {

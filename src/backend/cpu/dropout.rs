@@ -6,7 +6,7 @@ use super::format::Format;
 use super::threads::{Shared, Threads};
 use crate::backend::op::Dropout;
 use crate::backend::op::dropout::factors;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Dropout of known size, with the factors of its last batch.
 pub(super) struct Plan {
@@ -53,6 +53,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.kept.as_slice().len() * 4
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn implementation(&self) -> String {

@@ -10,7 +10,7 @@ use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::norm::rows::{self, Constants, Row, Slope};
 use super::threads::{Shared, Threads};
 use crate::backend::op::GroupNorm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes, with the statistics of its last batch.
 struct Plan {
@@ -134,6 +134,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.statistics.len() * 16 + self.sums.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn implementation(&self) -> String {

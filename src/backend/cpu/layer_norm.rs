@@ -8,7 +8,7 @@ use super::format::Format;
 use super::lanes::{LANES, Lanes, add_lanes, lanes};
 use super::threads::{Shared, Threads};
 use crate::backend::op::LayerNorm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// Elements of a tile in one block of channels.
@@ -229,6 +229,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.statistics.len() * 8 + self.sums.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn implementation(&self) -> String {

@@ -8,7 +8,7 @@ use super::lanes::{LANES, add_lanes, lanes};
 use super::per_channel::{scale_row, scale_row_back};
 use super::threads::{Shared, Threads};
 use crate::backend::op::LayerScale;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 struct Plan {
@@ -34,6 +34,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.sums.bytes()
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn implementation(&self) -> String {

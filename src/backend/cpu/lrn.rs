@@ -5,7 +5,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::Lrn;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// LRN of known sizes.
@@ -109,6 +109,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUT
     }
 
     fn implementation(&self) -> String {

@@ -7,7 +7,7 @@ use super::lanes::{LANES, add_lanes, lanes};
 use super::per_channel::{scale_row, scale_row_back};
 use super::threads::{Shared, Threads};
 use crate::backend::op::Multiply;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// Of known sizes.
 struct Plan {
@@ -38,6 +38,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::INPUTS
     }
 
     fn implementation(&self) -> String {

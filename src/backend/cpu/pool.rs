@@ -7,7 +7,7 @@ use super::format::Format;
 use super::lanes::{by_block, each_stretch};
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Pool, PoolKind, Window};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use crate::simd::simd;
 
 /// Pooling of known sizes; max pooling remembers which cell won.
@@ -168,6 +168,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.winners.len() * 4
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn implementation(&self) -> String {

@@ -1,7 +1,9 @@
 //! One pass of a convolution or linear layer: its primitive, and the copy of the weights (or of their gradient) where the primitive
 //! wants another layout than the arena's.
 
-use super::buf::AlignedBuf;
+use std::rc::Rc;
+
+use super::buf::Scratch;
 use super::onednn::{Engine, Primitive, arg};
 use crate::backend::Error;
 
@@ -11,10 +13,10 @@ pub(super) struct Product {
     detour: Option<Detour>,
 }
 
-/// Weights in the primitive's layout, and the copy between them and the arena's.
+/// Work space for weights in the primitive's layout, and the copy between them and the arena's.
 struct Detour {
     copy: Primitive,
-    weights: AlignedBuf,
+    weights: Rc<Scratch>,
 }
 
 impl Product {
@@ -23,8 +25,9 @@ impl Product {
         Self { primitive, detour: None }
     }
 
-    /// Whose weights are copied before the pass; their gradient, after it. `weights` has room for the primitive's layout.
-    pub fn with_detour(self, copy: Primitive, weights: AlignedBuf) -> Self {
+    /// Whose weights are copied before the pass; their gradient, after it. `weights` has room for the primitive's layout, and is borrowed
+    /// for no longer than a pass.
+    pub fn with_detour(self, copy: Primitive, weights: Rc<Scratch>) -> Self {
         Self { detour: Some(Detour { copy, weights }), ..self }
     }
 
@@ -38,20 +41,16 @@ impl Product {
         format!("{}{}", self.primitive.name(), if self.detour.is_some() { "+reorder" } else { "" })
     }
 
-    /// Bytes of its own.
-    pub fn bytes(&self) -> usize {
-        self.detour.as_ref().map_or(0, |d| d.weights.as_slice().len() * 4)
-    }
-
     /// Runs a pass that reads weights; `data` has the other arguments.
     ///
     /// # Safety
     /// As for [`Primitive::run`]; `w` has the layout that the detour, if there is one, copies from.
     pub unsafe fn run_from(&mut self, engine: &Engine, w: &[f32], mut data: Vec<(i32, *mut f32)>) -> Result<(), Error> {
         let mut from = pointer(w);
-        if let Some(d) = &mut self.detour {
-            let to = d.weights.as_mut_slice().as_mut_ptr();
-            // SAFETY: the caller's promise; the target is its own buffer.
+        let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
+        if let (Some(d), Some(own)) = (&self.detour, &mut own) {
+            let to = own.as_mut_slice().as_mut_ptr();
+            // SAFETY: the caller's promise; the target is work space of sufficient size, borrowed until the pass is over.
             unsafe { d.copy.run(engine, &[(arg::SRC, from), (arg::DST, to)])? };
             from = to;
         }
@@ -71,9 +70,10 @@ impl Product {
         mut data: Vec<(i32, *mut f32)>,
     ) -> Result<(), Error> {
         let dw = dw.as_mut_ptr();
-        let target = self.detour.as_mut().map_or(dw, |d| d.weights.as_mut_slice().as_mut_ptr());
+        let mut own = self.detour.as_ref().map(|d| d.weights.borrow());
+        let target = own.as_mut().map_or(dw, |own| own.as_mut_slice().as_mut_ptr());
         data.push((arg::DIFF_WEIGHTS, target));
-        // SAFETY: the caller's promise; the source is its own buffer.
+        // SAFETY: the caller's promise; the source is work space of sufficient size, borrowed until the copy is over.
         unsafe {
             self.primitive.run(engine, &data)?;
             match &self.detour {

@@ -7,7 +7,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::threads::Threads;
 use crate::backend::op::{Op, Reads, Shape};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// An operation behind copies of its inputs.
 struct Plan {
@@ -187,6 +187,11 @@ impl Planned<Cpu> for Plan {
     fn state_bytes(&self) -> usize {
         let copies = self.inputs.iter().map(|i| i.x.as_slice().len() + i.dx.as_slice().len());
         self.inner.state_bytes() + 4 * copies.sum::<usize>()
+    }
+
+    fn keeps(&self) -> Keeps {
+        // of what it has copies, too: which these are may depend on the batch
+        self.inner.keeps()
     }
 
     fn implementation(&self) -> String {

@@ -6,7 +6,7 @@ use super::format::Format;
 use super::relaid;
 use super::threads::Threads;
 use crate::backend::op::Shortcut;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 
 /// The shortcut of known sizes.
 pub(super) struct Plan {
@@ -63,6 +63,10 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps::NOTHING
     }
 
     fn implementation(&self) -> String {

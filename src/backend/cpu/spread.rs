@@ -7,7 +7,7 @@ use super::device::Cpu;
 use super::format::Format;
 use super::layout::Md;
 use crate::backend::op::Conv;
-use crate::backend::{Arena, Error, Gradients, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
+use crate::backend::{Arena, Error, Gradients, Keeps, ParamFormat, Pass, PlanRequest, Planned, Slot, TensorDesc};
 
 /// A larger convolution, and its weights.
 struct Plan {
@@ -121,6 +121,10 @@ impl Planned<Cpu> for Plan {
     fn state_bytes(&self) -> usize {
         let arenas = self.weights.chunks.iter().chain(&self.gradients.chunks);
         self.inner.state_bytes() + 4 * (self.places.len() + arenas.map(|a| a.as_slice().len()).sum::<usize>())
+    }
+
+    fn keeps(&self) -> Keeps {
+        self.inner.keeps()
     }
 
     fn implementation(&self) -> String {

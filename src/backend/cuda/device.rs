@@ -1,18 +1,19 @@
 //! One GPU as a device: what it holds, its memory, and the passes over flat arrays.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::clock::Clock;
 use super::driver::context::{Context, Gpu};
 use super::driver::library;
-use super::driver::memory::CudaBuf;
+use super::driver::memory::{self, CudaBuf};
 use super::driver::slice::Slice;
 use super::format::Format;
 use super::ops::{input, update};
 use super::record;
 use super::settings::{Precision, Settings};
 use super::shared::Shared;
-use crate::backend::{Arena, DeviceMemory, Error, Slot};
+use crate::backend::{Arena, DeviceMemory, Error, Region, Slot};
 
 /// One GPU. Use it from the thread that opened it; its buffers may go to other threads.
 pub struct Cuda {
@@ -46,6 +47,10 @@ impl DeviceMemory for Cuda {
     fn alloc(&self, elems: usize) -> Result<CudaBuf, Error> {
         self.shared.start()?;
         self.shared.alloc(elems, "tensors")
+    }
+
+    fn region(&self, elems: usize, _: &[Range<usize>]) -> Result<Box<dyn Region<CudaBuf>>, Error> {
+        Ok(Box::new(memory::Region::new(self.alloc(elems)?)))
     }
 
     fn free_bytes(&self) -> Result<Option<usize>, Error> {

@@ -13,7 +13,7 @@ use super::format::Format;
 use super::lanes::{LANES, Lanes, period};
 use super::threads::{Shared, Threads};
 use crate::backend::op::Norm;
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc, across};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc, across};
 
 /// Batch normalisation of known sizes, with the statistics of its last batch.
 pub(super) struct Plan {
@@ -30,6 +30,8 @@ pub(super) struct Plan {
     shift: Vec<f32>,
     /// Two sums per channel for each thread.
     partial: Vec<f64>,
+    /// Whether its output may be made anew in backward.
+    recomputes: bool,
 }
 
 /// How rows lie in memory: (N, blocks, plane, block).
@@ -51,6 +53,7 @@ impl Layout {
 /// What a backward pass reads.
 struct View<'a> {
     x: &'a [f32],
+    /// Read with ReLU and a residual alone.
     y: &'a [f32],
     /// Empty without a second summand.
     second: &'a [f32],
@@ -66,7 +69,8 @@ impl View<'_> {
         let row = self.layout.row(n, block);
         let second = self.second.get(row.clone()).unwrap_or(&[]);
         let constants = &self.constants[self.groups * block..][..self.groups];
-        Row { x: &self.x[row.clone()], y: &self.y[row], second, constants }
+        let y = self.y.get(row.clone()).unwrap_or(&[]);
+        Row { x: &self.x[row], y, second, constants }
     }
 }
 
@@ -85,6 +89,7 @@ impl Plan {
             scale: vec![0.0; c],
             shift: vec![0.0; c],
             partial,
+            recomputes: false,
         }
     }
 
@@ -193,6 +198,20 @@ impl Plan {
         sums.iter().map(|sum| (sum / plane as f64) as f32).collect()
     }
 
+    /// y by the scale and shift of the last forward pass.
+    fn normalise(&self, x: &[f32], residual: &[f32], y: &mut [f32]) {
+        let (layout, mode, groups) = (self.layout(), self.mode(), self.groups());
+        let (scale, shift) = (self.all_lanes(&self.scale), self.all_lanes(&self.shift));
+        let shared = Shared::new(y);
+        self.each_row(|n, block| {
+            let (row, of) = (layout.row(n, block), block * groups..(block + 1) * groups);
+            let r = residual.get(row.clone()).unwrap_or(&[]);
+            // SAFETY: every row is written by one thread, `y` is borrowed for the whole call.
+            let y = unsafe { shared.part(row.clone()) };
+            rows::normalise(mode, &x[row], r, &scale[of.clone()], &shift[of], y);
+        });
+    }
+
     fn inverse_std(&self, i: usize) -> f64 {
         1.0 / (self.m2[i] / self.n + f64::from(self.op.eps)).sqrt()
     }
@@ -229,7 +248,7 @@ impl Plan {
 
 /// Plans the op.
 pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    Ok(Box::new(Plan::new(cpu.threads, op.clone(), r)))
+    Ok(Box::new(Plan { recomputes: cpu.recomputes && !op.residual, ..Plan::new(cpu.threads, op.clone(), r) }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -243,6 +262,11 @@ impl Planned<Cpu> for Plan {
 
     fn state_bytes(&self) -> usize {
         self.channels() * (8 + 8 + 4 + 4) + self.partial.len() * 8
+    }
+
+    fn keeps(&self) -> Keeps {
+        // without a residual, ReLU's mask is computed again from the input
+        Keeps { inputs: 1, output: self.op.relu && self.op.residual }
     }
 
     fn implementation(&self) -> String {
@@ -274,16 +298,16 @@ impl Planned<Cpu> for Plan {
                 (f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(plan.op.eps)).sqrt())
             });
         }
-        let (layout, mode, groups) = (self.layout(), self.mode(), self.groups());
-        let (scale, shift) = (self.all_lanes(&self.scale), self.all_lanes(&self.shift));
-        let shared = Shared::new(y.as_mut_slice());
-        self.each_row(|n, block| {
-            let (row, of) = (layout.row(n, block), block * groups..(block + 1) * groups);
-            let r = residual.get(row.clone()).unwrap_or(&[]);
-            // SAFETY: every row is written by one thread, `y` is borrowed for the whole call.
-            let y = unsafe { shared.part(row.clone()) };
-            rows::normalise(mode, &x[row], r, &scale[of.clone()], &shift[of], y);
-        });
+        self.normalise(x, residual, y.as_mut_slice());
+        Ok(())
+    }
+
+    fn recomputes(&self) -> bool {
+        self.recomputes
+    }
+
+    fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
+        self.normalise(x[0].as_slice(), &[], y.as_mut_slice());
         Ok(())
     }
 

@@ -107,7 +107,7 @@ simd! {
     fn reduce_as<M: usize>(row: &Row<'_>, dy: &mut [f32], s: &mut [Lanes], sx: &mut [Lanes]) {
         let n = dy.len();
         let x = &row.x[..n];
-        let y = if M & RESIDUAL != 0 { &row.y[..n] } else { x };
+        let y = if M & (RELU | RESIDUAL) == RELU | RESIDUAL { &row.y[..n] } else { x };
         let second = if M & SECOND != 0 { &row.second[..n] } else { x };
         each_group!(n, row.constants.len(), |i, part| {
             let read = [&x[part.clone()], &y[part.clone()], &second[part.clone()]];

@@ -25,7 +25,7 @@ use super::format::Format;
 use super::lanes::by_block;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
-use crate::backend::{Error, Gradients, Pass, PlanRequest, Planned, TensorDesc};
+use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
@@ -160,6 +160,10 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
 
     fn state_bytes(&self) -> usize {
         self.bias.len() * 4
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps { inputs: 1, output: self.relu }
     }
 
     fn implementation(&self) -> String {

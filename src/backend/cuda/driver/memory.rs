@@ -1,6 +1,7 @@
 //! Device memory, and its copies to the host and back.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
 
@@ -10,6 +11,7 @@ use super::slice::{Activation, Plain, Slice};
 use super::status::driver;
 use super::stream::{Event, Stream};
 use crate::backend::cuda::settings::Precision;
+use crate::backend::region::Taken;
 use crate::backend::{Buffer, Error};
 use crate::device_region::DeviceRegion;
 
@@ -25,6 +27,50 @@ pub struct CudaBuf {
     filled: Option<Event>,
     /// The end of its last copy to the host or back.
     copied: Option<Event>,
+    /// Where it is a part of a region.
+    part: Option<Part>,
+}
+
+/// A range of a region that is in use until this is dropped.
+struct Part {
+    of: Arc<Whole>,
+    at: Range<usize>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.of.taken.give(&self.at);
+    }
+}
+
+struct Whole {
+    memory: Mutex<CudaBuf>,
+    taken: Taken,
+}
+
+/// Memory that is given out in parts, all of which are used on the computing queue.
+pub struct Region(Arc<Whole>);
+
+impl Region {
+    /// Of this memory.
+    pub fn new(memory: CudaBuf) -> Self {
+        Self(Arc::new(Whole { memory: Mutex::new(memory), taken: Taken::default() }))
+    }
+}
+
+impl crate::backend::Region<CudaBuf> for Region {
+    fn take(&self, at: &Range<usize>) -> Result<CudaBuf, Error> {
+        let memory = self.0.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.taken.take(at, memory.len)?;
+        let part = Some(Part { of: self.0.clone(), at: at.clone() });
+        // the range lies in the region's memory (`taken` has checked that), which lives as long as the part
+        let (address, queues) = (memory.address + 4 * at.start as u64, memory.queues.clone());
+        Ok(CudaBuf { address, len: at.len(), queues, host: None, filled: None, copied: None, part })
+    }
+
+    fn give(&self, _: &Range<usize>, part: CudaBuf) {
+        drop(part);
+    }
 }
 
 impl CudaBuf {
@@ -53,7 +99,8 @@ impl CudaBuf {
             return Err(Error::DeviceMemory { what: what.into(), need: megabytes(bytes), have });
         }
         driver(status, "cuMemAlloc_v2", what)?;
-        Ok(Self { address, len, queues: Some(queues.clone()), host: None, filled: None, copied: None })
+        let queues = Some(queues.clone());
+        Ok(Self { address, len, queues, host: None, filled: None, copied: None, part: None })
     }
 
     /// Zeros, on the computing queue.
@@ -288,7 +335,7 @@ impl Buffer for CudaBuf {
 
 impl Drop for CudaBuf {
     fn drop(&mut self) {
-        if let Some(queues) = &self.queues
+        if let (Some(queues), None) = (&self.queues, &self.part)
             && queues.context().bind().is_ok()
         {
             // SAFETY: allocated by `unset`; the driver waits for the work that uses it.

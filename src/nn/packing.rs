@@ -1,0 +1,132 @@
+//! Places of values in one memory, such that no two that are alive at the same time overlap.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// Places begin at multiples of so many elements: 256 bytes, a boundary for any vector and for the libraries of GPUs.
+const UNIT: usize = 64;
+
+/// A value: its size, and the first and the last moment at which it is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    pub elems: usize,
+    pub from: usize,
+    pub to: usize,
+}
+
+impl Life {
+    fn meets(&self, other: &Life) -> bool {
+        self.from <= other.to && other.from <= self.to
+    }
+}
+
+/// The place of each value, and how many elements they take together: the best of a few orders in which the values are placed, each in the
+/// smallest gap that is free as long as the value is alive.
+pub(super) fn pack(lives: &[Life]) -> (Vec<Range<usize>>, usize) {
+    let least = most_at_once(lives);
+    let mut best: Option<(Vec<Range<usize>>, usize)> = None;
+    let by_size = |life: &Life| (Reverse(life.elems), life.from);
+    let by_span = |life: &Life| (Reverse(life.to - life.from), life.from);
+    let by_birth = |life: &Life| (Reverse(usize::MAX - life.from), usize::MAX - life.to);
+    for order in [by_size, by_span, by_birth] {
+        let mut all: Vec<usize> = (0..lives.len()).collect();
+        all.sort_by_key(|i| order(&lives[*i]));
+        let found = place(lives, &all);
+        if best.as_ref().is_none_or(|best| found.1 < best.1) {
+            best = Some(found);
+        }
+        if best.as_ref().is_some_and(|best| best.1 == least) {
+            break;
+        }
+    }
+    best.unwrap_or_default()
+}
+
+/// What a value takes.
+fn room(life: &Life) -> usize {
+    life.elems.next_multiple_of(UNIT)
+}
+
+/// Elements of all values that are alive at once, at the moment when these are the most.
+pub(super) fn most_at_once(lives: &[Life]) -> usize {
+    let at = |moment: usize| lives.iter().filter(|life| life.from <= moment && moment <= life.to).map(room).sum();
+    // it is a moment at which some value begins
+    let mut begins: Vec<usize> = lives.iter().map(|life| life.from).collect();
+    begins.sort_unstable();
+    begins.dedup();
+    begins.into_iter().map(at).max().unwrap_or(0)
+}
+
+/// Places the values in this order.
+fn place(lives: &[Life], order: &[usize]) -> (Vec<Range<usize>>, usize) {
+    let mut places = vec![0..0; lives.len()];
+    // by their places
+    let mut placed: Vec<usize> = Vec::new();
+    let mut elems = 0;
+    for &i in order {
+        let life = &lives[i];
+        let start = gap(room(life), placed.iter().filter(|j| lives[**j].meets(life)).map(|j| &places[*j]));
+        places[i] = start..start + life.elems;
+        elems = elems.max(start + room(life));
+        let at = placed.partition_point(|j| places[*j].start <= start);
+        placed.insert(at, i);
+    }
+    (places, elems)
+}
+
+/// The beginning of the smallest gap of at least so many elements between these ranges, which come by their beginnings; else behind them.
+fn gap<'a>(elems: usize, taken: impl Iterator<Item = &'a Range<usize>>) -> usize {
+    let (mut best, mut end) = (None, 0);
+    for range in taken {
+        let free = range.start.saturating_sub(end);
+        if free >= elems && best.is_none_or(|(least, _)| free < least) {
+            best = Some((free, end));
+        }
+        end = end.max(range.end.next_multiple_of(UNIT));
+    }
+    best.map_or(end, |(_, start)| start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(elems: usize, from: usize, to: usize) -> Life {
+        Life { elems, from, to }
+    }
+
+    /// Packs, and checks that values alive at the same time do not overlap.
+    fn checked(lives: &[Life]) -> usize {
+        let (places, elems) = pack(lives);
+        for (i, (a, place)) in lives.iter().zip(&places).enumerate() {
+            assert_eq!((place.len(), place.start % UNIT), (a.elems, 0));
+            assert!(place.end <= elems);
+            for (b, other) in lives.iter().zip(&places).take(i) {
+                assert!(!a.meets(b) || place.end <= other.start || other.end <= place.start, "{a:?} {b:?}");
+            }
+        }
+        assert!(elems >= most_at_once(lives));
+        elems
+    }
+
+    #[test]
+    fn values_at_different_times_share_places() {
+        assert_eq!(checked(&[]), 0);
+        assert_eq!(checked(&[life(64, 0, 1), life(64, 2, 3), life(128, 4, 4)]), 128);
+        assert_eq!(checked(&[life(64, 0, 2), life(64, 2, 3)]), 128, "both are in use at moment 2");
+        // two small ones in the place of a large one
+        assert_eq!(checked(&[life(640, 0, 3), life(320, 4, 9), life(320, 5, 8), life(64, 0, 9)]), 704);
+        assert_eq!(checked(&[life(1, 0, 0), life(65, 0, 0)]), 192, "places begin at multiples of the unit");
+    }
+
+    #[test]
+    fn a_stack_of_values_takes_what_is_alive_at_its_top() {
+        // as activations and their gradients do: born one after another, gone in the opposite order
+        let n = 40;
+        let kept = (0..n).map(|i| life(1000 + 64 * i * i % 7777, i, 2 * n - i));
+        let passing = (0..n).map(|i| life(1000 + 64 * (n - i) * (n - i) % 7777, n + i, n + i + 1));
+        let lives: Vec<Life> = kept.chain(passing).collect();
+        let (elems, least) = (checked(&lives), most_at_once(&lives));
+        assert!(elems * 100 <= least * 110, "{elems} of at least {least}");
+    }
+}

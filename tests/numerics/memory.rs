@@ -1,0 +1,190 @@
+//! Memory plans: no value is overwritten before its last reader, whatever shares its place; what is made anew in backward leaves every bit
+//! of the gradients as it is; large networks stay within their bounds.
+
+use std::ops::Range;
+
+use crate::nets::{attentive, bottleneck, branching, dense, patches, separable};
+use crate::support::numerics;
+use crate::support::numerics::{cpu, noise};
+use trireme::backend::cuda::Precision;
+use trireme::backend::op::Shape;
+use trireme::backend::reference::Reference;
+use trireme::backend::{Backend, Buffer, DeviceMemory, Error, Input};
+use trireme::models;
+use trireme::nn::memory::{Memory, Move, NodeFacts, resolve};
+use trireme::nn::{Batch, Graph, Loss, MicroBatch, NetSpec, Purpose, estimate};
+
+/// A network of the catalogue for images of so many pixels.
+fn network(name: &str, size: usize) -> NetSpec {
+    models::build(name, Shape::image(3, size, size), 10).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Networks of all families: residual, dense, of branches with auxiliary classifiers, squeeze-and-excitation, plain.
+fn families() -> Vec<NetSpec> {
+    let small = [branching(false), separable(), bottleneck(), dense(), attentive(), patches()];
+    let large = [
+        ("resnet20", 32),
+        ("resnet50", 64),
+        ("densenet121", 64),
+        ("googlenet", 112),
+        ("mobilenet_v3_small", 64),
+        ("efficientnet_b0", 64),
+        ("convnext_tiny", 64),
+        ("vgg11", 64),
+    ];
+    small.into_iter().chain(large.map(|(name, size)| network(name, size))).collect()
+}
+
+/// The memory as a list of the values that hold its places.
+#[derive(Default)]
+struct Held(Vec<(Range<usize>, usize)>);
+
+impl Held {
+    /// Writes a value: what it overlaps is gone.
+    fn write(&mut self, memory: &Memory, value: usize) {
+        let place = &memory.places[value];
+        assert!(place.end <= memory.elems);
+        self.0.retain(|(other, _)| other.end <= place.start || place.end <= other.start);
+        self.0.push((place.clone(), value));
+    }
+
+    /// Fails unless the value is still there.
+    fn read(&self, value: usize, what: &str) {
+        assert!(self.0.iter().any(|(_, held)| *held == value), "{what}: value {value} is gone");
+    }
+}
+
+/// Runs a training plan without computing anything.
+fn follow(net: &NetSpec, facts: &[NodeFacts], memory: &Memory) {
+    let (real, mut held) = (resolve(net, facts), Held::default());
+    held.write(memory, memory.tensors[0]);
+    for (i, node) in net.nodes.iter().enumerate().filter(|(i, _)| !facts[*i].looked_through) {
+        node.inputs.iter().for_each(|id| held.read(memory.tensors[id.0], &format!("forward of {}", node.name)));
+        held.write(memory, memory.tensors[i + 1]);
+    }
+    for (scores, gradient) in net.scores().zip(&memory.losses) {
+        held.read(memory.tensors[scores], "the loss");
+        held.write(memory, *gradient);
+    }
+    for step in &memory.moves {
+        match step {
+            Move::Recompute { node, to } => {
+                let what = format!("{} made anew", net.nodes[*node].name);
+                net.nodes[*node].inputs.iter().for_each(|id| held.read(memory.kept[id.0], &what));
+                held.write(memory, *to);
+                assert_eq!(memory.kept[node + 1], *to, "{what}");
+            }
+            Move::Add { to, from, .. } => [to, from].into_iter().for_each(|value| held.read(*value, "a sum")),
+            Move::Node { node, dy, second, dx } => {
+                let (what, keeps) = (format!("backward of {}", net.nodes[*node].name), facts[*node].keeps);
+                let read = |value: usize| held.read(value, &what);
+                net.nodes[*node].inputs.iter().take(keeps.inputs).for_each(|id| read(memory.kept[real[id.0]]));
+                keeps.output.then(|| read(memory.kept[node + 1]));
+                [Some(*dy), *second].into_iter().flatten().for_each(read);
+                dx.iter().flatten().for_each(|value| held.write(memory, *value));
+                // none of them may have been written over by what the node writes
+                net.nodes[*node]
+                    .inputs
+                    .iter()
+                    .take(keeps.inputs)
+                    .for_each(|id| held.read(memory.kept[real[id.0]], &what));
+                [Some(*dy), *second].into_iter().flatten().for_each(|value| held.read(value, &what));
+            }
+        }
+    }
+    held.read(memory.tensors[net.nodes.len()], "the scores afterwards");
+}
+
+#[test]
+fn no_value_is_overwritten_before_its_last_reader() {
+    for net in families() {
+        let (facts, memory) = estimate::memory(&cpu(1), &net, 2).unwrap();
+        follow(&net, &facts, &memory);
+        let (facts, memory) = estimate::memory(&Reference, &net, 2).unwrap();
+        follow(&net, &facts, &memory);
+    }
+}
+
+/// Gradients of all parameters, after a pass over other rows.
+fn gradients<B: Backend>(backend: B, net: &NetSpec) -> Vec<Vec<f32>> {
+    let rows = 4;
+    let mut graph = Graph::new(backend, net.clone(), rows, Purpose::Train { chunk_bytes: 1 << 16 }, 7).unwrap();
+    for pass in 0..2u32 {
+        let images = noise(rows * net.input.elems(), u64::from(pass), 1.0);
+        let ids: Vec<u64> = (0..rows as u64).collect();
+        let batch = Batch { images: Input::Values(&images), labels: &[0, 3, 1, 4], ids: &ids, epoch: pass };
+        let loss = Loss { smoothing: 0.1, scale: 0.25 };
+        graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap();
+    }
+    (0..graph.params().len()).map(|i| graph.gradient(i).unwrap()).collect()
+}
+
+#[test]
+fn what_is_made_anew_leaves_every_bit_of_the_gradients() {
+    for net in families() {
+        let [anew, kept] = [cpu(2), cpu(2).keeping_outputs()].map(|cpu| gradients(cpu, &net));
+        assert!(anew == kept, "{}", net.name);
+    }
+}
+
+#[test]
+fn outputs_that_are_made_anew_take_no_memory_between() {
+    for (net, rows) in [(network("resnet20", 32), 8), (network("resnet50", 64), 2), (network("densenet121", 64), 2)] {
+        let [anew, kept] = [cpu(1), cpu(1).keeping_outputs()].map(|cpu| estimate::memory(&cpu, &net, rows).unwrap().1);
+        let made = anew.moves.iter().filter(|step| matches!(step, Move::Recompute { .. })).count();
+        assert!(made > 5 && anew.elems * 100 < kept.elems * 90, "{}: {} of {}", net.name, anew.elems, kept.elems);
+        assert!(!kept.moves.iter().any(|step| matches!(step, Move::Recompute { .. })));
+    }
+}
+
+/// Not every byte of it is touched: of these two the peak resident sets are to stay below 1,500 and 180 MB.
+#[test]
+fn large_networks_stay_within_their_bounds() {
+    for (name, size, classes, rows, most) in [("resnet50", 224, 1000, 16, 1490), ("resnet20", 32, 10, 128, 155)] {
+        let net = models::build(name, Shape::image(3, size, size), classes).expect("a network of the catalogue");
+        let need = estimate::training(&cpu(2), &net, rows).unwrap();
+        // the optimizer's momentum is half as much as parameters and gradients
+        let all = need.parameters + need.parameters / 2 + need.activations + need.workspace;
+        assert!(all <= most * 1_000_000, "{name}: {need:?}, {all} bytes");
+    }
+}
+
+/// Values written to parts are there when these are taken again; overlapping parts are refused while one is in use.
+fn check_parts<D: DeviceMemory>(device: &D, shared: bool) {
+    let parts = [0..64, 64..192, 32..96];
+    let region = device.region(192, &parts).unwrap();
+    for (at, value) in parts.iter().zip([1.0, 2.0]) {
+        let mut part = region.take(at).unwrap();
+        assert_eq!(part.len(), at.len());
+        part.write(0, &vec![value; at.len()]).unwrap();
+        region.give(at, part);
+    }
+    let [first, second] = [0, 1].map(|i| region.take(&parts[i]).unwrap());
+    let mut got = vec![0.0; 64];
+    first.read(0, &mut got).unwrap();
+    assert!(got.iter().all(|x| *x == 1.0));
+    for at in [&parts[2], &parts[0], &(100..101)] {
+        let error = region.take(at).err().expect("it is in use").to_string();
+        assert!(error.contains("is in use"), "{error}");
+    }
+    region.give(&parts[0], first);
+    assert!(region.take(&parts[2]).is_err(), "the second is still in use");
+    region.give(&parts[1], second);
+    assert!(region.take(&(100..193)).is_err(), "beyond the end");
+    let across = region.take(&parts[2]).unwrap();
+    across.read(0, &mut got).unwrap();
+    let (first, second) = got.split_at(32);
+    let want = if shared { [1.0, 2.0] } else { [0.0, 0.0] };
+    assert!(first.iter().all(|x| *x == want[0]) && second.iter().all(|x| *x == want[1]));
+    region.give(&parts[2], across);
+    region.take(&parts[1]).unwrap();
+}
+
+#[test]
+fn parts_keep_what_they_hold_and_never_overlap() {
+    check_parts(&cpu(1), true);
+    check_parts(&Reference, false);
+    if let Some(cuda) = numerics::cuda(Precision::F32) {
+        check_parts(&cuda, true);
+    }
+}
