@@ -9,7 +9,6 @@ use super::kernel::{self, padded};
 use super::strip::{Order, Run, tiles};
 use super::transform::{self, Side};
 use super::vector::{Job, Vectors};
-use crate::backend::TensorDesc;
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
 /// the tiles stay in the caches; the thread's tiles are divided evenly, in whole runs of the kernel's rows.
