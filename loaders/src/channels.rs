@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn bytes(length: usize) -> Vec<u8> {
-        (0..length as u32).map(|i| (i * i % 253) as u8).collect()
+        (0..length as u64).map(|i| (i * i % 253) as u8).collect()
     }
 
     #[test]
