@@ -90,12 +90,19 @@ fn the_trace_holds_all_ranks_and_every_part_of_the_first_steps() {
         assert_eq!(trace["displayTimeUnit"], "ms");
         for rank in 0..2 {
             let count = |kind: &str| spans(&trace, kind, rank).len();
-            let names: BTreeSet<&str> =
-                spans(&trace, "forward", rank).iter().map(|s| s["name"].as_str().unwrap()).collect();
-            assert!(names.contains("conv1 forward") && names.contains("fc forward"), "{names:?}");
+            let layers = |kind: &str| -> BTreeSet<String> {
+                let names = spans(&trace, kind, rank);
+                names.iter().map(|s| s["name"].as_str().unwrap().replace(&format!(" {kind}"), "")).collect()
+            };
+            let forward = layers("forward");
+            assert!(forward.contains("conv1") && forward.contains("fc"), "{forward:?}");
             // two workers a rank, three steps
-            assert_eq!(count("forward"), 6 * names.len());
-            assert_eq!(count("backward"), count("forward"));
+            assert_eq!(count("forward"), 6 * forward.len());
+            assert_eq!(layers("backward"), forward);
+            // a norm whose output backward reads makes it anew there, as a part of its own
+            let norms = forward.iter().filter(|name| name.contains("bn")).count();
+            let anew = count("backward") - count("forward");
+            assert!(anew > 0 && anew <= 6 * norms && anew.is_multiple_of(6), "{anew} of {norms} norms");
             assert_eq!((count("data"), count("update"), count("eval"), count("files")), (6, 3, 2, 2));
             let loads = spans(&trace, "load", rank);
             assert!(loads.len() == 6 && loads.iter().all(|s| s["tid"].as_u64() >= Some(2)), "{loads:?}");
