@@ -28,6 +28,7 @@ mod networks;
 mod optimizers;
 mod predict;
 mod recipes;
+mod regions;
 mod remote;
 mod resume;
 mod sam;

@@ -1,0 +1,47 @@
+//! `bench step` beside the machine: how often a step brings its threads together, the roofline, and the forecast for more cores.
+
+use serde_json::Value;
+
+use crate::support::program::run;
+
+/// The JSON line and stderr of a bench of the step on two threads.
+fn step(args: &[&str]) -> (Value, String) {
+    let all = ["bench", "step", "--device", "cpu", "--threads", "2", "--seconds", "0.1"];
+    let ended = run(0, &[&all[..], args].concat()).succeeded();
+    (serde_json::from_str(&ended.stdout).expect("a JSON line"), ended.stderr)
+}
+
+/// A layer costs a few barriers, for which many cores pay dearly: what a step of each network may have, with AVX2 and with AVX-512.
+#[test]
+fn barriers_of_a_step_are_limited() {
+    for (model, most) in [("lenet", 30), ("resnet20", 210), ("resnet50", 520)] {
+        let (line, _) = step(&["--model", model, "--batch", "4"]);
+        let [all, own] = ["regions", "regions_own"].map(|key| line[key].as_u64().expect("a count"));
+        assert!(0 < own && own < all, "{line}");
+        assert!(all <= most, "{model}: a step has {all} parallel regions, {most} are planned");
+        assert!(line["barrier_us"].as_f64().is_some_and(|us| us > 0.0), "{line}");
+    }
+}
+
+#[test]
+fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
+    let args = ["--model", "lenet", "--batch", "8", "--profile", "--roofline", "--cores", "64", "--bandwidth", "100"];
+    let (line, text) = step(&args);
+    let number =
+        |value: &Value| value.as_f64().filter(|x| x.is_finite() && *x > 0.0).unwrap_or_else(|| panic!("{line}"));
+    let roofline = &line["roofline"];
+    ["gflops_per_thread", "gb_per_s", "gb_per_s_one_thread", "of_roof"].map(|key| number(&roofline[key]));
+    let layers = roofline["layers"].as_array().expect("layers");
+    assert!(layers.iter().any(|layer| layer["layer"] == "conv1"), "{line}");
+    assert!(layers.iter().all(|layer| number(&layer["ms"]) > 0.0 && number(&layer["of_roof"]) > 0.0), "{line}");
+    let own: f64 = layers.iter().map(|layer| layer["regions"].as_f64().expect("regions")).sum();
+    assert!(own > 0.0 && own <= number(&line["regions"]), "{line}");
+    let forecast = &line["forecast"];
+    let [best, worst] = [0, 1].map(|end| number(&forecast["step_ms"][end]));
+    assert!(forecast["forecast"] == true && forecast["cores"] == 64 && best < worst, "{line}");
+    assert!(forecast["gb_per_s"][0] == 100.0 && text.contains("forecast, not measured: 64 cores"), "{text}");
+    assert!(text.contains("regions") && text.contains("GFLOP/s"), "{text}");
+    let one =
+        ["bench", "step", "--threads", "1", "--seconds", "0.1", "--model", "lenet", "--roofline", "--cores", "64"];
+    run(0, &[&one[..], &["--device", "cpu"]].concat()).failed(2, &["--cores 64", "--threads 2"]);
+}
