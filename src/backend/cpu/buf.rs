@@ -40,7 +40,7 @@ impl AlignedBuf {
     }
 
     /// `len` zeros, written by the threads that will use them: a page lies in the memory of the socket whose core first writes to it.
-    /// Each gets the run that [`Threads::split`] gives it, as do loops over images, which are whole in one run but for its ends.
+    /// Each gets the run that `Threads::split` gives it, as do loops over images, which are whole in one run but for its ends.
     pub fn touched_by(threads: Threads, len: usize, what: &str) -> Result<Self, Error> {
         if len == 0 {
             return Ok(Self::default());

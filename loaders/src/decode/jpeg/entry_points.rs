@@ -97,7 +97,7 @@ fn checksum(rest: &[u8], file: &[u8]) -> u32 {
 }
 
 /// Makes the entry points of a file: as close as 1/50 of its size allows. `None` if it is of a kind that has none
-/// ([`Sequential::of`]), if its data is damaged, or if even one in each row would take more.
+/// (`Sequential::of`), if its data is damaged, or if even one in each row would take more.
 pub fn entry_points(file: &[u8]) -> Option<Vec<u8>> {
     let sequential = Sequential::of(file, &mut Vec::new())?;
     let ((across, down), components) = (sequential.mcus(), sequential.components().count());
