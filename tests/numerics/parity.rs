@@ -113,8 +113,8 @@ fn convolutions_of_single_channels_agree() {
     assert_parity(cases);
 }
 
-/// The sizes that are run by Winograd's filtering: planes that are whole and partial tiles, whole and partial strips of tiles, channels that
-/// fill neither a block nor a group of columns.
+/// The sizes that are run by Winograd's filtering: planes that are whole and partial tiles, whole and partial strips of tiles, channels
+/// that fill neither a block nor a group of columns.
 #[test]
 fn same_sized_3x3_and_5x5_convolutions_agree() {
     let mut cases = Vec::new();
