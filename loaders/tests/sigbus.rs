@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use common::{SPEC, TestData, assert_contains};
-use loaders::{Dataset, Io, Loader, Options, Shuffle, TrainOrder};
+use loaders::{Dataset, Io, Loader, Mapping, Options, Shuffle, TrainOrder};
 
 const CASE: &str = "LOADERS_SIGBUS_CASE";
 
@@ -32,6 +32,7 @@ fn child_process() {
     match std::env::var(CASE).as_deref() {
         Ok("ours") => read_a_shard_cut_short(),
         Ok("loader") => load_a_shard_cut_short(),
+        Ok("source") => read_a_source_cut_short(),
         Ok("foreign") => {
             loaders::sigbus::install().unwrap();
             read_a_foreign_mapping_cut_short();
@@ -56,6 +57,19 @@ fn read_a_shard_cut_short() {
     file.set_len(4096).unwrap();
     println!("record 0: {}", split.record(0, &mut Vec::new()).is_ok());
     let _ = split.record(39, &mut Vec::new());
+    println!("still here");
+}
+
+/// A file that a conversion reads.
+fn read_a_source_cut_short() {
+    loaders::sigbus::install().unwrap();
+    let path = common::folder().join("images.bin");
+    std::fs::write(&path, vec![1; 10_000]).unwrap();
+    let source = Mapping::open("file", &path).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    let mut bytes = [0; 10];
+    println!("inside: {}", source.read(0, &mut bytes));
+    source.read(9_000, &mut bytes);
     println!("still here");
 }
 
@@ -108,6 +122,17 @@ fn a_shard_cut_short_is_named() {
         &err,
         &["rank 3: shard ", "train-00000-of-00001.tfrecord: cannot read at byte offset ", "cut short while in use"],
     );
+}
+
+#[test]
+fn a_source_cut_short_is_named_and_called_no_shard() {
+    let output = child("source");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert_contains(&out, &["inside: true"]);
+    assert!(!out.contains("still here"));
+    assert_contains(&err, &["images.bin: cannot read at byte offset ", "cut short while in use", "restore it"]);
+    assert!(err.contains("file /") && !err.contains("shard /"), "{err}");
 }
 
 #[test]

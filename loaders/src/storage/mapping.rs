@@ -23,14 +23,14 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the regular file at `path`.
+    /// Maps the regular file at `path`; `kind` is what messages call it, as "shard".
     ///
     /// # Errors
     /// If it cannot be opened or mapped; too many mappings.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(kind: &str, path: &Path) -> Result<Self, Error> {
         let file = regular::open(path).map_err(Error::io("open", path))?;
         let map = MmapOptions::new().map_raw_read_only(&file).map_err(Error::io("map", path))?;
-        let registration = Registration::new(map.as_ptr().addr()..map.as_ptr().addr() + map.len(), path)?;
+        let registration = Registration::new(map.as_ptr().addr()..map.as_ptr().addr() + map.len(), kind, path)?;
         Ok(Self { _registration: registration, map })
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("loaders-mapping-{}", std::process::id()));
         let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * 7 % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let mapping = Mapping::open(&path).unwrap();
+        let mapping = Mapping::open("file", &path).unwrap();
         for from in (0..40).chain([9_000, 9_999, 10_000]) {
             for length in (0..50).chain([777, 1000]) {
                 let mut copy = vec![9];

@@ -57,7 +57,7 @@ impl Shard {
 
     pub(crate) fn open_for(path: &Path, access: Access) -> Result<Self, Error> {
         let data = match access {
-            Access::Map => Data::Mapped(Mapping::open(path)?),
+            Access::Map => Data::Mapped(Mapping::open("shard", path)?),
             Access::Load => Data::Loaded(read::whole(path)?),
             Access::Records => Data::Open(read::open(path)?),
         };
@@ -219,7 +219,7 @@ fn is_older(index: &Path, shard: &Path) -> bool {
 /// Finds all records of a shard by walking it, every checksum verified: (offset, size with framing)
 /// of each, ready for [`write_index`].
 pub fn scan_index(shard: &Path) -> Result<Vec<(u64, u64)>, Error> {
-    let mapping = Mapping::open(shard)?;
+    let mapping = Mapping::open("shard", shard)?;
     let length = mapping.len() as u64;
     let (mut entries, mut record, mut offset) = (Vec::new(), Vec::new(), 0);
     while offset < length {

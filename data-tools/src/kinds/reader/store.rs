@@ -43,7 +43,7 @@ impl Store {
         filesystem::read_ahead(&file, start, length);
         let is_local = FileSystem::of(path).is_ok_and(|system| !system.remote);
         // what cannot be mapped can be read
-        let map = if is_local { Mapping::open(path).ok() } else { None };
+        let map = if is_local { Mapping::open("file", path).ok() } else { None };
         match map.filter(|map| start.checked_add(length).is_some_and(|end| end <= map.len() as u64)) {
             Some(map) => Store::Mapped { map, start, length },
             None => Store::File { file, start, length },

@@ -55,11 +55,11 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Writes which rank could not read which byte of which shard, and exits.
+/// Writes which rank could not read which byte of which file, and exits.
 fn report_and_exit(entry: &Entry, offset: usize) -> ! {
-    let (path, length) = (entry.path.load(Ordering::Relaxed), entry.path_length.load(Ordering::Relaxed));
+    let (name, length) = (entry.name.load(Ordering::Relaxed), entry.name_length.load(Ordering::Relaxed));
     // SAFETY: `find` saw the entry in use, so its registration, which owns these bytes, is alive.
-    let path = unsafe { std::slice::from_raw_parts(path, length) };
+    let name = unsafe { std::slice::from_raw_parts(name, length) };
     let rank = RANK.load(Ordering::Relaxed);
     let (before_rank, after_rank) = match rank {
         NO_RANK => ("", ""),
@@ -75,14 +75,13 @@ fn report_and_exit(entry: &Entry, offset: usize) -> ! {
         before_rank.as_bytes(),
         rank,
         after_rank.as_bytes(),
-        b"shard ",
-        path,
+        name,
         b": cannot read at byte offset ",
         decimal(offset as u64, &mut offset_digits),
         b" (mapped with ",
         decimal(size, &mut size_digits),
         b" bytes): the file was cut short while in use, or its disk failed; \
-          restore it and check with `trireme data verify`\n",
+          restore it (`trireme data verify` checks the shards of a data set)\n",
     ]
     .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: writev and _exit are async-signal-safe; each iovec is of a live slice and only read. If the write fails there is nowhere

@@ -1,4 +1,4 @@
-//! Turns the SIGBUS of a mapped shard that was cut short (or whose disk fails) into a message that names rank, shard and byte, and exit
+//! Turns the SIGBUS of a mapped file that was cut short (or whose disk fails) into a message that names rank, file and byte, and exit
 //! code 1. Other SIGBUS go to the handler that was there before.
 
 mod handler;

@@ -15,20 +15,20 @@ const FREE: usize = 0;
 /// `base` of an entry whose other fields are being written. No mapping starts at address 1.
 const CLAIMED: usize = 1;
 
-/// A mapped range and the path of its file.
+/// A mapped range, and what its file is called in a message.
 pub(super) struct Entry {
     base: AtomicUsize,
     pub length: AtomicUsize,
-    pub path: AtomicPtr<u8>,
-    pub path_length: AtomicUsize,
+    pub name: AtomicPtr<u8>,
+    pub name_length: AtomicUsize,
 }
 
 static TABLE: [Entry; LIMIT] = [const {
     Entry {
         base: AtomicUsize::new(FREE),
         length: AtomicUsize::new(0),
-        path: AtomicPtr::new(std::ptr::null_mut()),
-        path_length: AtomicUsize::new(0),
+        name: AtomicPtr::new(std::ptr::null_mut()),
+        name_length: AtomicUsize::new(0),
     }
 }; LIMIT];
 
@@ -39,19 +39,20 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(crate) struct Registration {
     place: Option<usize>,
-    /// Owns what the table's `path` points to.
-    _path: Box<[u8]>,
+    /// Owns what the table's `name` points to.
+    _name: Box<[u8]>,
 }
 
 impl Registration {
-    /// Enters the mapping of the file at `path`, by its addresses. Must be dropped before the range is unmapped.
+    /// Enters the mapping of the file at `path`, which is a `kind` ("shard") in messages, by its addresses. Must be dropped before the
+    /// range is unmapped.
     ///
     /// # Errors
     /// If the table is full.
-    pub(crate) fn new(range: Range<usize>, path: &Path) -> Result<Self, Error> {
-        let mut name: Box<[u8]> = path.as_os_str().as_bytes().into();
+    pub(crate) fn new(range: Range<usize>, kind: &str, path: &Path) -> Result<Self, Error> {
+        let mut name: Box<[u8]> = [kind.as_bytes(), b" ", path.as_os_str().as_bytes()].concat().into();
         if range.is_empty() {
-            return Ok(Self { place: None, _path: name });
+            return Ok(Self { place: None, _name: name });
         }
         let place = TABLE
             .iter()
@@ -59,11 +60,11 @@ impl Registration {
             .ok_or_else(|| Error::TooManyShards { path: path.to_owned(), limit: LIMIT })?;
         let entry = &TABLE[place];
         entry.length.store(range.len(), Ordering::Relaxed);
-        entry.path.store(name.as_mut_ptr(), Ordering::Relaxed);
-        entry.path_length.store(name.len(), Ordering::Relaxed);
+        entry.name.store(name.as_mut_ptr(), Ordering::Relaxed);
+        entry.name_length.store(name.len(), Ordering::Relaxed);
         USED.fetch_max(place + 1, Ordering::AcqRel);
         entry.base.store(range.start, Ordering::Release);
-        Ok(Self { place: Some(place), _path: name })
+        Ok(Self { place: Some(place), _name: name })
     }
 }
 
@@ -94,7 +95,7 @@ mod tests {
     fn ranges_are_found_while_registered() {
         let bytes = [0u8; 64];
         let base = bytes.as_ptr() as usize;
-        let registration = Registration::new(base..base + 64, Path::new("some/shard")).unwrap();
+        let registration = Registration::new(base..base + 64, "shard", Path::new("some/shard")).unwrap();
         assert_eq!(find(base).map(|(_, offset)| offset), Some(0));
         assert_eq!(find(base + 63).map(|(_, offset)| offset), Some(63));
         assert!(find(base + 64).is_none());
@@ -110,7 +111,7 @@ mod tests {
                     for _ in 0..500 {
                         let bytes = [0u8; 32];
                         let base = bytes.as_ptr() as usize;
-                        let held = Registration::new(base..base + 32, Path::new("x")).unwrap();
+                        let held = Registration::new(base..base + 32, "file", Path::new("x")).unwrap();
                         let (entry, offset) = find(base + 5).unwrap();
                         assert_eq!((offset, entry.length.load(Ordering::Relaxed)), (5, 32));
                         drop(held);
