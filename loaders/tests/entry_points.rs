@@ -18,19 +18,7 @@ const LISTS: [&[&str]; 5] = [
 ];
 
 fn example<'a>(file: &'a [u8], entry_points: &'a [u8]) -> Example<'a> {
-    Example {
-        encoded: file,
-        format: Format::Jpeg,
-        height: 0,
-        width: 0,
-        channels: 0,
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points,
-        labels: Default::default(),
-    }
+    Example { entry_points, ..common::image_file(file, Format::Jpeg) }
 }
 
 /// Noise, with this orientation in its EXIF data if it is not 0.

@@ -4,28 +4,12 @@ mod common;
 
 use common::TestData;
 use loaders::decode::{Decoder, decode, spec};
-use loaders::example::{Example, Format};
+use loaders::example::Format;
 use loaders::transform::Scratch;
 use loaders::{Draws, ImageSpec, Images, Pipeline};
 use turbojpeg::{Image, PixelFormat, Subsamp};
 
 const VARIED: Images = Images::Varied { channels: 3 };
-
-fn example(file: &[u8]) -> Example<'_> {
-    Example {
-        encoded: file,
-        format: Format::Jpeg,
-        height: 0,
-        width: 0,
-        channels: 0,
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-    }
-}
 
 /// Waves: `height` x `width` x 3 bytes.
 fn photo(height: usize, width: usize) -> Vec<u8> {
@@ -67,7 +51,7 @@ fn as_stored(file: &[u8], height: usize, width: usize) -> Vec<f32> {
     let data = TestData::noise(1, 1, ImageSpec::new(1, 1, 3));
     let pipeline = data.pipeline(&["ignore_exif"], ImageSpec::new(height as u32, width as u32, 3));
     let mut out = vec![0.0; pipeline.output().values()];
-    pipeline.run(&example(file), 0, 0, &mut Scratch::default(), &mut out).unwrap();
+    pipeline.run(&common::image_file(file, Format::Jpeg), 0, 0, &mut Scratch::default(), &mut out).unwrap();
     out
 }
 
@@ -77,11 +61,11 @@ fn whole_images_are_turned_as_the_standard_says() {
     for orientation in 0..=9 {
         let file = jpeg(height, width, orientation);
         let stored = as_stored(&file, height, width);
-        let shape = spec(&example(&file)).unwrap();
+        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
         let (rows, columns) = (shape.height as usize, shape.width as usize);
         assert_eq!((rows, columns), if (5..=8).contains(&orientation) { (width, height) } else { (height, width) });
         let mut pixels = Vec::new();
-        let shown = decode(&example(&file), shape, &mut pixels).unwrap();
+        let shown = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
         for i in 0..rows * columns {
             let (y, x) = stored_at(orientation, (i / columns, i % columns), (height, width));
             for channel in 0..3 {
@@ -90,7 +74,7 @@ fn whole_images_are_turned_as_the_standard_says() {
             }
         }
         let mut decoder = Decoder::default();
-        let opened = decoder.open(&example(&file)).unwrap();
+        let opened = decoder.open(&common::image_file(&file, Format::Jpeg)).unwrap();
         assert_eq!(opened.planes().is_some(), !(2..=8).contains(&orientation));
         let mut reduced = Vec::new();
         let size = decoder.reduced(opened, &file, 1, 3, &mut reduced).unwrap();
@@ -106,14 +90,14 @@ fn parts_of_turned_images_are_those_of_the_whole() {
     for (height, width) in [(96, 128), (98, 134), (97, 131)] {
         for orientation in 1..=8 {
             let file = jpeg(height, width, orientation);
-            let shape = spec(&example(&file)).unwrap();
+            let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
             let mut pixels = Vec::new();
-            let whole = decode(&example(&file), shape, &mut pixels).unwrap();
+            let whole = decode(&common::image_file(&file, Format::Jpeg), shape, &mut pixels).unwrap();
             for (op, tolerance) in [("random_resized_crop(70, 0.01)", 0.0), ("random_resized_crop(20)", 1.5)] {
                 let pipeline = data.pipeline(&[op, "flip", "vertical_flip"], VARIED);
                 let mut outs = [vec![0.0; pipeline.output().values()], vec![0.0; pipeline.output().values()]];
                 for id in 0..30 {
-                    pipeline.run(&example(&file), id, 0, &mut scratch, &mut outs[0]).unwrap();
+                    pipeline.run(&common::image_file(&file, Format::Jpeg), id, 0, &mut scratch, &mut outs[0]).unwrap();
                     pipeline.apply(whole, shape, id, 0, &mut scratch, &mut outs[1]).unwrap();
                     let sum: f32 = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs()).sum();
                     let mean = sum / outs[0].len() as f32;
@@ -138,7 +122,7 @@ fn the_old_way_changes_neither_draws_nor_pixels() {
     assert_eq!(old.ops()[1..], new.ops());
     let run = |pipeline: &Pipeline, file: &[u8], id: u64| {
         let mut out = vec![0.0; pipeline.output().values()];
-        pipeline.run(&example(file), id, 0, &mut Scratch::default(), &mut out).unwrap();
+        pipeline.run(&common::image_file(file, Format::Jpeg), id, 0, &mut Scratch::default(), &mut out).unwrap();
         out
     };
     for id in 0..20 {
@@ -160,8 +144,8 @@ fn damaged_exif_data_turn_nothing() {
         let mut file = whole.clone();
         let at = tag + 6 + draws.below(26) as usize;
         file[at] = draws.next_u32() as u8;
-        let shape = spec(&example(&file)).unwrap();
+        let shape = spec(&common::image_file(&file, Format::Jpeg)).unwrap();
         assert!([(30, 20), (20, 30)].contains(&(shape.height, shape.width)));
-        decode(&example(&file), shape, &mut Vec::new()).unwrap();
+        decode(&common::image_file(&file, Format::Jpeg), shape, &mut Vec::new()).unwrap();
     }
 }

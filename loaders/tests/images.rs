@@ -1,11 +1,13 @@
 //! PNG and JPEG payloads decode to the pixels that went in, of every kind that occurs; what cannot be decoded is a fault.
 
+mod common;
+
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use loaders::Fault;
 use loaders::decode::{decode, spec};
-use loaders::{Example, Format, ImageSpec};
+use loaders::{Format, ImageSpec};
 use turbojpeg::{Image, PixelFormat, Subsamp};
 
 fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<u8> {
@@ -14,26 +16,10 @@ fn png(pixels: &[u8], width: u32, height: u32, color: ExtendedColorType) -> Vec<
     out
 }
 
-fn example(encoded: &[u8], format: Format) -> Example<'_> {
-    Example {
-        encoded,
-        format,
-        height: 0,
-        width: 0,
-        channels: 0,
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-    }
-}
-
 fn pixels_of(encoded: &[u8], expected: ImageSpec) -> Result<Vec<u8>, Fault> {
     let mut scratch = Vec::new();
     // The stated format is only a hint between PNG and JPEG; here it is sometimes wrong.
-    decode(&example(encoded, Format::Jpeg), expected, &mut scratch).map(<[u8]>::to_vec)
+    decode(&common::image_file(encoded, Format::Jpeg), expected, &mut scratch).map(<[u8]>::to_vec)
 }
 
 #[test]
@@ -41,7 +27,7 @@ fn png_of_every_colour_type() {
     let rgb: Vec<u8> = (0..18).map(|i| i * 14).collect();
     let spec_rgb = ImageSpec::new(3, 2, 3);
     let file = png(&rgb, 2, 3, ExtendedColorType::Rgb8);
-    assert_eq!(spec(&example(&file, Format::Png)).unwrap(), spec_rgb);
+    assert_eq!(spec(&common::image_file(&file, Format::Png)).unwrap(), spec_rgb);
     assert_eq!(pixels_of(&file, spec_rgb).unwrap(), rgb);
 
     let rgba: Vec<u8> = rgb.chunks(3).flat_map(|p| [p[0], p[1], p[2], 77]).collect();
@@ -51,7 +37,7 @@ fn png_of_every_colour_type() {
     let grey = [0, 50, 100, 150, 200, 250];
     let spec_grey = ImageSpec::new(3, 2, 1);
     let file = png(&grey, 2, 3, ExtendedColorType::L8);
-    assert_eq!(spec(&example(&file, Format::Png)).unwrap(), spec_grey);
+    assert_eq!(spec(&common::image_file(&file, Format::Png)).unwrap(), spec_grey);
     assert_eq!(pixels_of(&file, spec_grey).unwrap(), grey);
     let tripled: Vec<u8> = grey.iter().flat_map(|&g| [g; 3]).collect();
     assert_eq!(pixels_of(&file, spec_rgb).unwrap(), tripled);
@@ -76,7 +62,7 @@ fn jpeg_is_close_to_what_went_in() {
     let mut file = Vec::new();
     JpegEncoder::new_with_quality(&mut file, 100).write_image(&pixels, width, height, ExtendedColorType::Rgb8).unwrap();
     let spec_rgb = ImageSpec::new(height, width, 3);
-    assert_eq!(spec(&example(&file, Format::Jpeg)).unwrap(), spec_rgb);
+    assert_eq!(spec(&common::image_file(&file, Format::Jpeg)).unwrap(), spec_rgb);
     let decoded = pixels_of(&file, spec_rgb).unwrap();
     let worst = decoded.iter().zip(&pixels).map(|(a, b)| a.abs_diff(*b)).max();
     assert!(worst.unwrap() < 16, "{worst:?}");
@@ -141,7 +127,7 @@ fn hostile_headers_cost_no_memory() {
     file[20..24].copy_from_slice(&30_000u32.to_be_bytes());
     let sum = crc(&file[12..29]).to_be_bytes();
     file[29..33].copy_from_slice(&sum);
-    let fault = spec(&example(&file, Format::Png)).unwrap_err().to_string();
+    let fault = spec(&common::image_file(&file, Format::Png)).unwrap_err().to_string();
     assert_eq!(
         fault,
         "image of 30000x30000x3 (height x width x channels): expected 1 to 178956970 pixels; scale it down first, or raise \
@@ -153,7 +139,7 @@ fn hostile_headers_cost_no_memory() {
     let mut file = turbojpeg::compress(image, 90, Subsamp::None).unwrap();
     let frame = file.windows(4).position(|w| w == [0xff, 0xc0, 0, 17]).unwrap();
     file[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
-    let fault = spec(&example(&file, Format::Jpeg)).unwrap_err().to_string();
+    let fault = spec(&common::image_file(&file, Format::Jpeg)).unwrap_err().to_string();
     assert!(fault.contains("65500x65500x3") && fault.contains("178956970"), "{fault}");
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::TestData;
-use loaders::example::{Example, Format};
+use loaders::example::Format;
 use loaders::transform::Scratch;
 use loaders::{ImageSpec, Images, Pipeline, decode};
 
@@ -21,22 +21,6 @@ fn cases() -> Vec<(String, String, u64, Vec<u8>)> {
     let bytes =
         |hex: &str| (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
     rows.into_iter().map(|(name, ops, sample, hex)| (name, ops, sample, bytes(&hex))).collect()
-}
-
-fn example(file: &[u8]) -> Example<'_> {
-    Example {
-        encoded: file,
-        format: Format::Jpeg,
-        height: 0,
-        width: 0,
-        channels: 0,
-        label: 0,
-        text: "",
-        filename: "",
-        boxes: Default::default(),
-        entry_points: &[],
-        labels: Default::default(),
-    }
 }
 
 /// Of seed 1.
@@ -66,7 +50,7 @@ fn pixels_are_those_of_pil() {
     let mut reduced = 0;
     for (name, ops, sample, expected) in cases {
         let file = fs::read(golden("pictures").join(&name)).unwrap();
-        let example = example(&file);
+        let example = common::image_file(&file, Format::Jpeg);
         let pipeline = pipeline(&ops);
         let mut out = vec![f32::NAN; pipeline.output().values()];
         assert_eq!(out.len(), expected.len());

@@ -46,6 +46,23 @@ pub fn raw(id: u64, encoded: &[u8], spec: ImageSpec) -> Vec<u8> {
     payload
 }
 
+/// An image file that stands for itself: no sizes, no label, no names.
+pub fn image_file(encoded: &[u8], format: Format) -> Example<'_> {
+    Example {
+        encoded,
+        format,
+        height: 0,
+        width: 0,
+        channels: 0,
+        label: 0,
+        text: "",
+        filename: "",
+        boxes: Default::default(),
+        entry_points: &[],
+        labels: Default::default(),
+    }
+}
+
 /// The record of a RAW image of one row whose label stands behind its pixels.
 pub fn label_last(id: u64, encoded: &[u8]) -> Vec<u8> {
     let entry = |key: &str, list: Vec<u8>| field(1, &[field(1, key.as_bytes()), field(2, &list)].concat());
