@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffer::Buffer;
 use super::error::Error;
@@ -21,7 +21,7 @@ pub trait Region<Buf> {
 
 /// The ranges of a region that are in use.
 #[derive(Debug, Default)]
-pub(super) struct Taken(Mutex<Vec<Range<usize>>>);
+struct Taken(Mutex<Vec<Range<usize>>>);
 
 impl Taken {
     /// Notes that a range of a region of so many elements is in use; fails where another one that overlaps it is.
@@ -43,6 +43,39 @@ impl Taken {
         if let Some(place) = taken.iter().position(|taken| taken == at) {
             taken.swap_remove(place);
         }
+    }
+}
+
+/// Memory that is given out in parts, and which of them are in use.
+pub(super) struct Whole<Memory> {
+    pub memory: Memory,
+    taken: Taken,
+}
+
+impl<Memory> Whole<Memory> {
+    pub fn new(memory: Memory) -> Arc<Self> {
+        Arc::new(Self { memory, taken: Taken::default() })
+    }
+
+    /// Takes a range of these `elems` elements.
+    ///
+    /// # Errors
+    /// As [`Region::take`].
+    pub fn take(self: &Arc<Self>, at: &Range<usize>, elems: usize) -> Result<Part<Memory>, Error> {
+        self.taken.take(at, elems)?;
+        Ok(Part { of: self.clone(), at: at.clone() })
+    }
+}
+
+/// A range that is in use until this is dropped; keeps the memory alive.
+pub(super) struct Part<Memory> {
+    of: Arc<Whole<Memory>>,
+    at: Range<usize>,
+}
+
+impl<Memory> Drop for Part<Memory> {
+    fn drop(&mut self) {
+        self.of.taken.give(&self.at);
     }
 }
 

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::threads::Threads;
-use crate::backend::region::Taken;
+use crate::backend::region::{Part, Whole};
 use crate::backend::{Buffer, Error};
 
 /// Alignment in bytes: a cache line, and the widest vector.
@@ -25,7 +25,7 @@ pub struct AlignedBuf {
     data: NonNull<f32>,
     len: usize,
     /// Where it is a part of a region.
-    part: Option<Part>,
+    part: Option<Part<AlignedBuf>>,
 }
 
 // SAFETY: it owns its memory exclusively, like a Box<[f32]>: no two parts of a region that are alive at the same time overlap.
@@ -90,41 +90,23 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// A range of a region that is in use until this is dropped.
-struct Part {
-    of: Arc<Whole>,
-    at: Range<usize>,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.of.taken.give(&self.at);
-    }
-}
-
-struct Whole {
-    memory: AlignedBuf,
-    taken: Taken,
-}
-
 /// Memory that is given out in parts.
-pub(super) struct Region(Arc<Whole>);
+pub(super) struct Region(Arc<Whole<AlignedBuf>>);
 
 impl Region {
     /// Zeros, see [`AlignedBuf::touched_by`].
     pub fn new(threads: Threads, elems: usize, what: &str) -> Result<Self, Error> {
-        let memory = AlignedBuf::touched_by(threads, elems, what)?;
-        Ok(Self(Arc::new(Whole { memory, taken: Taken::default() })))
+        Ok(Self(Whole::new(AlignedBuf::touched_by(threads, elems, what)?)))
     }
 }
 
 impl crate::backend::Region<AlignedBuf> for Region {
     fn take(&self, at: &Range<usize>) -> Result<AlignedBuf, Error> {
-        let Whole { memory, taken } = &*self.0;
-        taken.take(at, memory.len)?;
-        // SAFETY: the range lies in the region's memory (`taken` has checked that), which lives as long as the part.
+        let memory = &self.0.memory;
+        let part = self.0.take(at, memory.len)?;
+        // SAFETY: the range lies in the region's memory (`take` has checked that), which lives as long as the part.
         let data = unsafe { memory.data.add(at.start) };
-        Ok(AlignedBuf { data, len: at.len(), part: Some(Part { of: self.0.clone(), at: at.clone() }) })
+        Ok(AlignedBuf { data, len: at.len(), part: Some(part) })
     }
 
     fn give(&self, _: &Range<usize>, part: AlignedBuf) {

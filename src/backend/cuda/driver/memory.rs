@@ -11,7 +11,7 @@ use super::slice::{Activation, Plain, Slice};
 use super::status::driver;
 use super::stream::{Event, Stream};
 use crate::backend::cuda::settings::Precision;
-use crate::backend::region::Taken;
+use crate::backend::region::{Part, Whole};
 use crate::backend::{Buffer, Error};
 use crate::device_region::DeviceRegion;
 
@@ -28,42 +28,24 @@ pub struct CudaBuf {
     /// The end of its last copy to the host or back.
     copied: Option<Event>,
     /// Where it is a part of a region.
-    part: Option<Part>,
-}
-
-/// A range of a region that is in use until this is dropped.
-struct Part {
-    of: Arc<Whole>,
-    at: Range<usize>,
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.of.taken.give(&self.at);
-    }
-}
-
-struct Whole {
-    memory: Mutex<CudaBuf>,
-    taken: Taken,
+    part: Option<Part<Mutex<CudaBuf>>>,
 }
 
 /// Memory that is given out in parts, all of which are used on the computing queue.
-pub struct Region(Arc<Whole>);
+pub struct Region(Arc<Whole<Mutex<CudaBuf>>>);
 
 impl Region {
     /// Of this memory.
     pub fn new(memory: CudaBuf) -> Self {
-        Self(Arc::new(Whole { memory: Mutex::new(memory), taken: Taken::default() }))
+        Self(Whole::new(Mutex::new(memory)))
     }
 }
 
 impl crate::backend::Region<CudaBuf> for Region {
     fn take(&self, at: &Range<usize>) -> Result<CudaBuf, Error> {
         let memory = self.0.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        self.0.taken.take(at, memory.len)?;
-        let part = Some(Part { of: self.0.clone(), at: at.clone() });
-        // the range lies in the region's memory (`taken` has checked that), which lives as long as the part
+        let part = Some(self.0.take(at, memory.len)?);
+        // the range lies in the region's memory (`take` has checked that), which lives as long as the part
         let (address, queues) = (memory.address + 4 * at.start as u64, memory.queues.clone());
         Ok(CudaBuf { address, len: at.len(), queues, host: None, filled: None, copied: None, part })
     }
