@@ -4,6 +4,7 @@
 mod support;
 
 mod agc;
+mod alike;
 mod bf16;
 mod catalogue;
 mod features;

@@ -1,9 +1,8 @@
-//! Every backend against the reference, over many shapes, layouts and numbers of threads; draws, ties, statistics.
+//! Every backend against the reference, over many shapes, layouts and numbers of threads.
 
 use crate::gradients::{off_corners, wide};
 use crate::support::numerics::{
-    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, noise, on_every_backend,
-    on_reference,
+    BLOCKED, CHANNELS_LAST, Case, Chooser, Outcome, assert_close, cpu, cuda, magnitude, on_reference,
 };
 use trireme::backend::cpu::Cpu;
 use trireme::backend::cuda::Precision;
@@ -11,7 +10,6 @@ use trireme::backend::op::{
     Activation, Add, BlurPool, Concat, Conv, DropPath, Dropout, GroupNorm, LayerNorm, LayerScale, Linear, Lrn,
     Multiply, Norm, Op, Pool, PoolKind, Shape, Shortcut,
 };
-use trireme::backend::reference::Reference;
 use trireme::backend::{Backend, PlanRequest, TensorDesc, Through};
 
 /// The CPU gives what the reference gives, in every layout, with one thread and two, and so does CUDA in its own.
@@ -251,117 +249,6 @@ fn products_with_factors_of_channels_agree() {
     let shapes = [(1, 1, 1), (16, 5, 5), (20, 7, 3), (37, 4, 9), (96, 11, 11), (8, 1, 1)];
     let case = |((c, h, w), k)| Case::random(Op::from(Multiply), 3, Shape::image(c, h, w), k);
     assert_parity(shapes.into_iter().zip(1200..).map(case).collect());
-}
-
-fn check_ties<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    let case = Case {
-        x: vec![vec![1.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0]],
-        dy: Some(vec![3.0, 5.0]),
-        ..Case::random(Op::Pool(Pool::new(PoolKind::Max, 2, 2)), 2, Shape::image(1, 2, 2), 1)
-    };
-    for &block in blocks {
-        let out = case.run(backend, block, false);
-        assert_eq!(out.y, [2.0, 0.0], "{name}");
-        assert_eq!(out.dx[0], [0.0, 3.0, 0.0, 0.0, 5.0, 0.0, 0.0, 0.0], "{name} in blocks of {block}");
-    }
-}
-
-#[test]
-fn the_first_of_equal_maxima_takes_the_gradient() {
-    on_every_backend!(check_ties());
-}
-
-fn check_statistics<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    // channel 0: values 1 and 3, running mean 0.5: d = 1.5, M2 = 2; channel 1: 10 and 10, running mean 10: d = 0, M2 = 0
-    let case = Case {
-        x: vec![vec![1.0, 10.0, 3.0, 10.0]],
-        running: vec![0.5, 10.0, 1.0, 1.0],
-        ..Case::random(Op::Norm(Norm::new()), 2, Shape::image(2, 1, 1), 1)
-    };
-    for &block in blocks {
-        let (sums, count) = case.run(backend, block, false).statistics;
-        assert_eq!(count, 2, "{name}");
-        assert_eq!(sums, [3.0, 0.0, 2.0 + 2.0 * 2.25, 0.0], "{name} in blocks of {block}");
-    }
-}
-
-#[test]
-fn pooled_statistics_are_those_of_the_formula() {
-    on_every_backend!(check_statistics());
-}
-
-/// Which elements dropout keeps, given that each is 1.
-fn mask<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
-    let (n, shape) = (4, Shape::image(20, 16, 16));
-    let ones = vec![1.0; n * shape.elems()];
-    let case =
-        Case { x: vec![ones.clone()], dy: Some(ones), draws, ..Case::random(Op::from(Dropout(0.3)), n, shape, 1) };
-    let out = case.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "the same elements pass both ways");
-    out.y
-}
-
-/// The factor of each of eight samples.
-fn kept<B: Backend>(backend: &B, block: usize, draws: (u64, u32, u64, u16)) -> Vec<f32> {
-    let (n, shape) = (8, Shape::image(5, 3, 2));
-    let ones = vec![1.0; n * shape.elems()];
-    let drop = Case::random(Op::from(DropPath(0.5)), n, shape, 1);
-    let out = Case { x: vec![ones.clone()], dy: Some(ones), draws, ..drop }.run(backend, block, false);
-    assert_eq!(out.y, out.dx[0], "the same samples pass both ways");
-    let samples = out.y.chunks(shape.elems());
-    assert!(
-        samples.clone().all(|sample| sample.iter().all(|v| *v == sample[0])),
-        "a sample passes whole or not at all"
-    );
-    samples.map(|sample| sample[0]).collect()
-}
-
-fn check_drop_path<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    let want = kept(&Reference, 1, (9, 2, 1_000, 5));
-    assert!(want.contains(&0.0) && want.contains(&2.0), "{want:?}");
-    for &block in blocks {
-        assert_eq!(kept(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
-    }
-    // the draw is the sample's, wherever it stands in its batch
-    assert_eq!(kept(backend, blocks[0], (9, 2, 1_003, 5))[..5], want[3..], "{name}");
-    for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
-        assert_ne!(kept(backend, blocks[0], other), want, "{name} with {other:?}");
-    }
-    let case = Case { training: false, dy: None, ..Case::random(Op::from(DropPath(0.5)), 2, Shape::vector(12), 1) };
-    assert_eq!(case.run(backend, 1, false).y, case.x[0], "{name}: evaluation drops nothing");
-}
-
-#[test]
-fn paths_are_dropped_by_sample_alone_and_everywhere_alike() {
-    on_every_backend!(check_drop_path());
-}
-
-fn check_dropout<B: Backend>(backend: &B, name: &str, blocks: &[usize]) {
-    let want = mask(&Reference, 1, (9, 2, 1_000, 5));
-    for &block in blocks {
-        assert_eq!(mask(backend, block, (9, 2, 1_000, 5)), want, "{name} in blocks of {block}");
-    }
-    // a mask belongs to seed, epoch, sample and operation, wherever the sample stands in its batch
-    for other in [(10, 2, 1_000, 5), (9, 3, 1_000, 5), (9, 2, 2_000, 5), (9, 2, 1_000, 6)] {
-        assert_ne!(mask(backend, blocks[0], other), want, "{name} with {other:?}");
-    }
-    let shifted = mask(backend, blocks[0], (9, 2, 1_001, 5));
-    let sample = want.len() / 4;
-    assert_eq!(shifted[..3 * sample], want[sample..], "{name}: sample 1001");
-    let x = vec![noise(2 * 12, 3, 1.0)];
-    let evaluation =
-        Case { x, training: false, dy: None, ..Case::random(Op::from(Dropout(0.3)), 2, Shape::vector(12), 1) };
-    assert_eq!(evaluation.run(backend, 1, false).y, evaluation.x[0], "{name}: evaluation drops nothing");
-}
-
-#[test]
-fn dropout_is_the_same_everywhere_and_drops_its_share() {
-    on_every_backend!(check_dropout());
-    let mask = mask(&Reference, 1, (9, 2, 1_000, 5));
-    let kept = mask.iter().filter(|v| **v > 0.0).count() as f64 / mask.len() as f64;
-    let deviation = (0.3 * 0.7 / mask.len() as f64).sqrt();
-    assert!((kept - 0.7).abs() < 4.0 * deviation, "kept {kept} of all, 0.7 expected");
-    assert!(mask.iter().all(|v| *v == 0.0 || *v == 1.0 / (1.0 - 0.3f32)), "what is kept grows to 1 / (1 - p)");
 }
 
 /// Layers of MobileNet v2, EfficientNet, ConvNeXt, ResNeXt, AlexNet in two columns, Inception, and one with gaps: input channels, output
