@@ -1,6 +1,5 @@
 //! Places of values in one memory, such that no two that are alive at the same time overlap.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 
 /// Places begin at multiples of so many elements: 256 bytes, a boundary for any vector and for the libraries of GPUs.
@@ -25,10 +24,10 @@ impl Life {
 pub(super) fn pack(lives: &[Life]) -> (Vec<Range<usize>>, usize) {
     let least = most_at_once(lives);
     let mut best: Option<(Vec<Range<usize>>, usize)> = None;
-    let by_size = |life: &Life| (Reverse(life.elems), life.from);
-    let by_span = |life: &Life| (Reverse(life.to - life.from), life.from);
-    let by_birth = |life: &Life| (Reverse(usize::MAX - life.from), usize::MAX - life.to);
-    for order in [by_size, by_span, by_birth] {
+    let large_first = |life: &Life| [usize::MAX - life.elems, life.from];
+    let long_first = |life: &Life| [usize::MAX - (life.to - life.from), life.from];
+    let early_first = |life: &Life| [life.from, usize::MAX - life.to];
+    for order in [large_first, long_first, early_first] {
         let mut all: Vec<usize> = (0..lives.len()).collect();
         all.sort_by_key(|i| order(&lives[*i]));
         let found = place(lives, &all);
