@@ -226,6 +226,9 @@ pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
 }
 
 fn step(args: &Step, started: Instant) -> Result<(), Failure> {
+    if let Some(cores) = args.cores {
+        roofline::check(cores, args.threads.unwrap_or_else(|| crate::cores::affinity().len()))?;
+    }
     threads::calm_waiting()?;
     let request = bench::StepRequest {
         model: args.model.clone(),

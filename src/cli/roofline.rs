@@ -23,6 +23,23 @@ pub(super) fn measured(roofline: &Roofline) -> Value {
     })
 }
 
+/// Refuses a forecast that cannot be made from so many threads, before anything is measured.
+pub(super) fn check(cores: usize, threads: usize) -> Result<(), Failure> {
+    if threads < 2 {
+        return Err(one_thread(cores));
+    }
+    if cores <= threads {
+        let why = format!("a forecast is for more cores than the {threads} threads that are measured");
+        return Err(Error::Usage(format!("--cores {cores}: {why}")).into());
+    }
+    Ok(())
+}
+
+fn one_thread(cores: usize) -> Failure {
+    let why = "a forecast needs the cost of a barrier, which one thread has none of; add --threads 2";
+    Error::Usage(format!("--cores {cores}: {why}")).into()
+}
+
 /// What a step of this batch takes on more cores.
 pub(super) fn forecast(
     roofline: &Roofline,
@@ -30,11 +47,8 @@ pub(super) fn forecast(
     bandwidth: Option<f64>,
     batch: usize,
 ) -> Result<Value, Failure> {
-    let one = || {
-        let why = "a forecast needs the cost of a barrier, which one thread has none of; add --threads 2";
-        Failure::from(Error::Usage(format!("--cores {cores}: {why}")))
-    };
-    let Forecast { cores, bandwidth, barrier, step } = roofline.forecast(cores, bandwidth).ok_or_else(one)?;
+    let forecast = roofline.forecast(cores, bandwidth).ok_or_else(|| one_thread(cores))?;
+    let Forecast { cores, bandwidth, barrier, step } = forecast;
     let ms = step.map(|seconds| 1e3 * seconds);
     let rates = [step[1], step[0]].map(|seconds| batch as f64 / seconds);
     eprintln!(

@@ -43,7 +43,11 @@ fn layers_are_beside_their_roof_and_more_cores_are_a_forecast() {
     assert!(forecast["forecast"] == true && forecast["cores"] == 64 && best < worst, "{line}");
     assert!(forecast["gb_per_s"][0] == 100.0 && text.contains("forecast, not measured: 64 cores"), "{text}");
     assert!(text.contains("regions") && text.contains("GFLOP/s"), "{text}");
-    let one =
-        ["bench", "step", "--threads", "1", "--seconds", "0.1", "--model", "lenet", "--roofline", "--cores", "64"];
-    run(0, &[&one[..], &["--device", "cpu"]].concat()).failed(2, &["--cores 64", "--threads 2"]);
+    // refused before anything is measured
+    for (threads, cores, why) in [("1", "64", "--threads 2"), ("2", "2", "more cores than the 2 threads")] {
+        let bench = ["bench", "step", "--device", "cpu", "--model", "lenet", "--roofline", "--seconds", "0.1"];
+        let ended = run(0, &[&bench[..], &["--threads", threads, "--cores", cores]].concat());
+        assert!(!ended.stderr.contains("GFLOP/s"), "{}", ended.stderr);
+        ended.failed(2, &[&format!("--cores {cores}"), why]);
+    }
 }
