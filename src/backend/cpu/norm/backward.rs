@@ -1,0 +1,123 @@
+//! The backward pass of batch normalisation.
+
+use std::ops::Range;
+
+use super::super::channel_sums::ChannelSums;
+use super::super::threads::Shared;
+use super::batch::Batch;
+use super::channel::{Channel, lanes};
+use super::rows::{self, Constants, Row, SECOND, Slope};
+
+/// What it reads and writes.
+pub struct Tensors<'a> {
+    pub x: &'a [f32],
+    /// Read with ReLU and a residual alone.
+    pub y: &'a [f32],
+    /// Empty without a second summand.
+    pub second: &'a [f32],
+    pub dy: Shared<f32>,
+    /// Of an op with a residual, where x wants one; without a residual dx takes the place of dy.
+    pub dx: Option<Shared<f32>>,
+}
+
+/// The pass over a batch whose channels know their statistics, over `n` values each.
+pub struct Backward<'a> {
+    pub batch: &'a Batch,
+    pub channels: &'a [Channel],
+    pub n: f64,
+    /// Whether statistics do not depend on x, so that dx is g times the scale.
+    pub frozen: bool,
+    pub tensors: Tensors<'a>,
+}
+
+impl Backward<'_> {
+    /// The sums of g, the gradient behind ReLU, of all channels, then those of g (x - mean); each thread makes its samples' part.
+    pub fn sums(&self, sums: &mut ChannelSums) -> Vec<f64> {
+        sums.of(self.batch.x.n, |samples, sums| {
+            for block in 0..self.batch.x.blocks() {
+                self.add(block, samples.clone(), &self.constants(block), sums);
+            }
+        })
+    }
+
+    /// dx from the sums over the whole batch.
+    pub fn gradients(&self, sums: &[f64]) {
+        self.batch.each_block(|block, samples| {
+            self.gradient(block, samples, &self.constants(block), &self.slopes(block, sums));
+        });
+    }
+
+    /// Both, channel block by channel block; gives the sums.
+    pub fn by_blocks(&self, sums: &mut ChannelSums) -> Vec<f64> {
+        sums.of(self.batch.x.blocks(), |blocks, sums| {
+            for block in blocks {
+                let constants = self.constants(block);
+                self.add(block, 0..self.batch.x.n, &constants, sums);
+                self.gradient(block, 0..self.batch.x.n, &constants, &self.slopes(block, sums));
+            }
+        })
+    }
+
+    fn mode(&self) -> usize {
+        self.batch.mode() + SECOND * usize::from(!self.tensors.second.is_empty())
+    }
+
+    /// Mean, scale and shift of a block's lanes.
+    fn constants(&self, block: usize) -> Vec<Constants> {
+        let channels = &self.channels[self.batch.block(block)];
+        let of = |group| Constants {
+            mean: lanes(channels, group, |c| c.mean as f32),
+            scale: lanes(channels, group, |c| c.scale),
+            shift: lanes(channels, group, |c| c.shift),
+        };
+        (0..self.batch.groups()).map(of).collect()
+    }
+
+    /// dx = scale (g - S(g)/n - (x - mean) inverse^2 S(g (x - mean))/n), as a g + b x + c, of a block's lanes.
+    fn slopes(&self, block: usize, sums: &[f64]) -> Vec<Slope> {
+        let (s, sx) = sums.split_at(self.batch.channels());
+        let channels = &self.channels[self.batch.block(block)];
+        let mut bc = vec![[0.0; 2]; channels.len()];
+        for ((i, channel), bc) in self.batch.real(block).zip(channels).zip(&mut bc).filter(|_| !self.frozen) {
+            let scale = f64::from(channel.scale);
+            let b = -scale * channel.inverse_std(self.n, self.batch.op.eps).powi(2) * sx[i] / self.n;
+            *bc = [b, -scale * s[i] / self.n - b * channel.mean];
+        }
+        let of = |group| Slope {
+            a: lanes(channels, group, |c| c.scale),
+            b: lanes(&bc, group, |bc| bc[0] as f32),
+            c: lanes(&bc, group, |bc| bc[1] as f32),
+        };
+        (0..self.batch.groups()).map(of).collect()
+    }
+
+    fn row<'a>(&'a self, n: usize, block: usize, constants: &'a [Constants]) -> Row<'a> {
+        let row = self.batch.row(n, block);
+        let [y, second] = [self.tensors.y, self.tensors.second].map(|of| of.get(row.clone()).unwrap_or(&[]));
+        Row { x: &self.tensors.x[row], y, second, constants }
+    }
+
+    /// Adds both sums over some samples of a block.
+    fn add(&self, block: usize, samples: Range<usize>, constants: &[Constants], sums: &mut [f64]) {
+        self.batch.add(block, samples, sums, |n, s, sx| {
+            // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
+            let dy = unsafe { self.tensors.dy.part(self.batch.row(n, block)) };
+            rows::reduce(self.mode(), &self.row(n, block, constants), dy, s, sx);
+        });
+    }
+
+    /// dx of some samples of a block, the last one first.
+    fn gradient(&self, block: usize, samples: Range<usize>, constants: &[Constants], slopes: &[Slope]) {
+        for n in samples.rev() {
+            let row = self.batch.row(n, block);
+            // SAFETY: every row is one thread's, and `dy` is borrowed for the whole pass.
+            let dy = unsafe { self.tensors.dy.part(row.clone()) };
+            if !self.batch.op.residual {
+                rows::slope_in_place(self.mode(), slopes, &self.row(n, block, constants), dy);
+            } else if let Some(dx) = self.tensors.dx {
+                // SAFETY: as above.
+                rows::slope(slopes, &self.tensors.x[row.clone()], dy, unsafe { dx.part(row) });
+            }
+        }
+    }
+}
