@@ -3,7 +3,7 @@
 
 use super::super::threads::{Shared, Threads};
 use super::folded;
-use super::kernel::{padded, width};
+use super::kernel::{PAD, padded, width};
 use super::lines::{FAR, NEAR, kernel};
 use super::transform::transpose;
 use super::vector::{Job, MOST_LANES, Vectors};
@@ -90,6 +90,14 @@ struct Layout {
     place: usize,
 }
 
+/// A register of filters: their row, the first of their columns, and where they stand at the first place of the grid.
+#[derive(Clone, Copy)]
+struct Register {
+    row: usize,
+    column: usize,
+    at: usize,
+}
+
 /// Plain filters as the product sees them: `columns` run along the lanes, `rows` are summed over.
 pub struct Filters {
     rows: usize,
@@ -114,10 +122,10 @@ impl Filters {
         Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true }
     }
 
-    /// Where they lie on the grid, in lines of B places, for [`kernel`](super::kernel), and their gradient.
-    fn by_place<S: Vectors, const B: usize>(&self) -> Layout {
-        let (rows, width) = (padded(self.rows), width::<S>(self.columns));
-        let place = rows * padded(self.columns);
+    /// Where so many columns of them lie on the grid, in lines of B places, for [`kernel`](super::kernel), and their gradient.
+    fn by_place<S: Vectors, const B: usize>(&self, columns: usize) -> Layout {
+        let (rows, width) = (padded(self.rows), width::<S>(columns));
+        let place = rows * padded(columns);
         Layout { width, group: rows * width, row: width, line: B * place, place }
     }
 
@@ -133,16 +141,20 @@ impl Filters {
         self.columns.saturating_sub(first).min(S::LANES)
     }
 
-    /// Calls `f(row, first column of a register, where they stand at the first place)`, every group of columns on one thread.
-    fn each<S: Vectors>(&self, threads: Threads, layout: Layout, f: impl Fn(usize, usize, usize) + Sync) {
-        threads.each(padded(self.columns) / layout.width, |_, groups| {
-            for group in groups {
-                for row in 0..padded(self.rows) {
-                    for lane in (0..layout.width).step_by(S::LANES) {
-                        f(row, group * layout.width + lane, group * layout.group + row * layout.row + lane);
-                    }
-                }
+    /// Runs `f` for all registers of one group of columns.
+    fn each_of<S: Vectors>(&self, layout: Layout, group: usize, f: impl Fn(Register)) {
+        for row in 0..padded(self.rows) {
+            for lane in (0..layout.width).step_by(S::LANES) {
+                let at = group * layout.group + row * layout.row + lane;
+                f(Register { row, column: group * layout.width + lane, at });
             }
+        }
+    }
+
+    /// Runs `f` for all registers, every group of columns on one thread.
+    fn each<S: Vectors>(&self, threads: Threads, layout: Layout, f: impl Fn(Register) + Sync) {
+        threads.each(padded(self.columns) / layout.width, |_, groups| {
+            groups.for_each(|group| self.each_of::<S>(layout, group, &f));
         });
     }
 
@@ -155,13 +167,22 @@ impl Filters {
         grid: &mut [f32],
     ) {
         let folds = folded::suits::<S>(A, padded(self.rows), padded(self.columns));
-        let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>() };
+        let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>(self.columns) };
         let grid = Shared::new(grid);
-        self.each::<S>(threads, layout, |row, column, at| {
-            let lanes = if row < self.rows { self.lanes::<S>(column) } else { 0 };
-            let from = w.get(row * self.row_step + column * self.column_step..).unwrap_or(&[]);
-            set.run(Transform::<A, B, M> { filters: self, from, lanes, grid: &grid, layout, at });
-        });
+        self.each::<S>(threads, layout, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
+    }
+
+    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::kernel), in a grid of their own.
+    pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        group: usize,
+        w: &[f32],
+        grid: &mut [f32],
+    ) {
+        let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
+        let grid = Shared::new(grid);
+        self.each_of::<S>(layout, group, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
     }
 
     /// One tap of as many filters as a register has lanes, the first `lanes` of which exist.
@@ -183,33 +204,67 @@ impl Filters {
         grids: &[f32],
         dw: &mut [f32],
     ) {
-        let (layout, k) = (self.by_place::<S, B>(), kernel(A));
-        let dw = Shared::new(dw);
-        self.each::<S>(threads, layout, |row, column, at| {
-            if row >= self.rows {
-                return;
-            }
-            let taps = set.run(Back::<A, B, M> { grids: &grids[at..], place: layout.place, count: threads.0 });
-            for lane in 0..self.lanes::<S>(column) {
-                let from = row * self.row_step + (column + lane) * self.column_step;
-                // SAFETY: the taps of this row and column are this call's alone.
-                let to = unsafe { dw.part(from..from + k * k) };
-                for (to, taps) in to.chunks_exact_mut(k).zip(&taps) {
-                    to.iter_mut().zip(taps).for_each(|(to, lanes)| *to = lanes[lane]);
-                }
-            }
+        let (layout, dw) = (self.by_place::<S, B>(self.columns), Shared::new(dw));
+        self.each::<S>(threads, layout, |at| {
+            let back = Back::<A, B, M> { grids: &grids[at.at..], place: layout.place, count: threads.0 };
+            // SAFETY: the taps of this row and these columns are this call's alone, and `dw` is borrowed until `each` returns.
+            unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap) };
         });
+    }
+
+    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters.
+    ///
+    /// # Safety
+    /// Nobody else may touch the gradients of these columns in `dw`, which must still be borrowed.
+    pub unsafe fn add_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        group: usize,
+        grid: &[f32],
+        dw: Shared<f32>,
+    ) {
+        let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
+        self.each_of::<S>(layout, group, |at| {
+            let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1 };
+            // SAFETY: as the caller says.
+            unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap) };
+        });
+    }
+
+    /// Runs `f(tap's gradient in dw, what the grid says of it)` for a register of filters.
+    ///
+    /// # Safety
+    /// As of [`Self::add_group`], for this register.
+    unsafe fn taps<S: Vectors, const A: usize, const B: usize, const M: usize>(
+        &self,
+        set: S,
+        at: Register,
+        back: Back<'_, A, B, M>,
+        dw: Shared<f32>,
+        f: impl Fn(&mut f32, f32),
+    ) {
+        if at.row >= self.rows {
+            return;
+        }
+        let (taps, k) = (set.run(back), kernel(A));
+        for lane in 0..self.lanes::<S>(at.column) {
+            let from = at.row * self.row_step + (at.column + lane) * self.column_step;
+            // SAFETY: as the caller says.
+            let to = unsafe { dw.part(from..from + k * k) };
+            for (to, taps) in to.chunks_exact_mut(k).zip(&taps) {
+                to.iter_mut().zip(taps).for_each(|(to, lanes)| f(to, lanes[lane]));
+            }
+        }
     }
 }
 
-/// G g G^T of one register of filters, to row and columns `at` of every place.
+/// G g G^T of one register of filters, at every place.
 struct Transform<'a, const A: usize, const B: usize, const M: usize> {
     filters: &'a Filters,
-    from: &'a [f32],
-    lanes: usize,
-    grid: &'a Shared<f32>,
+    w: &'a [f32],
+    grid: Shared<f32>,
     layout: Layout,
-    at: usize,
+    at: Register,
 }
 
 impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B, M> {
@@ -217,21 +272,24 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
+        let Self { filters, w, grid, layout, at } = self;
         let k = kernel(A);
+        let lanes = if at.row < filters.rows { filters.lanes::<S>(at.column) } else { 0 };
+        let from = w.get(at.row * filters.row_step + at.column * filters.column_step..).unwrap_or(&[]);
         let mut columns = [[set.zero(); A]; SIDE];
         for (c, column) in columns.iter_mut().enumerate().take(k) {
             let mut g = [set.zero(); SIDE];
             for (r, g) in g.iter_mut().enumerate().take(k) {
-                let tap = if self.filters.turned { k * k - 1 - (k * r + c) } else { k * r + c };
-                *g = self.filters.tap(set, self.from, tap, self.lanes);
+                let tap = if filters.turned { k * k - 1 - (k * r + c) } else { k * r + c };
+                *g = filters.tap(set, from, tap, lanes);
             }
             *column = line::<S, A, 2>(set, g);
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
             for (c, lanes) in line::<S, B, M>(set, row).into_iter().enumerate() {
-                let first = self.at + r * self.layout.line + c * self.layout.place;
+                let first = at.at + r * layout.line + c * layout.place;
                 // SAFETY: this row, these columns and this place are this job's alone, and as long as a register.
-                unsafe { set.store(lanes, self.grid.part(first..first + S::LANES).as_mut_ptr()) };
+                unsafe { set.store(lanes, grid.part(first..first + S::LANES).as_mut_ptr()) };
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Outputs of F(2x4, 3x3) whose products are folded before they leave the registers: a line of the grid at a time, so that the grid of
 //! the products, three times as large as the outputs, is never written. For sets with registers for that many sums.
 
+use super::super::threads::Shared;
 use super::ahead::Ahead;
 use super::convolution::Convolution;
 use super::kernel::padded;
@@ -144,7 +145,7 @@ impl Job for Folded<'_> {
                     }
                 }
             }
-            transform::outputs::<S, 0, B, M>(set, to, m, run, m_order, *finish, y);
+            transform::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, *finish, Shared::new(y));
         }
     }
 }

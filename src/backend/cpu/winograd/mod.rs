@@ -15,6 +15,7 @@ mod passes;
 mod strip;
 mod transform;
 mod vector;
+mod wide;
 
 use std::rc::Rc;
 
@@ -33,6 +34,7 @@ use passes::{Correlation, strip_len};
 use strip::{Order, tiles};
 use transform::{Finish, Side};
 use vector::{Avx2, Avx512, Vectors};
+use wide::Wide;
 
 /// A convolution of known sizes on an A x B grid, for tiles of 2 x M outputs.
 struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
@@ -46,6 +48,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     wants_dx: bool,
     /// Tiles that one thread takes through all stages at once.
     strip: usize,
+    /// Whether each thread takes output channels, in place of samples.
+    wide: bool,
     /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
     /// outputs of a strip.
     scratch: Rc<Scratch>,
@@ -95,12 +99,18 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let strip = strip_len(A, S::ROWS, ci, co, tiles(&y, M) * x.n.div_ceil(threads.0));
+        let wide = wide::suits(ci, co);
+        let strip = if wide {
+            wide::strip_len(S::ROWS, tiles(&y, M) * x.n)
+        } else {
+            strip_len(A, S::ROWS, ci, co, tiles(&y, M) * x.n.div_ceil(threads.0))
+        };
         let bias = vec![0.0; if op.bias { co } else { 0 }];
         let scratch = cpu.scratch.clone();
-        let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, scratch };
+        let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, wide, scratch };
         let grids = if r.train { threads.0 } else { 1 };
-        plan.scratch.reserve(plan.grid() * grids + plan.work() * threads.0, r.name)?;
+        let room = if wide { plan.wide_work() } else { plan.grid() * grids + plan.work() * threads.0 };
+        plan.scratch.reserve(room, r.name)?;
         Ok(plan)
     }
 
@@ -121,6 +131,41 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let place = |channels| Order::by_place::<S>(channels, self.strip, M).place;
         let folded = folded::suits::<S>(A, ci, co).then(|| folded::work::<S>(ci, co).max(folded::work::<S>(co, ci)));
         (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
+    }
+
+    /// Floats for all threads where each takes output channels.
+    fn wide_work(&self) -> usize {
+        let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M));
+        wide::work::<S>(A * B, [ci, co], (self.strip, tiles), M, self.threads)
+    }
+
+    /// y of x, or dx of dy, by the plain filters `w`.
+    fn convolve(&self, from: Side<'_>, to: TensorDesc, filters: Filters, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
+        let (set, threads, strip) = (self.set, self.threads, self.strip);
+        let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
+        if self.wide {
+            let wide = Wide { set, threads, from, filters, strip };
+            return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), y);
+        }
+        let (grid, work) = scratch.as_mut_slice().split_at_mut(self.grid());
+        filters.transform::<S, A, B, M>(set, threads, w, grid);
+        let convolution = Convolution { from, to, filters: grid, strip, finish };
+        convolution.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], y);
+    }
+
+    /// The gradient of the plain filters.
+    fn correlate(&self, x: Side<'_>, dy: Side<'_>, dw: &mut [f32]) {
+        let (set, threads, strip) = (self.set, self.threads, self.strip);
+        let filters = Filters::forward::<A>(self.x.shape.c, self.y.shape.c);
+        let mut scratch = self.scratch.borrow();
+        if self.wide {
+            let wide = Wide { set, threads, from: x, filters, strip };
+            return wide.correlate::<A, B, M>(dy, scratch.as_mut_slice(), dw);
+        }
+        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
+        let correlation = Correlation { x, dy, strip };
+        correlation.run::<S, A, B, M>(set, threads, &mut work[..self.work() * threads.0], grids);
+        filters.gradient::<S, A, B, M>(set, threads, grids, dw);
     }
 
     fn has_bias(&self) -> bool {
@@ -171,53 +216,36 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        let (ci, co, n) = (self.x.shape.c, self.y.shape.c, self.y.elems());
+        let (ci, co) = (self.x.shape.c, self.y.shape.c);
         if self.has_bias() {
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
-        let mut scratch = self.scratch.borrow();
-        let (filters, work) = scratch.as_mut_slice().split_at_mut(self.grid());
-        Filters::forward::<A>(ci, co).transform::<S, A, B, M>(
-            self.set,
-            self.threads,
-            pass.params.get(pass.slots[0]),
-            filters,
-        );
         let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu };
         let from = Side { desc: self.x, data: x[0].as_slice() };
-        let convolution = Convolution { from, to: self.y, filters, strip: self.strip, finish };
-        let work = &mut work[..self.work() * self.threads.0];
-        convolution.run::<S, A, B, M>(self.set, self.threads, work, &mut y.as_mut_slice()[..n]);
+        let w = pass.params.get(pass.slots[0]);
+        self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
         Ok(())
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
-        let (set, ci, co, threads) = (self.set, self.x.shape.c, self.y.shape.c, self.threads);
+        let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
         if self.relu {
             let n = self.y.elems();
             flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
         let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
-        let scratch = self.scratch.clone();
-        let mut scratch = scratch.borrow();
-        let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
-        let work = &mut work[..self.work() * threads.0];
         if !pass.frozen {
-            let correlation = Correlation { x: Side { desc: self.x, data: x }, dy, strip: self.strip };
-            correlation.run::<S, A, B, M>(set, threads, work, grids);
-            Filters::forward::<A>(ci, co).gradient::<S, A, B, M>(set, threads, grids, g.dparams.get_mut(pass.slots[0]));
+            self.correlate(Side { desc: self.x, data: x }, dy, g.dparams.get_mut(pass.slots[0]));
         }
         if self.has_bias() && !pass.frozen {
             let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
-        let filters = &mut grids[..self.grid()];
-        Filters::rotated::<A>(ci, co).transform::<S, A, B, M>(set, threads, pass.params.get(pass.slots[0]), filters);
         let finish = Finish { bias: None, relu: false };
-        let convolution = Convolution { from: dy, to: self.x, filters, strip: self.strip, finish };
-        convolution.run::<S, A, B, M>(set, threads, work, &mut dx.as_mut_slice()[..self.x.elems()]);
+        let w = pass.params.get(pass.slots[0]);
+        self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
         Ok(())
     }
 }

@@ -76,7 +76,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
             inputs.fetch(set);
             outputs.fetch(set);
         }
-        transform::outputs::<S, A, B, M>(set, to, m, run, m_order, *finish, y);
+        transform::outputs::<S, A, B, M>(set, to, m, (run, 0..to.blocks()), m_order, *finish, Shared::new(y));
     }
 }
 
@@ -134,7 +134,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for CorrelatedStrip<'_,
         v_order.clear_rest(&x.desc, ci, A * B, v);
         d_order.clear_rest(&dy.desc, co, A * B, d);
         x.inputs::<S, A, B, M>(set, run, v_order, v);
-        dy.gradients::<S, A, B, M>(set, run, d_order, d);
+        dy.gradients::<S, A, B, M>(set, (run, 0..dy.desc.blocks()), d_order, d);
         let mut inputs = Ahead::new(&x.desc, x.data, (run, M), 1, A * B);
         let mut gradients = Ahead::new(&dy.desc, dy.data, (run, M), 0, A * B);
         for place in 0..A * B {

@@ -1,5 +1,8 @@
 //! Transforms between images and the grid: B^T d B of inputs, A^T m A to outputs, A y A^T of their gradients.
 
+use std::ops::Range;
+
+use super::super::threads::Shared;
 use super::lines::{gradient_line, input_line, kernel, output_line};
 use super::strip::{Order, Run, Strip};
 use super::vector::Vectors;
@@ -256,13 +259,13 @@ impl<'a> Side<'a> {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
     }
 
-    /// The blocks of sample `n`, each with its number.
-    fn planes(&self, n: usize) -> impl Iterator<Item = (usize, &'a [f32])> {
-        let (len, blocks) = (self.desc.shape.plane() * self.desc.block, self.desc.blocks());
-        self.data[n * blocks * len..][..blocks * len].chunks_exact(len).enumerate()
+    /// Some channel blocks of sample `n`, counted from the first of them.
+    fn planes(&self, n: usize, blocks: Range<usize>) -> impl Iterator<Item = (usize, &'a [f32])> {
+        let (len, all) = (self.desc.shape.plane() * self.desc.block, self.desc.blocks());
+        self.data[(n * all + blocks.start) * len..][..blocks.len() * len].chunks_exact(len).enumerate()
     }
 
-    /// Transformed inputs of a run of tiles.
+    /// Transformed inputs of a run of tiles, of all channels.
     #[inline(always)]
     pub fn inputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
@@ -272,45 +275,48 @@ impl<'a> Side<'a> {
         v: &mut [f32],
     ) {
         for (n, strip, at) in run.parts(&self.desc, order) {
-            for (block, plane) in self.planes(n) {
+            for (block, plane) in self.planes(n, 0..self.desc.blocks()) {
                 input_tiles::<S, A, B, M>(set, plane, strip, &mut v[at + block * order.block..]);
             }
         }
     }
 
-    /// The same for gradients of outputs.
+    /// The same for gradients of outputs, of some channel blocks.
     #[inline(always)]
     pub fn gradients<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
-        run: Run,
+        (run, blocks): (Run, Range<usize>),
         order: Order,
         d: &mut [f32],
     ) {
         for (n, strip, at) in run.parts(&self.desc, order) {
-            for (block, plane) in self.planes(n) {
+            for (block, plane) in self.planes(n, blocks.clone()) {
                 gradient_tiles::<S, A, B, M>(set, plane, strip, &mut d[at + block * order.block..]);
             }
         }
     }
 }
 
-/// Products of a run of tiles back to the pixels of its samples: from an A x B grid, or, if A is 0, from the outputs that a tile's
+/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the outputs that a tile's
 /// products were folded to.
 #[inline(always)]
 pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
     desc: &TensorDesc,
     m: &[f32],
-    run: Run,
+    (run, blocks): (Run, Range<usize>),
     order: Order,
     finish: Finish<'_>,
-    y: &mut [f32],
+    y: Shared<f32>,
 ) {
     let (plane, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
     for (n, strip, at) in run.parts(desc, order) {
-        for (block, plane) in y[n * sample..][..sample].chunks_exact_mut(plane).enumerate() {
-            let m = &m[at + block * order.block..];
+        for block in blocks.clone() {
+            let first = n * sample + block * plane;
+            // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
+            let plane = unsafe { y.part(first..first + plane) };
+            let m = &m[at + (block - blocks.start) * order.block..];
             let bias = match finish.bias {
                 Some(bias) => load(set, bias, block * S::LANES),
                 None => set.zero(),
