@@ -130,6 +130,20 @@ fn same_sized_3x3_and_5x5_convolutions_agree() {
     assert_parity(cases);
 }
 
+/// Where threads take output channels: several strips of tiles, more than are on the grid at once, channels that fill neither a block nor a
+/// group of columns, a bias and ReLU.
+#[test]
+fn same_sized_convolutions_of_many_channels_agree() {
+    let conv = |outputs, kernel: usize| Conv::new(outputs, kernel).pad(kernel / 2);
+    let case = |op, n, shape, k: u64| Case::random(Op::Conv(op), n, shape, 7_000 + k);
+    assert_parity(vec![
+        case(conv(20, 3), 9, Shape::image(300, 7, 7), 0),
+        case(conv(280, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 7), 1),
+        case(conv(3, 3), 4, Shape::image(260, 20, 32), 2),
+        case(conv(40, 5), 2, Shape::image(264, 6, 6), 3),
+    ]);
+}
+
 #[test]
 fn single_positions_and_single_rows_agree() {
     let mut cases = Vec::new();
