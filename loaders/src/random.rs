@@ -32,6 +32,12 @@ pub fn philox_round([x0, x1, x2, x3]: [u32; 4], key: [u32; 2], round: usize) -> 
     [(high >> 32) as u32 ^ x1 ^ k0, high as u32, (low >> 32) as u32 ^ x3 ^ k1, low as u32]
 }
 
+/// Uniform in [0, 1): the top 24 bits of a word times 2^-24, so every value is exact in f32.
+#[inline(always)]
+pub fn unit(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
+
 /// A 64-bit seed as Philox's key, low word first.
 #[inline]
 pub fn key(seed: u64) -> [u32; 2] {
@@ -89,10 +95,10 @@ impl Draws {
         word
     }
 
-    /// Uniform in [0, 1): the top 24 bits of a word times 2^-24, so every value is exact in f32.
+    /// The next [`unit`].
     #[inline]
     pub fn unit(&mut self) -> f32 {
-        (self.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
+        unit(self.next_u32())
     }
 
     /// Whether something of this probability happens: the next [`Draws::unit`] is below it, in f32.

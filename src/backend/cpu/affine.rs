@@ -123,6 +123,9 @@ impl Plan {
 
     /// Plans a linear layer; it reads an image in the layout that it has.
     pub fn linear(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Self, Error> {
+        if let Some(plan) = Self::matrix(cpu, r, op)? {
+            return Ok(plan);
+        }
         let y = TensorDesc::plain(r.x[0].n, r.output()?);
         let image = r.x[0];
         let padded = !image.shape.c.is_multiple_of(image.block);
@@ -142,6 +145,29 @@ impl Plan {
         let bias = op.bias.then_some(op.out_features);
         let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
         Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
+    }
+
+    /// Plans a linear layer over blocked images as one over vectors of what lies in memory, for which oneDNN has faster primitives, if
+    /// its weights then have a layout that can be told.
+    fn matrix(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Linear) -> Result<Option<Self>, Error> {
+        let image = r.x[0];
+        let Shape { c, h, w } = image.shape;
+        if image.block != 16 || !c.is_multiple_of(16) || cpu.bf16.is_some() {
+            return Ok(None);
+        }
+        let given = match r.formats {
+            Some([Format::Weights(weights), rest @ ..]) => match weights.as_matrix()? {
+                Some(matrix) => Some([&[Format::Weights(Box::new(matrix))][..], rest].concat()),
+                None => return Ok(None),
+            },
+            _ => None,
+        };
+        let y = TensorDesc::plain(image.n, r.output()?);
+        let (x, y_md) = (Md::plain(&[image.n, image.shape.elems()])?, Md::plain(&[y.n, op.out_features])?);
+        let (w_dims, bias) = (vec![op.out_features, image.shape.elems()], op.bias.then_some(op.out_features));
+        let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
+        let plan = Self::new(cpu, &PlanRequest { formats: given.as_deref(), ..*r }, &geometry, y)?;
+        Ok(plan.weights.over_image([c, h, w])?.map(|weights| Self { weights, ..plan }))
     }
 
     /// With factors in the precision of the backend; in f32 where oneDNN has no fast primitive for others.

@@ -7,6 +7,13 @@ use super::sys;
 use super::version::Descriptor;
 use crate::backend::Error;
 
+/// Layouts of weights over images, and those of matrices whose elements lie alike.
+const BLOCKED_MATRICES: [[sys::dnnl_format_tag_t; 2]; 3] = [
+    [sys::dnnl_ABcd16b64a, sys::dnnl_AB16b64a],
+    [sys::dnnl_ABcd16b32a, sys::dnnl_AB16b32a],
+    [sys::dnnl_ABcd16b16a, sys::dnnl_AB16b16a],
+];
+
 /// Layout of a tensor as oneDNN describes it.
 #[derive(Clone, Copy)]
 pub struct Md(pub(super) Descriptor);
@@ -46,6 +53,37 @@ impl Md {
     /// The library shall choose.
     pub fn any(dims: &[usize]) -> Result<Self, Error> {
         Self::tagged(dims, sys::dnnl_format_tag_any)
+    }
+
+    /// Of weights (outputs, C, H, W) over images whose channels lie in blocks of 16: as a matrix (outputs, all of an image's elements as they
+    /// lie), where there is such a layout.
+    pub fn as_matrix(&self) -> Result<Option<Self>, Error> {
+        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        let [outputs, c, h, w] = dims[..] else { return Ok(None) };
+        Self::same_place(self, BLOCKED_MATRICES, &dims, &[outputs, c * h * w])
+    }
+
+    /// The other way round.
+    pub fn over_image(&self, image: [usize; 3]) -> Result<Option<Self>, Error> {
+        let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
+        let [outputs, _] = dims[..] else { return Ok(None) };
+        let pairs = BLOCKED_MATRICES.map(|[image, matrix]| [matrix, image]);
+        Self::same_place(self, pairs, &dims, &[&[outputs][..], &image].concat())
+    }
+
+    /// The second layout, with the dimensions `to`, of the pair whose first one this is.
+    fn same_place(
+        &self,
+        pairs: [[sys::dnnl_format_tag_t; 2]; 3],
+        from: &[usize],
+        to: &[usize],
+    ) -> Result<Option<Self>, Error> {
+        for [first, second] in pairs {
+            if *self == Self::tagged(from, first)? {
+                return Self::tagged(to, second).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// Row-major, with the same dimensions.

@@ -1,8 +1,9 @@
 //! Dropout: its probability, and the random draws, which are the same on every backend.
 
-use loaders::random::Draws;
+use loaders::random;
 
 use super::spec::{OpSpec, Reads};
+use crate::simd::simd;
 
 /// Inverted dropout with this probability of zero; the identity in evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,11 +33,58 @@ pub struct DrawKey<'a> {
 /// First op index of a network's layers; the transforms of the loader count from zero.
 pub(in crate::backend) const FIRST_INDEX: u16 = 0x8000;
 
-/// Fills `factors` (elements of one sample in C, H, W order) with 0 or 1/(1-p), from (seed, epoch, sample, op) alone.
+/// Fills `factors` (elements of one sample in C, H, W order) with 0 or 1/(1-p), from (seed, epoch, sample, op) alone: where
+/// [`Draws::unit`](loaders::random::Draws::unit) is below p.
 pub(in crate::backend) fn factors(p: f32, index: u16, key: &DrawKey<'_>, row: usize, factors: &mut [f32]) {
-    let mut draws = Draws::new(key.seed, key.ids[row], key.epoch, FIRST_INDEX | index);
-    let scale = 1.0 / (1.0 - p);
-    for f in factors {
-        *f = if draws.unit() < p { 0.0 } else { scale };
+    let (id, op) = (key.ids[row], FIRST_INDEX | index);
+    let counter = [id as u32, (id >> 32) as u32, key.epoch, u32::from(op) << 16];
+    fill(p, counter, random::key(key.seed), factors);
+}
+
+/// Blocks of draws side by side.
+const LANES: usize = 16;
+
+simd! {
+    fn fill(p: f32, counter: [u32; 4], key: [u32; 2], factors: &mut [f32]) {
+        let scale = 1.0 / (1.0 - p);
+        for (group, factors) in factors.chunks_mut(4 * LANES).enumerate() {
+            let units = units(counter, key, group * LANES);
+            factors.iter_mut().zip(units.as_flattened()).for_each(|(f, unit)| *f = if *unit < p { 0.0 } else { scale });
+        }
+    }
+}
+
+/// The draws of so many blocks of four, from block `first` on.
+#[inline(always)]
+fn units(counter: [u32; 4], key: [u32; 2], first: usize) -> [[f32; 4]; LANES] {
+    let mut x = counter.map(|word| [word; LANES]);
+    for (lane, word) in x[3].iter_mut().enumerate() {
+        *word |= u32::from((first + lane) as u16);
+    }
+    for round in 0..random::ROUNDS {
+        for lane in 0..LANES {
+            let words = random::philox_round([x[0][lane], x[1][lane], x[2][lane], x[3][lane]], key, round);
+            (x[0][lane], x[1][lane], x[2][lane], x[3][lane]) = (words[0], words[1], words[2], words[3]);
+        }
+    }
+    std::array::from_fn(|lane| [0, 1, 2, 3].map(|word| random::unit(x[word][lane])))
+}
+
+#[cfg(test)]
+mod tests {
+    use loaders::random::Draws;
+
+    use super::*;
+
+    #[test]
+    fn factors_are_those_of_the_draws_one_by_one() {
+        for (p, elems) in [(0.5, 1), (0.3, 4 * LANES * 3 + 5), (0.9, (1 << 18) + 70)] {
+            let key = DrawKey { seed: 0x1_2345_6789, epoch: 7, ids: &[3, 0xab_0000_0005] };
+            let mut got = vec![7.0; elems];
+            factors(p, 9, &key, 1, &mut got);
+            let mut draws = Draws::new(key.seed, key.ids[1], key.epoch, FIRST_INDEX | 9);
+            let want: Vec<f32> = (0..elems).map(|_| if draws.unit() < p { 0.0 } else { 1.0 / (1.0 - p) }).collect();
+            assert!(got == want, "{p}, {elems} elements");
+        }
     }
 }
