@@ -212,4 +212,28 @@ mod tests {
             assert_eq!(back, values);
         }
     }
+
+    #[test]
+    fn weights_over_blocked_images_lie_as_those_of_vectors() {
+        let (outputs, [c, h, w]) = (70, [32, 3, 2]);
+        let places = |md: &Md| {
+            let mut places = vec![0; md.plain_elems()];
+            md.pairs(|plain, place| places[plain] = place);
+            places
+        };
+        for [_, tag] in BLOCKED_MATRICES {
+            let matrix = Md::tagged(&[outputs, c * h * w], tag).unwrap();
+            let image = matrix.over_image([c, h, w]).unwrap().expect("a layout");
+            assert_eq!(image.as_matrix().unwrap(), Some(matrix));
+            let (matrix, image) = (places(&matrix), places(&image));
+            for (plain, place) in image.into_iter().enumerate() {
+                let (pixel, channel, output) = (plain % (h * w), plain / (h * w) % c, plain / (c * h * w));
+                let column = (channel / 16 * h * w + pixel) * 16 + channel % 16;
+                assert_eq!(place, matrix[output * c * h * w + column], "{tag}: output {output}, channel {channel}");
+            }
+        }
+        let plain = Md::plain(&[outputs, c * h * w]).unwrap();
+        assert_eq!(plain.over_image([c, h, w]).unwrap(), None);
+        assert_eq!(Md::plain(&[outputs, c, h, w]).unwrap().as_matrix().unwrap(), None);
+    }
 }
