@@ -94,8 +94,9 @@ impl Batch {
             q.fill([0.0; LANES]);
             f(n, &mut s, &mut q);
             for (sums, to) in [(&s, &mut *first), (&q, &mut *second)] {
-                for (lane, sum) in sums.as_flattened().iter().enumerate() {
-                    to[lane % self.x.block] += f64::from(*sum);
+                // the lanes of all groups are whole blocks
+                for sums in sums.as_flattened().chunks_exact(self.x.block) {
+                    to.iter_mut().zip(sums).for_each(|(to, sum)| *to += f64::from(*sum));
                 }
             }
         }
