@@ -9,14 +9,27 @@ use crate::backend::{Backend, Traffic};
 
 /// One line per layer: name, kind, output shape, parameters, millions of multiply-adds of one image.
 pub fn layers(net: &NetSpec) -> Result<String, SpecError> {
+    with_last(net, None)
+}
+
+/// The same, and who computes it in training.
+pub fn planned_layers<B: Backend>(graph: &Graph<B>) -> Result<String, SpecError> {
+    with_last(graph.net(), Some(&|node| graph.implementation(node)))
+}
+
+/// With a last column, of each node.
+fn with_last(net: &NetSpec, by: Option<&dyn Fn(usize) -> String>) -> Result<String, SpecError> {
     let layers = estimate::layers(net)?;
     let width = layers.iter().map(|layer| layer.name.len()).max().unwrap_or(0).max(24);
     let head = ["layer", "kind", "output", "parameters", "MMAC"];
-    let mut text = format!("{:<width$} {:<16} {:>12} {:>11} {:>9}\n", head[0], head[1], head[2], head[3], head[4]);
-    for Layer { name, kind, output, parameters, frozen, macs } in &layers {
+    let last = if by.is_some() { "  by" } else { "" };
+    let mut text =
+        format!("{:<width$} {:<16} {:>12} {:>11} {:>9}{last}\n", head[0], head[1], head[2], head[3], head[4]);
+    for (node, Layer { name, kind, output, parameters, frozen, macs }) in layers.iter().enumerate() {
+        let by = by.map_or_else(String::new, |by| format!("  {}", by(node)));
         let (shape, macs) = (output.to_string(), *macs as f64 / 1e6);
         let frozen = if *frozen { "  frozen" } else { "" };
-        let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{frozen}");
+        let _ = writeln!(text, "{name:<width$} {kind:<16} {shape:>12} {parameters:>11} {macs:>9.3}{by}{frozen}");
     }
     let params: usize = layers.iter().map(|layer| layer.parameters).sum();
     let macs: u64 = layers.iter().map(|layer| layer.macs).sum();

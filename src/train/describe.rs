@@ -38,7 +38,7 @@ pub fn dry_run<B: Backend>(run: &Run<B>, init: &str) -> Result<String, Error> {
         run.recipe.to_toml()?.trim_end(),
         frozen(run).map_or_else(String::new, |text| format!("frozen: {text}\n")),
         run.source.phases.describe().map_or_else(String::new, |text| format!("images: {text}\n")),
-        table::layers(run.graph.net()).map_err(BuildError::from)?,
+        table::planned_layers(&run.graph).map_err(BuildError::from)?,
         table::memory(&run.graph, run.division.largest(), run.optimizer.slots().count(), &others),
         table::traffic(&run.graph),
         run.schedule.describe()
