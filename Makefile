@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
 	test-slurm test-sites test-install test-readme test-many-ranks test-mpich setup-cuda-check test-cuda-check test-gpu bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
-	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader lint deny doc clean
+	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader bench-ops lint deny doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -262,6 +262,18 @@ bench-bf16: build ## with AVX512-BF16: tests of bf16 on this processor, then Res
 	@$(CARGO) test --locked --test numerics -- bf16:: --nocapture
 	@for precision in f32 bf16 f32 bf16; do \
 		$(BIN) bench step --device cpu --model resnet50 --batch 32 --seconds 20 --precision $$precision; \
+	done
+
+# The table to be measured, the networks whose convolutions it has, and a command, if need be, that keeps the machine quiet for each.
+TABLE ?=
+OPS_MODELS := lenet cifarnet resnet20 wrn16_2 wrn28_10 airbench94 resnet18 alexnet vgg16 squeezenet1_0 googlenet densenet121 inception_v3 inception_v4
+MEASURE ?=
+
+bench-ops: build ## TABLE=zen4 on a quiet machine: that table of src/backend/cpu/choices measured anew (two minutes; then build again)
+	@[ -f src/backend/cpu/choices/$(TABLE).txt ] || { echo 'which table? TABLE=zen4, intel-avx512 or avx2' >&2; exit 1; }
+	@for model in $(OPS_MODELS); do \
+		$(MEASURE) $(BIN) bench ops --model $$model --most-gflop 10 --seconds 0.1 \
+			--table src/backend/cpu/choices/$(TABLE).txt >/dev/null || exit 1; \
 	done
 
 # Sets that are there: real photos as they are and as `convert --resize 256 --raw` made them, and CIFAR-10.

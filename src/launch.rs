@@ -50,7 +50,8 @@ fn choose(choice: DeviceChoice) -> Found {
         |name: &str, why: String| Found::Refused(Error::Failed(format!("--device {name}: {why}; or use --device cpu")));
     let cpu = |notes| match CpuDevice::find(notes) {
         Ok(device) => Found::Cpu(device),
-        Err(unavailable) => refused(CpuDevice::NAME, unavailable.why),
+        // only the environment can be wrong
+        Err(unavailable) => Found::Refused(Error::Usage(unavailable.why)),
     };
     let cuda = || CudaDevice::find(Vec::new());
     match choice {
@@ -116,7 +117,10 @@ pub fn training_bytes(net: &NetSpec, images: usize) -> Result<usize, Error> {
 /// Looks at the CPU backend.
 pub fn cpu_report() -> Result<CpuReport, Error> {
     let bf16 = Cpu::bf16().map_or_else(|why| format!("no: {why}"), |()| "yes".into());
-    Ok(CpuReport { describe: Cpu::new(1)?.describe(), bf16 })
+    let device = CpuDevice::find(Vec::new()).map_err(|unavailable| Error::Usage(unavailable.why))?;
+    let settings =
+        DeviceSettings { threads: 1, node_rank: 0, precision: Precision::F32, tf32: false, deterministic: false };
+    Ok(CpuReport { describe: device.open(&settings)?.describe(), bf16 })
 }
 
 /// The libraries of the backends with their versions, one a line, for `trireme --version --verbose`.
@@ -209,6 +213,14 @@ pub fn bench_loader_step(
     request: &bench::loader_step::LoaderStepRequest,
 ) -> Result<bench::loader_step::LoaderStepResult, Error> {
     on!(request.device, device => bench::loader_step::run(device, request))
+}
+
+/// The implementations of each convolution of networks on the CPU.
+pub fn bench_ops(
+    request: &bench::ops::OpsRequest,
+    show: impl FnMut(&bench::ops::On, &bench::ops::Measured) -> Result<(), Error>,
+) -> Result<(), Error> {
+    on!(DeviceChoice::Kind(CpuDevice::NAME), device => bench::ops::run(device, request, show))
 }
 
 /// Whether an MPI launcher started this process.

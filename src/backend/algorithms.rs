@@ -11,6 +11,17 @@ pub trait AlgorithmChoice {
 
     /// Uses these for everything planned from now on, as far as they are of such a device and run on it.
     fn adopt(&self, algorithms: &Algorithms);
+
+    /// Whether the choice is known before anything is planned, as by a table.
+    fn is_known_before(&self) -> bool {
+        false
+    }
+
+    /// A few words for the log.
+    fn describe(&self) -> String {
+        let used = self.used();
+        format!("{} for {}", used.by_operation.len(), used.on)
+    }
 }
 
 /// Choices among algorithms.

@@ -9,6 +9,7 @@ use super::cores::Cores;
 use super::device_codec::DeviceCodec;
 use super::device_memory::DeviceMemory;
 use super::error::Error;
+use super::implementations::Implementations;
 use super::loss::{CrossEntropy, LossSums};
 use super::loss_scale::LossScaling;
 use super::op::Shape;
@@ -160,6 +161,11 @@ pub trait Backend: DeviceMemory {
 
     /// The scale of the losses, where the type of the activations needs one.
     fn loss_scaling(&self) -> Option<&dyn LossScaling<Self>> {
+        None
+    }
+
+    /// All implementations of an operation, to be measured, where the device has several.
+    fn implementations(&self) -> Option<&dyn Implementations<Self>> {
         None
     }
 }

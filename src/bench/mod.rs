@@ -2,8 +2,11 @@
 //! scale.
 
 pub mod allreduce;
+pub mod cases;
 pub mod forecast;
 pub mod loader_step;
+mod operation;
+pub mod ops;
 pub mod roofline;
 pub mod scale;
 mod synthetic;

@@ -1,6 +1,7 @@
 //! `trireme bench`: its arguments, and the JSON line of each figure.
 
 use super::exit::Failure;
+use super::ops;
 use super::output::print;
 use super::roofline;
 use super::scale;
@@ -20,6 +21,7 @@ use std::time::Instant;
 #[command(after_help = "\
 Example:
   trireme bench step --model resnet20 --batch 128 --threads 2
+  trireme bench ops --model resnet20 --threads 2
   trireme bench loader data/cifar10 --threads 1
   trireme bench loader+step data/cifar10 --model resnet20 --loader-threads 4
   mpirun -n 2 trireme bench allreduce --sizes 64K,4M,64M
@@ -35,6 +37,8 @@ pub struct Args {
 pub enum What {
     /// The training step, on data in memory: forward, backward, update
     Step(Step),
+    /// Each implementation of a network's convolutions on the CPU: which is the fastest?
+    Ops(ops::Args),
     /// The loader alone: read, check, transform, batch
     Loader(Loader),
     /// The training step on images that a loader reads: does the device wait for them?
@@ -198,6 +202,7 @@ fn precision() -> impl TypedValueParser<Value = Precision> {
 pub fn run(args: &Args, started: Instant) -> Result<(), Failure> {
     match &args.what {
         What::Step(args) => step(args, started),
+        What::Ops(args) => ops::run(args),
         What::LoaderStep(both) => loader_step(both),
         What::Loader(l) => {
             loaders::sigbus::install().map_err(Failure::failed)?;

@@ -12,6 +12,7 @@ pub mod export;
 pub mod import;
 pub mod manual;
 pub mod models;
+pub mod ops;
 pub mod output;
 pub mod predict;
 pub mod report;

@@ -174,7 +174,7 @@ fn an_algorithm_that_does_not_run_is_replaced_and_named() {
     let (_, ended) = train(&setting, "out", &["A=1", "A=1"], &["--max-steps", "3", "--resume", "auto"]);
     let said = notes(&ended);
     assert_eq!(said.len(), 1, "{}", ended.stderr);
-    for part in ["the checkpoint's include 1 that cannot run", operation, "not bit for bit"] {
+    for part in ["the checkpoint's include 1 that are not used here", operation, "not bit for bit"] {
         assert!(said[0].contains(part), "no {part:?} in {}", said[0]);
     }
     let later = setting.folder.path().join("out/checkpoints/step-00000003.h5");

@@ -41,9 +41,16 @@ fn channels_last() -> Option<Cpu> {
     cpu
 }
 
+/// Every implementation that the backend has.
 fn assert_agrees<B: Backend>(backend: &B, name: &str, block: usize, case: &Case, want: &Outcome) {
-    let what = format!("{:?} of {} x {} in blocks of {block} on {name}", case.op, case.n, case.shape);
-    let got = case.run(backend, block, true);
+    for number in 0.. {
+        let what = format!("{:?} of {} x {} in blocks of {block} on {name}, {number}", case.op, case.n, case.shape);
+        let Some(got) = case.run_by(backend, block, true, number) else { break };
+        assert_equal(&what, &got, want);
+    }
+}
+
+fn assert_equal(what: &str, got: &Outcome, want: &Outcome) {
     let close = |of: &str, got: &[f32], want: &[f32]| {
         assert_close(&format!("{what}: {of}"), got, want, 1e-5 * magnitude(want) + 1e-6);
     };
@@ -111,7 +118,7 @@ fn convolutions_of_single_channels_agree() {
     assert_parity(cases);
 }
 
-/// The sizes that are run by Winograd's filtering: planes that are whole and partial tiles, whole and partial strips of tiles, channels
+/// The sizes that Winograd's filtering is for: planes that are whole and partial tiles, whole and partial strips of tiles, channels
 /// that fill neither a block nor a group of columns.
 #[test]
 fn same_sized_3x3_and_5x5_convolutions_agree() {

@@ -38,6 +38,7 @@ mod sizes;
 mod stop;
 mod sweep;
 mod sync;
+mod tables;
 mod terminal;
 mod together;
 mod uneven;

@@ -240,6 +240,11 @@ impl Case {
     /// Runs it over inputs in channel blocks of `block`, in buffers that are longer than needed and full of rubbish; with `split`,
     /// the gradient of the output comes as two summands if the plan takes them. Padded channels must come out zero.
     pub fn run<B: Backend>(&self, backend: &B, block: usize, split: bool) -> Outcome {
+        self.run_by(backend, block, split, 0).expect("a plan")
+    }
+
+    /// The same by another implementation of the operation than the backend takes, which is number 0; none beyond the last.
+    pub fn run_by<B: Backend>(&self, backend: &B, block: usize, split: bool, number: usize) -> Option<Outcome> {
         let what = format!("{:?} of {} x {} in blocks of {block}", self.op, self.n, self.shape);
         let shapes = [vec![self.shape], self.others.clone()].concat();
         let desc =
@@ -257,7 +262,13 @@ impl Case {
             formats: None,
             index: self.draws.3,
         };
-        let mut plan = backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let mut plan = match number {
+            0 => backend.plan(&request).unwrap_or_else(|e| panic!("{what}: {e}")),
+            _ => {
+                let all = backend.implementations()?.all(&request).unwrap_or_else(|e| panic!("{what}: {e}"));
+                all.into_iter().nth(number)?.plan
+            }
+        };
         let (arena, slots) = self.pack(backend, plan.as_ref());
         let ids: Vec<u64> = (self.draws.2..).take(self.n).collect();
         let key = DrawKey { seed: self.draws.0, epoch: self.draws.1, ids: &ids };
@@ -284,7 +295,7 @@ impl Case {
         let mut y = rubbish(backend, y_desc.elems());
         plan.forward(&pass, &inputs, &mut y).unwrap_or_else(|e| panic!("{what}: {e}"));
         let mut out = Outcome { y: read(backend, &y_desc, &y, &what), ..Outcome::default() };
-        let Some(dy) = &self.dy else { return out };
+        let Some(dy) = &self.dy else { return Some(out) };
 
         let two = split && plan.adds();
         let second = noise(dy.len(), 4_242, 0.5);
@@ -321,7 +332,7 @@ impl Case {
         }
         let count = plan.pool_statistics(&self.running, &mut sums);
         out.statistics = (sums, count);
-        out
+        Some(out)
     }
 
     /// The parameters in a chunk of their own, each on a cache line.

@@ -3,13 +3,12 @@
 use super::bf16::Bf16;
 use super::buf::AlignedBuf;
 use super::device::Cpu;
-use super::isa::Isa;
 use super::{loss, onednn, relaid, soft_loss, update};
 use crate::backend::op::{Op, Reads, Shape, for_each_op};
 use crate::backend::update::Units;
 use crate::backend::{
-    Arena, Backend, Buffer, Cores, CrossEntropy, Error, LossSums, Norms, ParamGroup, PlanRequest, Planned, SoftLoss,
-    TensorDesc, Update,
+    AlgorithmChoice, Arena, Backend, Buffer, Cores, CrossEntropy, Error, Implementations, LossSums, Norms, ParamGroup,
+    PlanRequest, Planned, SoftLoss, TensorDesc, Update,
 };
 
 /// The inputs' layouts as the operation must see them: a flattened image in plain order is a vector.
@@ -57,11 +56,24 @@ impl Backend for Cpu {
     }
 
     fn describe(&self) -> String {
-        let (library, isa, threads) = (onednn::version(), Isa::effective().name(), self.threads.0);
+        let (library, isa, threads) = (onednn::version(), self.isa.name(), self.threads.0);
         let plural = if threads == 1 { "" } else { "s" };
         let factors = self.bf16.map_or("", Bf16::name);
         let order = if self.channels_last { ", channels last" } else { "" };
-        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors}{order})")
+        let table = match self.algorithm_choice() {
+            Some(_) => format!(", {}", self.table.borrow().describe()),
+            None => String::new(),
+        };
+        format!("cpu ({library}, {isa}, {threads} thread{plural}{factors}{order}{table})")
+    }
+
+    fn algorithm_choice(&self) -> Option<&dyn AlgorithmChoice> {
+        // of f32 alone
+        self.bf16.is_none().then_some(self)
+    }
+
+    fn implementations(&self) -> Option<&dyn Implementations<Self>> {
+        Some(self)
     }
 
     fn plan(&self, r: &PlanRequest<'_, Self>) -> Result<Box<dyn Planned<Self>>, Error> {

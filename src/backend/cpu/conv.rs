@@ -1,6 +1,7 @@
 //! Convolutions: in tiles where the processor has them for bf16, which read and write images channels last; else Winograd's where it is
-//! faster, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels.
+//! chosen, else oneDNN's, with weights spread among zeros where it has no fast one for them as they are, all in blocks of channels.
 
+use super::choices::{Kernels, Sizes};
 use super::device::Cpu;
 use super::format::Format;
 use super::{affine, relaid, spread, winograd};
@@ -30,11 +31,26 @@ pub(super) fn plan(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>) -> Result<Box
 
 /// With `spread` as the largest batch's weights lie.
 fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, spread: bool) -> Result<Box<dyn Planned<Cpu>>, Error> {
-    if let Some(plan) = winograd::plan(cpu, r, op) {
+    if winograd::fits(cpu, r, op)
+        && chosen(cpu, r, op) == Kernels::Winograd
+        && let Some(plan) = winograd::plan(cpu, r, op)
+    {
         return plan;
     }
     let direct = affine::Plan::conv(cpu, r, op)?;
     let may_spread = spread || r.formats.is_none() && direct.is_slow() && (op.groups > 1 || op.dilation != [1, 1]);
     let spread = if may_spread { spread::plan(cpu, r, op)? } else { None };
     Ok(spread.unwrap_or_else(|| Box::new(direct)))
+}
+
+/// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but
+/// on small planes.
+pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
+    let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
+    // smaller batches and images are computed as the largest are, whose weights lie in plain order by Winograd's
+    if let Some(format) = r.formats.and_then(|formats| formats.first()) {
+        return by(matches!(format, Format::Plain(_)));
+    }
+    let shape = r.x[0].shape;
+    cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(shape.plane() >= 16))
 }

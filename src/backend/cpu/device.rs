@@ -1,10 +1,12 @@
 //! The CPU as a device: oneDNN's engine and threads, its memory, and the passes over flat arrays.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::bf16::Bf16;
 use super::buf::{self, AlignedBuf, Scratch};
+use super::choices::Table;
 use super::format::Format;
 use super::isa::Isa;
 use super::onednn::Engine;
@@ -23,6 +25,12 @@ pub struct Cpu {
     pub(super) scratch: Rc<Scratch>,
     /// Work space of oneDNN's: weights in the layout of the pass that runs.
     pub(super) copies: Rc<Scratch>,
+    /// What oneDNN uses.
+    pub(super) isa: Isa,
+    /// Who computes convolutions in f32.
+    pub(super) table: RefCell<Table>,
+    /// Whether the user has named the table, which then no other replaces.
+    pub(super) named: bool,
     /// Channels per block: what one vector register of the instruction set holds.
     pub(super) block: usize,
     /// How factors of products are rounded, if they are.
@@ -75,8 +83,26 @@ impl Cpu {
         let (engine, isa) = (Rc::new(Engine::new(threads)?), Isa::effective());
         let (threads, block) = (Threads(threads), isa.block());
         let channels_last = bf16 == Some(Bf16::Halves) && isa.has_tiles();
+        let table = RefCell::new(Table::of_processor(isa));
         let [scratch, copies] = std::array::from_fn(|_| Rc::default());
-        Ok(Self { engine, threads, scratch, copies, block, bf16, channels_last, recomputes: true })
+        Ok(Self {
+            engine,
+            threads,
+            scratch,
+            copies,
+            isa,
+            table,
+            named: false,
+            block,
+            bf16,
+            channels_last,
+            recomputes: true,
+        })
+    }
+
+    /// With this table in place of the processor's, whatever other ranks or an earlier start have.
+    pub(super) fn by(self, table: Table) -> Self {
+        Self { table: RefCell::new(table), named: true, ..self }
     }
 }
 

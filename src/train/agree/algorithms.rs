@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::backend::{Algorithms, Backend};
+use crate::backend::{AlgorithmChoice, Algorithms, Backend};
 use crate::error::Error;
 use crate::train::agree::session::Session;
 
 /// Name of the broadcast of rank 0's choice.
 const CHOICE: &str = "choice of algorithms";
-/// Name of the gathering of reasons why ranks cannot follow it.
+/// Name of the gathering of what ranks say whose own choice is another.
 const REFUSALS: &str = "ranks with other algorithms";
 
 /// Plans on all ranks: rank 0 first where devices choose among algorithms, since the others take its choices. `device` finds the device
@@ -24,6 +24,9 @@ pub fn plan<B: Backend, T>(
         return Ok((session.agree(plan(backend))?, Vec::new()));
     }
     let own = |planned: &T| used(device(planned)).unwrap_or_default();
+    if backend.algorithm_choice().is_some_and(AlgorithmChoice::is_known_before) {
+        return at_once(session, backend, plan);
+    }
     if session.is_root() {
         let planned = session.agree(plan(backend))?;
         session.comm.broadcast(CHOICE, Some(&own(&planned).to_string()))?;
@@ -37,8 +40,39 @@ pub fn plan<B: Backend, T>(
         choice.adopt(&given);
     }
     let planned = session.agree(plan(backend))?;
-    session.comm.gather(REFUSALS, &refused(&given, &own(&planned)))?;
+    let reason = refused(&given, &own(&planned)).map(|reason| for_themselves(&reason));
+    session.comm.gather(REFUSALS, &reason)?;
     Ok((planned, Vec::new()))
+}
+
+/// The same where the choice is known before: no rank waits for another's plan.
+fn at_once<B: Backend, T>(
+    session: &Session,
+    backend: B,
+    plan: impl FnOnce(B) -> Result<T, Error>,
+) -> Result<(T, Vec<String>), Error> {
+    let known = session.is_root().then(|| used(&backend).unwrap_or_default().to_string());
+    let given = Algorithms::parse(&session.comm.broadcast(CHOICE, known.as_ref())?);
+    let choice = backend.algorithm_choice().filter(|_| !session.is_root());
+    let reason = choice.and_then(|choice| taken(choice, &given));
+    let planned = session.agree(plan(backend))?;
+    let reasons = session.comm.gather(REFUSALS, &reason)?;
+    Ok((planned, notes(reasons.unwrap_or_default())))
+}
+
+/// Takes rank 0's algorithms, and says so where this rank's were others.
+fn taken(choice: &dyn AlgorithmChoice, given: &Algorithms) -> Option<String> {
+    let (own, described) = (choice.used(), choice.describe());
+    choice.adopt(given);
+    if let Some(reason) = refused(given, &choice.used()) {
+        return Some(for_themselves(&reason));
+    }
+    let said = || format!("take rank 0's algorithms ({}) in place of their own ({described})", choice.describe());
+    (choice.used() != own).then(said)
+}
+
+fn for_themselves(reason: &str) -> String {
+    format!("choose algorithms for themselves (rank 0's {reason}): another number of ranks may compute other bits")
 }
 
 /// The algorithms that a device uses, if it has any to choose.
@@ -52,12 +86,7 @@ fn notes(reasons: Vec<Option<String>>) -> Vec<String> {
     for (rank, reason) in reasons.into_iter().enumerate() {
         reason.into_iter().for_each(|reason| ranks.entry(reason).or_default().push(rank.to_string()));
     }
-    let note = |(reason, ranks): (String, Vec<String>)| {
-        format!(
-            "note: rank(s) {} choose algorithms for themselves (rank 0's {reason}): another number of ranks may compute other bits",
-            ranks.join(", ")
-        )
-    };
+    let note = |(reason, ranks): (String, Vec<String>)| format!("note: rank(s) {} {reason}", ranks.join(", "));
     ranks.into_iter().map(note).collect()
 }
 
@@ -67,7 +96,7 @@ fn refused(given: &Algorithms, own: &Algorithms) -> Option<String> {
         return Some(format!("are for {}, not for {}", given.on, own.on));
     }
     let (first, count) = given.differs(own)?;
-    Some(format!("include {count} that cannot run, such as that of {first}"))
+    Some(format!("include {count} that are not used here, such as that of {first}"))
 }
 
 /// A note where a run goes on by other algorithms than those of `text`, which is empty if there was no choice.
@@ -84,13 +113,14 @@ pub fn changed<B: Backend>(text: &str, backend: &B) -> Option<String> {
     ))
 }
 
-/// A fact for the log: the number of algorithms, and who chose them; none where there is no choice. `text` as in [`changed`].
+/// A fact for the log: the algorithms, and who chose them; none where there is no choice. `text` as in [`changed`].
 pub fn describe<B: Backend>(text: &str, backend: &B) -> Option<(String, String)> {
-    let own = used(backend)?;
+    let choice = backend.algorithm_choice()?;
+    let own = choice.used();
     let given = Algorithms::parse(text);
     let whose =
         if given.on == own.on && given.differs(&own).is_none() { "the checkpoint's" } else { "rank 0's choice" };
-    Some(("algorithms".into(), format!("{} for {}, {whose}", own.by_operation.len(), own.on)))
+    Some(("algorithms".into(), format!("{}, {whose}", choice.describe())))
 }
 
 #[cfg(test)]
@@ -104,7 +134,7 @@ mod tests {
         assert_eq!(refused(&given, &given), None);
         assert_eq!(refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv3\n")), None);
         let why = refused(&given, &of("A100, cuDNN 9.1\n3\tconv1\n5\tconv2\n")).unwrap();
-        assert!(why.contains("1 that cannot run") && why.ends_with("conv2"), "{why}");
+        assert!(why.contains("1 that are not used here") && why.ends_with("conv2"), "{why}");
         let why = refused(&given, &of("H100, cuDNN 9.1\n")).unwrap();
         assert_eq!(why, "are for A100, cuDNN 9.1, not for H100, cuDNN 9.1");
     }

@@ -23,6 +23,7 @@ use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
 use super::flat;
 use super::format::Format;
+use super::isa::Isa;
 use super::lanes::by_block;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
@@ -55,9 +56,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     scratch: Rc<Scratch>,
 }
 
-/// Plans a convolution on the grid that suits its kernel, if it is one that pays; in f32 alone, as bf16 would round on the grid.
-pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
-    let x = &r.x[0];
+/// Whether it is a convolution for a grid: in f32 alone, as bf16 would round there, and in blocks of channels, as long as a register.
+pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let [k, pad] = [op.kernel[0], op.pads[0]];
     let same = op.kernel == [k; 2]
         && op.pads == [pad; 4]
@@ -65,18 +65,14 @@ pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Res
         && op.stride == [1, 1]
         && op.dilation == [1, 1]
         && op.groups == 1;
-    // planes of smaller images are computed as those of the largest are, whose weights lie in plain order
-    let large = match r.formats.and_then(|formats| formats.first()) {
-        Some(format) => matches!(format, Format::Plain(_)),
-        None => x.shape.plane() >= 16,
-    };
-    if !same || cpu.bf16.is_some() || x.block != cpu.block || !large {
-        return None;
-    }
+    same && [3, 5].contains(&k) && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
+}
+
+/// Plans a convolution that [`fits`] on the grid that suits its kernel.
+pub(super) fn plan(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match cpu.block {
         Avx2::LANES => on(Avx2::detect()?, cpu, r, op),
-        Avx512::LANES => on(Avx512::detect()?, cpu, r, op),
-        _ => None,
+        _ => on(Avx512::detect()?, cpu, r, op),
     }
 }
 

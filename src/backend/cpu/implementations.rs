@@ -1,0 +1,40 @@
+//! The ways in which the CPU can compute an operation, to be measured.
+
+use super::choices::{Kernels, Row, Sizes, merged};
+use super::device::Cpu;
+use super::{affine, conv, winograd};
+use crate::backend::op::{Conv, Op};
+use crate::backend::{Backend, Error, Implementation, Implementations, PlanRequest};
+
+impl Implementations<Self> for Cpu {
+    fn all(&self, r: &PlanRequest<'_, Self>) -> Result<Vec<Implementation<Self>>, Error> {
+        let Some(op) = choosable(self, r) else {
+            return Ok(vec![Implementation { name: "", plan: self.plan(r)? }]);
+        };
+        let mut all =
+            vec![Implementation { name: Kernels::OneDnn.name(), plan: Box::new(affine::Plan::conv(self, r, op)?) }];
+        if let Some(plan) = winograd::plan(self, r, op) {
+            all.push(Implementation { name: Kernels::Winograd.name(), plan: plan? });
+        }
+        let taken = conv::chosen(self, r, op).name();
+        all.sort_by_key(|one| one.name != taken);
+        Ok(all)
+    }
+
+    fn row(&self, r: &PlanRequest<'_, Self>, by: &str, ratios: &[f64]) -> Option<String> {
+        let (op, by) = (choosable(self, r)?, Kernels::named(by)?);
+        Some(Row { sizes: Sizes::of(r.x[0].shape, op), by, ratios: ratios.to_vec() }.to_string())
+    }
+
+    fn table(&self, before: &str, taken: &str, batches: &[usize], rows: &[String]) -> Result<String, String> {
+        merged(before, taken, batches, rows)
+    }
+}
+
+/// The convolution, if it is one that Winograd's kernels are for.
+fn choosable<'a>(cpu: &Cpu, r: &PlanRequest<'a, Cpu>) -> Option<&'a Conv> {
+    match r.op {
+        Op::Conv(op) if winograd::fits(cpu, r, op) => Some(op),
+        _ => None,
+    }
+}

@@ -1,0 +1,276 @@
+//! Every implementation of a network's convolutions, in each pass, and of its linear layers: which one is the fastest. What is measured
+//! with `trireme bench ops --table` becomes the table by which a device chooses, see [`Implementations`].
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::cases::{Case, Convolution, cases};
+use super::operation::{Parameters, Pass, Work};
+use crate::backend::op::{Conv, Op, Shape};
+use crate::backend::{Backend, Error as BackendError, Implementation, Implementations, Precision, TensorDesc};
+use crate::cores;
+use crate::device::{Device, DeviceSettings};
+use crate::error::Error;
+use loaders::safe_create::NewFile;
+
+/// Rounds that are measured at least.
+const ROUNDS: usize = 3;
+
+/// Share of a time below which another counts as shorter.
+const SCATTER: f64 = 0.97;
+
+/// Images that are measured at least.
+const LEAST: usize = 4;
+
+/// What `trireme bench ops` measures.
+pub struct OpsRequest {
+    /// Networks.
+    pub models: Vec<String>,
+    /// Convolutions beside theirs.
+    pub convolutions: Vec<Convolution>,
+    /// Numbers of images.
+    pub batches: Vec<usize>,
+    /// Compute threads; `None` = all cores.
+    pub threads: Option<usize>,
+    /// How long for each operation and number of images, after the warm-up.
+    pub seconds: f64,
+    /// Multiplications and additions of a pass at most, in 10^9: of large operations fewer images are measured.
+    pub most_gflop: f64,
+    /// The file of a table, which gets the rows.
+    pub table: Option<PathBuf>,
+}
+
+/// An implementation's times.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    /// As tables name it; empty where there is no choice.
+    pub name: &'static str,
+    /// The primitives behind it.
+    pub by: String,
+    /// Median milliseconds of each pass that it has.
+    pub ms: Vec<(Pass, f64)>,
+}
+
+impl Timed {
+    /// Of all passes.
+    pub fn total(&self) -> f64 {
+        self.ms.iter().map(|(_, ms)| ms).sum()
+    }
+}
+
+/// An operation with so many images.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The first layer that it is.
+    pub layer: String,
+    /// Its sizes.
+    pub op: String,
+    /// Images.
+    pub batch: usize,
+    /// Multiplications and additions of a pass, in 10^9.
+    pub gflop: f64,
+    /// Each implementation; the one that is taken comes first.
+    pub timed: Vec<Timed>,
+}
+
+/// On what it was measured.
+#[derive(Clone, Debug)]
+pub struct On {
+    /// The device.
+    pub backend: String,
+    /// Compute threads.
+    pub threads: usize,
+    /// Multiplications and additions in a second at most, in 10^9, where that can be measured.
+    pub peak_gflops: Option<f64>,
+}
+
+/// Measures, calls `show` after each operation, and puts the fastest into the request's table.
+pub fn run<D: Device>(
+    device: &D,
+    request: &OpsRequest,
+    show: impl FnMut(&On, &Measured) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let threads = request.threads.unwrap_or_else(|| device.threads(cores::affinity().len()));
+    let (precision, tf32, deterministic) = (Precision::F32, false, true);
+    let backend = device.open(&DeviceSettings { threads, node_rank: 0, precision, tf32, deterministic })?;
+    device.notes().iter().for_each(|note| eprintln!("{note}"));
+    let none = || Error::Usage(format!("{}: has one implementation of each operation", D::NAME));
+    let device = backend.implementations().ok_or_else(none)?;
+    let on = On { backend: backend.describe(), threads, peak_gflops: backend.cores().map(|cores| cores.peak() / 1e9) };
+    let bench = Bench { backend: &backend, device, block: block(&backend)?, request };
+    let Some(path) = &request.table else { return bench.all(&on, show).map(drop) };
+    let (before, taken) = (read(path)?, format!("{}, {}", super::processor(), on.backend));
+    let text = |rows: &[String]| {
+        let text = device.table(&before, &taken, &request.batches, rows);
+        text.map_err(|why| Error::Failed(format!("{}: {why}; mend the line, or name another file", path.display())))
+    };
+    // a line that is no row is told at once
+    text(&[])?;
+    let text = text(&bench.all(&on, show)?)?;
+    let write = || {
+        let mut file = NewFile::beside(path)?;
+        file.file()?.write_all(text.as_bytes())?;
+        file.publish()
+    };
+    write().map(drop).map_err(|source| Error::File { action: "write", path: path.clone(), source })
+}
+
+/// The text of a table; empty where there is none yet.
+fn read(path: &Path) -> Result<String, Error> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(|source| Error::File { action: "read", path: path.into(), source }),
+    }
+}
+
+/// Channels of a block, as convolutions leave them.
+fn block<B: Backend>(backend: &B) -> Result<usize, BackendError> {
+    let case = Case { op: Op::Conv(Conv::new(16, 1)), input: Shape::image(1, 1, 1), image: true };
+    Ok(backend.plan(&case.request(&[TensorDesc::plain(1, case.input)]))?.output().block)
+}
+
+/// What all measurements share.
+struct Bench<'a, B: Backend> {
+    backend: &'a B,
+    device: &'a dyn Implementations<B>,
+    block: usize,
+    request: &'a OpsRequest,
+}
+
+/// An implementation under measurement.
+struct Run<B: Backend> {
+    one: Implementation<B>,
+    parameters: Parameters<B>,
+    /// Milliseconds of each round, for each pass.
+    times: Vec<(Pass, Vec<f64>)>,
+}
+
+impl<B: Backend> Bench<'_, B> {
+    /// The rows of the table.
+    fn all(&self, on: &On, mut show: impl FnMut(&On, &Measured) -> Result<(), Error>) -> Result<Vec<String>, Error> {
+        let mut rows = Vec::new();
+        for (layer, case) in cases(&self.request.models, &self.request.convolutions)? {
+            if self.request.table.is_some() && !self.has_choice(&case)? {
+                continue;
+            }
+            let mut all: Vec<Measured> = Vec::new();
+            for &batch in &self.request.batches {
+                let n = self.images(&case, batch);
+                let measured = match all.last() {
+                    // so large that both numbers of images were cut to one
+                    Some(last) if last.batch == n => last.clone(),
+                    _ => self.measure(&layer, &case, n)?,
+                };
+                show(on, &measured)?;
+                all.push(measured);
+            }
+            let x = self.layout(&case, 1);
+            let row = fastest(&all).and_then(|(name, ratios)| self.device.row(&case.request(&[x]), name, &ratios));
+            rows.extend(row);
+        }
+        Ok(rows)
+    }
+
+    /// Whether there are several implementations of it.
+    fn has_choice(&self, case: &Case) -> Result<bool, BackendError> {
+        Ok(self.device.all(&case.request(&[self.layout(case, 1)]))?.len() > 1)
+    }
+
+    /// As many images as the limit allows.
+    fn images(&self, case: &Case, batch: usize) -> usize {
+        let most = self.request.most_gflop * 1e9 / (2 * case.macs()) as f64;
+        batch.min((most as usize).max(LEAST))
+    }
+
+    fn layout(&self, case: &Case, n: usize) -> TensorDesc {
+        let vector = matches!(case.op, Op::Linear(_));
+        TensorDesc { n, shape: case.input, block: if case.image || vector { 1 } else { self.block } }
+    }
+
+    /// All implementations in turn, round after round.
+    fn measure(&self, layer: &str, case: &Case, n: usize) -> Result<Measured, Error> {
+        let x = self.layout(case, n);
+        let all = self.device.all(&case.request(&[x]))?;
+        let mut work = Work::new(self.backend, &x, !case.image)?;
+        let mut runs: Vec<Run<B>> = Vec::new();
+        for one in all {
+            let parameters = Parameters::new(self.backend, one.plan.as_ref())?;
+            let passes = Pass::ALL.into_iter().filter(|pass| *pass != Pass::Input || !case.image);
+            runs.push(Run { one, parameters, times: passes.map(|pass| (pass, Vec::new())).collect() });
+        }
+        let (mut round, mut begin) = (0, Instant::now());
+        while round <= ROUNDS || begin.elapsed().as_secs_f64() < self.request.seconds {
+            for Run { one, parameters, times } in &mut runs {
+                for (pass, times) in times {
+                    times.push(work.time(one.plan.as_mut(), parameters, *pass)?);
+                }
+            }
+            if round == 0 {
+                // the first round warms up
+                runs.iter_mut().flat_map(|run| &mut run.times).for_each(|(_, times)| times.clear());
+                begin = Instant::now();
+            }
+            round += 1;
+        }
+        let timed = runs.into_iter().map(|Run { one, times, .. }| {
+            let ms = times.into_iter().map(|(pass, times)| (pass, median(times))).collect();
+            Timed { name: one.name, by: one.plan.implementation(), ms }
+        });
+        let gflop = (2 * case.macs()) as f64 * n as f64 / 1e9;
+        Ok(Measured { layer: layer.into(), op: case.describe(), batch: n, gflop, timed: timed.collect() })
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// The implementation with the least product of the times of all numbers of images, and its time over that of the fastest other for each
+/// of them. The one that is taken now stays where the others' times are not less than [`SCATTER`] of its own, on average. None where there
+/// is no choice.
+fn fastest(all: &[Measured]) -> Option<(&'static str, Vec<f64>)> {
+    let first = all.first().filter(|measured| measured.timed.len() > 1)?;
+    let total = |measured: &Measured, name: &str| {
+        measured.timed.iter().find(|timed| timed.name == name).map_or(f64::INFINITY, Timed::total)
+    };
+    let product = |name: &str| all.iter().map(|measured| total(measured, name).ln()).sum::<f64>();
+    let mut names: Vec<&'static str> = first.timed.iter().map(|timed| timed.name).collect();
+    let margin = |name: &str| if name == first.timed[0].name { all.len() as f64 * SCATTER.ln() } else { 0.0 };
+    names.sort_by(|a, b| (product(a) + margin(a)).total_cmp(&(product(b) + margin(b))));
+    let ratios = all.iter().map(|measured| {
+        let others = names[1..].iter().map(|name| total(measured, name));
+        total(measured, names[0]) / others.fold(f64::INFINITY, f64::min)
+    });
+    Some((names[0], ratios.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(batch: usize, times: &[(&'static str, f64)]) -> Measured {
+        let timed = |&(name, ms): &(&'static str, f64)| Timed {
+            name,
+            by: name.into(),
+            ms: vec![(Pass::Forward, ms / 4.0), (Pass::Weights, ms * 3.0 / 4.0)],
+        };
+        let timed = times.iter().map(timed).collect();
+        Measured { layer: "conv".into(), op: "conv".into(), batch, gflop: 1.0, timed }
+    }
+
+    #[test]
+    fn the_fastest_has_the_least_product_of_times() {
+        let few = measured(16, &[("a", 2.0), ("b", 1.0), ("c", 4.0)]);
+        let many = measured(128, &[("a", 6.0), ("b", 16.0), ("c", 40.0)]);
+        // 12 against 16 and 160
+        assert_eq!(fastest(&[few.clone(), many]), Some(("a", vec![2.0, 0.375])));
+        assert_eq!(fastest(&[few]), Some(("b", vec![0.5])));
+        // what is taken now stays where others are within the scatter
+        let near = |b: f64| fastest(&[measured(16, &[("a", 1.0), ("b", b)]), measured(128, &[("a", 1.0), ("b", b)])]);
+        assert_eq!(near(0.98), Some(("a", vec![1.0 / 0.98; 2])));
+        assert_eq!(near(0.96), Some(("b", vec![0.96; 2])));
+        assert_eq!(fastest(&[measured(16, &[("a", 2.0)])]), None);
+    }
+}

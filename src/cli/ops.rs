@@ -1,0 +1,152 @@
+//! `trireme bench ops`: its arguments, a table for people, a JSON line for each figure.
+
+use super::exit::Failure;
+use super::output::print;
+use super::threads;
+use super::value::{duration, positive};
+use crate::bench::cases::Convolution;
+use crate::bench::ops::{Measured, On, OpsRequest};
+use crate::error::Error;
+use crate::{bench, launch};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Arguments of `trireme bench ops`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  trireme bench ops --model resnet20 --threads 2
+  trireme bench ops --shape 3,64,64,56,56 --shape 3,16,16,32,32 --batch 32
+  trireme bench ops --model resnet20,vgg16 --most-gflop 10 --table zen4.txt
+
+Each implementation that this processor has is measured in each pass, in turn, on images that are made up: medians of three rounds and
+more. The first of an operation is the one that training takes. Convolutions are in f32, and their ReLU is left out. GFLOP/s count the
+multiplications and additions of the direct form, whatever an implementation makes of them, so they may exceed the processor's peak.")]
+pub struct Args {
+    /// Networks whose convolutions and linear layers are measured; a list has commas [default: resnet20, without --shape]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub model: Vec<String>,
+    /// A convolution with SAME padding; up to 4 channels that go in are an image's; may be repeated
+    #[arg(long, value_name = "KERNEL,IN,OUT,HEIGHT,WIDTH[,STRIDE,GROUPS]")]
+    pub shape: Vec<Convolution>,
+    /// Images; a list has commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "16,128", value_parser = positive)]
+    pub batch: Vec<usize>,
+    /// Compute threads [default: all cores]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Seconds to measure each operation with each number of images, after the warm-up
+    #[arg(long, value_name = "S", default_value = "0.3", value_parser = duration)]
+    pub seconds: f64,
+    /// Measure fewer images, 4 at least, of operations that take more than so many 10^9 multiplications and additions a pass
+    #[arg(long, value_name = "G", default_value = "1000", value_parser = gflop)]
+    pub most_gflop: f64,
+    /// Measure operations with a choice only, and put the fastest of each into this file, a table as src/backend/cpu/choices has them;
+    /// its other rows stay
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
+}
+
+/// Parses a number of multiplications and additions.
+fn gflop(text: &str) -> Result<f64, String> {
+    duration(text).map_err(|_| "expected a number > 0".into())
+}
+
+/// Measures, and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    threads::calm_waiting()?;
+    let usual = args.model.is_empty() && args.shape.is_empty();
+    let request = OpsRequest {
+        models: if usual { vec!["resnet20".into()] } else { args.model.clone() },
+        convolutions: args.shape.clone(),
+        batches: args.batch.clone(),
+        threads: args.threads,
+        seconds: args.seconds,
+        most_gflop: args.most_gflop,
+        table: args.table.clone(),
+    };
+    let mut head = Some(());
+    launch::bench_ops(&request, |on, measured| {
+        if head.take().is_some() {
+            let peak = on.peak_gflops.map_or_else(String::new, |peak| format!(", {peak:.0} GFLOP/s at most"));
+            eprintln!("{}{peak}", on.backend);
+            eprintln!(
+                "{}",
+                line(["operation", "images", "by", "forward", "weights", "input", "ms", "GFLOP/s"].map(String::from))
+            );
+        }
+        rows(measured).iter().for_each(|row| eprintln!("{row}"));
+        let lines = figures(on, measured);
+        lines.into_iter().try_for_each(print).map_err(|failure| Error::Failed(failure.message))
+    })
+    .map_err(Failure::from)
+}
+
+/// A line of the table for people.
+fn line([op, images, by, forward, weights, input, sum, rate]: [String; 8]) -> String {
+    format!("{op:<30} {images:>6} {by:<14} {forward:>9} {weights:>9} {input:>9} {sum:>9} {rate:>8}")
+}
+
+/// An operation's lines of the table for people, one for each implementation.
+fn rows(measured: &Measured) -> Vec<String> {
+    let row = |timed: &bench::ops::Timed| {
+        let ms = |pass: usize| timed.ms.get(pass).map_or(String::new(), |(_, ms)| format!("{ms:.3}"));
+        let rate = measured.gflop * timed.ms.len() as f64 / timed.total() * 1e3;
+        let name = if timed.name.is_empty() { "(no choice)" } else { timed.name };
+        let (op, images) = (measured.op.clone(), measured.batch.to_string());
+        line([op, images, name.into(), ms(0), ms(1), ms(2), format!("{:.3}", timed.total()), format!("{rate:.0}")])
+    };
+    measured.timed.iter().map(row).collect()
+}
+
+/// A line for each implementation and pass.
+fn figures(on: &On, measured: &Measured) -> Vec<serde_json::Value> {
+    let mut lines = Vec::new();
+    for (place, timed) in measured.timed.iter().enumerate() {
+        for (pass, ms) in &timed.ms {
+            let rate = measured.gflop / ms * 1e3;
+            lines.push(json!({
+                "bench": "ops", "layer": measured.layer, "op": measured.op, "batch": measured.batch, "pass": pass.name(),
+                "implementation": timed.name, "primitives": timed.by, "taken": place == 0, "ms": ms, "gflops": rate,
+                "of_peak": on.peak_gflops.map(|peak| rate / peak), "threads": on.threads, "backend": on.backend, "cpu": bench::processor(),
+            }));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use crate::cli::bench::What;
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<Args, String> {
+        match Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.command {
+            Some(Command::Bench(args)) => match args.what {
+                What::Ops(args) => Ok(args),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lists_have_commas_and_shapes_are_checked() {
+        let args =
+            parse("trireme bench ops --model lenet,resnet20 --shape 3,64,64,56,56,2,4 --shape 1,8,8,4,4 --batch 1,2")
+                .unwrap();
+        assert_eq!((args.model.len(), args.shape.len(), args.batch), (2, 2, vec![1, 2]));
+        for (wrong, why) in [
+            ("--shape 3,64", "expected KERNEL,IN,OUT,HEIGHT,WIDTH"),
+            ("--shape 3,64,64,0,56", "\"0\" is no number above 0"),
+            ("--shape 3,64,64,56,56,1,1,1", "after STRIDE and GROUPS nothing may follow"),
+            ("--shape 3,64,64,56,56,1,7", "groups"),
+            ("--most-gflop 0", "expected a number > 0"),
+        ] {
+            let got = parse(&format!("trireme bench ops {wrong}")).unwrap_err();
+            assert!(got.contains(why), "{wrong}: {got}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Who computes a convolution on the CPU: by the table of the processor, of the environment, of rank 0, of the checkpoint; and instruction
+//! sets that the environment holds back.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::images::DIGITS;
+use crate::support::program::{PATIENCE, events, start, trireme};
+use crate::support::setting::Setting;
+use crate::support::small_run::RECIPE;
+
+/// A network whose second convolution, 5x5 at stride 1 over blocks of channels, has two implementations.
+const NET: [&str; 2] = ["--set", "model=lenet"];
+const TABLE: &str = "TRIREME_CPU_TABLE";
+const ISA: &str = "ONEDNN_MAX_CPU_ISA";
+/// That convolution, by other kernels than the rule's.
+const OWN: &str = "# By hand.\n5 32 64 14 14 onednn\n";
+
+/// Whether there are kernels to choose among.
+fn has_choice() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+fn setting() -> Setting {
+    Setting::new(RECIPE, DIGITS, [48, 10])
+}
+
+/// A fact of the last start into OUT.
+fn fact(setting: &Setting, out: &str, name: &str) -> String {
+    let starts = events(&setting.out(out), "start");
+    starts.last().expect("a start")["facts"][name].as_str().unwrap_or_else(|| panic!("no fact {name}")).to_string()
+}
+
+#[test]
+fn an_instruction_set_that_is_held_back_is_obeyed_and_named() {
+    let setting = setting();
+    let held = |isa: &str, more: &[&str]| {
+        // plain loops take a second and more for a step of a small network
+        let args = [&["--threads", "1", "--max-steps", "1"], more].concat();
+        let mut command = setting.command(isa, 0, &args);
+        command.env(ISA, isa).env_remove(TABLE);
+        start(command).wait(PATIENCE).succeeded()
+    };
+    let conv2 = |isa: &str| {
+        let plan = held(isa, &[&NET[..], &["--dry-run"]].concat()).stdout;
+        plan.lines()
+            .find(|line| line.starts_with("conv2 "))
+            .unwrap_or_else(|| panic!("no conv2 in\n{plan}"))
+            .to_string()
+    };
+    // a processor without AVX2
+    held("SSE41", &[]);
+    assert!(fact(&setting, "SSE41", "device").contains(", sse4.1, 1 thread, no table)"));
+    let line = conv2("SSE41");
+    assert!(!line.contains("winograd") && !line.contains("avx"), "{line}");
+    if has_choice() {
+        held("AVX2", &[]);
+        assert!(fact(&setting, "AVX2", "device").contains(", avx2, 1 thread, table avx2"));
+        let line = conv2("AVX2");
+        assert!(line.contains("own winograd") || line.contains("jit:avx2"), "{line}");
+    }
+}
+
+#[test]
+fn a_table_of_the_environment_is_named_or_refused() {
+    let setting = setting();
+    let args = [&NET[..], &["--threads", "1", "--max-steps", "2"]].concat();
+    let broken = setting.folder.write("broken.txt", &format!("{OWN}3 16 16 32 32 winnograd\n"));
+    let wrong =
+        format!("{broken}: line 3, \"3 16 16 32 32 winnograd\": expected onednn or winograd, got \"winnograd\"");
+    for (ranks, table, why) in [
+        (
+            0,
+            "zen",
+            "\"zen\" is neither built in (zen4, intel-avx512, avx2, none) nor a file that can be read (No such file",
+        ),
+        (2, "zen", "\"zen\" is neither built in"),
+        (0, broken.as_str(), wrong.as_str()),
+    ] {
+        let mut command = setting.command("refused", ranks, &args);
+        command.env(TABLE, table);
+        start(command).wait(PATIENCE).failed(2, &["TRIREME_CPU_TABLE: ", why, "unset TRIREME_CPU_TABLE"]);
+        assert!(!Path::new(&setting.out("refused")).exists());
+    }
+    let own = setting.folder.write("own.txt", OWN);
+    for (out, table, said) in [("named", "none", "no table".to_string()), ("file", &own, format!("table {own}"))] {
+        let mut command = setting.command(out, 0, &args);
+        command.env(TABLE, table);
+        start(command).wait(PATIENCE).succeeded();
+        assert!(fact(&setting, out, "device").ends_with(&format!("1 thread, {said})")));
+        let who = fact(&setting, out, "algorithms");
+        assert!(who.starts_with(&format!("convolutions by {said} (named by TRIREME_CPU_TABLE), for oneDNN")), "{who}");
+    }
+    assert_eq!(setting.digest("file") != setting.digest("named"), has_choice(), "the file's row is not obeyed");
+}
+
+/// Two ranks, one with another table.
+#[test]
+fn all_ranks_take_rank_0s_table_and_say_so() {
+    let setting = setting();
+    let own = setting.folder.write("own.txt", OWN);
+    let args = [&NET[..], &["--threads", "1", "--max-steps", "2", "--set", "reduce.codec=exact"]].concat();
+    let both = |out: &str, tables: [Option<&str>; 2]| {
+        let mut command = setting.command(out, 1, &args);
+        command.env_remove(TABLE);
+        let words: Vec<_> = command.get_args().map(|word| word.to_os_string()).collect();
+        let program = words.iter().position(|word| word == env!("CARGO_BIN_EXE_trireme")).expect("the program");
+        let mut own = std::process::Command::new(command.get_program());
+        own.env_remove(TABLE).args(&words[..program]);
+        for (rank, table) in tables.into_iter().enumerate() {
+            if rank > 0 {
+                own.args([":", "-n", "1"]);
+            }
+            own.args(table.map(|name| ["env".to_string(), format!("{TABLE}={name}")]).into_iter().flatten());
+            own.args(&words[program..]);
+        }
+        start(own).wait(PATIENCE)
+    };
+    both("same", [Some(&own), Some(&own)]).succeeded();
+    let said = both("first", [Some(&own), None]).succeeded().stderr;
+    let taken = format!("rank(s) 1 take rank 0's algorithms (convolutions by table {own}, for oneDNN");
+    assert!(said.contains(&taken), "{said}");
+    assert_eq!(setting.digest("first"), setting.digest("same"), "rank 1 has not taken rank 0's table");
+    // a rank keeps what it was told: it is named, and refused where that makes a difference
+    let said = both("named", [Some("none"), Some("intel-avx512")]).succeeded().stderr;
+    let refused = "rank(s) 1 choose algorithms for themselves (rank 0's include 1 that are not used here, such as that of convolutions)";
+    assert!(said.contains(refused), "{said}");
+    if has_choice() {
+        let parts = [
+            "rank 1: the memory layout of the parameters differs from rank 0's",
+            "set TRIREME_CPU_TABLE on all or none",
+        ];
+        both("differ", [Some(&own), Some("none")]).failed(1, &parts);
+    }
+}
+
+#[test]
+fn a_run_goes_on_by_the_table_of_its_checkpoint() {
+    let setting = setting();
+    let own = setting.folder.write("own.txt", OWN);
+    let go = |out: &str, table: Option<&str>, more: &[&str]| {
+        let mut command = setting.command(out, 0, &[&NET[..], &["--threads", "1"], more].concat());
+        command.env_remove(TABLE);
+        table.map(|name| command.env(TABLE, name));
+        start(command).wait(PATIENCE).succeeded()
+    };
+    go("whole", Some(&own), &[]);
+    go("parts", Some(&own), &["--max-steps", "7"]);
+    std::fs::remove_file(format!("{}/model.h5", setting.out("parts"))).unwrap();
+    go("parts", None, &["--resume", "auto"]);
+    let who = fact(&setting, "parts", "algorithms");
+    assert!(
+        who.starts_with(&format!("convolutions by table {own}, for")) && who.ends_with("the checkpoint's"),
+        "{who}"
+    );
+    assert_eq!(setting.digest("parts"), setting.digest("whole"));
+    // the user's word counts for more, and is told
+    go("other", Some(&own), &["--max-steps", "7"]);
+    std::fs::remove_file(format!("{}/model.h5", setting.out("other"))).unwrap();
+    let ended = go("other", Some("none"), &["--resume", "auto"]);
+    assert!(ended.stderr.contains("the run goes on by other algorithms"), "{}", ended.stderr);
+}
+
+/// Every implementation in every pass, the rows of the table, and a file that is no table.
+#[test]
+fn each_implementation_is_measured_and_the_fastest_becomes_a_row() {
+    let setting = setting();
+    let table = setting.folder.write("table.txt", "# By hand.\n3 8 8 4 4 onednn 0.50\n");
+    let shapes = ["--shape", "3,16,32,6,6", "--shape", "1,16,8,6,6"];
+    let few = ["--batch", "2,4", "--threads", "1", "--seconds", "0.001"];
+    let bench = |table: &str, model: &[&str]| {
+        let args = [&["bench", "ops", "--table", table], &shapes[..], &few, model].concat();
+        let mut command = trireme(0, &args);
+        command.env_remove(TABLE).env_remove(ISA);
+        start(command).wait(PATIENCE)
+    };
+    let ended = bench(&table, &["--model", "lenet"]).succeeded();
+    let lines: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |op: &str, by: &str| -> Vec<String> {
+        let wanted = lines.iter().filter(|line| line["op"] == op && line["implementation"] == by);
+        wanted.map(|line| format!("{} {}", line["batch"], line["pass"].as_str().unwrap())).collect()
+    };
+    let passes = ["2 forward", "2 weights", "2 input", "4 forward", "4 weights", "4 input"];
+    let by: &[&str] = if has_choice() { &["onednn", "winograd"] } else { &[] };
+    by.iter().for_each(|by| assert_eq!(of("3 16>32 6x6", by), passes, "{by}"));
+    // what has no choice is left out
+    assert!(of("1 16>8 6x6", "onednn").is_empty() && lines.iter().all(|line| line["implementation"] != ""));
+    for line in &lines {
+        let positive = |name: &str| line[name].as_f64().is_some_and(|number| number > 0.0);
+        assert!(["ms", "gflops", "of_peak"].into_iter().all(positive) && line["threads"] == 1, "{line}");
+    }
+    let rows = std::fs::read_to_string(&table).unwrap();
+    assert!(rows.starts_with("# By hand.\n# Measured with 2 and 4 images, "), "{rows}");
+    assert!(rows.contains("\n3 8 8 4 4 onednn 0.50\n"), "a row of other sizes is gone:\n{rows}");
+    assert_eq!(rows.contains("\n3 16 32 6 6 "), has_choice(), "{rows}");
+    assert!(!rows.contains("\n1 "), "a row without a choice:\n{rows}");
+    let args = [&["bench", "ops", "--model", "lenet"], &few[..], &shapes[2..]].concat();
+    let all = start(trireme(0, &args)).wait(PATIENCE).succeeded();
+    // nobody wants the gradient of an image
+    assert!(!all.stdout.lines().any(|line| line.contains("\"5 1>32 28x28\"") && line.contains("\"pass\":\"input\"")));
+    assert!(
+        all.stdout.contains("\"op\":\"linear 1024>10\"") && all.stdout.contains("\"op\":\"1 16>8 6x6\""),
+        "{}",
+        all.stdout
+    );
+    assert!(all.stderr.contains("(no choice)"), "{}", all.stderr);
+    let rubbish = setting.folder.write("rubbish.txt", "3 8 8 4\n");
+    bench(&rubbish, &[]).failed(1, &["rubbish.txt: line 1, \"3 8 8 4\": expected kernel", "mend the line"]);
+    bench(&table, &["--model", "lenett"]).failed(2, &["no network lenett", "lenet"]);
+}
