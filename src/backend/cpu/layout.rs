@@ -55,8 +55,8 @@ impl Md {
         Self::tagged(dims, sys::dnnl_format_tag_any)
     }
 
-    /// Of weights (outputs, C, H, W) over images whose channels lie in blocks of 16: as a matrix (outputs, all of an image's elements as they
-    /// lie), where there is such a layout.
+    /// Of weights (outputs, C, H, W) over images whose channels lie in blocks of 16: as a matrix (outputs, all of an image's elements as
+    /// they lie), where there is such a layout.
     pub fn as_matrix(&self) -> Result<Option<Self>, Error> {
         let dims: Vec<usize> = self.0.dims().iter().map(|&d| d as usize).collect();
         let [outputs, c, h, w] = dims[..] else { return Ok(None) };

@@ -62,8 +62,9 @@ fn units(counter: [u32; 4], key: [u32; 2], first: usize) -> [[f32; 4]; LANES] {
         *word |= u32::from((first + lane) as u16);
     }
     for round in 0..random::ROUNDS {
+        let [a, b, c, d] = x;
         for lane in 0..LANES {
-            let words = random::philox_round([x[0][lane], x[1][lane], x[2][lane], x[3][lane]], key, round);
+            let words = random::philox_round([a[lane], b[lane], c[lane], d[lane]], key, round);
             (x[0][lane], x[1][lane], x[2][lane], x[3][lane]) = (words[0], words[1], words[2], words[3]);
         }
     }

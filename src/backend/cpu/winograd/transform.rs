@@ -298,8 +298,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the outputs that a tile's
-/// products were folded to.
+/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the
+/// outputs that a tile's products were folded to.
 #[inline(always)]
 pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
