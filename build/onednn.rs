@@ -1,10 +1,12 @@
-//! Bindings to oneDNN's C API (2.x or 3.x), made by bindgen from the installed header.
+//! Bindings to oneDNN's C API (2.x or 3.x), made by bindgen from the installed header, or from that of the source in the crate `onednn-src`
+//! (feature `bundled-onednn`).
 
 use std::env;
 use std::path::PathBuf;
 
 /// Writes `$OUT_DIR/onednn.rs` and links libdnnl and libgomp (oneDNN's own OpenMP pool, which our loops share).
 pub fn build() {
+    let installed = Installed::find();
     println!("cargo:rerun-if-env-changed=DNNL_INCLUDE");
     println!("cargo:rerun-if-env-changed=DNNL_LIB");
     println!("cargo:rustc-check-cfg=cfg(onednn3)");
@@ -23,7 +25,7 @@ pub fn build() {
         .prepend_enum_name(false)
         .layout_tests(false)
         .generate_comments(false);
-    if let Ok(dir) = env::var("DNNL_INCLUDE") {
+    if let Some(dir) = &installed.headers {
         builder = builder.clang_arg(format!("-I{dir}"));
     }
     let bindings = builder.generate().unwrap_or_else(|e| {
@@ -41,12 +43,35 @@ pub fn build() {
             other.map_or("an unknown version".into(), |version| format!("{version}.x"))
         ),
     }
-    if let Ok(dir) = env::var("DNNL_LIB") {
-        println!("cargo:rustc-link-search=native={dir}");
-    }
-    println!("cargo:rustc-link-lib=dylib=dnnl");
+    installed.link();
     println!("cargo:rustc-link-lib=dylib=gomp");
     link_gomp_search_path();
+}
+
+/// Where oneDNN lies; the system's places where none is named.
+struct Installed {
+    headers: Option<String>,
+    library: Option<String>,
+    /// Compiled with this package: its crate names the static library and its folder.
+    bundled: bool,
+}
+
+impl Installed {
+    fn find() -> Self {
+        if env::var_os("CARGO_FEATURE_BUNDLED_ONEDNN").is_none() {
+            return Self { headers: env::var("DNNL_INCLUDE").ok(), library: env::var("DNNL_LIB").ok(), bundled: false };
+        }
+        let headers = env::var("DEP_DNNL_INCLUDE_PATH").expect("the crate onednn-src names its headers");
+        Self { headers: Some(headers), library: None, bundled: true }
+    }
+
+    fn link(&self) {
+        if let Some(dir) = &self.library {
+            println!("cargo:rustc-link-search=native={dir}");
+        }
+        // what is bundled is C++ in a static library
+        println!("cargo:rustc-link-lib=dylib={}", if self.bundled { "stdc++" } else { "dnnl" });
+    }
 }
 
 /// The header's major version.

@@ -2,6 +2,10 @@
 
 pub use bindings::*;
 
+// without a use of it its library would not be linked
+#[cfg(feature = "bundled-onednn")]
+use onednn_src as _;
+
 use crate::backend::Error;
 
 #[allow(warnings, missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
