@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-files uninstall demo test test-faults test-networks test-digests test-interop test-report \
-	test-slurm test-sites test-install test-readme test-many-ranks test-mpich test-bundled setup-cuda-check test-cuda-check test-gpu \
+	test-slurm test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
 	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader bench-ops lint deny doc clean
@@ -216,11 +216,17 @@ test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler,
 	@LD_LIBRARY_PATH="$(abspath $(CUDA_CHECK))/nvidia/cu13/lib:$${LD_LIBRARY_PATH:-}" TRIREME_CUDA_CHECK='$(abspath $(CUDA_CHECK))' \
 		$(CARGO) test --locked --quiet --lib backend::cuda::kernels -- --nocapture
 
+BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
+WITH_ONEDNN := --release --locked --features bundled-onednn
+
+build-bundled: ## target/release/trireme with oneDNN 3.14.1 in it, compiled once (a quarter of an hour on two cores)
+	@$(BUNDLED) build $(WITH_ONEDNN)
+
 # Left out: with the sums of 3.14.1 on two threads LeNet's losses are PyTorch's to 2e-7 for seven steps, then a value near 0 falls on ReLU's
 # other side, and the tenth is 1.4e-4 off, where the test allows 1e-4.
-test-bundled: ## with --features bundled-onednn, in release: kernels, numbers and nets of the CPU by oneDNN 3.x, compiled once (a quarter of an hour)
-	@$(CARGO) test --locked --quiet --release --features bundled-onednn --lib backend::cpu
-	@$(CARGO) test --locked --quiet --release --features bundled-onednn --test numerics -- --skip golden::networks_learn_as_in_pytorch
+test-bundled: ## the CPU's kernels and numbers with oneDNN 3.14.1 compiled in
+	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --lib backend::cpu
+	@$(BUNDLED) test --quiet $(WITH_ONEDNN) --test numerics -- --skip golden::networks_learn_as_in_pytorch
 
 test-gpu: build ## on a machine with a GPU: operations, networks and laws on the GPU
 	@tests/gpu/test.sh

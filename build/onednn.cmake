@@ -1,6 +1,7 @@
-# What `cargo build --features bundled-onednn` compiles of oneDNN: the primitives that src/backend/cpu/ calls. CMake reads this file before
-# the project's own; other projects of this build know none of these names. -O1, since what computes is made at run time by its assembler.
-set(ONEDNN_ENABLE_PRIMITIVE "CONVOLUTION;INNER_PRODUCT;REORDER" CACHE STRING "" FORCE)
+# What `make build-bundled` compiles of oneDNN: the primitives that src/backend/cpu/ calls, and the matrix products that its inner products
+# are made of. A toolchain file, since CMake reads it before the project's own; libjpeg-turbo, which is built by CMake too, knows none of
+# these names and is C. -O1, since what computes is made at run time by oneDNN's assembler.
+set(ONEDNN_ENABLE_PRIMITIVE "CONVOLUTION;INNER_PRODUCT;MATMUL;REORDER" CACHE STRING "" FORCE)
 set(ONEDNN_CPU_RUNTIME OMP CACHE STRING "" FORCE)
 set(ONEDNN_GPU_RUNTIME NONE CACHE STRING "" FORCE)
 set(ONEDNN_ENABLE_ITT_TASKS OFF CACHE BOOL "" FORCE)

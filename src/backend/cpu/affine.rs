@@ -166,7 +166,9 @@ impl Plan {
         let (x, y_md) = (Md::plain(&[image.n, image.shape.elems()])?, Md::plain(&[y.n, op.out_features])?);
         let (w_dims, bias) = (vec![op.out_features, image.shape.elems()], op.bias.then_some(op.out_features));
         let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
-        let plan = Self::new(cpu, &PlanRequest { formats: given.as_deref(), ..*r }, &geometry, y)?;
+        let Ok(plan) = Self::new(cpu, &PlanRequest { formats: given.as_deref(), ..*r }, &geometry, y) else {
+            return Ok(None);
+        };
         Ok(plan.weights.over_image([c, h, w])?.map(|weights| Self { weights, ..plan }))
     }
 

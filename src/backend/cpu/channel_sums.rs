@@ -21,13 +21,14 @@ impl ChannelSums {
         self.parts.len() * 8
     }
 
-    /// `f(samples, their part of the sums)` on each thread for its run of samples; the parts are added in the order of the threads.
-    pub fn of(&mut self, samples: usize, f: impl Fn(std::ops::Range<usize>, &mut [f64]) + Sync) -> Vec<f64> {
+    /// `f(items, their part of the sums)` on each thread for its run of samples or channel blocks; the parts are added in the order of the
+    /// threads.
+    pub fn of(&mut self, items: usize, f: impl Fn(std::ops::Range<usize>, &mut [f64]) + Sync) -> Vec<f64> {
         self.parts.fill(0.0);
         let (parts, each) = (Shared::new(&mut self.parts), self.each);
-        self.threads.each(samples, |t, samples| {
+        self.threads.each(items, |t, items| {
             // SAFETY: each thread has a part of its own, and `parts` is borrowed until `each` returns.
-            f(samples, unsafe { parts.part(t * each..(t + 1) * each) });
+            f(items, unsafe { parts.part(t * each..(t + 1) * each) });
         });
         (0..each).map(|i| self.parts[i..].iter().step_by(each).sum()).collect()
     }

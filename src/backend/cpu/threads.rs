@@ -47,6 +47,11 @@ impl Threads {
         t * items / self.0..(t + 1) * items / self.0
     }
 
+    /// Whether so many equal items leave no thread idle for more than a fifth of the time.
+    pub fn are_busy(&self, items: usize) -> bool {
+        4 * items.next_multiple_of(self.0) <= 5 * items
+    }
+
     /// `f(thread, items of this thread)` on every thread that has any.
     pub fn each(&self, items: usize, f: impl Fn(usize, std::ops::Range<usize>) + Sync) {
         team::parallel(self.0, &|t| {

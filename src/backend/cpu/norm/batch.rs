@@ -63,11 +63,11 @@ impl Batch {
     }
 
     /// Whether threads take whole channel blocks, whose sums are then complete at once, so that the second reading of a block finds it in
-    /// the caches; else each takes samples. Only where that leaves no thread idle for long.
+    /// the caches as far as these hold it; else each takes samples. Only where that keeps them busy, or as busy as samples would.
     pub fn by_blocks(&self) -> bool {
-        let blocks = self.x.blocks();
-        let slots = blocks.next_multiple_of(self.threads.0);
-        4 * slots <= 5 * blocks
+        let (blocks, n) = (self.x.blocks(), self.x.n);
+        let slots = |items: usize| items.next_multiple_of(self.threads.0);
+        self.threads.are_busy(blocks) || slots(blocks) * n <= slots(n) * blocks
     }
 
     /// `f(block, samples of a thread)` for all channel blocks, the last one first: what was read last is what the caches still hold.

@@ -1,6 +1,6 @@
 //! Batch normalisation with residual and ReLU in one pass each way. Forward reads x twice, for its moments and for the result, backward
-//! reads dy and x twice; the second time they come from the caches where a thread takes channel block by channel block. How a batch is
-//! walked through is `batch`'s, what happens to a row `rows`'s.
+//! reads dy and x twice; the second time as much of them as fits comes from the caches where a thread takes channel block by channel block.
+//! How a batch is walked through is `batch`'s, what happens to a row `rows`'s.
 
 mod backward;
 mod batch;

@@ -95,9 +95,9 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let wide = wide::suits(ci, co);
+        let wide = wide::suits(ci, co, threads);
         let strip = if wide {
-            wide::strip_len(S::ROWS, tiles(&y, M) * x.n)
+            wide::strip_len(S::ROWS, tiles(&y, M) * x.n, threads)
         } else {
             strip_len(A, S::ROWS, ci, co, tiles(&y, M) * x.n.div_ceil(threads.0))
         };

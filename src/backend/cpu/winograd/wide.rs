@@ -12,19 +12,22 @@ use crate::backend::TensorDesc;
 
 /// Channels beyond which this is the way.
 const MOST_CHANNELS: usize = 256;
-/// Tiles of a strip.
+/// Tiles of the longest strips.
 const STRIP: usize = 64;
-/// Strips that lie on the grid at once: enough that making the filters costs little beside the products, few enough for the caches.
-const STRIPS: usize = 4;
+/// Tiles that lie on the grid at once, or a few more: enough that making the filters costs little beside the products, few enough for the
+/// caches.
+const TILES: usize = 256;
 
-/// Whether a convolution between so many padded channels is computed in this way.
-pub fn suits(ci: usize, co: usize) -> bool {
-    ci.max(co) > MOST_CHANNELS
+/// Whether a convolution between so many padded channels is computed in this way: there are many, and both sides have groups of them for
+/// all threads.
+pub fn suits(ci: usize, co: usize, threads: Threads) -> bool {
+    ci.max(co) > MOST_CHANNELS && threads.are_busy(ci.min(co) / PAD)
 }
 
-/// Tiles of a strip, of so many; whole runs of the kernel's rows.
-pub fn strip_len(rows: usize, tiles: usize) -> usize {
-    tiles.div_ceil(tiles.div_ceil(STRIP).max(1)).next_multiple_of(rows)
+/// Tiles of a strip, of so many: whole runs of the kernel's rows, and strips for all threads where there are as many.
+pub fn strip_len(rows: usize, tiles: usize, threads: Threads) -> usize {
+    let most = (TILES / threads.0).clamp(1, STRIP);
+    tiles.div_ceil(tiles.div_ceil(most).max(1)).max(1).next_multiple_of(rows)
 }
 
 /// How the work space of a pass over inputs of so many channels is cut.
@@ -43,7 +46,7 @@ impl Room {
         let place = |channels| Order::by_place::<S>(channels, strip, wide).place;
         Self {
             strip: places * place(channels),
-            strips: all.div_ceil(strip).min(STRIPS),
+            strips: all.min(TILES).div_ceil(strip),
             filters: places * channels * PAD,
             outputs: places * place(PAD),
         }
