@@ -95,7 +95,7 @@ impl Draws {
         word
     }
 
-    /// The next [`unit`].
+    /// The next [`unit()`].
     #[inline]
     pub fn unit(&mut self) -> f32 {
         unit(self.next_u32())

@@ -68,7 +68,7 @@ fn windows_and_ways_of_reading_leave_the_ranks_alike() {
     let window = ["--set", "shuffle=window(2)"];
     let one = train(&setting, "one", 1, &window);
     let said = one.1.succeeded().stderr;
-    assert!(said.contains("order     window(2): each worker mixes about 35 samples at a time"), "{said}");
+    assert!(said.contains("window(2): each worker mixes about 35 samples at a time"), "{said}");
     assert!(said.contains("mmap, shards read ahead ("), "{said}");
     assert!(!said.contains("loader: "), "advice after 9 steps:\n{said}");
     let expected = computed(&one.0);
