@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{SPEC, TestData, assert_contains, edit, folder, raw};
+use common::{SPEC, TestData, assert_contains, edit, folder, image_file, raw};
 use loaders::example::{self, Example, Format};
 use loaders::{Dataset, EvalOrder, ImageSpec, Loader, Options, shard};
 
@@ -233,19 +233,7 @@ fn image_that_cannot_be_decoded() {
         (b"\xff\xd8\xff and no more", "cannot decode the JPEG image"),
     ] {
         let mut payload = Vec::new();
-        let example = Example {
-            encoded,
-            format: Format::Jpeg,
-            height: 8,
-            width: 8,
-            channels: 3,
-            label: 0,
-            text: "",
-            filename: "",
-            boxes: Default::default(),
-            entry_points: &[],
-            labels: Default::default(),
-        };
+        let example = Example { height: 8, width: 8, channels: 3, ..image_file(encoded, Format::Jpeg) };
         example::encode(&example, &mut payload);
         assert_contains(&loader_complaint(&[payload]), &["record 0 at byte 0", part]);
     }

@@ -5,6 +5,7 @@
 pub mod case;
 pub mod disk;
 pub mod emulator;
+pub mod formula;
 pub mod gpu;
 pub mod images;
 pub mod numerics;

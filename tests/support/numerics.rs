@@ -1,10 +1,9 @@
-//! What the numerics tests share: the recorded inputs' formulas, one operation run on any backend in any layout, comparisons.
-//! No expectations of its own.
+//! What the numerics tests share: one operation run on any backend in any layout, comparisons. No expectations of its own.
 
 use std::path::Path;
 
 use super::emulator;
-use serde::Deserialize;
+pub use super::formula::{Chooser, Example, Formula, noise};
 use serde::de::DeserializeOwned;
 use trireme::backend::cpu::Cpu;
 use trireme::backend::cuda::{self, Cuda, Precision, Settings};
@@ -58,101 +57,6 @@ pub fn golden<T: DeserializeOwned>(file: &str) -> T {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// A tensor that a formula gives.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Formula {
-    /// Of the tensor; absent where the context says it.
-    #[serde(default)]
-    pub shape: Vec<usize>,
-    /// Number of the sequence.
-    pub k: u64,
-    /// Half the width of the interval.
-    pub scale: f64,
-    /// Its middle.
-    pub shift: f64,
-}
-
-/// Values that a formula must give at some places.
-#[derive(Deserialize)]
-pub struct Example {
-    #[serde(flatten)]
-    formula: Formula,
-    at: Vec<usize>,
-    values: Vec<f64>,
-}
-
-impl Example {
-    /// Checks a formula: `f(formula, elements)`.
-    pub fn check(&self, f: impl Fn(&Formula, usize) -> Vec<f32>) {
-        let got = f(&self.formula, self.at.iter().max().unwrap() + 1);
-        for (&i, want) in self.at.iter().zip(&self.values) {
-            assert!((f64::from(got[i]) - want).abs() < 1e-8, "element {i}: expected {want}, got {}", got[i]);
-        }
-    }
-}
-
-fn sequence(i: u64, k: u64) -> u32 {
-    i.wrapping_mul(2_654_435_761).wrapping_add(k.wrapping_mul(40_503)) as u32
-}
-
-fn scramble(h: u32) -> u32 {
-    let h = (h ^ (h >> 15)).wrapping_mul(2_246_822_519);
-    let h = (h ^ (h >> 13)).wrapping_mul(3_266_489_917);
-    h ^ (h >> 16)
-}
-
-impl Formula {
-    /// Uniform values in `shift +- scale`.
-    pub fn new(k: u64, scale: f64, shift: f64) -> Self {
-        Self { shape: Vec::new(), k, scale, shift }
-    }
-
-    fn value(&self, h: u32) -> f32 {
-        (f64::from(h >> 8) / 16_777_216.0 * 2.0 * self.scale - self.scale + self.shift) as f32
-    }
-
-    /// `n` values of the plain sequence.
-    pub fn fill_n(&self, n: usize) -> Vec<f32> {
-        (0..n as u64).map(|i| self.value(sequence(i, self.k))).collect()
-    }
-
-    /// `n` values of the scrambled sequence.
-    pub fn noise_n(&self, n: usize) -> Vec<f32> {
-        (0..n as u64).map(|i| self.value(scramble(sequence(i, self.k)))).collect()
-    }
-
-    /// The tensor by the plain sequence.
-    pub fn fill(&self) -> Vec<f32> {
-        self.fill_n(self.shape.iter().product())
-    }
-
-    /// The tensor by the scrambled sequence.
-    pub fn noise(&self) -> Vec<f32> {
-        self.noise_n(self.shape.iter().product())
-    }
-}
-
-/// `n` uniform values in +-`scale`, the `k`-th such tensor.
-pub fn noise(n: usize, k: u64, scale: f64) -> Vec<f32> {
-    Formula::new(k, scale, 0.0).noise_n(n)
-}
-
-/// Repeatable choices.
-pub struct Chooser(pub u64);
-
-impl Chooser {
-    /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 += 1;
-        scramble(sequence(self.0, 77)) as usize % n
-    }
-
-    /// One of several.
-    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
 }
 
 /// One operation on one batch.

@@ -135,16 +135,19 @@ impl Plan {
             Ok(Unblocked { desc: image, x: AlignedBuf::zeroed(elems, r.name)?, dx: AlignedBuf::zeroed(dx, r.name)? })
         });
         let plain = plain.transpose()?;
-        let vector = plain.is_some() || image.is_plain();
-        let (x, w_dims) = if vector {
-            (Md::plain(&[image.n, image.shape.elems()])?, vec![op.out_features, image.shape.elems()])
+        let Shape { c, h, w } = image.shape;
+        let geometry = if plain.is_some() || image.is_plain() {
+            Self::over_vectors(op, &image)?
         } else {
-            (activation(&image)?, vec![op.out_features, image.shape.c, image.shape.h, image.shape.w])
+            Geometry::linear(op, activation(&image)?, image.n, &[c, h, w])?
         };
-        let y_md = Md::plain(&[y.n, op.out_features])?;
-        let bias = op.bias.then_some(op.out_features);
-        let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
         Ok(Self { plain, ..Self::new(cpu, r, &geometry, y)? })
+    }
+
+    /// A linear layer over vectors of all elements of an image.
+    fn over_vectors(op: &Linear, image: &TensorDesc) -> Result<Geometry, Error> {
+        let elems = image.shape.elems();
+        Geometry::linear(op, Md::plain(&[image.n, elems])?, image.n, &[elems])
     }
 
     /// Plans a linear layer over blocked images as one over vectors of what lies in memory, for which oneDNN has faster primitives, if
@@ -163,9 +166,7 @@ impl Plan {
             _ => None,
         };
         let y = TensorDesc::plain(image.n, r.output()?);
-        let (x, y_md) = (Md::plain(&[image.n, image.shape.elems()])?, Md::plain(&[y.n, op.out_features])?);
-        let (w_dims, bias) = (vec![op.out_features, image.shape.elems()], op.bias.then_some(op.out_features));
-        let geometry = Geometry { x, w_dims, bias, y: y_md, window: None, relu: op.relu };
+        let geometry = Self::over_vectors(op, &image)?;
         let Ok(plan) = Self::new(cpu, &PlanRequest { formats: given.as_deref(), ..*r }, &geometry, y) else {
             return Ok(None);
         };

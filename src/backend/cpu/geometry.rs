@@ -4,7 +4,7 @@ use super::bf16::Bf16;
 use super::direction::Direction;
 use super::layout::Md;
 use super::onednn::{Layer, Window};
-use crate::backend::op::Conv;
+use crate::backend::op::{Conv, Linear};
 use crate::backend::{Error, TensorDesc};
 
 /// Of one layer.
@@ -18,6 +18,13 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
+    /// Of a linear layer; `inputs` are the sizes of one of n samples.
+    pub fn linear(op: &Linear, x: Md, n: usize, inputs: &[usize]) -> Result<Self, Error> {
+        let outputs = op.out_features;
+        let (w_dims, bias) = ([&[outputs], inputs].concat(), op.bias.then_some(outputs));
+        Ok(Self { x, w_dims, bias, y: Md::plain(&[n, outputs])?, window: None, relu: op.relu })
+    }
+
     /// Of a convolution.
     pub fn new(
         op: &Conv,

@@ -1,6 +1,6 @@
-//! Who computes a convolution for which there are Winograd's kernels beside oneDNN's: by a table that `trireme bench ops --table` has
-//! measured on a kind of processor. No clock runs while a network is planned, and nothing depends on the number of images: all ranks,
-//! all batches and all starts of a run choose alike. What is no row is left to a rule, see [`conv`](super::conv).
+//! Some convolutions can be computed by oneDNN or by Winograd's kernels. A table says by which, for each size that `trireme bench ops
+//! --table` has measured on a kind of processor. No clock runs while a network is planned, and nothing depends on the number of images:
+//! all ranks, all batches and all starts of a run choose alike. Sizes that are not in the table go by a rule, see [`conv`](super::conv).
 
 mod processor;
 mod rows;

@@ -1,6 +1,6 @@
-//! Convolutions between so many channels that the grid of all filters, or of their gradient, would come from memory again and again: the
-//! inputs of many tiles lie on the grid, and each thread takes a few output channels through all of them, with the filters of these
-//! alone beside them.
+//! Convolutions between so many channels that the transformed filters, or their gradient, do not fit into the caches. The transformed
+//! inputs of many tiles are kept, and each thread computes a few output channels of all of these tiles at a time, for which it needs the
+//! filters of these channels alone.
 
 use super::super::threads::{Shared, Threads};
 use super::filters::Filters;
@@ -68,7 +68,7 @@ pub fn work<S: Vectors>(
     [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
 }
 
-/// One side of a convolution, on its way to the grid.
+/// A convolution whose threads divide the output channels: its input, or dy for the gradient of the input, and its filters.
 pub struct Wide<'a, S> {
     pub set: S,
     pub threads: Threads,
