@@ -219,7 +219,7 @@ test-cuda-check: setup-cuda-check ## every GPU kernel through NVIDIA's compiler,
 BUNDLED := CMAKE_TOOLCHAIN_FILE='$(abspath build/onednn.cmake)' $(CARGO)
 WITH_ONEDNN := --release --locked --features bundled-onednn
 
-build-bundled: ## target/release/trireme with oneDNN 3.14.1 in it, compiled once (a quarter of an hour on two cores)
+build-bundled: ## target/release/trireme with oneDNN 3.14.1 in it (half an hour of processor time, most of it once)
 	@$(BUNDLED) build $(WITH_ONEDNN)
 
 # Left out: with the sums of 3.14.1 on two threads LeNet's losses are PyTorch's to 2e-7 for seven steps, then a value near 0 falls on ReLU's
