@@ -152,7 +152,7 @@ pub trait Source: Sync {
         &[]
     }
 
-    /// Says that a sample will be read soon, so that its bytes can come into the processor's caches meanwhile; by default nothing comes of it.
+    /// Says that a sample will be read soon, so that its bytes can come into the processor's caches meanwhile; by default it does nothing.
     fn soon(&self, _split: usize, _index: u64) {}
 
     /// Fills `sample` with sample `index` (from 0, in the source's own order) of split number `split`.

@@ -77,8 +77,8 @@ impl Mapping {
         true
     }
 
-    /// Fetches these bytes, as far as the mapping has them, into the processor's caches without waiting for them. Only a hint, which changes
-    /// nothing: bytes that are not in memory are left where they are.
+    /// Fetches these bytes, as far as the mapping has them, into the processor's caches without waiting for them. Only a hint, which
+    /// changes nothing: bytes that are not in memory are left where they are.
     pub fn prefetch(&self, offset: u64, length: u64) {
         #[cfg(target_arch = "x86_64")]
         {
