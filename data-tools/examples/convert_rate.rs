@@ -24,6 +24,7 @@ type Result<T> = std::result::Result<T, Box<dyn error::Error + Send + Sync>>;
 
 /// Bytes of pixels that are read and written at once.
 const BLOCK: u64 = 1 << 18;
+const PAGE: usize = 1 << 12;
 /// Of so many files one is decoded whole, as a conversion measures a sample of 8,000 photos; of the others one value in 64.
 const WHOLE: usize = 31;
 
@@ -41,6 +42,17 @@ enum Part {
     RowGroup(PathBuf, usize),
     /// Compressed records.
     Records(PathBuf),
+}
+
+impl Part {
+    /// Bytes of pixels in it that are written as they are.
+    fn pixels(&self) -> u64 {
+        match self {
+            Part::Pixels(_, _, length) => *length,
+            Part::Unpacked(bytes) => bytes.len() as u64,
+            _ => 0,
+        }
+    }
 }
 
 /// The files below `path`, in order.
@@ -137,9 +149,19 @@ struct Hand<'a> {
     buffer: Vec<u8>,
     seen: usize,
     output: Output<'a>,
+    /// What is written beside pixels, in bytes for each of theirs.
+    beside: f64,
 }
 
 impl Hand<'_> {
+    /// Writes pixels, and in the same call as many bytes as a conversion writes beside them: names, labels, checksums. Whole pages, as
+    /// nothing is faster.
+    fn pixels(&mut self, pixels: &mut Vec<u8>) -> Result<()> {
+        let bytes = (pixels.len() as f64 * (1.0 + self.beside)) as usize;
+        pixels.resize(bytes.next_multiple_of(PAGE), 0);
+        self.output.write(pixels)
+    }
+
     /// Decodes and writes a picture.
     fn picture(&mut self, file: &[u8]) -> Result<()> {
         for reduction in if self.seen.is_multiple_of(WHOLE) { &[8, 1][..] } else { &[8] } {
@@ -154,12 +176,16 @@ impl Hand<'_> {
     fn part(&mut self, part: &Part) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         match part {
-            Part::Unpacked(bytes) => self.output.write(bytes)?,
+            Part::Unpacked(bytes) => {
+                buffer.clear();
+                buffer.extend(bytes);
+                self.pixels(&mut buffer)?;
+            }
             Part::Pixels(path, at, length) | Part::Within(path, at, length) => {
                 buffer.resize(*length as usize, 0);
                 File::open(path)?.read_exact_at(&mut buffer, *at)?;
                 match part {
-                    Part::Pixels(..) => self.output.write(&buffer)?,
+                    Part::Pixels(..) => self.pixels(&mut buffer)?,
                     _ => self.picture(&buffer)?,
                 }
             }
@@ -207,16 +233,18 @@ impl Hand<'_> {
     }
 }
 
-/// Decodes and writes all of a source; files of `size` bytes.
-fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, size: u64) -> Result<f64> {
+/// Decodes and writes all of a source; so many bytes, to so many files.
+fn bare(kind: &str, src: &Path, scratch: &Path, jobs: usize, (bytes, files): (u64, u64)) -> Result<f64> {
     fs::create_dir_all(scratch)?;
     let started = Instant::now();
     let parts = parts(kind, src)?;
+    let pixels: u64 = parts.iter().map(Part::pixels).sum();
+    let beside = bytes.saturating_sub(pixels) as f64 / pixels.max(1) as f64;
     let (next, number) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || -> Result<()> {
-        let output = Output { scratch, number: &number, size, file: None };
+        let output = Output { scratch, number: &number, size: bytes / files, file: None };
         let decoder = Decoder::new(Limits::DEFAULT);
-        let mut hand = Hand { decoder, pixels: Vec::new(), buffer: Vec::new(), seen: 0, output };
+        let mut hand = Hand { decoder, pixels: Vec::new(), buffer: Vec::new(), seen: 0, output, beside };
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             hand.part(part)?;
         }
@@ -256,7 +284,7 @@ fn main() -> Result<()> {
     for _ in 0..rounds {
         let done = converted(kind, src, scratch, jobs)?;
         let files: usize = done.manifest.splits.values().map(|split| split.shards.len()).sum();
-        bares.push(bare(kind, src, scratch, jobs, done.bytes / files as u64)?);
+        bares.push(bare(kind, src, scratch, jobs, (done.bytes, files as u64))?);
         let seconds = done.elapsed.as_secs_f64();
         let spent = done.spent.reading + done.spent.decoding + done.spent.writing;
         conversions.push(seconds);
