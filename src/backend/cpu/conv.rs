@@ -52,5 +52,6 @@ pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels 
         return by(matches!(format, Format::Plain(_)));
     }
     let shape = r.x[0].shape;
-    cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(shape.plane() >= 16))
+    let outputs = shape.h.div_ceil(op.stride[0]) * shape.w.div_ceil(op.stride[1]);
+    cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(outputs >= 16))
 }

@@ -3,7 +3,7 @@
 //!
 //! An image is cut into tiles of 2 x M outputs, each from A x B inputs: M = 4, A = 4 and B = 6, or M = 2 and A = B = 6. Tiles and filters
 //! are transformed to the places of an A x B grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in
-//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512.
+//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
 
 mod ahead;
 mod convolution;
@@ -12,6 +12,7 @@ mod folded;
 mod kernel;
 mod lines;
 mod passes;
+mod phases;
 mod strip;
 mod transform;
 mod vector;
@@ -62,7 +63,7 @@ pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let same = op.kernel == [k; 2]
         && op.pads == [pad; 4]
         && k == 2 * pad + 1
-        && op.stride == [1, 1]
+        && (op.stride == [1, 1] || op.stride == [2, 2] && k == 3)
         && op.dilation == [1, 1]
         && op.groups == 1;
     same && [3, 5].contains(&k) && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
@@ -83,6 +84,7 @@ fn on<S: Vectors + 'static>(
     op: &Conv,
 ) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match op.kernel[0] {
+        3 if op.stride == [2, 2] => Some(phases::Plan::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         3 => Some(Plan::<S, 4, 6, 4>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         5 => Some(Plan::<S, 6, 6, 2>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         _ => None,
@@ -95,7 +97,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let wide = wide::suits(ci, co, threads);
+        let wide = wide::suits::<S>(ci, co, threads);
         let strip = if wide {
             wide::strip_len(S::ROWS, tiles(&y, M) * x.n, threads)
         } else {
