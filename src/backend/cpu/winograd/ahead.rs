@@ -20,28 +20,16 @@ pub struct Ahead {
 impl Ahead {
     /// What follows `run`, of tiles of `wide` columns, in `data`, from `row` rows below its first tile's on, in so many calls of
     /// [`Self::fetch`].
-    pub fn new(
-        desc: &TensorDesc,
-        data: &[f32],
-        (run, wide): (Run, usize),
-        row: usize,
-        calls: usize,
-    ) -> Self {
+    pub fn new(desc: &TensorDesc, data: &[f32], (run, wide): (Run, usize), row: usize, calls: usize) -> Self {
         let (w, tiles, plane) = (desc.shape.w, tiles(desc, wide), desc.shape.plane());
         let following = run.first + run.count;
         // a tile has two rows of pixels of its own, and rows of tiles follow each other without a gap
-        let pixel =
-            following / tiles * desc.blocks() * plane + 2 * wide * (following % tiles) + row * w;
+        let pixel = following / tiles * desc.blocks() * plane + 2 * wide * (following % tiles) + row * w;
         Self::from(desc, data, pixel, 2 * wide * run.count, calls)
     }
 
     /// The same where the `tiles` of an image have equal shares of its pixels, whatever their size.
-    pub fn of_shares(
-        desc: &TensorDesc,
-        data: &[f32],
-        (run, tiles): (Run, usize),
-        calls: usize,
-    ) -> Self {
+    pub fn of_shares(desc: &TensorDesc, data: &[f32], (run, tiles): (Run, usize), calls: usize) -> Self {
         let (plane, following) = (desc.shape.plane(), run.first + run.count);
         let pixel = following / tiles * desc.blocks() * plane + following % tiles * plane / tiles;
         Self::from(desc, data, pixel, run.count * plane / tiles, calls)
@@ -64,10 +52,7 @@ impl Ahead {
         let pixels = self.each.min(self.left);
         for block in 0..self.blocks {
             for pixel in 0..pixels {
-                set.prefetch(
-                    self.next
-                        .wrapping_add(block * self.plane + pixel * S::LANES),
-                );
+                set.prefetch(self.next.wrapping_add(block * self.plane + pixel * S::LANES));
             }
         }
         self.next = self.next.wrapping_add(pixels * S::LANES);

@@ -43,28 +43,16 @@ impl Convolution<'_> {
         let share = work.len() / threads.0;
         let (work, y) = (Shared::new(work), Shared::new(y));
         let sample = self.to.sample_elems();
-        let outputs = if self.way == Way::Forward {
-            self.to
-        } else {
-            &self.from.desc
-        };
+        let outputs = if self.way == Way::Forward { self.to } else { &self.from.desc };
         threads.each(self.to.n, |t, samples| {
             // SAFETY: each thread has its own stretch of work, borrowed until `each` returns.
             let work = unsafe { work.part(t * share..(t + 1) * share) };
             // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
             let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
-            let here = Convolution {
-                from: self.from.skip(samples.start),
-                ..*self
-            };
+            let here = Convolution { from: self.from.skip(samples.start), ..*self };
             for run in Run::each(samples.len() * tiles(outputs, WIDE), self.strip) {
                 let tiles = Tiles::new(outputs, run);
-                set.run(ConvolvedStrip {
-                    convolution: here,
-                    tiles,
-                    work,
-                    y,
-                });
+                set.run(ConvolvedStrip { convolution: here, tiles, work, y });
             }
         });
     }
@@ -83,47 +71,14 @@ impl Job for ConvolvedStrip<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self {
-            convolution:
-                Convolution {
-                    way,
-                    from,
-                    to,
-                    filters,
-                    strip,
-                    finish,
-                },
-            tiles,
-            work,
-            y,
-        } = self;
+        let Self { convolution: Convolution { way, from, to, filters, strip, finish }, tiles, work, y } = self;
         let channels = (padded(from.desc.shape.c), padded(to.shape.c));
-        let [v_order, m_order] =
-            [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, WIDE));
+        let [v_order, m_order] = [channels.0, channels.1].map(|c| Order::by_place::<S>(c, strip, WIDE));
         let (v, m) = work.split_at_mut(way.spots()[0] * v_order.place);
         way.inputs(set, from, &tiles, v_order, v);
         let mut ahead = [tiles.ahead(&from.desc, from.data), tiles.ahead(to, y)];
-        multiply(
-            set,
-            way,
-            &tiles,
-            (v, v_order),
-            (filters, channels),
-            (m, m_order),
-            &mut ahead,
-        );
-        way.outputs(
-            set,
-            To {
-                desc: to,
-                blocks: 0..to.blocks(),
-                order: m_order,
-                finish,
-            },
-            &tiles,
-            m,
-            Shared::new(y),
-        );
+        multiply(set, way, &tiles, (v, v_order), (filters, channels), (m, m_order), &mut ahead);
+        way.outputs(set, To { desc: to, blocks: 0..to.blocks(), order: m_order, finish }, &tiles, m, Shared::new(y));
     }
 }
 
@@ -136,35 +91,18 @@ pub struct Correlation<'a> {
 
 impl Correlation<'_> {
     /// Sums it over all tiles, each thread's on a grid of its own.
-    pub fn run<S: Vectors>(
-        &self,
-        set: S,
-        threads: Threads,
-        work: &mut [f32],
-        gradient: &mut [f32],
-    ) {
+    pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
         let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
         gradient.fill(0.0);
         let (work, gradient) = (Shared::new(work), Shared::new(gradient));
         threads.each(self.x.desc.n, |t, samples| {
             // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
-            let (work, gradient) = unsafe {
-                (
-                    work.part(t * share..(t + 1) * share),
-                    gradient.part(t * grid..(t + 1) * grid),
-                )
-            };
+            let (work, gradient) =
+                unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
             let (x, dy) = (self.x.skip(samples.start), self.dy.skip(samples.start));
             for run in Run::each(samples.len() * tiles(&dy.desc, WIDE), self.strip) {
                 let tiles = Tiles::new(&dy.desc, run);
-                set.run(CorrelatedStrip {
-                    x,
-                    dy,
-                    tiles,
-                    strip: self.strip,
-                    work,
-                    gradient,
-                });
+                set.run(CorrelatedStrip { x, dy, tiles, strip: self.strip, work, gradient });
             }
         });
     }
@@ -185,14 +123,7 @@ impl Job for CorrelatedStrip<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self {
-            x,
-            dy,
-            tiles,
-            strip,
-            work,
-            gradient,
-        } = self;
+        let Self { x, dy, tiles, strip, work, gradient } = self;
         let (ci, co) = (padded(x.desc.shape.c), padded(dy.desc.shape.c));
         let [v_order, d_order] = [ci, co].map(|c| Order::by_place::<S>(c, strip, WIDE));
         let (v, d) = work.split_at_mut(PLACES * v_order.place);
@@ -200,14 +131,6 @@ impl Job for CorrelatedStrip<'_> {
         d_order.clear_rest(&dy.desc, co, CELLS, d);
         gradients(set, dy, (&tiles, 0..dy.desc.blocks()), d_order, d);
         let mut ahead = [tiles.ahead(&x.desc, x.data), tiles.ahead(&dy.desc, dy.data)];
-        accumulate(
-            set,
-            &tiles,
-            (v, v_order),
-            (d, d_order),
-            (ci, co),
-            gradient,
-            &mut ahead,
-        );
+        accumulate(set, &tiles, (v, v_order), (d, d_order), (ci, co), gradient, &mut ahead);
     }
 }
