@@ -69,7 +69,8 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Whether a tile of so many outputs of one axis is there: `most` of a whole tile, for which the index of infinity stands.
+/// Whether a tile of so many outputs along an axis is at place `at` of that axis: `most` finite points, infinity, the finite ones of the
+/// even phase.
 #[inline(always)]
 const fn has(at: usize, most: usize, outputs: usize) -> bool {
     at == most || (if at < most { at } else { at - most - 1 }) < outputs
