@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::super::threads::Shared;
 use super::super::strip::Order;
-use super::super::transform::{Finish, Side, load, store};
+use super::super::transform::{Finish, Side, load, store, transpose};
 use super::super::vector::Vectors;
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
 use super::lines::{COLUMNS, FINITE, ROWS};
@@ -130,16 +130,16 @@ fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let infinite = ROWS.infinite(set, H, [d[0], d[2], d[4], zero, zero]);
         *column = [odd[0], odd[1], infinite, even[0], even[1]];
     }
-    for r in 0..DOWN + HIGH {
+    for (r, line) in transpose(columns).into_iter().enumerate() {
         if !has(r, HIGH, H) {
             continue;
         }
-        let odd = [columns[0][r], columns[2][r], columns[4][r], columns[6][r], columns[8][r]];
+        let odd = [line[0], line[2], line[4], line[6], line[8]];
         let finite = COLUMNS.finite(set, W, [odd[0], odd[1], odd[2], odd[3]]);
-        let even = COLUMNS.finite(set, W, [columns[1][r], columns[3][r], columns[5][r], columns[7][r]]);
-        for c in 0..W {
-            v.set_place(set, (r, c), finite[c]);
-            v.set_place(set, (r, ACROSS + c), even[c]);
+        let even = COLUMNS.finite(set, W, [line[1], line[3], line[5], line[7]]);
+        for (c, (odd, even)) in finite.into_iter().zip(even).enumerate().take(W) {
+            v.set_place(set, (r, c), odd);
+            v.set_place(set, (r, ACROSS + c), even);
         }
         v.set_place(set, (r, WIDE), COLUMNS.infinite(set, W, odd));
     }
@@ -162,14 +162,13 @@ fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
         let finite = ROWS.finite(set, H, [d[0], d[1], zero, zero]);
         *column = [finite[0], finite[1], ROWS.infinite(set, H, d)];
     }
-    for r in 0..DOWN {
+    for (r, line) in transpose(columns).into_iter().enumerate() {
         if !has(r, HIGH, H) {
             continue;
         }
-        let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r], columns[4][r]];
         let finite = COLUMNS.finite(set, W, [line[0], line[1], line[2], line[3]]);
-        for c in 0..W {
-            v.set_cell(set, (r, c), finite[c]);
+        for (c, lanes) in finite.into_iter().enumerate().take(W) {
+            v.set_cell(set, (r, c), lanes);
         }
         v.set_cell(set, (r, WIDE), COLUMNS.infinite(set, W, line));
     }
@@ -192,14 +191,13 @@ fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: boo
         let finite = ROWS.gradient(set, H, y);
         *column = [finite[0], finite[1], y[H - 1]];
     }
-    for r in 0..DOWN {
+    for (r, line) in transpose(columns).into_iter().enumerate() {
         if !has(r, HIGH, H) {
             continue;
         }
-        let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
         let finite = COLUMNS.gradient(set, W, line);
-        for c in 0..W {
-            v.set_cell(set, (r, c), finite[c]);
+        for (c, lanes) in finite.into_iter().enumerate().take(W) {
+            v.set_cell(set, (r, c), lanes);
         }
         v.set_cell(set, (r, WIDE), line[W - 1]);
     }
@@ -264,10 +262,7 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
         let even = [columns[5][r], columns[6][r], columns[7][r], columns[8][r]];
         let odd = COLUMNS.output(set, W, odd, columns[WIDE][r]);
         let even = COLUMNS.output(set, W, even, zero);
-        for c in 0..WIDE {
-            row[2 * c] = even[c];
-            row[2 * c + 1] = odd[c];
-        }
+        *row = [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]];
     }
     y
 }
