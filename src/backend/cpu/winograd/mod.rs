@@ -6,6 +6,7 @@
 //! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
 
 mod ahead;
+mod bias;
 mod convolution;
 mod filters;
 mod folded;
@@ -29,6 +30,7 @@ use super::lanes::by_block;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use bias::bias_gradient;
 use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
@@ -169,24 +171,6 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
     fn has_bias(&self) -> bool {
         !self.bias.is_empty()
     }
-}
-
-/// Sum of dy over images and pixels, by channel.
-fn bias_gradient<const BLOCK: usize>(threads: Threads, desc: &TensorDesc, dy: &[f32], db: &mut [f32]) {
-    let (row, blocks, samples) = (desc.shape.plane() * BLOCK, desc.blocks(), desc.n);
-    threads.split(db, BLOCK, |first, db| {
-        for (block, db) in (first..).zip(db.chunks_mut(BLOCK)) {
-            let mut total = [0f64; BLOCK];
-            for n in 0..samples {
-                let mut sum = [0f32; BLOCK];
-                for lanes in dy[(n * blocks + block) * row..][..row].as_chunks::<BLOCK>().0 {
-                    sum.iter_mut().zip(lanes).for_each(|(s, d)| *s += d);
-                }
-                total.iter_mut().zip(sum).for_each(|(t, s)| *t += f64::from(s));
-            }
-            db.iter_mut().zip(total).for_each(|(d, t)| *d = t as f32);
-        }
-    });
 }
 
 impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> for Plan<S, A, B, M> {
