@@ -9,7 +9,7 @@ SHELL := /bin/bash
 	test-slurm test-sites test-install test-readme test-many-ranks test-mpich build-bundled test-bundled setup-cuda-check test-cuda-check test-gpu \
 	bench-ops bench-peers bench-gpu pack-gpu test-pack-gpu \
 	pack test-pack image test-image fuzz \
-	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-loader bench-ops lint deny doc clean
+	soak sanitize sanitize-orders sanitize-memory sanitize-threads bench bench-bf16 bench-change bench-loader lint deny doc clean
 
 CARGO ?= cargo
 MPIRUN ?= mpirun
@@ -294,6 +294,10 @@ JPEG ?= data/jpeg10
 RAW256 ?= data/jpeg10-raw256
 CIFAR10 ?= data/cifar10
 CROPS := random_resized_crop(224),flip,normalize
+
+bench-change: build ## CHANGE=KEY=VALUE RECIPE= [RANKS=2] [ARGUMENTS=] on a quiet machine: what that change of a recipe adds to a step
+	@$(if $(and $(CHANGE),$(RECIPE)),,echo 'make bench-change CHANGE=reduce.codec=exact RECIPE=recipes/cifar10-resnet20.toml [RANKS=2] [ARGUMENTS="--data DIR --threads 1"]' >&2; exit 2)
+	@$(PYTHON) tests/cost/change.py $(BIN) $(RECIPE) $(CHANGE) --ranks $(RANKS) $(OPTIONS) -- $(ARGUMENTS)
 
 bench-loader: build ## the loader alone on JPEG=, RAW256= and CIFAR10=, as far as they are there, 1 and 2 threads
 	@measure() { [ -f "$$1/dataset.json" ] || { echo "no $$1: left out" >&2; return 0; }; \

@@ -1,9 +1,9 @@
 //! The trait of a data set that can be converted: named splits, class names, and any sample by its index.
 
 use crate::error::Error;
+use loaders::decimal::push_decimal;
 use loaders::example::BoxLists;
 use loaders::{Example, Format};
-use std::fmt::Write;
 use std::path::PathBuf;
 
 /// One named part of a source, such as `train`.
@@ -69,8 +69,9 @@ impl Sample {
     /// Makes its file name that of sample `number` of a file or split of many: `NAME#NUMBER`.
     pub(crate) fn name(&mut self, name: &str, number: u64) {
         self.filename.clear();
-        // writing to a String cannot fail
-        let _ = write!(self.filename, "{name}#{number}");
+        self.filename.push_str(name);
+        self.filename.push('#');
+        push_decimal(number, &mut self.filename);
     }
 
     /// The record of the sample; `text` is the name of its class, `offset` the first label.
@@ -150,6 +151,9 @@ pub trait Source: Sync {
     fn notes(&self) -> &[String] {
         &[]
     }
+
+    /// Says that a sample will be read soon, so that its bytes can come into the processor's caches meanwhile; by default it does nothing.
+    fn soon(&self, _split: usize, _index: u64) {}
 
     /// Fills `sample` with sample `index` (from 0, in the source's own order) of split number `split`.
     ///

@@ -12,6 +12,7 @@
 //! arithmetic), `decode`, `transform`, `storage` (shards, reads, copies), `ring` (threads and batches).
 
 pub mod channels;
+pub mod decimal;
 pub mod decode;
 mod error;
 mod fault;
@@ -33,7 +34,7 @@ pub mod transform;
 
 pub use error::Error;
 pub use fault::Fault;
-pub use file::{regular, replace, safe_create};
+pub use file::{regular, replace, safe_create, write_back};
 pub use format::compressed::Compressed;
 pub use format::example::{Example, Format};
 pub use format::manifest::{Manifest, ShardManifest, SplitManifest};

@@ -164,6 +164,7 @@ const ONEDNN: (&[&str], &str) = (&["dnnl", "DNNL"], "src/backend/cpu/");
 const UNSAFE: &[&str] = &[
     "loaders/src/channels.rs",
     "loaders/src/decode/jpeg/",
+    "loaders/src/file/write_back.rs",
     "loaders/src/storage/mapping.rs",
     "loaders/src/storage/sigbus/handler.rs",
     "loaders/src/transform/resample/mix.rs",

@@ -148,6 +148,10 @@ fn same_sized_convolutions_of_many_channels_agree() {
         case(conv(280, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 7), 1),
         case(conv(3, 3), 4, Shape::image(260, 20, 32), 2),
         case(conv(40, 5), 2, Shape::image(264, 6, 6), 3),
+        // the filters' gradient alone
+        case(conv(20, 3), 9, Shape::image(140, 7, 7), 4),
+        case(conv(180, 3).bias(0.0).relu(), 3, Shape::image(12, 7, 9), 5),
+        case(conv(40, 5), 2, Shape::image(136, 6, 6), 6),
     ]);
 }
 

@@ -3,6 +3,7 @@
 
 use crate::source::Blocks;
 use loaders::Permutation;
+use std::ops::Range;
 
 /// The shuffled order of a split.
 pub(super) enum Order {
@@ -41,11 +42,11 @@ impl Order {
         }
     }
 
-    /// The number of the sample at a position.
-    pub(super) fn get(&self, position: u64) -> u64 {
+    /// Appends the numbers of the samples at these positions to `out`.
+    pub(super) fn extend(&self, positions: Range<u64>, out: &mut Vec<u64>) {
         match self {
-            Order::Full(permutation) => permutation.get(position),
-            Order::Windows(windows) => windows.get(position),
+            Order::Full(permutation) => permutation.extend(positions, out),
+            Order::Windows(windows) => out.extend(positions.map(|position| windows.get(position))),
         }
     }
 }
@@ -91,7 +92,9 @@ mod tests {
         let firsts: Vec<u64> = lengths.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
         for together in [1, 3, 100] {
             let order = Order::new(7, len, Some(Blocks { lengths: lengths.clone(), together }));
-            let got: Vec<u64> = (0..len).map(|position| order.get(position)).collect();
+            let mut got = Vec::new();
+            order.extend(0..len / 2, &mut got);
+            order.extend(len / 2..len, &mut got);
             let mut sorted = got.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, (0..len).collect::<Vec<_>>());

@@ -14,9 +14,12 @@ use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-/// Whole shards that may wait to be closed, each with its file open; those that wait are closed together.
-const WHOLE: usize = 16;
+/// Shards that are closed together, each with its files open until then.
+const TOGETHER: usize = 64;
+/// How long a shard waits for others to be closed with it, at most.
+const GATHERING: Duration = Duration::from_secs(1);
 
 /// What is to be done to samples and shards.
 pub(super) trait Work: Sync {
@@ -26,6 +29,8 @@ pub(super) trait Work: Sync {
     type Chunk: Send;
     /// A shard being written.
     type Shard: Send;
+    /// A shard that is whole, but perhaps not on the disk yet.
+    type Whole: Send;
 
     /// Makes what a new thread needs.
     fn worker(&self) -> Result<Self::Worker, Error>;
@@ -35,8 +40,10 @@ pub(super) trait Work: Sync {
     fn open(&self, shard: usize) -> Result<Self::Shard, Error>;
     /// Appends a chunk, in order.
     fn append(&self, shard: &mut Self::Shard, chunk: Self::Chunk) -> Result<(), Error>;
-    /// Ends shards behind their last chunks.
-    fn close(&self, shards: Vec<Self::Shard>) -> Result<(), Error>;
+    /// Ends a shard behind its last chunk; does not wait for the disk.
+    fn complete(&self, shard: Self::Shard) -> Result<Self::Whole, Error>;
+    /// Makes whole shards durable.
+    fn close(&self, shards: Vec<Self::Whole>) -> Result<(), Error>;
 }
 
 /// Does `work` on shards of these numbers of samples, `chunk` of them at a time, on at most `jobs` threads (0: one for each core) and one
@@ -49,7 +56,7 @@ pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -
     let threads = pool::threads(jobs).min(usize::try_from(chunks.count()).unwrap_or(usize::MAX));
     let gate = Gate::new(chunks.count(), 2 * threads as u64 + 2);
     let lanes: Vec<Lane<W>> = lengths.iter().map(|_| Lane::default()).collect();
-    let (sender, whole) = crossbeam_channel::bounded(WHOLE);
+    let (sender, ended) = crossbeam_channel::bounded(TOGETHER);
     thread::scope(|scope| {
         for _ in 0..threads {
             let sender = sender.clone();
@@ -57,31 +64,41 @@ pub(super) fn run<W: Work>(work: &W, lengths: &[u64], chunk: u64, jobs: usize) -
             scope.spawn(move || prepare_all(work, gate, chunks, lanes, &sender));
         }
         drop(sender);
-        close_all(work, &gate, &whole);
+        close_all(work, &gate, &ended);
     });
     gate.finish()
 }
 
 /// A shard behind its last chunk.
-struct Whole<S> {
+struct Ended<S> {
     shard: S,
     /// Number of its last chunk among all.
     chunk: u64,
 }
 
-/// Closes shards as they come, all together that have come meanwhile, until no thread is left that makes some.
-fn close_all<W: Work>(work: &W, gate: &Gate, whole: &Receiver<Whole<W::Shard>>) {
-    while let Ok(first) = whole.recv() {
-        let come = std::iter::once(first).chain(whole.try_iter().take(WHOLE));
-        let (chunks, shards): (Vec<u64>, Vec<W::Shard>) = come.map(|Whole { shard, chunk }| (chunk, shard)).unzip();
-        if let Err(error) = caught(|| work.close(shards)) {
-            gate.fail(chunks.into_iter().min().unwrap_or(0), error);
+/// Completes shards as they come and closes those that come within some time together, until no thread is left that makes some.
+fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) {
+    while let Ok(first) = ended.recv() {
+        let (until, number) = (Instant::now() + GATHERING, first.chunk);
+        let mut shards = Vec::new();
+        let mut next = Some(first);
+        while let Some(Ended { shard, chunk }) = next {
+            match caught(|| work.complete(shard)) {
+                Ok(whole) => shards.push(whole),
+                Err(error) => gate.fail(chunk, error),
+            }
+            next = if shards.len() < TOGETHER { ended.recv_deadline(until).ok() } else { None };
+        }
+        if !shards.is_empty()
+            && let Err(error) = caught(|| work.close(shards))
+        {
+            gate.fail(number, error);
         }
     }
 }
 
 /// Prepares chunks until none is left.
-fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], whole: &Sender<Whole<W::Shard>>) {
+fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>], ended: &Sender<Ended<W::Shard>>) {
     let mut worker = None;
     while let Some(number) = gate.enter() {
         let chunk = chunks.get(number);
@@ -99,7 +116,7 @@ fn prepare_all<W: Work>(work: &W, gate: &Gate, chunks: &Chunks, lanes: &[Lane<W>
             Ok(shard) => {
                 if let Some(shard) = shard {
                     // the receiver lives until all senders are gone
-                    let _ = whole.send(Whole { shard, chunk: chunks.last(chunk.shard) });
+                    let _ = ended.send(Ended { shard, chunk: chunks.last(chunk.shard) });
                 }
                 gate.leave(number);
             }
@@ -230,7 +247,6 @@ impl<W: Work> Lane<W> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
 
     /// Notes what is appended; sample `bad` of shard 1 fails, sample `panics` panics.
     #[derive(Default)]
@@ -246,6 +262,7 @@ mod tests {
         type Worker = ();
         type Chunk = Vec<u64>;
         type Shard = (usize, Vec<u64>);
+        type Whole = (usize, Vec<u64>);
 
         fn worker(&self) -> Result<(), Error> {
             Ok(())
@@ -275,6 +292,10 @@ mod tests {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             shard.extend(chunk);
             Ok(())
+        }
+
+        fn complete(&self, shard: (usize, Vec<u64>)) -> Result<(usize, Vec<u64>), Error> {
+            Ok(shard)
         }
 
         fn close(&self, shards: Vec<(usize, Vec<u64>)>) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::pool;
 use loaders::shard::{index_path, index_text};
-use loaders::{ShardManifest, safe_create};
+use loaders::{ShardManifest, safe_create, write_back};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// Bytes that are gathered for a write; more at once are written as they come.
 const BUFFER: usize = 1 << 17;
 
-/// Files that are synced at once: the file system makes what waits at the same time durable together.
-const SYNCED: usize = 16;
+/// Threads that sync files: the file system makes what waits at the same time durable together.
+const SYNCED: usize = 4;
 
 /// The ending of a shard that is not finished.
 pub(super) const UNFINISHED: &str = ".part";
@@ -57,15 +57,17 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Gives the shard its name and writes its index beside it.
+    /// Gives the shard its name and writes its index beside it; what is written goes to the disk from now on.
     pub(crate) fn complete(self) -> Result<CompleteShard, Error> {
         let ShardWriter { path, part, needed, file, entries, bytes } = self;
         let file = file.into_inner().map_err(|e| Error::write(&part, needed, e.into_error()))?;
+        write_back::start(&file);
         fs::rename(&part, &path).map_err(|e| Error::io("rename to", &path, e))?;
         let index = index_path(&path);
         let mut index_file = safe_create::create_new(&index).map_err(|e| Error::write(&index, needed, e))?;
         let written = index_file.write_all(index_text(&entries).as_bytes());
         written.map_err(|e| Error::write(&index, needed, e))?;
+        write_back::start(&index_file);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = ShardManifest { file: name, count: entries.len() as u64, bytes };
         Ok(CompleteShard { manifest, files: [(path, file), (index, index_file)], needed })

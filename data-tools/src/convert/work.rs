@@ -33,6 +33,8 @@ const CHUNK_SAMPLES: u64 = 256;
 /// In a chunk of so many samples, or more, one in [`TIMED`] is timed: reading a clock takes as long as summing a small image.
 const FEW: u64 = 32;
 const TIMED: u64 = 8;
+/// How many samples before its turn a sample is said to be read soon.
+const AHEAD: usize = 2;
 
 /// What all threads of a conversion share.
 pub(super) struct Conversion<'a> {
@@ -58,12 +60,15 @@ pub(super) struct Conversion<'a> {
 pub(super) struct Worker {
     recoder: Recoder,
     sample: Sample,
+    /// The numbers of a chunk's samples.
+    indices: Vec<u64>,
 }
 
-/// A sample by its place in the shuffled order of a split.
+/// A sample of a split: its number in the source, and its place in the shuffled order.
 #[derive(Clone, Copy)]
-struct Position {
+struct Place {
     split: usize,
+    index: u64,
     position: u64,
 }
 
@@ -74,6 +79,12 @@ pub(super) struct Chunk {
     sizes: Vec<u64>,
     tally: Tally,
     spent: Spent,
+}
+
+/// A shard that is whole, but perhaps not on the disk yet.
+pub(super) struct WholeShard {
+    shard: CompleteShard,
+    tally: Tally,
 }
 
 /// A shard being written.
@@ -151,9 +162,8 @@ impl<'a> Conversion<'a> {
     }
 
     /// Converts one sample into `chunk`; the error names its file.
-    fn convert(&self, worker: &mut Worker, at: Position, chunk: &mut Chunk, watch: &mut Watch) -> Result<(), Error> {
-        let Position { split, position } = at;
-        let index = self.orders[split].get(position);
+    fn convert(&self, worker: &mut Worker, at: Place, chunk: &mut Chunk, watch: &mut Watch) -> Result<(), Error> {
+        let Place { split, index, position } = at;
         let read = self.source.sample(split, index, &mut worker.sample);
         watch.lap(&mut chunk.spent.reading);
         read?;
@@ -175,13 +185,9 @@ impl<'a> Conversion<'a> {
     }
 
     /// Makes shards durable and notes them.
-    fn finish(&self, shards: Vec<OpenShard>) -> Result<(), Error> {
-        let (tallies, writers): (Vec<Tally>, Vec<ShardWriter>) =
-            shards.into_iter().map(|s| (s.tally, s.writer)).unzip();
-        let mut failed = Ok(());
-        // the shards before one that fails are kept
-        let complete = writers.into_iter().map_while(|writer| writer.complete().map_err(|e| failed = Err(e)).ok());
-        let complete: Vec<CompleteShard> = complete.collect();
+    fn finish(&self, shards: Vec<WholeShard>) -> Result<(), Error> {
+        let (complete, tallies): (Vec<CompleteShard>, Vec<Tally>) =
+            shards.into_iter().map(|s| (s.shard, s.tally)).unzip();
         shard_writer::sync(&complete)?;
         let finished = complete.into_iter().zip(tallies);
         let finished = finished.map(|(shard, tally)| Finished::new(self.dir, shard.manifest, tally));
@@ -191,12 +197,12 @@ impl<'a> Conversion<'a> {
             journal.add(&finished)?;
         }
         lock(&self.finished).extend(finished.into_iter().map(|shard| (shard.shard.file.clone(), shard)));
-        failed
+        Ok(())
     }
 
     /// Recodes the worker's sample, and measures its pixels if it `is_measured`.
     fn recode(&self, worker: &mut Worker, is_measured: bool, tally: &mut Tally) -> Result<(), String> {
-        let Worker { recoder, sample } = worker;
+        let Worker { recoder, sample, .. } = worker;
         check_label(self.source, sample)?;
         recoder.recode(sample)?;
         if is_measured {
@@ -212,9 +218,11 @@ impl Work for Conversion<'_> {
     type Worker = Worker;
     type Chunk = Chunk;
     type Shard = OpenShard;
+    type Whole = WholeShard;
 
     fn worker(&self) -> Result<Worker, Error> {
-        Ok(Worker { recoder: Recoder::new(self.target, self.limits)?, sample: Sample::new() })
+        let recoder = Recoder::new(self.target, self.limits)?;
+        Ok(Worker { recoder, sample: Sample::new(), indices: Vec::new() })
     }
 
     fn prepare(&self, worker: &mut Worker, shard: usize, samples: Range<u64>) -> Result<Chunk, Error> {
@@ -223,14 +231,22 @@ impl Work for Conversion<'_> {
         let mut chunk = Chunk { records, sizes: Vec::new(), tally: Tally::default(), spent: Spent::default() };
         let count = samples.end - samples.start;
         let (started, timed) = (Instant::now(), if count < FEW { 1 } else { TIMED });
-        for sample in samples {
-            let at = Position { split: *split, position: positions.start + sample };
-            let mut watch = Watch::start_if(sample.is_multiple_of(timed));
+        let positions = positions.start + samples.start..positions.start + samples.end;
+        let mut indices = std::mem::take(&mut worker.indices);
+        indices.clear();
+        self.orders[*split].extend(positions.clone(), &mut indices);
+        for (number, position) in positions.enumerate() {
+            if let Some(&soon) = indices.get(number + AHEAD) {
+                self.source.soon(*split, soon);
+            }
+            let at = Place { split: *split, index: indices[number], position };
+            let mut watch = Watch::start_if((number as u64).is_multiple_of(timed));
             match self.convert(worker, at, &mut chunk, &mut watch) {
                 Err(error) if self.on_bad == OnBad::Skip => chunk.tally.skipped.push(error.to_string()),
                 result => result?,
             }
         }
+        worker.indices = indices;
         *lock(&self.spent) += chunk.spent.extended_to(started.elapsed());
         self.progress.add(count);
         Ok(chunk)
@@ -250,7 +266,13 @@ impl Work for Conversion<'_> {
         shard.tally.merge(chunk.tally, &shard.name)
     }
 
-    fn close(&self, shards: Vec<OpenShard>) -> Result<(), Error> {
+    fn complete(&self, shard: OpenShard) -> Result<WholeShard, Error> {
+        let OpenShard { writer, tally, .. } = shard;
+        let shard = self.timed(|spent| &mut spent.syncing, || writer.complete())?;
+        Ok(WholeShard { shard, tally })
+    }
+
+    fn close(&self, shards: Vec<WholeShard>) -> Result<(), Error> {
         self.timed(|spent| &mut spent.syncing, || self.finish(shards))
     }
 }

@@ -215,6 +215,13 @@ impl Source for Cifar {
         &self.classes
     }
 
+    fn soon(&self, split: usize, index: u64) {
+        if let Ok((batch, at)) = self.find(split, index) {
+            let size = self.layout.record() as u64;
+            batch.records.soon(at * size, size);
+        }
+    }
+
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let (batch, at) = self.find(split, index)?;
         let (mut record, size) = ([0; MOST_LABELS + 3 * PLANE], self.layout.record());

@@ -96,6 +96,12 @@ impl Source for Mnist {
         &self.classes
     }
 
+    fn soon(&self, split: usize, index: u64) {
+        let images = &self.parts[split].images;
+        let area = u64::from(images.height) * u64::from(images.width);
+        images.pixels.soon(index * area, area);
+    }
+
     fn sample(&self, split: usize, index: u64, sample: &mut Sample) -> Result<(), Error> {
         let part = &self.parts[split];
         let area = (part.images.height * part.images.width) as usize;

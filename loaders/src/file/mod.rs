@@ -4,3 +4,4 @@ pub(crate) mod private;
 pub mod regular;
 pub mod replace;
 pub mod safe_create;
+pub mod write_back;

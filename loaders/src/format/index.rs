@@ -1,9 +1,9 @@
 //! The index of a shard: the file `<shard>.idx` of lines `offset size`, the layout that DALI's `tfrecord2idx` writes. A size includes
 //! the framing.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::decimal::push_decimal;
 use crate::error::Error;
 use crate::file::replace::{replace, suffixed};
 use crate::format::record::OVERHEAD;
@@ -23,8 +23,10 @@ pub fn write_index(shard: &Path, entries: &[(u64, u64)]) -> Result<(), Error> {
 pub fn index_text(entries: &[(u64, u64)]) -> String {
     let mut text = String::with_capacity(entries.len() * 16);
     for (offset, size) in entries {
-        // writing to a String cannot fail
-        let _ = writeln!(text, "{offset} {size}");
+        push_decimal(*offset, &mut text);
+        text.push(' ');
+        push_decimal(*size, &mut text);
+        text.push('\n');
     }
     text
 }

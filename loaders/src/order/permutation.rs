@@ -1,8 +1,13 @@
 //! A keyed permutation, computed position by position.
 
-use crate::random::{ORDER_OP, key, philox4x32};
+use std::ops::Range;
+
+use crate::random::{self, ORDER_OP, key, philox_round, philox4x32};
 
 const ROUNDS: u32 = 6;
+
+/// Positions that are permuted side by side.
+const LANES: usize = 16;
 
 /// A permutation of `0..n` in O(1) memory: a 6-round Feistel network over the least power of two
 /// that holds `n`, with Philox keyed by (seed, epoch) as its round function, walked along its cycle
@@ -43,6 +48,63 @@ impl Permutation {
         }
     }
 
+    /// Appends where the positions go, one after another, to `out`: as [`Permutation::get`], in a fraction of the time, since the round
+    /// function of several positions is computed side by side.
+    pub fn extend(&self, positions: Range<u64>, out: &mut Vec<u64>) {
+        let count = (positions.end - positions.start) as usize;
+        let from = out.len();
+        out.resize(from + count, 0);
+        let out = &mut out[from..];
+        // a lane takes the next position once its own has come below `n`
+        let (mut next, mut done) = (0, 0);
+        let (mut values, mut places) = ([0; LANES], [None; LANES]);
+        while done < count {
+            for (value, place) in values.iter_mut().zip(&mut places) {
+                if place.is_none() && next < count {
+                    (*value, *place) = (positions.start + next as u64, Some(next));
+                    next += 1;
+                }
+            }
+            self.encrypt_lanes(&mut values);
+            for (value, place) in values.iter().zip(&mut places) {
+                if let Some(at) = place.take_if(|_| *value < self.n) {
+                    out[at] = *value;
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    /// [`Permutation::encrypt`] of several values.
+    fn encrypt_lanes(&self, values: &mut [u64; LANES]) {
+        let mask = |bits: u32| (1u64 << bits) - 1;
+        // a half has at most 32 bits
+        let mut high = values.map(|value| (value >> self.low_bits) as u32);
+        let mut low = values.map(|value| (value & mask(self.low_bits)) as u32);
+        for round in 0..ROUNDS {
+            let even = round % 2 == 0;
+            let (from, to, bits) =
+                if even { (&low, &mut high, self.high_bits) } else { (&high, &mut low, self.low_bits) };
+            let scrambled = self.scramble_lanes(from, round);
+            (0..LANES).for_each(|lane| to[lane] ^= scrambled[lane] & mask(bits) as u32);
+        }
+        *values = std::array::from_fn(|lane| u64::from(high[lane]) << self.low_bits | u64::from(low[lane]));
+    }
+
+    /// [`Permutation::scramble`] of several halves.
+    fn scramble_lanes(&self, halves: &[u32; LANES], round: u32) -> [u32; LANES] {
+        let op = u32::from(ORDER_OP) << 16 | round;
+        let (mut x0, mut x1) = (*halves, [self.domain; LANES]);
+        let (mut x2, mut x3) = ([self.epoch; LANES], [op; LANES]);
+        for round in 0..random::ROUNDS {
+            for lane in 0..LANES {
+                [x0[lane], x1[lane], x2[lane], x3[lane]] =
+                    philox_round([x0[lane], x1[lane], x2[lane], x3[lane]], self.key, round);
+            }
+        }
+        x0
+    }
+
     /// Even rounds change the high half by the low one, odd rounds the other way: each is undone by
     /// itself, so the whole is a bijection whatever the halves' widths.
     fn encrypt(&self, value: u64) -> u64 {
@@ -81,6 +143,19 @@ mod tests {
                     let to = permutation.get(i) as usize;
                     assert!(!std::mem::replace(&mut seen[to], true), "n {n}: {to} twice");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn positions_side_by_side_go_where_each_goes() {
+        for n in [1, 2, 15, 16, 17, 100, 1000, 50_000, (1 << 33) + 7, u64::MAX >> 1, u64::MAX] {
+            let permutation = Permutation::of_domain(5, 6, 7, n);
+            for (start, count) in [(0, 40), (3, 16), (n / 2, 33), (n.saturating_sub(5), 5), (n - 1, 1), (n, 0)] {
+                let positions = start.min(n)..n.min(start.saturating_add(count));
+                let mut out = vec![9];
+                permutation.extend(positions.clone(), &mut out);
+                assert_eq!(out[1..], positions.map(|i| permutation.get(i)).collect::<Vec<_>>(), "{n}: {start}");
             }
         }
     }

@@ -150,6 +150,9 @@ impl Order for TrainOrder {
         job.ahead.clear();
         let repeats = u64::from(self.repeats);
         match &mut self.mixing {
+            Mixing::Full(permutation) if repeats == 1 => {
+                permutation.extend(first + positions.start as u64..first + positions.end as u64, &mut job.ids);
+            }
             Mixing::Full(permutation) => {
                 job.ids.extend(positions.map(|p| permutation.get((first + p as u64) / repeats)));
             }

@@ -76,6 +76,13 @@ impl Store {
         Ok(())
     }
 
+    /// Fetches `length` bytes from `at` on into the processor's caches, without waiting for them, where they lie in memory.
+    pub(crate) fn soon(&self, at: u64, length: u64) {
+        if let Store::Mapped { map, start, .. } = self {
+            map.prefetch(start + at, length);
+        }
+    }
+
     /// Makes `out` the `length` bytes from `at` on.
     pub(crate) fn read_into(&self, at: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
         out.resize(length, 0);

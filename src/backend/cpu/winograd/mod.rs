@@ -52,8 +52,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     wants_dx: bool,
     /// Tiles that one thread takes through all stages at once.
     strip: usize,
-    /// Whether each thread takes output channels, in place of samples.
-    wide: bool,
+    /// The same where each thread takes output channels, in place of samples: from one side to the other, and for the filters' gradient.
+    wide: [Option<usize>; 2],
     /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
     /// outputs of a strip.
     scratch: Rc<Scratch>,
@@ -99,18 +99,19 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let x = r.x[0];
         let y = TensorDesc { shape: Shape { c: op.out_channels, ..x.shape }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let wide = wide::suits::<S>(ci, co, threads);
-        let strip = if wide {
-            wide::strip_len(S::ROWS, tiles(&y, M) * x.n, threads)
-        } else {
-            strip_len(A, S::ROWS, ci, co, tiles(&y, M) * x.n.div_ceil(threads.0))
-        };
+        let all = tiles(&y, M);
+        let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
+        let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
+            .map(|most| wide::suits::<S>(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
         let bias = vec![0.0; if op.bias { co } else { 0 }];
         let scratch = cpu.scratch.clone();
         let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, wide, scratch };
-        let grids = if r.train { threads.0 } else { 1 };
-        let room = if wide { plan.wide_work() } else { plan.grid() * grids + plan.work() * threads.0 };
-        plan.scratch.reserve(room, r.name)?;
+        let grids = [Some(1), r.train.then_some(threads.0)];
+        let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
+        for (wide, grids) in rooms {
+            let by_samples = || plan.grid() * grids + plan.work() * threads.0;
+            plan.scratch.reserve(wide.map_or_else(by_samples, |strip| plan.wide_work(strip)), r.name)?;
+        }
         Ok(plan)
     }
 
@@ -133,17 +134,17 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         (A * B * (place(ci) + place(co))).max(folded.unwrap_or(0))
     }
 
-    /// Floats for all threads where each takes output channels.
-    fn wide_work(&self) -> usize {
+    /// Floats for all threads where each takes output channels, by strips of so many tiles.
+    fn wide_work(&self, strip: usize) -> usize {
         let ((ci, co), tiles) = (self.channels(), self.x.n * tiles(&self.y, M));
-        wide::work::<S>(A * B, [ci, co], (self.strip, tiles), M, self.threads)
+        wide::work::<S>(A * B, [ci, co], (strip, tiles), M, self.threads)
     }
 
     /// y of x, or dx of dy, by the plain filters `w`.
     fn convolve(&self, from: Side<'_>, to: TensorDesc, filters: Filters, w: &[f32], finish: Finish<'_>, y: &mut [f32]) {
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let (mut scratch, y) = (self.scratch.borrow(), &mut y[..to.elems()]);
-        if self.wide {
+        if let Some(strip) = self.wide[0] {
             let wide = Wide { set, threads, from, filters, strip };
             return wide.convolve::<A, B, M>(&to, w, finish, scratch.as_mut_slice(), y);
         }
@@ -158,7 +159,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let (set, threads, strip) = (self.set, self.threads, self.strip);
         let filters = Filters::forward::<A>(self.x.shape.c, self.y.shape.c);
         let mut scratch = self.scratch.borrow();
-        if self.wide {
+        if let Some(strip) = self.wide[1] {
             let wide = Wide { set, threads, from: x, filters, strip };
             return wide.correlate::<A, B, M>(dy, scratch.as_mut_slice(), dw);
         }

@@ -10,18 +10,24 @@ use super::transform::{self, Finish, Side};
 use super::vector::{Job, Vectors};
 use crate::backend::TensorDesc;
 
-/// Channels beyond which this is the way.
-const MOST_CHANNELS: usize = 256;
+/// Channels beyond which this is the way from one side to the other.
+pub const MOST_CHANNELS: usize = 256;
 /// Tiles of the longest strips.
 const STRIP: usize = 64;
 /// Tiles that lie on the grid at once, or a few more: enough that making the filters costs little beside the products, few enough for the
 /// caches.
 const TILES: usize = 256;
 
-/// Whether a convolution between so many padded channels is computed in this way: there are many, and both sides have groups of them for
-/// all threads.
-pub fn suits<S: Vectors>(ci: usize, co: usize, threads: Threads) -> bool {
-    ci.max(co) > MOST_CHANNELS && [ci, co].iter().all(|&columns| threads.are_busy(columns / width::<S>(columns)))
+/// Channels beyond which it is the way to the filters' gradient: several threads that take samples need a grid of it each, which leaves
+/// the caches sooner.
+pub fn most_channels_of_gradients(threads: Threads) -> usize {
+    if threads.0 > 1 { 128 } else { MOST_CHANNELS }
+}
+
+/// Whether a pass between so many padded channels is computed in this way: there are more than `most`, and both sides have groups of them
+/// for all threads.
+pub fn suits<S: Vectors>(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
+    ci.max(co) > most && [ci, co].iter().all(|&columns| threads.are_busy(columns / width::<S>(columns)))
 }
 
 /// Tiles of a strip, of so many: whole runs of the kernel's rows, and strips for all threads where there are as many.
