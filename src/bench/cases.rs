@@ -9,7 +9,7 @@ use crate::recipe::did_you_mean;
 /// Channels up to which an input is the image itself, as a network's first layer reads it, where sizes are given.
 const IMAGE: usize = 4;
 
-/// A convolution with SAME padding, from its sizes.
+/// A convolution padded as SAME at stride 1, from its sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Convolution {
     input: Shape,
@@ -36,7 +36,8 @@ impl std::str::FromStr for Convolution {
             _ => return Err("after STRIDE and GROUPS nothing may follow".into()),
         };
         let input = Shape::image(inputs, height, width);
-        let conv = Conv::new(outputs, kernel).stride(stride).groups(groups).same(input);
+        // strides leave the padding as it is, as networks of PyTorch have it
+        let conv = Conv::new(outputs, kernel).same(input).stride(stride).groups(groups);
         Op::Conv(conv.clone()).output(&[input])?;
         Ok(Self { input, conv })
     }
@@ -152,7 +153,7 @@ mod tests {
             ["3 3>16 32x32", "3 16>16 32x32", "3 16>32 32x32/2", "3 32>32 16x16", "3 32>64 16x16/2", "3 64>64 8x8"];
         assert_eq!(resnet[..6], wanted);
         assert_eq!(resnet[6..], ["linear 64>10"]);
-        assert_eq!(ops(&["resnet20", "resnet56"], &["3,64,64,8,8"]), resnet);
+        assert_eq!(ops(&["resnet20", "resnet56"], &["3,64,64,8,8", "3,16,32,32,32,2"]), resnet);
         assert_eq!(ops(&[], &["5,64,32,7,9,2,4"]), ["5 64>32 7x9/2 groups 4"]);
     }
 }

@@ -26,7 +26,7 @@ pub struct Args {
     /// Networks whose convolutions and linear layers are measured; a list has commas [default: resnet20, without --shape]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub model: Vec<String>,
-    /// A convolution with SAME padding; up to 4 channels that go in are an image's; may be repeated
+    /// A convolution padded for SAME at stride 1, whatever its stride; up to 4 channels that go in are an image's; may be repeated
     #[arg(long, value_name = "KERNEL,IN,OUT,HEIGHT,WIDTH[,STRIDE,GROUPS]")]
     pub shape: Vec<Convolution>,
     /// Images; a list has commas

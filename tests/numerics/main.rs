@@ -20,6 +20,7 @@ mod ops;
 mod optim;
 mod parity;
 mod remote;
+mod rounding;
 mod schedules;
 mod sizes;
 mod soft_loss;

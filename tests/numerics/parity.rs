@@ -155,6 +155,45 @@ fn same_sized_convolutions_of_many_channels_agree() {
     ]);
 }
 
+/// By phases: planes of odd and even sizes, single rows and columns, tiles of every size at the edges, channels that fill neither a block
+/// nor a group of columns, several strips.
+#[test]
+fn strided_3x3_convolutions_agree() {
+    let mut cases = Vec::new();
+    let planes = [(1, 1), (1, 9), (9, 1), (2, 3), (4, 4), (7, 7), (9, 5), (8, 10), (6, 12), (14, 14), (13, 27)];
+    for (inputs, outputs) in [(8, 8), (16, 24), (20, 50), (3, 16)] {
+        for (h, w) in planes {
+            let conv = Conv::new(outputs, 3).pad(1).stride(2);
+            let conv = if cases.len() % 2 == 0 { conv } else { conv.bias(0.0).relu() };
+            cases.push(Case::random(Op::Conv(conv), 3, Shape::image(inputs, h, w), 7_100 + cases.len() as u64));
+        }
+    }
+    let case =
+        |outputs, n, shape, k: u64| Case::random(Op::Conv(Conv::new(outputs, 3).pad(1).stride(2)), n, shape, 7_190 + k);
+    cases.push(case(8, 1, Shape::image(3, 224, 224), 0));
+    cases.push(case(8, 5, Shape::image(8, 34, 30), 1));
+    // where threads take output channels: more tiles than are on the grid at once
+    cases.push(case(20, 9, Shape::image(300, 7, 7), 2));
+    cases.push(case(280, 3, Shape::image(12, 14, 13), 3));
+    cases.push(case(32, 4, Shape::image(260, 40, 56), 4));
+    assert_parity(cases);
+}
+
+/// With more threads than there are samples, and with as many as do not divide them.
+#[test]
+fn strided_3x3_convolutions_agree_on_more_threads() {
+    let conv = |outputs| Op::Conv(Conv::new(outputs, 3).pad(1).stride(2).bias(0.0));
+    let cases = [(16, 5, 24, 13), (32, 2, 16, 18), (48, 3, 272, 9)];
+    for (case, k) in cases.into_iter().zip(7_200..) {
+        let (outputs, n, inputs, size) = case;
+        let case = Case::random(conv(outputs), n, Shape::image(inputs, size, size), k);
+        let want = on_reference(&case);
+        for threads in [3, 4] {
+            assert_agrees(&cpu(threads), &format!("{threads} threads"), 0, &case, &want);
+        }
+    }
+}
+
 #[test]
 fn single_positions_and_single_rows_agree() {
     let mut cases = Vec::new();

@@ -44,7 +44,7 @@ fn in_blocks(cpu: &Cpu, op: &Conv, r: &PlanRequest<'_, Cpu>, spread: bool) -> Re
 }
 
 /// Who computes a convolution for which there are Winograd's kernels: as the processor's table says; where it has no such row, these, but
-/// on small planes.
+/// on small planes and, at stride 2, between few channels.
 pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels {
     let by = |winograd: bool| if winograd { Kernels::Winograd } else { Kernels::OneDnn };
     // smaller batches and images are computed as the largest are, whose weights lie in plain order by Winograd's
@@ -52,5 +52,10 @@ pub(super) fn chosen(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> Kernels 
         return by(matches!(format, Format::Plain(_)));
     }
     let shape = r.x[0].shape;
-    cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(shape.plane() >= 16))
+    let rule = || match op.stride {
+        [1, 1] => shape.plane() >= 16,
+        // a quarter of the outputs, and transforms that cost more beside the products of few channels
+        _ => shape.plane() >= 64 && shape.c.min(op.out_channels) >= 64 && shape.c.max(op.out_channels) >= 128,
+    };
+    cpu.table.borrow().choice(&Sizes::of(shape, op)).unwrap_or_else(|| by(rule()))
 }

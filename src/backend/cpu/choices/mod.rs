@@ -117,7 +117,7 @@ mod tests {
         let choice = |sizes: &str| table.choice(&format!("{sizes} onednn").parse::<Row>().unwrap().sizes);
         assert_eq!(choice("3 16 16 32 32"), Some(Kernels::OneDnn));
         assert_eq!(choice("3 64 64 32 32"), Some(Kernels::Winograd));
-        for other in ["3 64 64 32 31", "5 64 64 32 32", "3 64 65 32 32"] {
+        for other in ["3 64 64 32 31", "5 64 64 32 32", "3 64 65 32 32", "3 64 64 32 32 2"] {
             assert_eq!(choice(other), None, "{other}");
         }
         assert_eq!(table.describe(), "table test");

@@ -11,8 +11,9 @@ const TAKEN: &str = "# Measured ";
 
 /// What a table without a text begins with.
 const HEAD: &str = "\
-# Who computes a convolution at stride 1 with SAME padding. A row: kernel, channels in, channels out, height, width; who computes it; that
-# time over the other's, forward and backward, for each number of images. `trireme bench ops --table` measures rows.
+# Who computes a convolution with padding of half its kernel. A row: kernel, channels in, channels out, height, width, and the stride if it
+# is 2; who computes it; that time over the other's, forward and backward, for each number of images. `trireme bench ops --table` measures
+# rows.
 ";
 
 /// Who may compute a convolution.
@@ -39,20 +40,21 @@ impl Kernels {
     }
 }
 
-/// What a choice depends on: kernel, channels in and out, height, width. The number of images is not among it.
+/// What a choice depends on: kernel, channels in and out, height, width, stride. The number of images is not among it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::backend::cpu) struct Sizes([usize; 5]);
+pub(in crate::backend::cpu) struct Sizes([usize; 6]);
 
 impl Sizes {
-    /// Of a convolution with a square kernel.
+    /// Of a convolution with a square kernel and the same stride both ways.
     pub fn of(x: Shape, op: &Conv) -> Self {
-        Self([op.kernel[0], x.c, op.out_channels, x.h, x.w])
+        Self([op.kernel[0], x.c, op.out_channels, x.h, x.w, op.stride[0]])
     }
 }
 
 impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.map(|size| size.to_string()).join(" "))
+        let written = if self.0[5] == 1 { &self.0[..5] } else { &self.0 };
+        write!(f, "{}", written.iter().map(usize::to_string).collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -78,15 +80,25 @@ impl FromStr for Row {
 
     fn from_str(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [kernel, inputs, outputs, height, width, by, ratios @ ..] = words.as_slice() else {
+        let [kernel, inputs, outputs, height, width, rest @ ..] = words.as_slice() else {
             return Err("expected kernel, channels in, channels out, height, width, and who computes it".into());
         };
-        let mut sizes = [0; 5];
-        for (size, word) in sizes.iter_mut().zip([kernel, inputs, outputs, height, width]) {
+        let (stride, rest) = match rest {
+            [stride, rest @ ..] if stride.parse::<usize>().is_ok() => (stride, rest),
+            _ => (&"1", rest),
+        };
+        let [by, ratios @ ..] = rest else {
+            return Err("expected who computes it behind kernel, channels in, channels out, height, width".into());
+        };
+        let mut sizes = [0; 6];
+        for (size, word) in sizes.iter_mut().zip([kernel, inputs, outputs, height, width, stride]) {
             *size = word.parse().map_err(|_| format!("expected a number, got {word:?}"))?;
         }
-        if ![3, 5].contains(&sizes[0]) {
-            return Err(format!("expected a kernel of 3 or 5, got {kernel}: for others there is no choice"));
+        if ![[3, 1], [5, 1], [3, 2]].contains(&[sizes[0], sizes[5]]) {
+            let got = format!("got {kernel} at stride {stride}");
+            return Err(format!(
+                "expected a kernel of 3 or 5, or of 3 at stride 2, {got}: for others there is no choice"
+            ));
         }
         let by = Kernels::named(by).ok_or_else(|| format!("expected onednn or winograd, got {by:?}"))?;
         let ratio = |word: &&str| word.parse().map_err(|_| format!("expected a ratio, got {word:?}"));
@@ -138,14 +150,27 @@ mod tests {
         let row = Row { sizes, by: Kernels::Winograd, ratios: vec![0.5, 0.75] };
         assert_eq!(row.to_string(), "5 64 96 17 19 winograd 0.50 0.75");
         assert_eq!(row.to_string().parse(), Ok(row));
+        let sizes = Sizes::of(Shape::image(64, 17, 19), &Conv::new(96, 3).stride(2));
+        let row = Row { sizes, by: Kernels::OneDnn, ratios: vec![] };
+        assert_eq!(row.to_string(), "3 64 96 17 19 2 onednn");
+        assert_eq!(row.to_string().parse(), Ok(row));
     }
 
     #[test]
     fn a_line_that_is_no_row_is_named_and_told_why() {
         for (line, why) in [
-            ("3 16 16 32 32", "expected kernel, channels in, channels out, height, width, and who computes it"),
+            ("3 16 16 32", "expected kernel, channels in, channels out, height, width, and who computes it"),
             ("3 16 x 32 32 onednn", "expected a number, got \"x\""),
-            ("1 16 16 32 32 onednn", "expected a kernel of 3 or 5, got 1: for others there is no choice"),
+            ("3 16 16 32 32", "expected who computes it behind kernel, channels in, channels out, height, width"),
+            ("3 16 16 32 32 2", "expected who computes it behind kernel, channels in, channels out, height, width"),
+            (
+                "1 16 16 32 32 onednn",
+                "expected a kernel of 3 or 5, or of 3 at stride 2, got 1 at stride 1: for others there is no choice",
+            ),
+            (
+                "5 16 16 32 32 2 onednn",
+                "expected a kernel of 3 or 5, or of 3 at stride 2, got 5 at stride 2: for others there is no choice",
+            ),
             ("3 16 16 32 32 winnograd", "expected onednn or winograd, got \"winnograd\""),
             ("3 16 16 32 32 winograd fast", "expected a ratio, got \"fast\""),
             ("5 16 16 8 8 winograd 0.5", "an earlier line has these sizes"),

@@ -25,13 +25,24 @@ impl Ahead {
         let following = run.first + run.count;
         // a tile has two rows of pixels of its own, and rows of tiles follow each other without a gap
         let pixel = following / tiles * desc.blocks() * plane + 2 * wide * (following % tiles) + row * w;
-        let left = 2 * wide * run.count;
+        Self::from(desc, data, pixel, 2 * wide * run.count, calls)
+    }
+
+    /// The same where the `tiles` of an image have equal shares of its pixels, whatever their size.
+    pub fn of_shares(desc: &TensorDesc, data: &[f32], (run, tiles): (Run, usize), calls: usize) -> Self {
+        let (plane, following) = (desc.shape.plane(), run.first + run.count);
+        let pixel = following / tiles * desc.blocks() * plane + following % tiles * plane / tiles;
+        Self::from(desc, data, pixel, run.count * plane / tiles, calls)
+    }
+
+    /// So many pixels from one of them on.
+    fn from(desc: &TensorDesc, data: &[f32], pixel: usize, left: usize, calls: usize) -> Self {
         Self {
             next: data.as_ptr().wrapping_add(pixel * desc.block),
             left,
             each: left.div_ceil(calls),
             blocks: desc.blocks(),
-            plane: plane * desc.block,
+            plane: desc.shape.plane() * desc.block,
         }
     }
 

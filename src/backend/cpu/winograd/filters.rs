@@ -3,17 +3,22 @@
 
 use super::super::threads::{Shared, Threads};
 use super::folded;
-use super::kernel::{PAD, padded, width};
+use super::kernel::{padded, width};
 use super::lines::{FAR, NEAR, kernel};
+use super::phases::grid::LINE;
+use super::phases::lines::{COLUMNS, Points, ROWS};
 use super::transform::transpose;
 use super::vector::{Job, MOST_LANES, Vectors};
 
 /// Taps of the longest side of a filter.
 const SIDE: usize = 5;
 
-/// G g of one column or row of a filter.
+/// G g of one column or row of a filter for a stride.
 #[inline(always)]
-fn line<S: Vectors, const A: usize, const M: usize>(set: S, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
+fn line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, g: [S::Lanes; SIDE]) -> [S::Lanes; A] {
+    if stride == 2 {
+        return axis::<A>().filter(set, A - 2, [g[0], g[1], g[2]]);
+    }
     let mut u = [set.zero(); A];
     let even = set.add(g[0], g[2]);
     if M == 4 {
@@ -45,9 +50,18 @@ fn line<S: Vectors, const A: usize, const M: usize>(set: S, g: [S::Lanes; SIDE])
     u
 }
 
+/// The points of an axis by phases, whose lines have so many filters.
+fn axis<const A: usize>() -> Points {
+    if A == LINE { COLUMNS } else { ROWS }
+}
+
 /// G^T u of one column or row.
 #[inline(always)]
-fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
+fn back_line<S: Vectors, const A: usize, const M: usize>(set: S, stride: usize, u: [S::Lanes; A]) -> [S::Lanes; SIDE] {
+    if stride == 2 {
+        let [first, middle, last] = axis::<A>().taps(set, A - 2, u);
+        return [first, middle, last, set.zero(), set.zero()];
+    }
     let (sum, difference) = (set.add(u[1], u[2]), set.sub(u[1], u[2]));
     if A == 4 {
         let half = set.splat(0.5);
@@ -107,19 +121,26 @@ pub struct Filters {
     column_step: usize,
     /// Turned by 180 degrees.
     turned: bool,
+    /// Of the convolution: 2 for filters of phases.
+    stride: usize,
 }
 
 impl Filters {
     /// For the forward pass and the weights' gradient: from input to output channels.
     pub fn forward<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
-        Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false }
+        Self { rows: ci, columns: co, row_step: taps, column_step: ci * taps, turned: false, stride: 1 }
     }
 
     /// For the gradient of the input: from output to input channels, turned.
     pub fn rotated<const A: usize>(ci: usize, co: usize) -> Self {
         let taps = kernel(A) * kernel(A);
-        Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true }
+        Self { rows: co, columns: ci, row_step: ci * taps, column_step: taps, turned: true, stride: 1 }
+    }
+
+    /// The same for the phases at stride 2.
+    pub fn of_phases(self) -> Self {
+        Self { stride: 2, ..self }
     }
 
     /// Where so many columns of them lie on the grid, in lines of B places, for [`kernel`](super::kernel), and their gradient.
@@ -166,13 +187,13 @@ impl Filters {
         w: &[f32],
         grid: &mut [f32],
     ) {
-        let folds = folded::suits::<S>(A, padded(self.rows), padded(self.columns));
+        let folds = self.stride == 1 && folded::suits::<S>(A, padded(self.rows), padded(self.columns));
         let layout = if folds { self.by_line::<S, A, B>() } else { self.by_place::<S, B>(self.columns) };
         let grid = Shared::new(grid);
         self.each::<S>(threads, layout, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
     }
 
-    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::kernel), in a grid of their own.
+    /// The same for the columns of group `group` of [`width`] of them, for [`kernel`](super::kernel), in a grid of their own.
     pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -180,7 +201,7 @@ impl Filters {
         w: &[f32],
         grid: &mut [f32],
     ) {
-        let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
+        let layout = Layout { group: 0, ..self.by_place::<S, B>(width::<S>(self.columns)) };
         let grid = Shared::new(grid);
         self.each_of::<S>(layout, group, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
     }
@@ -206,13 +227,14 @@ impl Filters {
     ) {
         let (layout, dw) = (self.by_place::<S, B>(self.columns), Shared::new(dw));
         self.each::<S>(threads, layout, |at| {
-            let back = Back::<A, B, M> { grids: &grids[at.at..], place: layout.place, count: threads.0 };
+            let back =
+                Back::<A, B, M> { grids: &grids[at.at..], place: layout.place, count: threads.0, stride: self.stride };
             // SAFETY: the taps of this row and these columns are this call's alone, and `dw` is borrowed until `each` returns.
             unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to = tap) };
         });
     }
 
-    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters.
+    /// Adds the gradient of the columns of group `group` of [`width`] of them, in a grid of their own, to plain filters.
     ///
     /// # Safety
     /// Nobody else may touch the gradients of these columns in `dw`, which must still be borrowed.
@@ -223,9 +245,9 @@ impl Filters {
         grid: &[f32],
         dw: Shared<f32>,
     ) {
-        let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
+        let layout = Layout { group: 0, ..self.by_place::<S, B>(width::<S>(self.columns)) };
         self.each_of::<S>(layout, group, |at| {
-            let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1 };
+            let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1, stride: self.stride };
             // SAFETY: as the caller says.
             unsafe { self.taps::<S, A, B, M>(set, at, back, dw, |to, tap| *to += tap) };
         });
@@ -283,10 +305,10 @@ impl<const A: usize, const B: usize, const M: usize> Job for Transform<'_, A, B,
                 let tap = if filters.turned { k * k - 1 - (k * r + c) } else { k * r + c };
                 *g = filters.tap(set, from, tap, lanes);
             }
-            *column = line::<S, A, 2>(set, g);
+            *column = line::<S, A, 2>(set, filters.stride, g);
         }
         for (r, row) in transpose(columns).into_iter().enumerate() {
-            for (c, lanes) in line::<S, B, M>(set, row).into_iter().enumerate() {
+            for (c, lanes) in line::<S, B, M>(set, filters.stride, row).into_iter().enumerate() {
                 let first = at.at + r * layout.line + c * layout.place;
                 // SAFETY: this row, these columns and this place are this job's alone, and as long as a register.
                 unsafe { set.store(lanes, grid.part(first..first + S::LANES).as_mut_ptr()) };
@@ -300,6 +322,7 @@ struct Back<'a, const A: usize, const B: usize, const M: usize> {
     grids: &'a [f32],
     place: usize,
     count: usize,
+    stride: usize,
 }
 
 impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
@@ -317,11 +340,11 @@ impl<const A: usize, const B: usize, const M: usize> Job for Back<'_, A, B, M> {
                     *u = set.add(*u, unsafe { set.load(from.as_ptr()) });
                 }
             }
-            *column = back_line::<S, A, 2>(set, u);
+            *column = back_line::<S, A, 2>(set, self.stride, u);
         }
         let mut taps = [[[0.0; MOST_LANES]; SIDE]; SIDE];
         for (taps, row) in taps.iter_mut().zip(transpose(columns)) {
-            for (to, lanes) in taps.iter_mut().zip(back_line::<S, B, M>(set, row)) {
+            for (to, lanes) in taps.iter_mut().zip(back_line::<S, B, M>(set, self.stride, row)) {
                 // SAFETY: no set has more lanes.
                 unsafe { set.store(lanes, to.as_mut_ptr()) };
             }

@@ -59,9 +59,15 @@ fn store<S: Vectors, const C: usize>(set: S, row: [S::Lanes; C], to: &mut [f32])
     }
 }
 
-/// m[t] = v[t] u for T rows of v, `ci` long, and one group of columns.
+/// m[t] = v[t] u for T rows of v, `ci` long, and one group of columns; added to what is there if `add` says so.
 #[inline(always)]
-fn rows<S: Vectors, const T: usize, const C: usize>(set: S, v: &[f32], u: &[f32], m: &mut [f32], m_step: usize) {
+fn rows<S: Vectors, const T: usize, const C: usize>(
+    set: S,
+    v: &[f32],
+    u: &[f32],
+    (m, m_step): (&mut [f32], usize),
+    add: bool,
+) {
     let ci = u.len() / (C * S::LANES);
     let v_step = step(ci);
     let v = &v[..(T - 1) * v_step + ci];
@@ -76,21 +82,35 @@ fn rows<S: Vectors, const T: usize, const C: usize>(set: S, v: &[f32], u: &[f32]
             }
         }
     }
-    for (t, acc) in acc.into_iter().enumerate() {
-        store(set, acc, &mut m[t * m_step..]);
+    for (t, mut acc) in acc.into_iter().enumerate() {
+        let m = &mut m[t * m_step..];
+        if add {
+            let before = load::<S, C>(set, m);
+            acc.iter_mut().zip(before).for_each(|(acc, before)| *acc = set.add(before, *acc));
+        }
+        store(set, acc, m);
     }
 }
 
-/// m (tiles, co) = v (tiles, ci) u, with u in groups of [`width`] columns, rows of v and m [`step`] apart.
+/// m (tiles, co) = v (tiles, ci) u, or, to `add`, the sum of both, with u in groups of [`width`] columns, rows of v and m [`step`] apart.
 #[inline(always)]
-pub fn multiply<S: Vectors>(set: S, tiles: usize, v: &[f32], u: &[f32], (ci, co): (usize, usize), m: &mut [f32]) {
+pub fn multiply<S: Vectors>(
+    set: S,
+    tiles: usize,
+    v: &[f32],
+    u: &[f32],
+    (ci, co): (usize, usize),
+    m: &mut [f32],
+    add: bool,
+) {
+    let (from, to) = (step(ci), step(co));
     let width = width::<S>(co);
     for (group, u) in u.chunks_exact(ci * width).enumerate() {
         let m = &mut m[group * width..];
         if width == S::LANES {
-            by_rows!(tiles, S::ROWS, |at| rows::<S, 1>(set, &v[at * step(ci)..], u, &mut m[at * step(co)..], step(co)));
+            by_rows!(tiles, S::ROWS, |at| rows::<S, 1>(set, &v[at * from..], u, (&mut m[at * to..], to), add));
         } else {
-            by_rows!(tiles, S::ROWS, |at| rows::<S, 2>(set, &v[at * step(ci)..], u, &mut m[at * step(co)..], step(co)));
+            by_rows!(tiles, S::ROWS, |at| rows::<S, 2>(set, &v[at * from..], u, (&mut m[at * to..], to), add));
         }
     }
 }

@@ -3,15 +3,17 @@
 //!
 //! An image is cut into tiles of 2 x M outputs, each from A x B inputs: M = 4, A = 4 and B = 6, or M = 2 and A = B = 6. Tiles and filters
 //! are transformed to the places of an A x B grid; per place, the channels are a matrix product. Inputs, outputs and gradients stay in
-//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512.
+//! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
 
 mod ahead;
+mod bias;
 mod convolution;
 mod filters;
 mod folded;
 mod kernel;
 mod lines;
 mod passes;
+mod phases;
 mod strip;
 mod transform;
 mod vector;
@@ -28,6 +30,7 @@ use super::lanes::by_block;
 use super::threads::Threads;
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
+use bias::bias_gradient;
 use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
@@ -62,7 +65,7 @@ pub(super) fn fits(cpu: &Cpu, r: &PlanRequest<'_, Cpu>, op: &Conv) -> bool {
     let same = op.kernel == [k; 2]
         && op.pads == [pad; 4]
         && k == 2 * pad + 1
-        && op.stride == [1, 1]
+        && (op.stride == [1, 1] || op.stride == [2, 2] && k == 3)
         && op.dilation == [1, 1]
         && op.groups == 1;
     same && [3, 5].contains(&k) && cpu.bf16.is_none() && r.x[0].block == cpu.block && cpu.isa >= Isa::Avx2
@@ -83,6 +86,7 @@ fn on<S: Vectors + 'static>(
     op: &Conv,
 ) -> Option<Result<Box<dyn Planned<Cpu>>, Error>> {
     match op.kernel[0] {
+        3 if op.stride == [2, 2] => Some(phases::Plan::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         3 => Some(Plan::<S, 4, 6, 4>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         5 => Some(Plan::<S, 6, 6, 2>::new(set, cpu, r, op).map(|p| Box::new(p) as _)),
         _ => None,
@@ -98,7 +102,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let all = tiles(&y, M);
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
-            .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
+            .map(|most| wide::suits::<S>(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
         let bias = vec![0.0; if op.bias { co } else { 0 }];
         let scratch = cpu.scratch.clone();
         let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, wide, scratch };
@@ -168,24 +172,6 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
     fn has_bias(&self) -> bool {
         !self.bias.is_empty()
     }
-}
-
-/// Sum of dy over images and pixels, by channel.
-fn bias_gradient<const BLOCK: usize>(threads: Threads, desc: &TensorDesc, dy: &[f32], db: &mut [f32]) {
-    let (row, blocks, samples) = (desc.shape.plane() * BLOCK, desc.blocks(), desc.n);
-    threads.split(db, BLOCK, |first, db| {
-        for (block, db) in (first..).zip(db.chunks_mut(BLOCK)) {
-            let mut total = [0f64; BLOCK];
-            for n in 0..samples {
-                let mut sum = [0f32; BLOCK];
-                for lanes in dy[(n * blocks + block) * row..][..row].as_chunks::<BLOCK>().0 {
-                    sum.iter_mut().zip(lanes).for_each(|(s, d)| *s += d);
-                }
-                total.iter_mut().zip(sum).for_each(|(t, s)| *t += f64::from(s));
-            }
-            db.iter_mut().zip(total).for_each(|(d, t)| *d = t as f32);
-        }
-    });
 }
 
 impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> for Plan<S, A, B, M> {

@@ -72,7 +72,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
         let mut outputs = Ahead::new(to, y, (run, M), 0, A * B);
         for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
-            kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m);
+            kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m, false);
             inputs.fetch(set);
             outputs.fetch(set);
         }

@@ -23,14 +23,14 @@ pub struct Finish<'a> {
 }
 
 #[inline(always)]
-fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
+pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
     let from = &from[at..at + S::LANES];
     // SAFETY: the slice taken above.
     unsafe { set.load(from.as_ptr()) }
 }
 
 #[inline(always)]
-fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
+pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
     let to = &mut to[at..at + S::LANES];
     // SAFETY: the slice taken above.
     unsafe { set.store(lanes, to.as_mut_ptr()) }

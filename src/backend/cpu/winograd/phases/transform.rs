@@ -1,0 +1,406 @@
+//! Transforms of the phases between images and the grid: B^T d B of inputs and of the gradient of outputs, A^T m A to outputs and to the
+//! gradient of inputs, A y A^T of the gradient of outputs. For tiles of H x W outputs.
+
+use std::ops::Range;
+
+use super::super::super::threads::Shared;
+use super::super::strip::Order;
+use super::super::transform::{Finish, Side, load, store};
+use super::super::vector::Vectors;
+use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
+use super::lines::{COLUMNS, FINITE, ROWS};
+use crate::backend::TensorDesc;
+
+/// Where a tile's cells are: the first float of each, in the matrix of its place, and floats from place to place.
+#[derive(Clone, Copy)]
+struct Spots {
+    rows: [usize; CELLS],
+    place: usize,
+    /// Where the last of so many places ends.
+    end: usize,
+}
+
+impl Spots {
+    /// Of the tile's rows, in channel block `block` of a strip, at so many places.
+    #[inline(always)]
+    fn new<S: Vectors>(order: Order, rows: [usize; CELLS], block: usize, places: usize) -> Self {
+        let rows = rows.map(|row| row * order.tile + block * order.block);
+        let last = rows.iter().fold(0, |last, row| last.max(*row));
+        Self { rows, place: order.place, end: (places - 1) * order.place + last + S::LANES }
+    }
+
+    /// Of a cell, where these alone are kept.
+    #[inline(always)]
+    fn cell(&self, r: usize, c: usize) -> usize {
+        (r * ACROSS + c) * self.place + self.rows[r * ACROSS + c]
+    }
+
+    /// Of row `r` and column `c` of places.
+    #[inline(always)]
+    fn place(&self, r: usize, c: usize) -> usize {
+        let (row, column) = (if r < DOWN { r } else { r - DOWN }, if c < ACROSS { c } else { c - ACROSS });
+        (r * PLACES_ACROSS + c) * self.place + self.rows[row * ACROSS + column]
+    }
+}
+
+/// Where a transform writes: a tile's spots.
+struct Grid<'a> {
+    spots: &'a Spots,
+    /// Up to the end of the last of them.
+    to: &'a mut [f32],
+}
+
+impl<'a> Grid<'a> {
+    #[inline(always)]
+    fn new(spots: &'a Spots, to: &'a mut [f32]) -> Self {
+        Self { spots, to: &mut to[..spots.end] }
+    }
+
+    #[inline(always)]
+    fn set_cell<S: Vectors>(&mut self, set: S, (r, c): (usize, usize), lanes: S::Lanes) {
+        // SAFETY: no cell ends behind `Spots::end`.
+        unsafe { set.store(lanes, self.to.as_mut_ptr().add(self.spots.cell(r, c))) }
+    }
+
+    #[inline(always)]
+    fn set_place<S: Vectors>(&mut self, set: S, (r, c): (usize, usize), lanes: S::Lanes) {
+        // SAFETY: no place ends behind `Spots::end`.
+        unsafe { set.store(lanes, self.to.as_mut_ptr().add(self.spots.place(r, c))) }
+    }
+}
+
+/// Whether a tile of so many outputs along an axis is at place `at` of that axis: `most` finite points, infinity, the finite ones of the
+/// even phase.
+#[inline(always)]
+const fn has(at: usize, most: usize, outputs: usize) -> bool {
+    at == most || (if at < most { at } else { at - most - 1 }) < outputs
+}
+
+/// Pixels of a plane from a row and a column on, which may lie before it; zeros around it.
+#[derive(Clone, Copy)]
+struct Patch<'a> {
+    plane: &'a [f32],
+    size: [usize; 2],
+    /// How far before the plane it may begin, then row and column from there on.
+    before: usize,
+    at: [usize; 2],
+}
+
+impl Patch<'_> {
+    /// Whether so many rows and columns of it lie in the plane.
+    #[inline(always)]
+    fn is_inside<S: Vectors>(&self, extent: [usize; 2]) -> bool {
+        let inside =
+            |axis: usize| self.at[axis] >= self.before && self.at[axis] + extent[axis] <= self.size[axis] + self.before;
+        inside(0) && inside(1) && self.plane.len() == self.size[0] * self.size[1] * S::LANES
+    }
+
+    /// Of `INSIDE`, a pixel of the extent that [`Self::is_inside`] has been asked for.
+    #[inline(always)]
+    fn pixel<S: Vectors, const INSIDE: bool>(&self, set: S, r: usize, c: usize) -> S::Lanes {
+        let (r, c) = ((self.at[0] + r).wrapping_sub(self.before), (self.at[1] + c).wrapping_sub(self.before));
+        let at = r.wrapping_mul(self.size[1]).wrapping_add(c).wrapping_mul(S::LANES);
+        if INSIDE {
+            // SAFETY: row and column are inside of the plane, as the caller has made sure.
+            unsafe { set.load(self.plane.as_ptr().add(at)) }
+        } else if r < self.size[0] && c < self.size[1] {
+            load(set, self.plane, at)
+        } else {
+            set.zero()
+        }
+    }
+}
+
+/// B^T d B of a tile's pixels, odd and even rows and columns apart; the patch begins with an odd row and column.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+fn place_inputs<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
+    set: S,
+    patch: Patch<'_>,
+    mut v: Grid<'_>,
+) {
+    let zero = set.zero();
+    let mut columns = [[zero; DOWN + HIGH]; 2 * WIDE + 1];
+    for (c, column) in columns.iter_mut().enumerate().take(2 * W + 1) {
+        let mut d = [zero; 2 * HIGH + 1];
+        for (r, lanes) in d.iter_mut().enumerate().take(2 * H + 1) {
+            *lanes = patch.pixel::<S, INSIDE>(set, r, c);
+        }
+        let odd = ROWS.finite(set, H, [d[0], d[2], zero, zero]);
+        let even = ROWS.finite(set, H, [d[1], d[3], zero, zero]);
+        let infinite = ROWS.infinite(set, H, [d[0], d[2], d[4], zero, zero]);
+        *column = [odd[0], odd[1], infinite, even[0], even[1]];
+    }
+    for r in 0..DOWN + HIGH {
+        if !has(r, HIGH, H) {
+            continue;
+        }
+        let odd = [columns[0][r], columns[2][r], columns[4][r], columns[6][r], columns[8][r]];
+        let finite = COLUMNS.finite(set, W, [odd[0], odd[1], odd[2], odd[3]]);
+        let even = COLUMNS.finite(set, W, [columns[1][r], columns[3][r], columns[5][r], columns[7][r]]);
+        for c in 0..W {
+            v.set_place(set, (r, c), finite[c]);
+            v.set_place(set, (r, ACROSS + c), even[c]);
+        }
+        v.set_place(set, (r, WIDE), COLUMNS.infinite(set, W, odd));
+    }
+}
+
+/// B^T d B of the gradient of a tile's outputs, and of those below and right of it.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+fn place_cells<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
+    set: S,
+    patch: Patch<'_>,
+    mut v: Grid<'_>,
+) {
+    let zero = set.zero();
+    let mut columns = [[zero; DOWN]; ACROSS];
+    for (c, column) in columns.iter_mut().enumerate().take(W + 1) {
+        let mut d = [zero; FINITE + 1];
+        for (r, lanes) in d.iter_mut().enumerate().take(H + 1) {
+            *lanes = patch.pixel::<S, INSIDE>(set, r, c);
+        }
+        let finite = ROWS.finite(set, H, [d[0], d[1], zero, zero]);
+        *column = [finite[0], finite[1], ROWS.infinite(set, H, d)];
+    }
+    for r in 0..DOWN {
+        if !has(r, HIGH, H) {
+            continue;
+        }
+        let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r], columns[4][r]];
+        let finite = COLUMNS.finite(set, W, [line[0], line[1], line[2], line[3]]);
+        for c in 0..W {
+            v.set_cell(set, (r, c), finite[c]);
+        }
+        v.set_cell(set, (r, WIDE), COLUMNS.infinite(set, W, line));
+    }
+}
+
+/// A y A^T of the gradient of a tile's outputs.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // rows as a transposed array take a tenth longer
+fn place_gradients<S: Vectors, const H: usize, const W: usize, const INSIDE: bool>(
+    set: S,
+    patch: Patch<'_>,
+    mut v: Grid<'_>,
+) {
+    let zero = set.zero();
+    let mut columns = [[zero; DOWN]; WIDE];
+    for (c, column) in columns.iter_mut().enumerate().take(W) {
+        let mut y = [zero; FINITE];
+        for (r, lanes) in y.iter_mut().enumerate().take(H) {
+            *lanes = patch.pixel::<S, INSIDE>(set, r, c);
+        }
+        let finite = ROWS.gradient(set, H, y);
+        *column = [finite[0], finite[1], y[H - 1]];
+    }
+    for r in 0..DOWN {
+        if !has(r, HIGH, H) {
+            continue;
+        }
+        let line = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
+        let finite = COLUMNS.gradient(set, W, line);
+        for c in 0..W {
+            v.set_cell(set, (r, c), finite[c]);
+        }
+        v.set_cell(set, (r, WIDE), line[W - 1]);
+    }
+}
+
+/// A^T m A of a tile's cells.
+#[inline(always)]
+fn outputs_of<S: Vectors, const H: usize, const W: usize>(
+    set: S,
+    spots: &Spots,
+    m: &[f32],
+) -> [[S::Lanes; WIDE]; HIGH] {
+    let (zero, m) = (set.zero(), &m[..spots.end]);
+    let mut columns = [[zero; HIGH]; ACROSS];
+    for (c, column) in columns.iter_mut().enumerate() {
+        if has(c, WIDE, W) {
+            let mut cells = [zero; DOWN];
+            for (r, lanes) in cells.iter_mut().enumerate() {
+                if has(r, HIGH, H) {
+                    // SAFETY: no cell ends behind `Spots::end`.
+                    *lanes = unsafe { set.load(m.as_ptr().add(spots.cell(r, c))) };
+                }
+            }
+            let y = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
+            *column = [y[0], y[1]];
+        }
+    }
+    let mut y = [[zero; WIDE]; HIGH];
+    for (r, row) in y.iter_mut().enumerate() {
+        let finite = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
+        *row = COLUMNS.output(set, W, finite, columns[WIDE][r]);
+    }
+    y
+}
+
+/// A^T m A of all phases of a tile: pixels of the gradient of the input.
+#[inline(always)]
+fn pixels_of<S: Vectors, const H: usize, const W: usize>(
+    set: S,
+    spots: &Spots,
+    m: &[f32],
+) -> [[S::Lanes; 2 * WIDE]; 2 * HIGH] {
+    let (zero, m) = (set.zero(), &m[..spots.end]);
+    let mut columns = [[zero; 2 * HIGH]; PLACES_ACROSS];
+    for (c, column) in columns.iter_mut().enumerate() {
+        if has(c, WIDE, W) {
+            let mut cells = [zero; DOWN + HIGH];
+            for (r, lanes) in cells.iter_mut().enumerate() {
+                if has(r, HIGH, H) {
+                    // SAFETY: no place ends behind `Spots::end`.
+                    *lanes = unsafe { set.load(m.as_ptr().add(spots.place(r, c))) };
+                }
+            }
+            let odd = ROWS.output(set, H, [cells[0], cells[1], zero, zero], cells[HIGH]);
+            let even = ROWS.output(set, H, [cells[DOWN], cells[DOWN + 1], zero, zero], zero);
+            *column = [even[0], odd[0], even[1], odd[1]];
+        }
+    }
+    let mut y = [[zero; 2 * WIDE]; 2 * HIGH];
+    for (r, row) in y.iter_mut().enumerate() {
+        let odd = [columns[0][r], columns[1][r], columns[2][r], columns[3][r]];
+        let even = [columns[5][r], columns[6][r], columns[7][r], columns[8][r]];
+        let odd = COLUMNS.output(set, W, odd, columns[WIDE][r]);
+        let even = COLUMNS.output(set, W, even, zero);
+        *row = [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]];
+    }
+    y
+}
+
+/// Writes what of a tile lies in a plane, plus bias, then ReLU if requested.
+#[inline(always)]
+fn write<S: Vectors, const R: usize, const C: usize>(
+    set: S,
+    y: [[S::Lanes; C]; R],
+    ([h, w], top, left): ([usize; 2], usize, usize),
+    (bias, relu): (S::Lanes, bool),
+    plane: &mut [f32],
+) {
+    for (r, row) in y.into_iter().enumerate() {
+        for (c, lanes) in row.into_iter().enumerate() {
+            if top + r < h && left + c < w {
+                let sum = set.add(lanes, bias);
+                // a NaN in the second operand stays
+                let lanes = if relu { set.max(set.zero(), sum) } else { sum };
+                store(set, lanes, plane, ((top + r) * w + left + c) * S::LANES);
+            }
+        }
+    }
+}
+
+/// Calls a function for a tile's size.
+macro_rules! by_size {
+    ($size:expr, $f:ident::<$s:ident $(, $inside:literal)?>($($arg:expr),*)) => {
+        match $size {
+            [1, 1] => $f::<$s, 1, 1 $(, $inside)?>($($arg),*),
+            [1, 2] => $f::<$s, 1, 2 $(, $inside)?>($($arg),*),
+            [1, 3] => $f::<$s, 1, 3 $(, $inside)?>($($arg),*),
+            [1, _] => $f::<$s, 1, 4 $(, $inside)?>($($arg),*),
+            [_, 1] => $f::<$s, 2, 1 $(, $inside)?>($($arg),*),
+            [_, 2] => $f::<$s, 2, 2 $(, $inside)?>($($arg),*),
+            [_, 3] => $f::<$s, 2, 3 $(, $inside)?>($($arg),*),
+            _ => $f::<$s, 2, 4 $(, $inside)?>($($arg),*),
+        }
+    };
+}
+
+/// A transform of pixels: of a run of tiles, in some channel blocks of a side, by `$f`, to so many places, each tile from `$scale` times its
+/// first row and column on, `$before` pixels before that; `$extent` is what a whole tile reads.
+macro_rules! transform {
+    ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal, $before:literal, $extent:expr) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name<S: Vectors>(
+            set: S,
+            side: Side<'_>,
+            (tiles, blocks): (&Tiles, Range<usize>),
+            order: Order,
+            v: &mut [f32],
+        ) {
+            let (len, all) = (side.desc.shape.plane() * S::LANES, side.desc.blocks());
+            let size = [side.desc.shape.h, side.desc.shape.w];
+            for row in tiles.rows() {
+                for (i, block) in blocks.clone().enumerate() {
+                    for (tile, cells) in row.clone() {
+                        let plane = &side.data[(tile.n * all + block) * len..][..len];
+                        let patch = Patch { plane, size, before: $before, at: [$scale * tile.top, $scale * tile.left] };
+                        let spots = Spots::new::<S>(order, cells, i, $places);
+                        let to = Grid::new(&spots, v);
+                        if patch.is_inside::<S>($extent) {
+                            $f::<S, HIGH, WIDE, true>(set, patch, to);
+                        } else {
+                            by_size!(tile.size, $f::<S, false>(set, patch, to));
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+
+transform!(
+    /// Inputs at all places.
+    inputs, place_inputs, PLACES, 2, 1, [2 * HIGH + 1, 2 * WIDE + 1]
+);
+transform!(
+    /// The gradient of outputs in all cells, for that of the input.
+    cells, place_cells, CELLS, 1, 0, [HIGH + 1, WIDE + 1]
+);
+transform!(
+    /// The gradient of outputs in all cells, for that of the filters.
+    gradients, place_gradients, CELLS, 1, 0, [HIGH, WIDE]
+);
+
+/// What a pass computes, in a tensor of such sizes, in some channel blocks: how the products lie, and what follows.
+pub struct To<'a> {
+    pub desc: &'a TensorDesc,
+    pub blocks: Range<usize>,
+    pub order: Order,
+    pub finish: Finish<'a>,
+}
+
+/// What a pass computes, from the products of a run of tiles at so many places, by `$f`, each tile's from `$scale` times its first row and
+/// column on.
+macro_rules! finished {
+    ($(#[$doc:meta])* $name:ident, $f:ident, $places:expr, $scale:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name<S: Vectors>(&self, set: S, tiles: &Tiles, m: &[f32], y: Shared<f32>) {
+            let Self { desc, blocks, order, finish } = self;
+            let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
+            for row in tiles.rows() {
+                for (i, block) in blocks.clone().enumerate() {
+                    let bias = match finish.bias {
+                        Some(bias) => load(set, bias, block * S::LANES),
+                        None => set.zero(),
+                    };
+                    for (tile, cells) in row.clone() {
+                        let first = tile.n * sample + block * len;
+                        // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
+                        let plane = unsafe { y.part(first..first + len) };
+                        let spots = Spots::new::<S>(*order, cells, i, $places);
+                        let at = ([desc.shape.h, desc.shape.w], $scale * tile.top, $scale * tile.left);
+                        let y = by_size!(tile.size, $f::<S>(set, &spots, m));
+                        write(set, y, at, (bias, finish.relu), plane);
+                    }
+                }
+            }
+        }
+    };
+}
+
+impl To<'_> {
+    finished!(
+        /// Outputs, from cells.
+        outputs, outputs_of, CELLS, 1
+    );
+    finished!(
+        /// The gradient of the input, from places.
+        pixels, pixels_of, PLACES, 2
+    );
+}
