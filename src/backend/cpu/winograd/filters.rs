@@ -3,7 +3,7 @@
 
 use super::super::threads::{Shared, Threads};
 use super::folded;
-use super::kernel::{padded, width};
+use super::kernel::{PAD, padded, width};
 use super::lines::{FAR, NEAR, kernel};
 use super::phases::grid::LINE;
 use super::phases::lines::{COLUMNS, Points, ROWS};
@@ -193,7 +193,7 @@ impl Filters {
         self.each::<S>(threads, layout, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
     }
 
-    /// The same for the columns of group `group` of [`width`] of them, for [`kernel`](super::kernel), in a grid of their own.
+    /// The same for the columns of group `group` of [`PAD`] of them, for [`kernel`](super::kernel), in a grid of their own.
     pub fn transform_group<S: Vectors, const A: usize, const B: usize, const M: usize>(
         &self,
         set: S,
@@ -201,7 +201,7 @@ impl Filters {
         w: &[f32],
         grid: &mut [f32],
     ) {
-        let layout = Layout { group: 0, ..self.by_place::<S, B>(width::<S>(self.columns)) };
+        let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
         let grid = Shared::new(grid);
         self.each_of::<S>(layout, group, |at| set.run(Transform::<A, B, M> { filters: self, w, grid, layout, at }));
     }
@@ -234,7 +234,7 @@ impl Filters {
         });
     }
 
-    /// Adds the gradient of the columns of group `group` of [`width`] of them, in a grid of their own, to plain filters.
+    /// Adds the gradient of the columns of group `group` of [`PAD`] of them, in a grid of their own, to plain filters.
     ///
     /// # Safety
     /// Nobody else may touch the gradients of these columns in `dw`, which must still be borrowed.
@@ -245,7 +245,7 @@ impl Filters {
         grid: &[f32],
         dw: Shared<f32>,
     ) {
-        let layout = Layout { group: 0, ..self.by_place::<S, B>(width::<S>(self.columns)) };
+        let layout = Layout { group: 0, ..self.by_place::<S, B>(PAD) };
         self.each_of::<S>(layout, group, |at| {
             let back = Back::<A, B, M> { grids: &grid[at.at..], place: layout.place, count: 1, stride: self.stride };
             // SAFETY: as the caller says.

@@ -4,7 +4,7 @@
 
 use super::super::threads::{Shared, Threads};
 use super::filters::Filters;
-use super::kernel::{self, padded, width};
+use super::kernel::{self, PAD, padded};
 use super::strip::{Order, Run, tiles};
 use super::transform::{self, Finish, Side};
 use super::vector::{Job, Vectors};
@@ -26,8 +26,8 @@ pub fn most_channels_of_gradients(threads: Threads) -> usize {
 
 /// Whether a pass between so many padded channels is computed in this way: there are more than `most`, and both sides have groups of them
 /// for all threads.
-pub fn suits<S: Vectors>(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
-    ci.max(co) > most && [ci, co].iter().all(|&columns| threads.are_busy(columns / width::<S>(columns)))
+pub fn suits(ci: usize, co: usize, most: usize, threads: Threads) -> bool {
+    ci.max(co) > most && threads.are_busy(ci.min(co) / PAD)
 }
 
 /// Tiles of a strip, of so many: whole runs of the kernel's rows, and strips for all threads where there are as many.
@@ -42,26 +42,19 @@ struct Room {
     strip: usize,
     /// Strips at once.
     strips: usize,
-    /// Floats of the filters of a group of output channels, and of what has their channels.
+    /// Floats of the filters of [`PAD`] output channels, and of what has their channels.
     filters: usize,
     outputs: usize,
 }
 
 impl Room {
-    /// Of a pass to `others` channels.
-    fn of<S: Vectors>(
-        places: usize,
-        [channels, others]: [usize; 2],
-        (strip, all): (usize, usize),
-        wide: usize,
-    ) -> Self {
-        let group = width::<S>(others);
+    fn of<S: Vectors>(places: usize, channels: usize, (strip, all): (usize, usize), wide: usize) -> Self {
         let place = |channels| Order::by_place::<S>(channels, strip, wide).place;
         Self {
             strip: places * place(channels),
             strips: all.min(TILES).div_ceil(strip),
-            filters: places * channels * group,
-            outputs: places * place(group),
+            filters: places * channels * PAD,
+            outputs: places * place(PAD),
         }
     }
 
@@ -78,7 +71,7 @@ pub fn work<S: Vectors>(
     wide: usize,
     threads: Threads,
 ) -> usize {
-    [[ci, co], [co, ci]].map(|sides| Room::of::<S>(places, sides, of, wide).len(threads)).into_iter().max().unwrap_or(0)
+    [ci, co].map(|channels| Room::of::<S>(places, channels, of, wide).len(threads)).into_iter().max().unwrap_or(0)
 }
 
 /// A convolution whose threads divide the output channels: its input, or dy for the gradient of the input, and its filters.
@@ -143,7 +136,7 @@ impl<S: Vectors> Wide<'_, S> {
         });
     }
 
-    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of channels, filters, outputs, strips)`
+    /// Brings the inputs of as many strips to the grid as there is room for, then runs `f(group of PAD channels, filters, outputs, strips)`
     /// for all channels of the other side, whose tiles these are; until no strip is left.
     fn each_group<const A: usize, const B: usize, const M: usize>(
         &self,
@@ -152,7 +145,7 @@ impl<S: Vectors> Wide<'_, S> {
         f: impl Fn(usize, &mut [f32], &mut [f32], Strips<'_>) + Sync,
     ) {
         let (channels, tiles) = (padded(self.from.desc.shape.c), to.n * tiles(to, M));
-        let room = Room::of::<S>(A * B, [channels, padded(to.shape.c)], (self.strip, tiles), M);
+        let room = Room::of::<S>(A * B, channels, (self.strip, tiles), M);
         let order = Order::by_place::<S>(channels, self.strip, M);
         let (inputs, own) = work[..room.len(self.threads)].split_at_mut(room.strips * room.strip);
         let own = Shared::new(own);
@@ -166,7 +159,7 @@ impl<S: Vectors> Wide<'_, S> {
                     self.set.run(Inputs::<A, B, M> { from: self.from, run: runs[strip], order, v });
                 }
             });
-            self.threads.each(padded(to.shape.c) / width::<S>(to.shape.c), |t, groups| {
+            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
                 let each = room.filters + room.outputs;
                 // SAFETY: each thread has its own stretch, borrowed until `each` returns.
                 let (u, m) = unsafe { own.part(t * each..(t + 1) * each) }.split_at_mut(room.filters);
@@ -176,9 +169,9 @@ impl<S: Vectors> Wide<'_, S> {
     }
 }
 
-/// The channel blocks of a group of [`width`] channels that exist.
+/// The channel blocks of a group of [`PAD`] channels that exist.
 pub fn blocks<S: Vectors>(desc: &TensorDesc, group: usize) -> std::ops::Range<usize> {
-    let each = width::<S>(desc.shape.c) / S::LANES;
+    let each = PAD / S::LANES;
     group * each..desc.blocks().min((group + 1) * each)
 }
 
@@ -220,12 +213,12 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
         let Self { to, group, finish, order, run, v, u, m, y } = self;
-        let (filters, place, columns) = (u.len() / (A * B), m.len() / (A * B), width::<S>(to.shape.c));
+        let (filters, place) = (u.len() / (A * B), m.len() / (A * B));
         let places = v.chunks_exact(order.place).zip(u.chunks_exact(filters)).zip(m.chunks_exact_mut(place));
         for ((v, u), m) in places {
-            kernel::multiply(set, run.count, v, u, (filters / columns, columns), m, false);
+            kernel::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
         }
-        let order = Order { place, ..Order::by_place::<S>(columns, 0, M) };
+        let order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
         transform::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
     }
 }
@@ -247,16 +240,16 @@ impl<const A: usize, const B: usize, const M: usize> Job for Sums<'_, A, B, M> {
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
         let Self { dy, group, order, run, v, d, du } = self;
-        let (filters, place, columns) = (du.len() / (A * B), d.len() / (A * B), width::<S>(dy.desc.shape.c));
+        let (filters, place) = (du.len() / (A * B), d.len() / (A * B));
         let blocks = blocks::<S>(&dy.desc, group);
-        if blocks.len() * S::LANES < columns {
+        if blocks.len() * S::LANES < PAD {
             d.fill(0.0);
         }
-        let d_order = Order { place, ..Order::by_place::<S>(columns, 0, M) };
+        let d_order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
         dy.gradients::<S, A, B, M>(set, (run, blocks), d_order, d);
         let places = v.chunks_exact(order.place).zip(d.chunks_exact(place)).zip(du.chunks_exact_mut(filters));
         for ((v, d), du) in places {
-            kernel::accumulate(set, run.count, v, d, (filters / columns, columns), du);
+            kernel::accumulate(set, run.count, v, d, (filters / PAD, PAD), du);
         }
     }
 }

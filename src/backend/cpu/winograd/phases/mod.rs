@@ -60,7 +60,7 @@ impl<S: Vectors> Plan<S> {
         let (h, w) = (x.shape.h.div_ceil(2), x.shape.w.div_ceil(2));
         let y = TensorDesc { shape: Shape { c: op.out_channels, h, w }, ..x };
         let (threads, ci, co) = (cpu.threads, padded(x.shape.c), padded(op.out_channels));
-        let (wide, all) = (many::suits::<S>(ci, co, many::MOST_CHANNELS, threads), x.n * tiles(&y, WIDE));
+        let (wide, all) = (many::suits(ci, co, many::MOST_CHANNELS, threads), x.n * tiles(&y, WIDE));
         let strip = if wide {
             many::strip_len(S::ROWS, all.min(wide::TILES), threads)
         } else {

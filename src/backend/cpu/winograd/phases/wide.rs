@@ -4,7 +4,7 @@
 
 use super::super::super::threads::{Shared, Threads};
 use super::super::filters::Filters;
-use super::super::kernel::{padded, width};
+use super::super::kernel::{PAD, padded};
 use super::super::strip::{Order, Run, tiles};
 use super::super::transform::{Finish, Side};
 use super::super::vector::{Job, Vectors};
@@ -17,7 +17,7 @@ use crate::backend::TensorDesc;
 /// Tiles whose inputs are kept at once, or a few more.
 pub const TILES: usize = 128;
 
-/// Floats of a thread's filters for a group of [`width`] of the other side's channels, and of what these channels have in a strip.
+/// Floats of a thread's filters for a group of [`PAD`] of the other side's channels, and of what these channels have in a strip.
 #[derive(Clone, Copy)]
 struct Own {
     filters: usize,
@@ -25,9 +25,8 @@ struct Own {
 }
 
 impl Own {
-    fn of<S: Vectors>([channels, others]: [usize; 2], spots: usize, strip: usize) -> Self {
-        let group = width::<S>(others);
-        Self { filters: FILTERS * channels * group, spots: spots * Order::by_place::<S>(group, strip, WIDE).place }
+    fn of<S: Vectors>(channels: usize, spots: usize, strip: usize) -> Self {
+        Self { filters: FILTERS * channels * PAD, spots: spots * Order::by_place::<S>(PAD, strip, WIDE).place }
     }
 
     fn len(self) -> usize {
@@ -37,11 +36,11 @@ impl Own {
 
 /// Floats of work space for all passes between so many padded channels, for so many tiles in strips of `strip`.
 pub fn work<S: Vectors>([ci, co]: [usize; 2], (strip, tiles): (usize, usize), threads: Threads) -> usize {
-    let room = |sides: [usize; 2], [spots, others]: [usize; 2]| {
-        let inputs = spots * Order::by_place::<S>(sides[0], strip, WIDE).place;
-        tiles.min(TILES).div_ceil(strip) * inputs + threads.0 * Own::of::<S>(sides, others, strip).len()
+    let room = |channels: usize, [spots, others]: [usize; 2]| {
+        let inputs = spots * Order::by_place::<S>(channels, strip, WIDE).place;
+        tiles.min(TILES).div_ceil(strip) * inputs + threads.0 * Own::of::<S>(channels, others, strip).len()
     };
-    room([ci, co], Way::Forward.spots()).max(room([co, ci], Way::Back.spots()))
+    room(ci, Way::Forward.spots()).max(room(co, Way::Back.spots()))
 }
 
 /// A pass whose threads divide the channels of the other side: its input, or dy for the gradient of the input, and its filters.
@@ -103,7 +102,7 @@ impl<S: Vectors> Wide<'_, S> {
         let order = Order::by_place::<S>(channels, self.strip, WIDE);
         let (len, strips) = (spots * order.place, all.min(TILES).div_ceil(self.strip));
         let (inputs, own) = work.split_at_mut(strips * len);
-        let (own, each) = (Shared::new(own), Own::of::<S>([channels, padded(to.shape.c)], others, self.strip));
+        let (own, each) = (Shared::new(own), Own::of::<S>(channels, others, self.strip));
         let runs: Vec<Tiles> = Run::each(all, self.strip).map(|run| Tiles::new(outputs, run)).collect();
         for runs in runs.chunks(strips) {
             let shared = Shared::new(inputs);
@@ -114,7 +113,7 @@ impl<S: Vectors> Wide<'_, S> {
                     self.set.run(Inputs { way: self.way, from: self.from, tiles: &runs[strip], order, v });
                 }
             });
-            self.threads.each(padded(to.shape.c) / width::<S>(to.shape.c), |t, groups| {
+            self.threads.each(padded(to.shape.c) / PAD, |t, groups| {
                 // SAFETY: each thread has its own stretch, borrowed until `each` returns.
                 let own = unsafe { own.part(t * each.len()..(t + 1) * each.len()) };
                 let (u, m) = own.split_at_mut(each.filters);
@@ -164,9 +163,8 @@ impl Job for Products<'_> {
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
         let Self { way, to, group, finish, strip: Strip { tiles, order, v }, u, m, y } = self;
-        let columns = width::<S>(to.shape.c);
-        let own = Order { place: m.len() / way.spots()[1], ..Order::by_place::<S>(columns, 0, WIDE) };
-        let channels = (u.len() / FILTERS / columns, columns);
+        let own = Order { place: m.len() / way.spots()[1], ..Order::by_place::<S>(PAD, 0, WIDE) };
+        let channels = (u.len() / FILTERS / PAD, PAD);
         products::multiply(set, way, tiles, (v, order), (u, channels), (m, own), &mut []);
         way.outputs(set, To { desc: to, blocks: blocks::<S>(to, group), order: own, finish }, tiles, m, y);
     }
@@ -187,13 +185,13 @@ impl Job for Sums<'_> {
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
         let Self { dy, group, strip: Strip { tiles, order, v }, d, du } = self;
-        let (blocks, columns) = (blocks::<S>(&dy.desc, group), width::<S>(dy.desc.shape.c));
-        if blocks.len() * S::LANES < columns {
+        let blocks = blocks::<S>(&dy.desc, group);
+        if blocks.len() * S::LANES < PAD {
             d.fill(0.0);
         }
-        let own = Order { place: d.len() / CELLS, ..Order::by_place::<S>(columns, 0, WIDE) };
+        let own = Order { place: d.len() / CELLS, ..Order::by_place::<S>(PAD, 0, WIDE) };
         gradients(set, dy, (tiles, blocks), own, d);
-        let channels = (du.len() / FILTERS / columns, columns);
+        let channels = (du.len() / FILTERS / PAD, PAD);
         products::accumulate(set, tiles, (v, order), (d, own), channels, du, &mut []);
     }
 }
