@@ -7,6 +7,8 @@ mod batch;
 mod channel;
 pub(super) mod rows;
 
+use std::rc::Rc;
+
 use backward::{Backward, Tensors};
 use batch::{Affine, Batch};
 use channel::Channel;
@@ -15,6 +17,7 @@ use super::buf::AlignedBuf;
 use super::channel_sums::ChannelSums;
 use super::device::Cpu;
 use super::format::Format;
+use super::moments::{Moments, OutputMoments};
 use super::threads::Shared;
 use crate::backend::across::{self, Across};
 use crate::backend::op::Norm;
@@ -28,6 +31,8 @@ struct Plan {
     n: f64,
     /// Two for each channel.
     sums: ChannelSums,
+    /// What the convolution whose output it alone reads has summed.
+    moments: Option<Rc<OutputMoments>>,
     /// Whether its output may be made anew in backward.
     recomputes: bool,
 }
@@ -64,6 +69,16 @@ impl Plan {
         }
     }
 
+    /// Statistics of all channels from what the convolution that made x has summed, if it has.
+    fn known_statistics(&mut self) -> bool {
+        let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
+        let n = self.batch.count();
+        for (channel, Moments { near, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
+            channel.set_statistics(near, [offsets, squares], n);
+        }
+        true
+    }
+
     /// Statistics of the whole batch from those of the ranks.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
@@ -84,9 +99,8 @@ impl Plan {
 
     /// y by scale and shift of all channels.
     fn normalise(&self, x: [&[f32]; 2], y: Shared<f32>) {
-        self.batch.each_block(|block, samples| {
-            self.batch.normalise(x, block, samples, &self.channels[self.batch.block(block)], y);
-        });
+        let Self { batch, channels, .. } = self;
+        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], y));
     }
 
     /// Gradients of gamma and beta from both sums of all channels.
@@ -110,7 +124,9 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
     let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
     let channels = vec![Channel::default(); batch.channels()];
     let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
-    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, recomputes: cpu.recomputes && !op.residual }))
+    let moments = r.before.and_then(|fusion| fusion.moments.get().cloned());
+    moments.iter().for_each(|moments| moments.want());
+    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, moments, recomputes: cpu.recomputes && !op.residual }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -132,7 +148,10 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        "own".into()
+        match &self.moments {
+            Some(moments) => format!("own, moments by {}", moments.by),
+            None => "own".into(),
+        }
     }
 
     fn alias(&self) -> Option<usize> {
@@ -150,11 +169,14 @@ impl Planned<Cpu> for Plan {
         let (y, eps) = (Shared::new(y.as_mut_slice()), self.batch.op.eps);
         if pass.takes_statistics() {
             self.n = self.batch.count();
-            if pass.across.is_none() && self.batch.by_blocks() {
+            let known = self.known_statistics();
+            if !known && pass.across.is_none() && self.batch.by_blocks() {
                 self.forward_by_blocks(x, affine, y);
                 return Ok(());
             }
-            self.statistics(x[0]);
+            if !known {
+                self.statistics(x[0]);
+            }
             if let Some(ranks) = pass.across {
                 self.share(ranks, pass.running)?;
             }

@@ -6,8 +6,9 @@ use super::ahead::Ahead;
 use super::convolution::Convolution;
 use super::kernel::padded;
 use super::lines::output_line;
+use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
-use super::transform::{self, Side};
+use super::transform::Side;
 use super::vector::{Job, Vectors};
 
 /// Lines of the grid.
@@ -107,6 +108,7 @@ impl Line<'_> {
 pub struct Folded<'a> {
     pub convolution: &'a Convolution<'a>,
     pub from: Side<'a>,
+    pub finish: Finish<'a>,
     pub samples: usize,
     pub work: &'a mut [f32],
     pub y: &'a mut [f32],
@@ -117,7 +119,7 @@ impl Job for Folded<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, finish, .. }, from, samples, work, y } = self;
+        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, y } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let (v_order, m_order) = orders::<S>(ci, co);
         let (v, m) = work.split_at_mut(STRIP * v_order.tile);
@@ -145,7 +147,7 @@ impl Job for Folded<'_> {
                     }
                 }
             }
-            transform::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, *finish, Shared::new(y));
+            outputs::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
         }
     }
 }

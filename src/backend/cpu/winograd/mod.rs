@@ -11,6 +11,7 @@ mod filters;
 mod folded;
 mod kernel;
 mod lines;
+mod outputs;
 mod passes;
 mod strip;
 mod transform;
@@ -25,15 +26,17 @@ use super::flat;
 use super::format::Format;
 use super::isa::Isa;
 use super::lanes::by_block;
-use super::threads::Threads;
+use super::moments::{Moments, OutputMoments};
+use super::threads::{Shared, Threads};
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
+use outputs::Finish;
 use passes::{Correlation, strip_len};
 use strip::{Order, tiles};
-use transform::{Finish, Side};
+use transform::Side;
 use vector::{Avx2, Avx512, Vectors};
 use wide::Wide;
 
@@ -51,6 +54,8 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     strip: usize,
     /// The same where each thread takes output channels, in place of samples: from one side to the other, and for the filters' gradient.
     wide: [Option<usize>; 2],
+    /// For the batch normalisation behind it, which wants them or not.
+    moments: Option<Rc<OutputMoments>>,
     /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
     /// outputs of a strip.
     scratch: Rc<Scratch>,
@@ -100,8 +105,12 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
             .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
         let bias = vec![0.0; if op.bias { co } else { 0 }];
-        let scratch = cpu.scratch.clone();
-        let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, wide, scratch };
+        let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
+            let moments = fusion.moments.get_or_init(|| Rc::new(OutputMoments::new(r.name)));
+            Rc::clone(moments)
+        });
+        let (relu, wants_dx, scratch) = (op.relu, r.wants_dx, cpu.scratch.clone());
+        let plan = Self { set, threads, x, y, relu, bias, wants_dx, strip, wide, moments, scratch };
         let grids = [Some(1), r.train.then_some(threads.0)];
         let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
         for (wide, grids) in rooms {
@@ -165,6 +174,11 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         filters.gradient::<S, A, B, M>(set, threads, grids, dw);
     }
 
+    /// Where the batch normalisation behind it takes the moments of its output.
+    fn summed(&self) -> Option<&OutputMoments> {
+        self.moments.as_deref().filter(|moments| moments.are_wanted())
+    }
+
     fn has_bias(&self) -> bool {
         !self.bias.is_empty()
     }
@@ -209,7 +223,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn implementation(&self) -> String {
-        "own winograd".into()
+        format!("own winograd{}", if self.summed().is_some() { " + moments" } else { "" })
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -217,10 +231,20 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         if self.has_bias() {
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
-        let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu };
+        let summed = self.summed().filter(|_| pass.training);
+        let channels = self.y.blocks() * S::LANES;
+        let mut moments = vec![Moments::default(); summed.map_or(0, |_| self.threads.0 * channels)];
+        let finish = Finish {
+            bias: self.has_bias().then_some(&self.bias),
+            relu: self.relu,
+            moments: summed.map(|_| Shared::new(&mut moments)),
+        };
         let from = Side { desc: self.x, data: x[0].as_slice() };
         let w = pass.params.get(pass.slots[0]);
         self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
+        if let Some(summed) = summed {
+            summed.put(&moments, channels);
+        }
         Ok(())
     }
 
@@ -240,7 +264,7 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
-        let finish = Finish { bias: None, relu: false };
+        let finish = Finish { bias: None, relu: false, moments: None };
         let w = pass.params.get(pass.slots[0]);
         self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
         Ok(())

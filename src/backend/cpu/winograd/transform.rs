@@ -1,9 +1,8 @@
-//! Transforms between images and the grid: B^T d B of inputs, A^T m A to outputs, A y A^T of their gradients.
+//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs.
 
 use std::ops::Range;
 
-use super::super::threads::Shared;
-use super::lines::{gradient_line, input_line, kernel, output_line};
+use super::lines::{gradient_line, input_line, kernel};
 use super::strip::{Order, Run, Strip};
 use super::vector::Vectors;
 use crate::backend::TensorDesc;
@@ -15,25 +14,12 @@ pub struct Side<'a> {
     pub data: &'a [f32],
 }
 
-/// What follows a forward pass: a bias for every channel, padding included, and ReLU.
-#[derive(Clone, Copy)]
-pub struct Finish<'a> {
-    pub bias: Option<&'a [f32]>,
-    pub relu: bool,
-}
-
+/// A register of floats.
 #[inline(always)]
-fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
+pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
     let from = &from[at..at + S::LANES];
     // SAFETY: the slice taken above.
     unsafe { set.load(from.as_ptr()) }
-}
-
-#[inline(always)]
-fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
-    let to = &mut to[at..at + S::LANES];
-    // SAFETY: the slice taken above.
-    unsafe { set.store(lanes, to.as_mut_ptr()) }
 }
 
 /// Rows of a grid from its columns.
@@ -200,59 +186,6 @@ fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-/// A^T m A of one tile, whose places are `place` floats apart.
-#[inline(always)]
-fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
-    set: S,
-    m: &[f32],
-    place: usize,
-) -> [[S::Lanes; M]; 2] {
-    let from = m[..(A * B - 1) * place + S::LANES].as_ptr();
-    let mut columns = [[set.zero(); 2]; B];
-    for (c, column) in columns.iter_mut().enumerate() {
-        let mut cells = [set.zero(); A];
-        for (r, lanes) in cells.iter_mut().enumerate() {
-            // SAFETY: the last place ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((B * r + c) * place)) };
-        }
-        *column = output_line::<S, A, 2>(set, cells);
-    }
-    let [upper, lower] = transpose(columns);
-    [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
-}
-
-/// Two rows of M outputs that are ready, side by side.
-#[inline(always)]
-fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
-    let mut y = [[set.zero(); M]; 2];
-    for (r, row) in y.iter_mut().enumerate() {
-        for (c, lanes) in row.iter_mut().enumerate() {
-            *lanes = load(set, m, (M * r + c) * S::LANES);
-        }
-    }
-    y
-}
-
-/// One tile's outputs into a channel block's plane, plus bias, then ReLU if requested; those beyond the image are left out.
-#[inline(always)]
-fn write_tile<S: Vectors, const M: usize>(
-    set: S,
-    y: [[S::Lanes; M]; 2],
-    (s, top, left): (Strip, usize, usize),
-    bias: S::Lanes,
-    relu: bool,
-    plane: &mut [f32],
-) {
-    for (r, row) in y.into_iter().enumerate().take(s.h - top) {
-        for (c, lanes) in row.into_iter().enumerate().take(s.w - left) {
-            let sum = set.add(lanes, bias);
-            // a NaN in the second operand stays
-            let lanes = if relu { set.max(set.zero(), sum) } else { sum };
-            store(set, lanes, plane, ((top + r) * s.w + left + c) * S::LANES);
-        }
-    }
-}
-
 impl<'a> Side<'a> {
     /// From sample `n` on.
     pub fn skip(self, n: usize) -> Self {
@@ -293,41 +226,6 @@ impl<'a> Side<'a> {
         for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n, blocks.clone()) {
                 gradient_tiles::<S, A, B, M>(set, plane, strip, &mut d[at + block * order.block..]);
-            }
-        }
-    }
-}
-
-/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the
-/// outputs that a tile's products were folded to.
-#[inline(always)]
-pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
-    set: S,
-    desc: &TensorDesc,
-    m: &[f32],
-    (run, blocks): (Run, Range<usize>),
-    order: Order,
-    finish: Finish<'_>,
-    y: Shared<f32>,
-) {
-    let (plane, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
-    for (n, strip, at) in run.parts(desc, order) {
-        for block in blocks.clone() {
-            let first = n * sample + block * plane;
-            // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
-            let plane = unsafe { y.part(first..first + plane) };
-            let m = &m[at + (block - blocks.start) * order.block..];
-            let bias = match finish.bias {
-                Some(bias) => load(set, bias, block * S::LANES),
-                None => set.zero(),
-            };
-            for (i, top, left) in strip.tiles() {
-                let (m, at) = (&m[i * order.tile..], (strip, top, left));
-                if A == 0 {
-                    write_tile(set, folded_tile::<S, M>(set, m), at, bias, finish.relu, plane);
-                } else {
-                    write_tile(set, output_tile::<S, A, B, M>(set, m, order.place), at, bias, finish.relu, plane);
-                }
             }
         }
     }
