@@ -111,6 +111,12 @@ pub trait Planned<B: DeviceMemory> {
         None
     }
 
+    /// Whether `forward` writes the output. If not, the operation that alone reads it is given this one's first input in its place, and
+    /// computes the output as it reads that.
+    fn writes(&self) -> bool {
+        true
+    }
+
     /// Whether `backward` adds a second gradient of `y` by itself.
     fn adds(&self) -> bool {
         false

@@ -32,6 +32,7 @@ pub(super) fn facts<B: Backend>(
     NodeFacts {
         elems: backend.words(desc.elems()),
         looked_through: planned.is_none(),
+        unwritten: planned.is_some_and(|p| !p.writes()),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
         keeps: planned.map_or(Keeps::NOTHING, |p| p.keeps()),

@@ -5,7 +5,7 @@ use crate::support::numerics::{assert_close, cpu, magnitude, noise, norm};
 use trireme::backend::cpu::Cpu;
 use trireme::backend::op::{Activation, Conv, Flatten, Linear, Norm, Pool, Shape};
 use trireme::backend::reference::Reference;
-use trireme::backend::{Backend, Error, Input};
+use trireme::backend::{Across, Backend, Error, Input};
 use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
 
 const CLASSES: usize = 5;
@@ -128,9 +128,19 @@ fn fused_operations_are_what_they_are_by_themselves() {
 fn only_what_nobody_else_reads_is_fused() {
     let net = block(Shape::image(16, 8, 8), [16, 32], 3, true);
     let Some(found) = by(cpu(1), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]) else { return };
-    assert_eq!(found[0], "own winograd + moments");
-    assert_eq!(found[1], "own, moments by c1");
-    assert_eq!(found[5], "own, moments by c3");
+    let want = [
+        "own winograd + moments",
+        "own, moments by c1",
+        "own winograd + moments",
+        "own, moments by c2, output by c3",
+        "own winograd of n2 + moments",
+        "own, moments by c3",
+    ];
+    assert_eq!(found, want);
+    let fused = graph(cpu(1), &net, 2);
+    let error = fused.output(5).unwrap_err().to_string();
+    assert!(error.starts_with("n2: ") && error.contains("never made"), "{error}");
+    assert!(fused.output(4).is_ok());
     let apart = by(cpu(1).unfused(), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]).unwrap();
     assert_eq!(apart, ["own winograd", "own", "own winograd", "own", "own winograd", "own"]);
     // another reader of a convolution's output
@@ -142,8 +152,69 @@ fn only_what_nobody_else_reads_is_fused() {
     let x = net.join("n2", Norm::new().residual(), &[x, y]);
     let net = classifier(net, x);
     let found = by(cpu(1), &net, &["c1", "n1", "c2", "n2"]).unwrap();
-    assert_eq!(found[..2], ["own winograd", "own"]);
-    assert_eq!(found[3], "own, moments by c2");
+    assert_eq!(found, ["own winograd", "own, output by c2", "own winograd of n1 + moments", "own, moments by c2"]);
+    // an auxiliary classifier on a norm's
+    let mut net = block(Shape::image(16, 8, 8), [16, 32], 3, true);
+    let x = net.add("aux.flatten", Flatten, Id(5));
+    let x = net.add("aux.fc", Linear::new(CLASSES), x);
+    net.head(x, 0.3);
+    let x = net.add("last", Linear::new(CLASSES), Id(13));
+    assert_eq!((net.nodes[4].name.as_str(), x.0), ("n2", net.nodes.len()));
+    assert_eq!(by(cpu(1), &net, &["n2", "c3"]).unwrap(), ["own, moments by c2", "own winograd + moments"]);
+}
+
+/// Batches of fewer rows than planned, in turn with whole ones, are as if they were planned for; inference as the training graph's scoring.
+#[test]
+fn fewer_rows_and_inference_are_as_if_planned_for() {
+    let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
+    let images: Vec<f32> = noise(6 * net.input.elems(), 4, 1.0);
+    let mut whole = graph(cpu(2), &net, 6);
+    for rows in [6, 2, 6, 1, 5] {
+        let images = &images[..rows * net.input.elems()];
+        let want = passes(&mut graph(cpu(2), &net, rows), images, rows);
+        assert_same(&format!("{rows} rows"), &passes(&mut whole, images, rows), &want, 1e-5);
+        let mut inference = Graph::new(cpu(2), net.clone(), rows, Purpose::Infer, 7).unwrap();
+        assert_eq!(inference.scores(images, rows).unwrap(), whole.output(net.nodes.len()).unwrap());
+    }
+}
+
+#[test]
+fn frozen_layers_are_what_they_are_by_themselves() {
+    let images: Vec<f32> = noise(4 * Shape::image(3, 9, 8).elems(), 5, 1.0);
+    for layers in [&["n2"][..], &["c3"], &["c2", "n2"], &["stem", "c1", "n1", "c2", "n2"], &["n1", "n2", "n3", "n4"]] {
+        let mut net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
+        let names = net.tensors().unwrap().parameters.into_iter().map(|(name, _)| name);
+        net.frozen = names.filter(|name| layers.iter().any(|layer| name.starts_with(&format!("{layer}.")))).collect();
+        let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
+        for frozen in [true, false, true] {
+            [&mut fused, &mut apart].into_iter().for_each(|graph| graph.set_frozen(frozen));
+            let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
+            assert_same(&format!("{layers:?}"), &got, &want, 2e-4);
+        }
+    }
+}
+
+/// As many ranks, all with the same rows.
+struct Alike(f64);
+
+impl Across for Alike {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        values.iter_mut().for_each(|value| *value *= self.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn statistics_of_several_ranks_are_what_they_are_by_themselves() {
+    let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
+    let images: Vec<f32> = noise(4 * net.input.elems(), 6, 1.0);
+    let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
+    let alone = passes(&mut fused, &images, 4);
+    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(Alike(3.0))));
+    let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
+    assert_same("three ranks", &got, &want, 2e-4);
+    // they have the same mean and variance
+    assert_same("one rank", &got, &alone, 2e-4);
 }
 
 /// Mean and sum of squares by channel of a (rows, channels, pixels) tensor, in f64.

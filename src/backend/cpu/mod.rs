@@ -29,6 +29,7 @@ mod lanes;
 mod layout;
 mod loss;
 mod moments;
+mod normal;
 mod onednn;
 mod own_gradient;
 mod per_channel;

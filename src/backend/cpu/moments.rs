@@ -15,6 +15,7 @@ pub(super) struct Moments {
 
 impl Moments {
     /// With those of other values.
+    #[inline(always)]
     pub fn add(&mut self, other: &Self) {
         if self.n == 0.0 {
             *self = *other;

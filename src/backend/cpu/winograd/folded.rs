@@ -129,6 +129,7 @@ impl Job for Folded<'_> {
             let calls = co / S::LANES * A * run.count.div_ceil(TILES);
             let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, calls);
             let mut outputs = Ahead::new(to, y, (run, M), 0, calls);
+            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, (run, M), 0, calls));
             for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
                 for line in LINES {
                     let u = &u[line * len..][..len];
@@ -144,6 +145,9 @@ impl Job for Folded<'_> {
                         }
                         inputs.fetch(set);
                         outputs.fetch(set);
+                        if let Some(norms) = &mut norms {
+                            norms.fetch(set);
+                        }
                     }
                 }
             }

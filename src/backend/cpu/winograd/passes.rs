@@ -39,7 +39,7 @@ impl Convolution<'_> {
             // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
             let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
             let from = self.from.skip(samples.start);
-            let finish = self.finish.of_thread(t, self.to.blocks() * S::LANES);
+            let finish = self.finish.of_thread(t, &self.to, samples.start);
             if folds {
                 return set.run(Folded { convolution: self, from, finish, samples: samples.len(), work, y });
             }
@@ -73,11 +73,15 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
         from.inputs::<S, A, B, M>(set, run, v_order, v);
         let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, A * B);
         let mut outputs = Ahead::new(to, y, (run, M), 0, A * B);
+        let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, (run, M), 0, A * B));
         for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
             kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m);
             inputs.fetch(set);
             outputs.fetch(set);
+            if let Some(norms) = &mut norms {
+                norms.fetch(set);
+            }
         }
         outputs::outputs::<S, A, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
     }

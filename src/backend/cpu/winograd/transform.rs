@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::lines::{gradient_line, input_line, kernel};
+use super::normalised::{AsItIs, Made, Normalised};
 use super::strip::{Order, Run, Strip};
-use super::vector::Vectors;
+use super::vector::{Vectors, load};
 use crate::backend::TensorDesc;
 
 /// A blocked tensor to read from.
@@ -12,14 +13,8 @@ use crate::backend::TensorDesc;
 pub struct Side<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-}
-
-/// A register of floats.
-#[inline(always)]
-pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
-    let from = &from[at..at + S::LANES];
-    // SAFETY: the slice taken above.
-    unsafe { set.load(from.as_ptr()) }
+    /// What is made of each value as it is read; none: it is taken as it is.
+    pub normal: Option<Normalised<'a>>,
 }
 
 /// Rows of a grid from its columns.
@@ -81,6 +76,7 @@ fn input_column<S: Vectors, const A: usize>(
     w: usize,
     left: usize,
     rows: [usize; 2],
+    made: impl Made<S>,
 ) -> [S::Lanes; A] {
     let pad = kernel(A) / 2;
     let mut d = [set.zero(); A];
@@ -88,7 +84,8 @@ fn input_column<S: Vectors, const A: usize>(
         for (r, d) in d.iter_mut().enumerate() {
             if r >= rows[0] && r < rows[1] {
                 // SAFETY: column and row are inside of the image.
-                *d = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
+                let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
+                *d = made.of(set, value);
             }
         }
     }
@@ -105,9 +102,10 @@ fn input_columns<S: Vectors, const A: usize, const B: usize>(
     rows: [usize; 2],
     first: usize,
     columns: &mut [[S::Lanes; A]; B],
+    made: impl Made<S>,
 ) {
     for (c, column) in columns.iter_mut().enumerate().skip(first) {
-        *column = input_column(set, above, w, left + c, rows);
+        *column = input_column(set, above, w, left + c, rows, made);
     }
 }
 
@@ -117,6 +115,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
     plane: &[f32],
     s: Strip,
+    made: impl Made<S>,
     v: &mut [f32],
 ) {
     let (w, pad) = (s.w, kernel(A) / 2);
@@ -131,7 +130,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
         let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
         let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
-            columns[c + M] = input_column(set, above, w, left + c, rows);
+            columns[c + M] = input_column(set, above, w, left + c, rows, made);
         }
         while i < end {
             for c in 0..shared {
@@ -139,9 +138,9 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
             }
             // what is known of an inner tile makes its loads free of conditions
             if rows == [0, A] && left + shared >= pad && left + B <= w + pad {
-                input_columns(set, above, w, left, [0, A], shared, &mut columns);
+                input_columns(set, above, w, left, [0, A], shared, &mut columns, made);
             } else {
-                input_columns(set, above, w, left, rows, shared, &mut columns);
+                input_columns(set, above, w, left, rows, shared, &mut columns, made);
             }
             let mut grid = transpose(columns);
             for row in &mut grid {
@@ -209,7 +208,11 @@ impl<'a> Side<'a> {
     ) {
         for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n, 0..self.desc.blocks()) {
-                input_tiles::<S, A, B, M>(set, plane, strip, &mut v[at + block * order.block..]);
+                let v = &mut v[at + block * order.block..];
+                match self.normal {
+                    Some(normal) => input_tiles::<S, A, B, M>(set, plane, strip, normal.of_block(set, block), v),
+                    None => input_tiles::<S, A, B, M>(set, plane, strip, AsItIs, v),
+                }
             }
         }
     }
