@@ -67,45 +67,52 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
     columns
 }
 
-/// B^T d of a column of A pixels, `left` counted from `pad` before the image; of its rows, which begin at `above`, only those from
-/// `rows[0]` to `rows[1]` are inside. Around the image there are zeros.
-#[inline(always)]
-fn input_column<S: Vectors, const A: usize>(
-    set: S,
+/// How the pixels of a row of tiles are read: lines of `w` of them that begin at `above`, of which those from `rows[0]` to `rows[1]` are
+/// inside, and what is made of each. Around the image there are zeros.
+#[derive(Clone, Copy)]
+struct Pixels<P> {
     above: *const f32,
     w: usize,
-    left: usize,
     rows: [usize; 2],
-    made: impl Made<S>,
-) -> [S::Lanes; A] {
-    let pad = kernel(A) / 2;
-    let mut d = [set.zero(); A];
-    if left >= pad && left < w + pad {
-        for (r, d) in d.iter_mut().enumerate() {
-            if r >= rows[0] && r < rows[1] {
-                // SAFETY: column and row are inside of the image.
-                let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
-                *d = made.of(set, value);
-            }
-        }
-    }
-    input_line::<S, A, 2>(set, d)
+    made: P,
 }
 
-/// The tile's columns from `first` on.
-#[inline(always)]
-fn input_columns<S: Vectors, const A: usize, const B: usize>(
-    set: S,
-    above: *const f32,
-    w: usize,
-    left: usize,
-    rows: [usize; 2],
-    first: usize,
-    columns: &mut [[S::Lanes; A]; B],
-    made: impl Made<S>,
-) {
-    for (c, column) in columns.iter_mut().enumerate().skip(first) {
-        *column = input_column(set, above, w, left + c, rows, made);
+impl<P> Pixels<P> {
+    /// B^T d of a column of A pixels, `left` counted from `pad` before the image.
+    #[inline(always)]
+    fn column<S: Vectors, const A: usize>(self, set: S, left: usize) -> [S::Lanes; A]
+    where
+        P: Made<S>,
+    {
+        let Self { above, w, rows, made } = self;
+        let pad = kernel(A) / 2;
+        let mut d = [set.zero(); A];
+        if left >= pad && left < w + pad {
+            for (r, d) in d.iter_mut().enumerate() {
+                if r >= rows[0] && r < rows[1] {
+                    // SAFETY: column and row are inside of the image.
+                    let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
+                    *d = made.of(set, value);
+                }
+            }
+        }
+        input_line::<S, A, 2>(set, d)
+    }
+
+    /// The columns of a tile from `first` on.
+    #[inline(always)]
+    fn columns<S: Vectors, const A: usize, const B: usize>(
+        self,
+        set: S,
+        left: usize,
+        first: usize,
+        columns: &mut [[S::Lanes; A]; B],
+    ) where
+        P: Made<S>,
+    {
+        for (c, column) in columns.iter_mut().enumerate().skip(first) {
+            *column = self.column(set, left + c);
+        }
     }
 }
 
@@ -128,9 +135,10 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
         let end = s.count.min(i + (w - left).div_ceil(M));
         let rows = [pad.saturating_sub(top), A.min(s.h + pad - top)];
         let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
+        let pixels = Pixels { above, w, rows, made };
         let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
-            columns[c + M] = input_column(set, above, w, left + c, rows, made);
+            columns[c + M] = pixels.column(set, left + c);
         }
         while i < end {
             for c in 0..shared {
@@ -138,9 +146,9 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
             }
             // what is known of an inner tile makes its loads free of conditions
             if rows == [0, A] && left + shared >= pad && left + B <= w + pad {
-                input_columns(set, above, w, left, [0, A], shared, &mut columns, made);
+                Pixels { rows: [0, A], ..pixels }.columns(set, left, shared, &mut columns);
             } else {
-                input_columns(set, above, w, left, rows, shared, &mut columns, made);
+                pixels.columns(set, left, shared, &mut columns);
             }
             let mut grid = transpose(columns);
             for row in &mut grid {
