@@ -20,7 +20,8 @@ pub(super) struct Normal {
     by: OnceCell<String>,
     /// Of the last forward pass.
     constants: RefCell<Constants>,
-    /// Of the last backward pass, until they are read: the sums of g, the gradient behind ReLU, of all channels, then those of g (x - mean).
+    /// Of the last backward pass, until they are read: the sums of g, the gradient behind ReLU, of all channels, then those of
+    /// g (x - mean).
     sums: RefCell<Option<Vec<f64>>>,
 }
 

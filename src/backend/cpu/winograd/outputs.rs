@@ -90,7 +90,8 @@ impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
     }
 }
 
-/// The same, and the moments of what is written: offsets from the mean of the first row of a tile, in two sums each, so that neither waits for the other.
+/// The same, and the moments of what is written: offsets from the mean of the first row of a tile, in two sums each, so that neither waits
+/// for the other.
 struct Summed<L> {
     affine: Affine<L>,
     near: L,

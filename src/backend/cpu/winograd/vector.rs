@@ -76,7 +76,8 @@ pub trait Job {
 
 macro_rules! vectors {
     ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $count:literal, $registers:literal, $rows:literal,
-     $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident, |$least:ident, $a:ident, $b:ident| $where_above:expr) => {
+     $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident,
+     |$least:ident, $a:ident, $b:ident| $where_above:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         pub struct $name(());
