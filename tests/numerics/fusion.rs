@@ -174,7 +174,9 @@ fn fewer_rows_and_inference_are_as_if_planned_for() {
         let want = passes(&mut graph(cpu(2), &net, rows), images, rows);
         assert_same(&format!("{rows} rows"), &passes(&mut whole, images, rows), &want, 1e-5);
         let mut inference = Graph::new(cpu(2), net.clone(), rows, Purpose::Infer, 7).unwrap();
-        assert_eq!(inference.scores(images, rows).unwrap(), whole.output(net.nodes.len()).unwrap());
+        // the library's own layers may add otherwise for other numbers of rows
+        let (got, want) = (inference.scores(images, rows).unwrap(), whole.output(net.nodes.len()).unwrap());
+        assert_close(&format!("inference of {rows} rows"), &got, &want, 1e-5 * magnitude(&want));
     }
 }
 
