@@ -13,6 +13,9 @@ pub trait DeviceMemory: Sized + 'static {
     type Buf: Buffer;
     /// How a parameter lies in it.
     type Format: ParamFormat;
+    /// What two operations share, where the second alone reads what the first one makes, so that each may do a part of the other's work;
+    /// made before the first is planned.
+    type Fusion: Default;
 
     /// Zeroed memory.
     fn alloc(&self, elems: usize) -> Result<Self::Buf, Error>;

@@ -111,6 +111,12 @@ pub trait Planned<B: DeviceMemory> {
         None
     }
 
+    /// Whether `forward` writes the output. If not, the operation that alone reads it is given this one's first input in its place, and
+    /// computes the output as it reads that.
+    fn writes(&self) -> bool {
+        true
+    }
+
     /// Whether `backward` adds a second gradient of `y` by itself.
     fn adds(&self) -> bool {
         false
@@ -181,6 +187,10 @@ pub struct PlanRequest<'a, B: DeviceMemory> {
     pub x: &'a [TensorDesc],
     /// Only of batch normalisation.
     pub through: Through,
+    /// Where this operation alone reads its first input, and no other after the pass: what it shares with the one that makes it.
+    pub before: Option<&'a B::Fusion>,
+    /// The same of its output: what it shares with the operation that alone reads it.
+    pub behind: Option<&'a B::Fusion>,
     /// Whether `backward` will be called.
     pub train: bool,
     /// Whether the gradient of the first input is wanted.

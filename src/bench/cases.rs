@@ -63,6 +63,8 @@ impl Case {
             shapes: std::slice::from_ref(&self.input),
             x,
             through: Through::default(),
+            before: None,
+            behind: None,
             train: true,
             wants_dx: !self.image,
             formats: None,

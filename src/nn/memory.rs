@@ -13,6 +13,8 @@ pub struct NodeFacts {
     pub elems: usize,
     /// Whether it has no pass: whoever reads it reads its input.
     pub looked_through: bool,
+    /// Whether its pass writes no output: who reads it computes it from its first input.
+    pub unwritten: bool,
     /// Input whose gradient takes over the memory of the output's gradient.
     pub alias: Option<usize>,
     /// Whether it adds a second gradient by itself.
@@ -27,7 +29,8 @@ impl NodeFacts {
     /// Whether a memory plan made of these serves a node with those facts.
     pub(super) fn serve(&self, other: &Self) -> bool {
         let Keeps { inputs, output } = self.keeps;
-        (self.looked_through, self.alias, self.adds) == (other.looked_through, other.alias, other.adds)
+        let kind = |of: &Self| (of.looked_through, of.unwritten, of.alias, of.adds);
+        kind(self) == kind(other)
             && other.elems <= self.elems
             && other.keeps.inputs <= inputs
             && (output || !other.keeps.output)
@@ -104,13 +107,23 @@ impl Values {
     }
 }
 
-/// The tensor that really holds each one's data: an op without a pass is looked through.
-pub fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
-    let mut real = vec![0];
+/// The tensor behind each one that has a gradient of its own: an op without a pass is looked through.
+fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
+    through(net, |node| facts[node].looked_through)
+}
+
+/// The tensor that holds each one's data: as [`resolve`], and what no pass writes is read from where it is made of.
+fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
+    through(net, |node| facts[node].looked_through || facts[node].unwritten)
+}
+
+/// The tensor behind each one, where the first input stands for the output of some nodes.
+fn through(net: &NetSpec, passed: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut behind = vec![0];
     for (i, node) in net.nodes.iter().enumerate() {
-        real.push(if facts[i].looked_through { real[node.inputs[0].0] } else { i + 1 });
+        behind.push(if passed(i) { behind[node.inputs[0].0] } else { i + 1 });
     }
-    real
+    behind
 }
 
 /// The summands of a tensor's gradient.
@@ -134,7 +147,8 @@ struct Source {
 struct Backward<'a> {
     net: &'a NetSpec,
     facts: &'a [NodeFacts],
-    real: &'a [usize],
+    /// By tensor: which holds its data.
+    holders: &'a [usize],
     values: Values,
     /// By tensor: the value that holds it in backward; none where it has yet to be made anew.
     kept: Vec<Option<usize>>,
@@ -179,7 +193,7 @@ impl Backward<'_> {
             return value;
         }
         let node = tensor - 1;
-        let sources: Vec<usize> = self.net.nodes[node].inputs.iter().map(|id| self.real[id.0]).collect();
+        let sources: Vec<usize> = self.net.nodes[node].inputs.iter().map(|id| self.holders[id.0]).collect();
         let sources: Vec<usize> = sources.into_iter().map(|source| self.is_there(source)).collect();
         let now = self.now();
         sources.into_iter().for_each(|value| self.values.used(value, now));
@@ -192,7 +206,7 @@ impl Backward<'_> {
     /// Makes what the backward pass of a node reads of the forward pass be there.
     fn reads(&mut self, node: usize) -> Vec<usize> {
         let Keeps { inputs, output } = self.facts[node].keeps;
-        let inputs = self.net.nodes[node].inputs.iter().take(inputs).map(|id| self.real[id.0]);
+        let inputs = self.net.nodes[node].inputs.iter().take(inputs).map(|id| self.holders[id.0]);
         let tensors: Vec<usize> = inputs.chain(output.then_some(node + 1)).collect();
         tensors.into_iter().map(|tensor| self.is_there(tensor)).collect()
     }
@@ -231,7 +245,7 @@ fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (
     let mut values = Values::default();
     let mut tensors = vec![values.new_at(0, input)];
     for (i, (node, fact)) in net.nodes.iter().zip(facts).enumerate() {
-        let value = match (fact.looked_through, runs[i]) {
+        let value = match (fact.looked_through || fact.unwritten, runs[i]) {
             (true, _) => tensors[node.inputs[0].0],
             (false, true) => values.new_at(i, fact.elems),
             (false, false) => usize::MAX,
@@ -247,14 +261,14 @@ fn forward(net: &NetSpec, input: usize, facts: &[NodeFacts], runs: &[bool]) -> (
 impl Memory {
     /// For training: what backward reads is kept, or made anew where that is cheap.
     pub fn train(net: &NetSpec, input: usize, facts: &[NodeFacts]) -> Self {
-        let (real, n) = (resolve(net, facts), net.nodes.len());
+        let (real, holders, n) = (resolve(net, facts), holders(net, facts), net.nodes.len());
         let (mut values, tensors) = forward(net, input, facts, &vec![true; n]);
         let read_after: Vec<usize> = net.scores().chain([net.features().0]).map(|t| real[t]).collect();
         read_after.iter().for_each(|t| values.used(tensors[*t], ALWAYS));
         let anew = |t: usize| t > 0 && facts[t - 1].recomputes && !read_after.contains(&t);
         let kept = (0..=n).map(|t| (!anew(t)).then_some(tensors[t])).collect();
         let pending = vec![Summands::default(); real.len()];
-        let mut back = Backward { net, facts, real: &real, values, kept, pending, moves: Vec::new() };
+        let mut back = Backward { net, facts, holders: &holders, values, kept, pending, moves: Vec::new() };
         let mut losses = Vec::new();
         for t in net.scores().map(|t| real[t]) {
             let value = back.values.new_at(n, if t == 0 { input } else { facts[t - 1].elems });
@@ -269,7 +283,7 @@ impl Memory {
             back.node(node, &inputs.collect::<Vec<_>>());
         }
         let Backward { values, moves, kept, .. } = back;
-        let kept = real.iter().map(|t| kept[*t].unwrap_or(tensors[*t])).collect();
+        let kept = holders.iter().map(|t| kept[*t].unwrap_or(tensors[*t])).collect();
         Self { tensors, kept, moves, losses, ..Self::packed(&values, n) }
     }
 

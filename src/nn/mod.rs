@@ -3,6 +3,7 @@
 mod accumulate;
 pub mod estimate;
 mod freeze;
+mod fusions;
 pub mod graph;
 pub mod init;
 pub mod memory;

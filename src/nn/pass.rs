@@ -284,8 +284,9 @@ impl<B: Backend> Graph<B> {
     ) -> Result<(), Error> {
         let start = self.clock()?;
         let x = self.inputs(node, &self.memory.tensors, usize::MAX)?;
-        let mut y = self.tensors.take(self.value_of(node + 1))?;
-        op.forward(&self.pass(node, batch, training), &x.refs(), &mut y)?;
+        let mut y = op.writes().then(|| self.tensors.take(self.value_of(node + 1))).transpose()?;
+        let mut nothing = B::Buf::default();
+        op.forward(&self.pass(node, batch, training), &x.refs(), y.as_deref_mut().unwrap_or(&mut nothing))?;
         drop((x, y));
         self.clocked(node, 0, start)
     }

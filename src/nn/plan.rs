@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fusions::read_once;
 use super::memory::NodeFacts;
 use super::norm_place::NormPlace;
 use super::shortcuts::Shortcuts;
@@ -31,6 +32,7 @@ pub(super) fn facts<B: Backend>(
     NodeFacts {
         elems: backend.words(desc.elems()),
         looked_through: planned.is_none(),
+        unwritten: planned.is_some_and(|p| !p.writes()),
         alias: planned.and_then(|p| p.alias()),
         adds: planned.is_some_and(|p| p.adds()),
         keeps: planned.map_or(Keeps::NOTHING, |p| p.keeps()),
@@ -82,6 +84,7 @@ pub(super) fn make_plan<B: Backend>(
     let mut descs = vec![backend.input(batch, shapes[0])];
     let mut plan: Plan<B> = Vec::new();
     let shortcuts = Shortcuts::new(backend, net, shapes);
+    let fusions: Vec<Option<B::Fusion>> = read_once(net).into_iter().map(|once| once.then(Default::default)).collect();
     for (i, node) in net.nodes.iter().enumerate() {
         let x: Vec<TensorDesc> = node.inputs.iter().map(|id| descs[id.0]).collect();
         if node.op.renames() {
@@ -96,6 +99,8 @@ pub(super) fn make_plan<B: Backend>(
             shapes: &logical,
             x: &x,
             through: shortcuts.through[i],
+            before: fusions[node.inputs[0].0].as_ref(),
+            behind: fusions[i + 1].as_ref(),
             train,
             wants_dx: node.inputs[0].0 != 0,
             formats: formats.map(|f| f[i].as_slice()),

@@ -29,22 +29,15 @@ impl Shortcuts {
     }
 }
 
-/// The nodes that read a tensor, and which of their inputs it is.
-fn readers(net: &NetSpec, tensor: usize) -> Vec<(usize, usize)> {
-    let inputs = |node: usize| net.nodes[node].inputs.iter().enumerate().map(move |(place, id)| (node, place, id.0));
-    let all = (0..net.nodes.len()).flat_map(inputs);
-    all.filter(|read| read.2 == tensor).map(|(node, place, _)| (node, place)).collect()
-}
-
 /// The norms before and behind a shortcut: the latter alone reads it, as its residual; the former's output is also read otherwise, so that
 /// its gradient has another summand.
 fn neighbours(net: &NetSpec, shortcut: usize) -> Option<(usize, usize)> {
     let x = net.nodes[shortcut].inputs[0].0;
     let is_norm = |node: &usize| matches!(net.nodes[*node].op, Op::Norm(_));
     let before = x.checked_sub(1).filter(is_norm)?;
-    let &[(behind, 1)] = readers(net, shortcut + 1).as_slice() else { return None };
+    let &[(behind, 1)] = net.readers(shortcut + 1).as_slice() else { return None };
     let mut others =
-        readers(net, x).into_iter().filter(|(node, _)| *node != shortcut).map(|(node, _)| &net.nodes[node].op);
+        net.readers(x).into_iter().filter(|(node, _)| *node != shortcut).map(|(node, _)| &net.nodes[node].op);
     let (first, plain) = (others.next()?, |op: &Op| !op.renames() && !matches!(op, Op::Shortcut(_)));
     (is_norm(&behind) && plain(first) && others.all(plain)).then_some((before, behind))
 }

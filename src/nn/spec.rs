@@ -102,6 +102,14 @@ impl NetSpec {
         self.heads.push(Head { output, weight });
     }
 
+    /// The nodes that read a tensor, and which of their inputs it is.
+    pub fn readers(&self, tensor: usize) -> Vec<(usize, usize)> {
+        let inputs =
+            |node: usize| self.nodes[node].inputs.iter().enumerate().map(move |(place, id)| (node, place, id.0));
+        let all = (0..self.nodes.len()).flat_map(inputs);
+        all.filter(|read| read.2 == tensor).map(|(node, place, _)| (node, place)).collect()
+    }
+
     /// The tensors that have losses: the network's scores, then those of its auxiliary classifiers.
     pub fn scores(&self) -> impl Iterator<Item = usize> {
         std::iter::once(self.nodes.len()).chain(self.heads.iter().map(|head| head.output.0))

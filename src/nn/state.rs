@@ -179,8 +179,9 @@ impl<B: Backend> Graph<B> {
 
     /// A tensor of the last pass (0 is the input, i + 1 the output of node i) as plain NCHW.
     pub fn output(&self, tensor: usize) -> Result<Vec<f32>, Error> {
-        let without_pass = |node: usize| !self.net.nodes[node].op.renames() && self.planned(node).is_none();
-        if let Some(node) = tensor.checked_sub(1).filter(|&node| without_pass(node)) {
+        let unmade =
+            |node: usize| !self.net.nodes[node].op.renames() && self.planned(node).is_none_or(|op| !op.writes());
+        if let Some(node) = tensor.checked_sub(1).filter(|&node| unmade(node)) {
             let why = "the layer behind reads through it, so its output is never made".into();
             return Err(Error::Unsupported { op: self.net.nodes[node].name.clone(), why });
         }

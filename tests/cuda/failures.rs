@@ -85,7 +85,8 @@ fn plan(device: &Cuda) -> Result<Box<dyn Planned<Cuda>>, Error> {
     let (op, image) = (Op::Conv(Conv::new(8, 3).pad(1)), Shape::image(4, 8, 8));
     let (shapes, x) = ([image], [device.input(4, image)]);
     let (name, through, train, wants_dx, formats, index) = ("conv", Through::default(), true, true, None, 0);
-    device.plan(&PlanRequest { name, op: &op, shapes: &shapes, x: &x, through, train, wants_dx, formats, index })
+    let (op, shapes, x, before, behind) = (&op, &shapes, &x, None, None);
+    device.plan(&PlanRequest { name, op, shapes, x, through, before, behind, train, wants_dx, formats, index })
 }
 
 /// Where cuDNN's algorithms are timed, one that kills the context ends the choice: the others would all seem not to run.

@@ -102,9 +102,10 @@ fn plan(backend: &Cpu, case: &Case, block: usize) -> (TensorDesc, String) {
     let x = [TensorDesc { n: case.n, shape: case.shape, block: if block == 0 { case.shape.c } else { block } }];
     let shapes = [if matches!(case.op, Op::Linear(_)) { Shape::vector(case.shape.elems()) } else { case.shape }];
     let (train, wants_dx) = (true, true);
-    let (through, formats) = (Through::default(), None);
+    let (name, through, formats, index) = ("case", Through::default(), None, 0);
+    let (op, before, behind) = (&case.op, None, None);
     let request =
-        PlanRequest { name: "case", op: &case.op, shapes: &shapes, x: &x, through, train, wants_dx, formats, index: 0 };
+        PlanRequest { name, op, shapes: &shapes, x: &x, through, before, behind, train, wants_dx, formats, index };
     let plan = backend.plan(&request).unwrap_or_else(|e| panic!("{e}"));
     (plan.output(), plan.implementation())
 }

@@ -15,6 +15,7 @@ fn features_outlive_what_follows_the_last_layer() {
         let facts = |at: usize| NodeFacts {
             elems: shapes[at + 1].elems(),
             looked_through: net.nodes[at].op.renames(),
+            unwritten: false,
             alias: None,
             adds: false,
             keeps: Keeps::NOTHING,

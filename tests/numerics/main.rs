@@ -9,6 +9,7 @@ mod bf16;
 mod catalogue;
 mod features;
 mod freeze;
+mod fusion;
 mod golden;
 mod gradients;
 mod graph;

@@ -161,6 +161,8 @@ impl Case {
             shapes: &shapes,
             x: &descs,
             through: Through::default(),
+            before: None,
+            behind: None,
             train: self.dy.is_some(),
             wants_dx: true,
             formats: None,

@@ -8,6 +8,7 @@ use super::bf16::Bf16;
 use super::buf::{self, AlignedBuf, Scratch};
 use super::choices::Table;
 use super::format::Format;
+use super::fusion::Fusion;
 use super::isa::Isa;
 use super::onednn::Engine;
 use super::threads::Threads;
@@ -39,6 +40,8 @@ pub struct Cpu {
     pub(super) channels_last: bool,
     /// Whether operations whose output costs little offer to make it anew in backward.
     pub(super) recomputes: bool,
+    /// Whether operations do parts of their neighbours' work.
+    pub(super) fuses: bool,
 }
 
 impl Cpu {
@@ -60,6 +63,11 @@ impl Cpu {
     /// The same keeping every output that backward reads, to compare with.
     pub fn keeping_outputs(self) -> Self {
         Self { recomputes: false, ..self }
+    }
+
+    /// The same with every operation by itself, to compare with.
+    pub fn unfused(self) -> Self {
+        Self { fuses: false, ..self }
     }
 
     /// Whether [`Cpu::in_bf16`] can be had, or what is missing.
@@ -97,6 +105,7 @@ impl Cpu {
             bf16,
             channels_last,
             recomputes: true,
+            fuses: true,
         })
     }
 
@@ -109,6 +118,7 @@ impl Cpu {
 impl DeviceMemory for Cpu {
     type Buf = AlignedBuf;
     type Format = Format;
+    type Fusion = Fusion;
 
     fn alloc(&self, elems: usize) -> Result<AlignedBuf, Error> {
         AlignedBuf::touched_by(self.threads, elems, "tensors")

@@ -43,6 +43,7 @@ impl Cuda {
 impl DeviceMemory for Cuda {
     type Buf = CudaBuf;
     type Format = Format;
+    type Fusion = ();
 
     fn alloc(&self, elems: usize) -> Result<CudaBuf, Error> {
         self.shared.start()?;

@@ -10,6 +10,7 @@ pub struct Reference;
 impl DeviceMemory for Reference {
     type Buf = HostBuf;
     type Format = usize;
+    type Fusion = ();
 
     fn alloc(&self, elems: usize) -> Result<HostBuf, Error> {
         Ok(HostBuf(vec![0.0; elems]))

@@ -122,6 +122,7 @@ fn values(images: &Input<'_>, device: Option<(&[u8], usize, usize)>, shape: (usi
 impl DeviceMemory for Remote {
     type Buf = RemoteBuf;
     type Format = usize;
+    type Fusion = ();
 
     fn alloc(&self, elems: usize) -> Result<RemoteBuf, Error> {
         Ok(RemoteBuf::new(self.queues.sender(), elems))

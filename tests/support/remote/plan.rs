@@ -95,8 +95,9 @@ impl RemotePlan {
         let channels = if matches!(op, Op::Norm(_)) { shapes[0].c } else { 0 };
         let outline = queues.ask(move |device| {
             let formats = formats.as_deref();
-            let (shapes, x, through) = (&shapes, &x, Through::default());
-            let request = PlanRequest { name: &name, op: &op, shapes, x, through, train, wants_dx, formats, index };
+            let (name, op, shapes, x) = (&name, &op, &shapes, &x);
+            let (through, before, behind) = (Through::default(), None, None);
+            let request = PlanRequest { name, op, shapes, x, through, before, behind, train, wants_dx, formats, index };
             let plan = Reference.plan(&request)?;
             let outline = (plan.output(), plan.formats(), plan.alias(), plan.adds());
             device.plans.insert(number, plan);

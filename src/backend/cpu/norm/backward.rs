@@ -27,6 +27,8 @@ pub struct Backward<'a> {
     pub n: f64,
     /// Whether statistics do not depend on x, so that dx is g times the scale.
     pub frozen: bool,
+    /// Whether dy is the gradient behind ReLU already.
+    pub masked: bool,
     pub tensors: Tensors<'a>,
 }
 
@@ -59,7 +61,8 @@ impl Backward<'_> {
     }
 
     fn mode(&self) -> usize {
-        self.batch.mode() + SECOND * usize::from(!self.tensors.second.is_empty())
+        let mode = if self.masked { 0 } else { self.batch.mode() };
+        mode + SECOND * usize::from(!self.tensors.second.is_empty())
     }
 
     /// Mean, scale and shift of a block's lanes.

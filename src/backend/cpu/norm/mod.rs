@@ -7,6 +7,8 @@ mod batch;
 mod channel;
 pub(super) mod rows;
 
+use std::rc::Rc;
+
 use backward::{Backward, Tensors};
 use batch::{Affine, Batch};
 use channel::Channel;
@@ -15,6 +17,8 @@ use super::buf::AlignedBuf;
 use super::channel_sums::ChannelSums;
 use super::device::Cpu;
 use super::format::Format;
+use super::moments::{Moments, OutputMoments};
+use super::normal::{Constants, Normal};
 use super::threads::Shared;
 use crate::backend::across::{self, Across};
 use crate::backend::op::Norm;
@@ -28,6 +32,10 @@ struct Plan {
     n: f64,
     /// Two for each channel.
     sums: ChannelSums,
+    /// What the convolution whose output it alone reads has summed.
+    moments: Option<Rc<OutputMoments>>,
+    /// For the convolution that alone reads its output, which may compute it.
+    normal: Option<Rc<Normal>>,
     /// Whether its output may be made anew in backward.
     recomputes: bool,
 }
@@ -64,6 +72,16 @@ impl Plan {
         }
     }
 
+    /// Statistics of all channels from what the convolution that made x has summed, if it has.
+    fn known_statistics(&mut self) -> bool {
+        let Some(moments) = self.moments.as_ref().and_then(|moments| moments.take()) else { return false };
+        let n = self.batch.count();
+        for (channel, Moments { near, offsets, squares, .. }) in self.channels.iter_mut().zip(moments) {
+            channel.set_statistics(near, [offsets, squares], n);
+        }
+        true
+    }
+
     /// Statistics of the whole batch from those of the ranks.
     fn share(&mut self, ranks: &dyn Across, running: &[f32]) -> Result<(), Error> {
         let mut mean: Vec<f64> = self.channels.iter().map(|c| c.mean).collect();
@@ -84,9 +102,19 @@ impl Plan {
 
     /// y by scale and shift of all channels.
     fn normalise(&self, x: [&[f32]; 2], y: Shared<f32>) {
-        self.batch.each_block(|block, samples| {
-            self.batch.normalise(x, block, samples, &self.channels[self.batch.block(block)], y);
-        });
+        let Self { batch, channels, .. } = self;
+        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], y));
+    }
+
+    /// Where a convolution computes its output.
+    fn computed_elsewhere(&self) -> Option<&Normal> {
+        self.normal.as_deref().filter(|normal| normal.by().is_some())
+    }
+
+    /// What that convolution must know of the channels.
+    fn constants(&self) -> Constants {
+        let of = |f: fn(&Channel) -> f32| self.channels.iter().map(f).collect();
+        Constants { mean: of(|c| c.mean as f32), scale: of(|c| c.scale), shift: of(|c| c.shift) }
     }
 
     /// Gradients of gamma and beta from both sums of all channels.
@@ -110,7 +138,13 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
     let batch = Batch { threads: cpu.threads, op: op.clone(), x: r.x[0] };
     let channels = vec![Channel::default(); batch.channels()];
     let sums = ChannelSums::new(cpu.threads, 2 * channels.len());
-    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, recomputes: cpu.recomputes && !op.residual }))
+    let moments = r.before.and_then(|fusion| fusion.moments.get().cloned());
+    moments.iter().for_each(|moments| moments.want());
+    let normal = r.behind.filter(|_| cpu.fuses && !op.residual).map(|fusion| {
+        let normal = fusion.normal.get_or_init(|| Rc::new(Normal::new(r.name, op.relu)));
+        Rc::clone(normal)
+    });
+    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, moments, normal, recomputes: cpu.recomputes && !op.residual }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -132,7 +166,9 @@ impl Planned<Cpu> for Plan {
     }
 
     fn implementation(&self) -> String {
-        "own".into()
+        let moments = self.moments.as_ref().map(|moments| format!(", moments by {}", moments.by));
+        let output = self.computed_elsewhere().and_then(Normal::by).map(|by| format!(", output by {by}"));
+        format!("own{}{}", moments.unwrap_or_default(), output.unwrap_or_default())
     }
 
     fn alias(&self) -> Option<usize> {
@@ -150,11 +186,14 @@ impl Planned<Cpu> for Plan {
         let (y, eps) = (Shared::new(y.as_mut_slice()), self.batch.op.eps);
         if pass.takes_statistics() {
             self.n = self.batch.count();
-            if pass.across.is_none() && self.batch.by_blocks() {
+            let known = self.known_statistics();
+            if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
                 self.forward_by_blocks(x, affine, y);
                 return Ok(());
             }
-            self.statistics(x[0]);
+            if !known {
+                self.statistics(x[0]);
+            }
             if let Some(ranks) = pass.across {
                 self.share(ranks, pass.running)?;
             }
@@ -164,12 +203,19 @@ impl Planned<Cpu> for Plan {
             let (mean, var) = pass.running.split_at(self.batch.x.shape.c);
             self.set_scale(affine, |i, _| [f64::from(mean[i]), 1.0 / (f64::from(var[i]) + f64::from(eps)).sqrt()]);
         }
-        self.normalise(x, y);
+        match self.computed_elsewhere() {
+            Some(normal) => normal.set_constants(self.constants()),
+            None => self.normalise(x, y),
+        }
         Ok(())
     }
 
+    fn writes(&self) -> bool {
+        self.computed_elsewhere().is_none()
+    }
+
     fn recomputes(&self) -> bool {
-        self.recomputes
+        self.recomputes && self.writes()
     }
 
     fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -182,14 +228,15 @@ impl Planned<Cpu> for Plan {
         let Gradients { x, y, dy, dy2, dparams, .. } = g;
         let second = dy2.map_or(&[][..], |d| d.as_slice());
         let tensors = Tensors { x: x[0].as_slice(), y: y.as_slice(), second, dy: Shared::new(dy.as_mut_slice()), dx };
+        let known = self.computed_elsewhere().and_then(Normal::take_sums);
         let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
-        let backward = Backward { batch, channels, n, frozen: pass.frozen, tensors };
-        if pass.across.is_none() && batch.by_blocks() {
+        let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };
+        if known.is_none() && pass.across.is_none() && batch.by_blocks() {
             let sums = backward.by_blocks(&mut self.sums);
             self.parameters(pass, &sums, dparams);
             return Ok(());
         }
-        let mut sums = backward.sums(&mut self.sums);
+        let mut sums = known.unwrap_or_else(|| backward.sums(&mut self.sums));
         // the parameters' own gradients are summed with all others; dx needs those of the whole batch here
         self.parameters(pass, &sums, dparams);
         if let Some(ranks) = pass.across {

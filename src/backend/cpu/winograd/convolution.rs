@@ -1,6 +1,7 @@
 //! What a pass from one side to the other is given; how it runs is in `passes`, and in `folded`.
 
-use super::transform::{Finish, Side};
+use super::outputs::Finish;
+use super::transform::Side;
 use crate::backend::TensorDesc;
 
 /// A pass from one side to the other: x to y, or dy to dx.

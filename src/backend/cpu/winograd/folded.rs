@@ -6,8 +6,9 @@ use super::ahead::Ahead;
 use super::convolution::Convolution;
 use super::kernel::padded;
 use super::lines::output_line;
+use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
-use super::transform::{self, Side};
+use super::transform::Side;
 use super::vector::{Job, Vectors};
 
 /// Lines of the grid.
@@ -107,6 +108,7 @@ impl Line<'_> {
 pub struct Folded<'a> {
     pub convolution: &'a Convolution<'a>,
     pub from: Side<'a>,
+    pub finish: Finish<'a>,
     pub samples: usize,
     pub work: &'a mut [f32],
     pub y: &'a mut [f32],
@@ -117,7 +119,7 @@ impl Job for Folded<'_> {
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, finish, .. }, from, samples, work, y } = self;
+        let Self { convolution: Convolution { to, filters, .. }, from, finish, samples, work, y } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let (v_order, m_order) = orders::<S>(ci, co);
         let (v, m) = work.split_at_mut(STRIP * v_order.tile);
@@ -127,6 +129,7 @@ impl Job for Folded<'_> {
             let calls = co / S::LANES * A * run.count.div_ceil(TILES);
             let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, calls);
             let mut outputs = Ahead::new(to, y, (run, M), 0, calls);
+            let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, (run, M), 0, calls));
             for (group, u) in filters[..A * B * ci * co].chunks_exact(A * len).enumerate() {
                 for line in LINES {
                     let u = &u[line * len..][..len];
@@ -142,10 +145,13 @@ impl Job for Folded<'_> {
                         }
                         inputs.fetch(set);
                         outputs.fetch(set);
+                        if let Some(norms) = &mut norms {
+                            norms.fetch(set);
+                        }
                     }
                 }
             }
-            transform::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, *finish, Shared::new(y));
+            outputs::outputs::<S, 0, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
         }
     }
 }

@@ -12,6 +12,8 @@ mod filters;
 mod folded;
 mod kernel;
 mod lines;
+mod normalised;
+mod outputs;
 mod passes;
 mod phases;
 mod strip;
@@ -19,6 +21,7 @@ mod transform;
 mod vector;
 mod wide;
 
+use std::cell::Ref;
 use std::rc::Rc;
 
 use super::buf::{AlignedBuf, Scratch};
@@ -27,16 +30,20 @@ use super::flat;
 use super::format::Format;
 use super::isa::Isa;
 use super::lanes::by_block;
-use super::threads::Threads;
+use super::moments::{Moments, OutputMoments};
+use super::normal::{Constants, Normal};
+use super::threads::{Shared, Threads};
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use bias::bias_gradient;
 use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
+use normalised::Normalised;
+use outputs::{Finish, NormGradient};
 use passes::{Correlation, strip_len};
 use strip::{Order, tiles};
-use transform::{Finish, Side};
+use transform::Side;
 use vector::{Avx2, Avx512, Vectors};
 use wide::Wide;
 
@@ -54,6 +61,10 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     strip: usize,
     /// The same where each thread takes output channels, in place of samples: from one side to the other, and for the filters' gradient.
     wide: [Option<usize>; 2],
+    /// The batch normalisation before it, which it computes.
+    normal: Option<Rc<Normal>>,
+    /// For the batch normalisation behind it, which wants them or not.
+    moments: Option<Rc<OutputMoments>>,
     /// Work space for one pass: filters on the grid, or each thread's gradient of them; then each thread's transformed inputs and
     /// outputs of a strip.
     scratch: Rc<Scratch>,
@@ -104,8 +115,14 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
             .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
         let bias = vec![0.0; if op.bias { co } else { 0 }];
-        let scratch = cpu.scratch.clone();
-        let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, wide, scratch };
+        let normal = r.before.and_then(|fusion| fusion.normal.get().cloned());
+        normal.iter().for_each(|normal| normal.taken_by(r.name));
+        let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
+            let moments = fusion.moments.get_or_init(|| Rc::new(OutputMoments::new(r.name)));
+            Rc::clone(moments)
+        });
+        let (relu, wants_dx, scratch) = (op.relu, r.wants_dx, cpu.scratch.clone());
+        let plan = Self { set, threads, x, y, relu, bias, wants_dx, strip, wide, normal, moments, scratch };
         let grids = [Some(1), r.train.then_some(threads.0)];
         let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
         for (wide, grids) in rooms {
@@ -169,6 +186,17 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         filters.gradient::<S, A, B, M>(set, threads, grids, dw);
     }
 
+    /// Where the batch normalisation behind it takes the moments of its output.
+    fn summed(&self) -> Option<&OutputMoments> {
+        self.moments.as_deref().filter(|moments| moments.are_wanted())
+    }
+
+    /// How inputs are made of what the batch normalisation before it reads.
+    fn normalised<'a>(&self, constants: &'a Option<Ref<'_, Constants>>) -> Option<Normalised<'a>> {
+        let relu = self.normal.as_ref().is_some_and(|normal| normal.relu);
+        constants.as_deref().map(|constants| Normalised { constants, relu })
+    }
+
     fn has_bias(&self) -> bool {
         !self.bias.is_empty()
     }
@@ -195,7 +223,8 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn implementation(&self) -> String {
-        "own winograd".into()
+        let normal = self.normal.as_ref().map_or(String::new(), |normal| format!(" of {}", normal.of));
+        format!("own winograd{normal}{}", if self.summed().is_some() { " + moments" } else { "" })
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
@@ -203,10 +232,22 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
         if self.has_bias() {
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
-        let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu };
-        let from = Side { desc: self.x, data: x[0].as_slice() };
+        let summed = self.summed().filter(|_| pass.training);
+        let channels = self.y.blocks() * S::LANES;
+        let mut moments = vec![Moments::default(); summed.map_or(0, |_| self.threads.0 * channels)];
+        let finish = Finish {
+            bias: self.has_bias().then_some(&self.bias),
+            relu: self.relu,
+            moments: summed.map(|_| Shared::new(&mut moments)),
+            gradient: None,
+        };
+        let constants = self.normal.as_ref().map(|normal| normal.constants());
+        let from = Side { desc: self.x, data: x[0].as_slice(), normal: self.normalised(&constants) };
         let w = pass.params.get(pass.slots[0]);
         self.convolve(from, self.y, Filters::forward::<A>(ci, co), w, finish, y.as_mut_slice());
+        if let Some(summed) = summed {
+            summed.put(&moments, channels);
+        }
         Ok(())
     }
 
@@ -217,18 +258,26 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
             let n = self.y.elems();
             flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
-        let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
+        let constants = self.normal.as_ref().map(|normal| normal.constants());
+        let normal = self.normalised(&constants);
+        let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
         if !pass.frozen {
-            self.correlate(Side { desc: self.x, data: x }, dy, g.dparams.get_mut(pass.slots[0]));
+            self.correlate(Side { desc: self.x, data: x, normal }, dy, g.dparams.get_mut(pass.slots[0]));
         }
         if self.has_bias() && !pass.frozen {
             let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
-        let finish = Finish { bias: None, relu: false };
+        let each = 2 * self.x.blocks() * S::LANES;
+        let mut sums = vec![0.0; normal.map_or(0, |_| threads.0 * each)];
+        let gradient = normal.map(|normal| NormGradient { normal, x, sums: Shared::new(&mut sums) });
         let w = pass.params.get(pass.slots[0]);
+        let finish = Finish { gradient, ..Finish::PLAIN };
         self.convolve(dy, self.x, Filters::rotated::<A>(ci, co), w, finish, dx.as_mut_slice());
+        if let Some(normal) = &self.normal {
+            normal.put_sums(&sums, each);
+        }
         Ok(())
     }
 }

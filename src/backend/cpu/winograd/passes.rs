@@ -6,8 +6,9 @@ use super::ahead::Ahead;
 use super::convolution::Convolution;
 use super::folded::{self, Folded};
 use super::kernel::{self, padded};
+use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
-use super::transform::{self, Side};
+use super::transform::Side;
 use super::vector::{Job, Vectors};
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that
@@ -38,11 +39,12 @@ impl Convolution<'_> {
             // SAFETY: each sample is one thread's, and `y` is borrowed until `each` returns.
             let y = unsafe { y.part(samples.start * sample..samples.end * sample) };
             let from = self.from.skip(samples.start);
+            let finish = self.finish.of_thread(t, &self.to, samples.start);
             if folds {
-                return set.run(Folded { convolution: self, from, samples: samples.len(), work, y });
+                return set.run(Folded { convolution: self, from, finish, samples: samples.len(), work, y });
             }
             for run in Run::each(samples.len() * tiles(&self.to, M), self.strip) {
-                set.run(ConvolvedStrip::<A, B, M> { convolution: self, from, run, work, y });
+                set.run(ConvolvedStrip::<A, B, M> { convolution: self, from, finish, run, work, y });
             }
         });
     }
@@ -52,6 +54,7 @@ impl Convolution<'_> {
 struct ConvolvedStrip<'a, const A: usize, const B: usize, const M: usize> {
     convolution: &'a Convolution<'a>,
     from: Side<'a>,
+    finish: Finish<'a>,
     run: Run,
     work: &'a mut [f32],
     y: &'a mut [f32],
@@ -62,7 +65,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
 
     #[inline(always)]
     fn run<S: Vectors>(self, set: S) {
-        let Self { convolution: Convolution { to, filters, strip, finish, .. }, from, run, work, y } = self;
+        let Self { convolution: Convolution { to, filters, strip, .. }, from, finish, run, work, y } = self;
         let (ci, co) = (padded(from.desc.shape.c), padded(to.shape.c));
         let [v_order, m_order] = [ci, co].map(|c| Order::by_place::<S>(c, *strip, M));
         let (v, m) = work.split_at_mut(A * B * v_order.place);
@@ -70,13 +73,17 @@ impl<const A: usize, const B: usize, const M: usize> Job for ConvolvedStrip<'_, 
         from.inputs::<S, A, B, M>(set, run, v_order, v);
         let mut inputs = Ahead::new(&from.desc, from.data, (run, M), 1, A * B);
         let mut outputs = Ahead::new(to, y, (run, M), 0, A * B);
+        let mut norms = finish.gradient.map(|gradient| Ahead::new(to, gradient.x, (run, M), 0, A * B));
         for place in 0..A * B {
             let (v, m) = (&v[place * v_order.place..], &mut m[place * m_order.place..]);
             kernel::multiply(set, run.count, v, &filters[place * ci * co..][..ci * co], (ci, co), m, false);
             inputs.fetch(set);
             outputs.fetch(set);
+            if let Some(norms) = &mut norms {
+                norms.fetch(set);
+            }
         }
-        transform::outputs::<S, A, B, M>(set, to, m, (run, 0..to.blocks()), m_order, *finish, Shared::new(y));
+        outputs::outputs::<S, A, B, M>(set, to, m, (run, 0..to.blocks()), m_order, finish, Shared::new(y));
     }
 }
 

@@ -1,11 +1,11 @@
-//! Transforms between images and the grid: B^T d B of inputs, A^T m A to outputs, A y A^T of their gradients.
+//! Transforms from images to the grid: B^T d B of inputs, A y A^T of the gradients of outputs.
 
 use std::ops::Range;
 
-use super::super::threads::Shared;
-use super::lines::{gradient_line, input_line, kernel, output_line};
+use super::lines::{gradient_line, input_line, kernel};
+use super::normalised::{AsItIs, Made, Normalised};
 use super::strip::{Order, Run, Strip};
-use super::vector::Vectors;
+use super::vector::{Vectors, load};
 use crate::backend::TensorDesc;
 
 /// A blocked tensor to read from.
@@ -13,27 +13,8 @@ use crate::backend::TensorDesc;
 pub struct Side<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-}
-
-/// What follows a forward pass: a bias for every channel, padding included, and ReLU.
-#[derive(Clone, Copy)]
-pub struct Finish<'a> {
-    pub bias: Option<&'a [f32]>,
-    pub relu: bool,
-}
-
-#[inline(always)]
-pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
-    let from = &from[at..at + S::LANES];
-    // SAFETY: the slice taken above.
-    unsafe { set.load(from.as_ptr()) }
-}
-
-#[inline(always)]
-pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
-    let to = &mut to[at..at + S::LANES];
-    // SAFETY: the slice taken above.
-    unsafe { set.store(lanes, to.as_mut_ptr()) }
+    /// What is made of each value as it is read; none: it is taken as it is.
+    pub normal: Option<Normalised<'a>>,
 }
 
 /// Rows of a grid from its columns.
@@ -86,42 +67,52 @@ fn patch<S: Vectors, const R: usize, const C: usize>(
     columns
 }
 
-/// B^T d of a column of A pixels, `left` counted from `pad` before the image; of its rows, which begin at `above`, only those from
-/// `rows[0]` to `rows[1]` are inside. Around the image there are zeros.
-#[inline(always)]
-fn input_column<S: Vectors, const A: usize>(
-    set: S,
+/// How the pixels of a row of tiles are read: lines of `w` of them that begin at `above`, of which those from `rows[0]` to `rows[1]` are
+/// inside, and what is made of each. Around the image there are zeros.
+#[derive(Clone, Copy)]
+struct Pixels<P> {
     above: *const f32,
     w: usize,
-    left: usize,
     rows: [usize; 2],
-) -> [S::Lanes; A] {
-    let pad = kernel(A) / 2;
-    let mut d = [set.zero(); A];
-    if left >= pad && left < w + pad {
-        for (r, d) in d.iter_mut().enumerate() {
-            if r >= rows[0] && r < rows[1] {
-                // SAFETY: column and row are inside of the image.
-                *d = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
-            }
-        }
-    }
-    input_line::<S, A, 2>(set, d)
+    made: P,
 }
 
-/// The tile's columns from `first` on.
-#[inline(always)]
-fn input_columns<S: Vectors, const A: usize, const B: usize>(
-    set: S,
-    above: *const f32,
-    w: usize,
-    left: usize,
-    rows: [usize; 2],
-    first: usize,
-    columns: &mut [[S::Lanes; A]; B],
-) {
-    for (c, column) in columns.iter_mut().enumerate().skip(first) {
-        *column = input_column(set, above, w, left + c, rows);
+impl<P> Pixels<P> {
+    /// B^T d of a column of A pixels, `left` counted from `pad` before the image.
+    #[inline(always)]
+    fn column<S: Vectors, const A: usize>(self, set: S, left: usize) -> [S::Lanes; A]
+    where
+        P: Made<S>,
+    {
+        let Self { above, w, rows, made } = self;
+        let pad = kernel(A) / 2;
+        let mut d = [set.zero(); A];
+        if left >= pad && left < w + pad {
+            for (r, d) in d.iter_mut().enumerate() {
+                if r >= rows[0] && r < rows[1] {
+                    // SAFETY: column and row are inside of the image.
+                    let value = unsafe { set.load(above.wrapping_add((r * w + left - pad) * S::LANES)) };
+                    *d = made.of(set, value);
+                }
+            }
+        }
+        input_line::<S, A, 2>(set, d)
+    }
+
+    /// The columns of a tile from `first` on.
+    #[inline(always)]
+    fn columns<S: Vectors, const A: usize, const B: usize>(
+        self,
+        set: S,
+        left: usize,
+        first: usize,
+        columns: &mut [[S::Lanes; A]; B],
+    ) where
+        P: Made<S>,
+    {
+        for (c, column) in columns.iter_mut().enumerate().skip(first) {
+            *column = self.column(set, left + c);
+        }
     }
 }
 
@@ -131,6 +122,7 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     set: S,
     plane: &[f32],
     s: Strip,
+    made: impl Made<S>,
     v: &mut [f32],
 ) {
     let (w, pad) = (s.w, kernel(A) / 2);
@@ -143,9 +135,10 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
         let end = s.count.min(i + (w - left).div_ceil(M));
         let rows = [pad.saturating_sub(top), A.min(s.h + pad - top)];
         let above = plane.wrapping_add(top * w * S::LANES).wrapping_sub(pad * w * S::LANES);
+        let pixels = Pixels { above, w, rows, made };
         let mut columns = [[set.zero(); A]; B];
         for c in 0..shared {
-            columns[c + M] = input_column(set, above, w, left + c, rows);
+            columns[c + M] = pixels.column(set, left + c);
         }
         while i < end {
             for c in 0..shared {
@@ -153,9 +146,9 @@ fn input_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
             }
             // what is known of an inner tile makes its loads free of conditions
             if rows == [0, A] && left + shared >= pad && left + B <= w + pad {
-                input_columns(set, above, w, left, [0, A], shared, &mut columns);
+                Pixels { rows: [0, A], ..pixels }.columns(set, left, shared, &mut columns);
             } else {
-                input_columns(set, above, w, left, rows, shared, &mut columns);
+                pixels.columns(set, left, shared, &mut columns);
             }
             let mut grid = transpose(columns);
             for row in &mut grid {
@@ -200,60 +193,12 @@ fn gradient_tiles<S: Vectors, const A: usize, const B: usize, const M: usize>(
     }
 }
 
-/// A^T m A of one tile, whose places are `place` floats apart.
-#[inline(always)]
-fn output_tile<S: Vectors, const A: usize, const B: usize, const M: usize>(
-    set: S,
-    m: &[f32],
-    place: usize,
-) -> [[S::Lanes; M]; 2] {
-    let from = m[..(A * B - 1) * place + S::LANES].as_ptr();
-    let mut columns = [[set.zero(); 2]; B];
-    for (c, column) in columns.iter_mut().enumerate() {
-        let mut cells = [set.zero(); A];
-        for (r, lanes) in cells.iter_mut().enumerate() {
-            // SAFETY: the last place ends where the slice taken above does.
-            *lanes = unsafe { set.load(from.add((B * r + c) * place)) };
-        }
-        *column = output_line::<S, A, 2>(set, cells);
-    }
-    let [upper, lower] = transpose(columns);
-    [output_line::<S, B, M>(set, upper), output_line::<S, B, M>(set, lower)]
-}
-
-/// Two rows of M outputs that are ready, side by side.
-#[inline(always)]
-fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M]; 2] {
-    let mut y = [[set.zero(); M]; 2];
-    for (r, row) in y.iter_mut().enumerate() {
-        for (c, lanes) in row.iter_mut().enumerate() {
-            *lanes = load(set, m, (M * r + c) * S::LANES);
-        }
-    }
-    y
-}
-
-/// One tile's outputs into a channel block's plane, plus bias, then ReLU if requested; those beyond the image are left out.
-#[inline(always)]
-fn write_tile<S: Vectors, const M: usize>(
-    set: S,
-    y: [[S::Lanes; M]; 2],
-    (s, top, left): (Strip, usize, usize),
-    bias: S::Lanes,
-    relu: bool,
-    plane: &mut [f32],
-) {
-    for (r, row) in y.into_iter().enumerate().take(s.h - top) {
-        for (c, lanes) in row.into_iter().enumerate().take(s.w - left) {
-            let sum = set.add(lanes, bias);
-            // a NaN in the second operand stays
-            let lanes = if relu { set.max(set.zero(), sum) } else { sum };
-            store(set, lanes, plane, ((top + r) * s.w + left + c) * S::LANES);
-        }
-    }
-}
-
 impl<'a> Side<'a> {
+    /// A tensor whose values are taken as they are.
+    pub fn of(desc: TensorDesc, data: &'a [f32]) -> Self {
+        Self { desc, data, normal: None }
+    }
+
     /// From sample `n` on.
     pub fn skip(self, n: usize) -> Self {
         Self { data: &self.data[n * self.desc.sample_elems()..], ..self }
@@ -276,7 +221,11 @@ impl<'a> Side<'a> {
     ) {
         for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n, 0..self.desc.blocks()) {
-                input_tiles::<S, A, B, M>(set, plane, strip, &mut v[at + block * order.block..]);
+                let v = &mut v[at + block * order.block..];
+                match self.normal {
+                    Some(normal) => input_tiles::<S, A, B, M>(set, plane, strip, normal.of_block(set, block), v),
+                    None => input_tiles::<S, A, B, M>(set, plane, strip, AsItIs, v),
+                }
             }
         }
     }
@@ -293,41 +242,6 @@ impl<'a> Side<'a> {
         for (n, strip, at) in run.parts(&self.desc, order) {
             for (block, plane) in self.planes(n, blocks.clone()) {
                 gradient_tiles::<S, A, B, M>(set, plane, strip, &mut d[at + block * order.block..]);
-            }
-        }
-    }
-}
-
-/// Products of a run of tiles, in some channel blocks, back to the pixels of its samples: from an A x B grid, or, if A is 0, from the
-/// outputs that a tile's products were folded to.
-#[inline(always)]
-pub fn outputs<S: Vectors, const A: usize, const B: usize, const M: usize>(
-    set: S,
-    desc: &TensorDesc,
-    m: &[f32],
-    (run, blocks): (Run, Range<usize>),
-    order: Order,
-    finish: Finish<'_>,
-    y: Shared<f32>,
-) {
-    let (plane, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
-    for (n, strip, at) in run.parts(desc, order) {
-        for block in blocks.clone() {
-            let first = n * sample + block * plane;
-            // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
-            let plane = unsafe { y.part(first..first + plane) };
-            let m = &m[at + (block - blocks.start) * order.block..];
-            let bias = match finish.bias {
-                Some(bias) => load(set, bias, block * S::LANES),
-                None => set.zero(),
-            };
-            for (i, top, left) in strip.tiles() {
-                let (m, at) = (&m[i * order.tile..], (strip, top, left));
-                if A == 0 {
-                    write_tile(set, folded_tile::<S, M>(set, m), at, bias, finish.relu, plane);
-                } else {
-                    write_tile(set, output_tile::<S, A, B, M>(set, m, order.place), at, bias, finish.relu, plane);
-                }
             }
         }
     }

@@ -35,6 +35,8 @@ pub trait Vectors: Copy + Send + Sync {
     fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
     /// The greater of each pair; b where one of them is NaN.
     fn max(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// b where a > least, else 0.
+    fn where_above(self, least: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
 
     /// # Safety
     /// [`Self::LANES`] floats lie at `from`.
@@ -54,6 +56,22 @@ pub trait Vectors: Copy + Send + Sync {
     fn run<J: Job>(self, job: J) -> J::Output;
 }
 
+/// A register of floats.
+#[inline(always)]
+pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
+    let from = &from[at..at + S::LANES];
+    // SAFETY: the slice taken above.
+    unsafe { set.load(from.as_ptr()) }
+}
+
+/// Its way back.
+#[inline(always)]
+pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
+    let to = &mut to[at..at + S::LANES];
+    // SAFETY: the slice taken above.
+    unsafe { set.store(lanes, to.as_mut_ptr()) }
+}
+
 /// Lanes of the longest registers.
 pub const MOST_LANES: usize = 16;
 
@@ -66,7 +84,8 @@ pub trait Job {
 
 macro_rules! vectors {
     ($(#[$doc:meta])* $name:ident, $features:literal, $detected:expr, $lanes:ty, $count:literal, $registers:literal, $rows:literal,
-     $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident) => {
+     $splat:ident $add:ident $sub:ident $mul:ident $fmadd:ident $fnmadd:ident $max:ident $load:ident $store:ident,
+     |$least:ident, $a:ident, $b:ident| $where_above:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         pub struct $name(());
@@ -100,6 +119,11 @@ macro_rules! vectors {
             fn sub_mul(self, c: Self::Lanes, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes {
                 // SAFETY: the processor has the set.
                 unsafe { x86::$fnmadd(a, b, c) }
+            }
+            #[inline(always)]
+            fn where_above(self, $least: Self::Lanes, $a: Self::Lanes, $b: Self::Lanes) -> Self::Lanes {
+                // SAFETY: the processor has the set.
+                unsafe { $where_above }
             }
             #[inline(always)]
             unsafe fn load(self, from: *const f32) -> Self::Lanes {
@@ -136,12 +160,14 @@ vectors!(
     /// AVX2 with FMA: sixteen registers of eight floats.
     Avx2, "avx2,fma", (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")), x86::__m256, 8, 16, 6,
     _mm256_set1_ps _mm256_add_ps _mm256_sub_ps _mm256_mul_ps _mm256_fmadd_ps _mm256_fnmadd_ps _mm256_max_ps
-    _mm256_loadu_ps _mm256_storeu_ps
+    _mm256_loadu_ps _mm256_storeu_ps,
+    |least, a, b| x86::_mm256_and_ps(x86::_mm256_cmp_ps::<{ x86::_CMP_GT_OQ }>(a, least), b)
 );
 
 vectors!(
     /// AVX-512: thirty-two registers of sixteen floats.
     Avx512, "avx512f,avx2,fma", is_x86_feature_detected!("avx512f"), x86::__m512, 16, 32, 8,
     _mm512_set1_ps _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_fmadd_ps _mm512_fnmadd_ps _mm512_max_ps
-    _mm512_loadu_ps _mm512_storeu_ps
+    _mm512_loadu_ps _mm512_storeu_ps,
+    |least, a, b| x86::_mm512_maskz_mov_ps(x86::_mm512_cmp_ps_mask::<{ x86::_CMP_GT_OQ }>(a, least), b)
 );

@@ -5,8 +5,9 @@
 use super::super::threads::{Shared, Threads};
 use super::filters::Filters;
 use super::kernel::{self, PAD, padded};
+use super::outputs::{self, Finish};
 use super::strip::{Order, Run, tiles};
-use super::transform::{self, Finish, Side};
+use super::transform::Side;
 use super::vector::{Job, Vectors};
 use crate::backend::TensorDesc;
 
@@ -219,7 +220,7 @@ impl<const A: usize, const B: usize, const M: usize> Job for Products<'_, A, B, 
             kernel::multiply(set, run.count, v, u, (filters / PAD, PAD), m, false);
         }
         let order = Order { place, ..Order::by_place::<S>(PAD, 0, M) };
-        transform::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
+        outputs::outputs::<S, A, B, M>(set, to, m, (run, blocks::<S>(to, group)), order, finish, y);
     }
 }
 

@@ -23,8 +23,9 @@ use super::super::threads::Threads;
 use super::bias::bias_gradient;
 use super::filters::Filters;
 use super::kernel::padded;
+use super::outputs::Finish;
 use super::strip::tiles;
-use super::transform::{Finish, Side};
+use super::transform::Side;
 use super::vector::Vectors;
 use super::wide as many;
 use crate::backend::op::{Conv, Shape};
@@ -156,8 +157,8 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
             let co = self.y.shape.c;
             self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
         }
-        let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu };
-        let from = Side { desc: self.x, data: x[0].as_slice() };
+        let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu, ..Finish::PLAIN };
+        let from = Side::of(self.x, x[0].as_slice());
         self.convolve(Way::Forward, from, pass.params.get(pass.slots[0]), finish, y.as_mut_slice());
         Ok(())
     }
@@ -169,16 +170,16 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
             let n = self.y.elems();
             flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
         }
-        let (x, dy) = (g.x[0].as_slice(), Side { desc: self.y, data: g.dy.as_slice() });
+        let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
         if !pass.frozen {
-            self.correlate(Side { desc: self.x, data: x }, dy, g.dparams.get_mut(pass.slots[0]));
+            self.correlate(Side::of(self.x, x), dy, g.dparams.get_mut(pass.slots[0]));
         }
         if self.has_bias() && !pass.frozen {
             let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
             by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
-        let finish = Finish { bias: None, relu: false };
+        let finish = Finish::PLAIN;
         self.convolve(Way::Back, dy, pass.params.get(pass.slots[0]), finish, dx.as_mut_slice());
         Ok(())
     }

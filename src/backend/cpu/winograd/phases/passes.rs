@@ -3,8 +3,9 @@
 
 use super::super::super::threads::{Shared, Threads};
 use super::super::kernel::padded;
+use super::super::outputs::Finish;
 use super::super::strip::{Order, Run, tiles};
-use super::super::transform::{Finish, Side};
+use super::super::transform::Side;
 use super::super::vector::{Job, Vectors};
 use super::grid::{CELLS, PLACES, Tiles, WIDE};
 use super::products::{Way, accumulate, multiply};

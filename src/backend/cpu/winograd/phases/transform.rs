@@ -4,9 +4,10 @@
 use std::ops::Range;
 
 use super::super::super::threads::Shared;
+use super::super::outputs::Finish;
 use super::super::strip::Order;
-use super::super::transform::{Finish, Side, load, store};
-use super::super::vector::Vectors;
+use super::super::transform::Side;
+use super::super::vector::{Vectors, load, store};
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
 use super::lines::{COLUMNS, FINITE, ROWS};
 use crate::backend::TensorDesc;

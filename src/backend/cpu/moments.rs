@@ -1,0 +1,110 @@
+//! Moments of a tensor's channels, summed by parts, and those of a convolution's output, which it sums as it writes.
+
+use std::cell::{Cell, RefCell};
+
+/// Sums of (x - near) and of its square over some values of a channel; `near` lies among them, so that the sums are accurate however far
+/// from zero they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moments {
+    /// Number of values.
+    pub n: f64,
+    pub near: f32,
+    pub offsets: f64,
+    pub squares: f64,
+}
+
+impl Moments {
+    /// With those of other values.
+    #[inline(always)]
+    pub fn add(&mut self, other: &Self) {
+        if self.n == 0.0 {
+            *self = *other;
+            return;
+        }
+        let step = if other.n == 0.0 { 0.0 } else { f64::from(other.near) - f64::from(self.near) };
+        self.n += other.n;
+        self.offsets += other.offsets + other.n * step;
+        self.squares += other.squares + step * (2.0 * other.offsets + other.n * step);
+    }
+}
+
+/// What a convolution tells of its output to the batch normalisation that alone reads it.
+pub(super) struct OutputMoments {
+    /// Name of the convolution.
+    pub by: String,
+    wanted: Cell<bool>,
+    /// Of the last batch, until they are read: those of every channel, padding included.
+    of_channels: RefCell<Option<Vec<Moments>>>,
+}
+
+impl OutputMoments {
+    pub fn new(by: &str) -> Self {
+        Self { by: by.into(), wanted: Cell::new(false), of_channels: RefCell::default() }
+    }
+
+    /// Asks for them.
+    pub fn want(&self) {
+        self.wanted.set(true);
+    }
+
+    pub fn are_wanted(&self) -> bool {
+        self.wanted.get()
+    }
+
+    /// Keeps the sums of `parts`, each of which has all `channels`, added in their order.
+    pub fn put(&self, parts: &[Moments], channels: usize) {
+        let mut parts = parts.chunks_exact(channels);
+        let mut all = parts.next().map_or_else(Vec::new, <[_]>::to_vec);
+        parts.for_each(|part| all.iter_mut().zip(part).for_each(|(all, part)| all.add(part)));
+        self.of_channels.replace(Some(all));
+    }
+
+    /// Those of the batch that was computed last, once.
+    pub fn take(&self) -> Option<Vec<Moments>> {
+        self.of_channels.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[f32]) -> Moments {
+        let near = values[0];
+        let offsets = || values.iter().map(|x| f64::from(*x) - f64::from(near));
+        let squares = offsets().map(|d| d * d).sum();
+        Moments { n: values.len() as f64, near, offsets: offsets().sum(), squares }
+    }
+
+    #[test]
+    fn parts_are_the_whole_however_they_are_cut_and_wherever_it_lies() {
+        for mean in [0.0, 1e4, -3e6] {
+            let values: Vec<f32> = (0..64).map(|i| mean + (i * 7 % 64) as f32 - 20.0).collect();
+            let whole = of(&values);
+            let variance = |m: &Moments| (m.squares - m.offsets * m.offsets / m.n) / m.n;
+            for cut in [1, 5, 32, 63] {
+                let mut parts = Moments::default();
+                values.chunks(cut).for_each(|part| parts.add(&of(part)));
+                parts.add(&Moments::default());
+                assert_eq!((parts.n, parts.near), (64.0, values[0]));
+                assert_eq!(parts.offsets, whole.offsets);
+                assert!((variance(&parts) - variance(&whole)).abs() < 1e-9, "{mean} {cut}");
+                assert!((variance(&whole) - 4095.0 / 12.0).abs() < 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn moments_are_read_once() {
+        let moments = OutputMoments::new("conv");
+        assert!(!moments.are_wanted() && moments.take().is_none());
+        moments.want();
+        moments.put(&[of(&[1.0]), of(&[2.0]), of(&[3.0]), of(&[5.0, 6.0])], 2);
+        let channels = moments.take().unwrap();
+        assert!(moments.are_wanted() && moments.take().is_none());
+        assert_eq!(
+            channels.iter().map(|c| (c.n, c.near, c.offsets)).collect::<Vec<_>>(),
+            [(2.0, 1.0, 2.0), (3.0, 2.0, 7.0)]
+        );
+    }
+}

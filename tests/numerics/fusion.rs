@@ -1,0 +1,303 @@
+//! What a convolution and a batch normalisation beside it do for each other on CPUs: the same numbers as where each is by itself, as exact
+//! statistics wherever the values lie, and nothing where others read the tensor between them.
+
+use crate::support::numerics::{assert_close, cpu, magnitude, noise, norm};
+use trireme::backend::cpu::Cpu;
+use trireme::backend::op::{Activation, Conv, Flatten, Linear, Norm, Pool, Shape};
+use trireme::backend::reference::Reference;
+use trireme::backend::{Across, Backend, Error, Input};
+use trireme::nn::{Batch, Graph, Id, Loss, MicroBatch, NetSpec, Purpose};
+
+const CLASSES: usize = 5;
+
+fn conv(channels: usize, kernel: usize) -> Conv {
+    Conv::new(channels, kernel).pad(kernel / 2)
+}
+
+/// Three convolutions with a norm behind each, the last with a residual; `bend`: the norms have ReLU.
+fn block(image: Shape, channels: [usize; 2], kernel: usize, bend: bool) -> NetSpec {
+    let bn = || Norm { relu: bend, ..Norm::new() };
+    let mut net = NetSpec::new("block", image);
+    let x = stem(&mut net, channels[0]);
+    let x = net.add("c1", conv(channels[0], 3), x);
+    let first = net.add("n1", bn(), x);
+    let x = net.add("c2", conv(channels[1], kernel), first);
+    let x = net.add("n2", bn(), x);
+    let x = net.add("c3", conv(channels[0], 3), x);
+    let x = net.join("n3", bn().residual(), &[x, first]);
+    let x = net.add("c4", conv(channels[0], 3).bias(0.1).relu(), x);
+    let x = net.add("n4", bn(), x);
+    classifier(net, x)
+}
+
+/// What brings the image into blocks of channels.
+fn stem(net: &mut NetSpec, channels: usize) -> Id {
+    net.add("stem", Conv::new(channels, 1), net.image())
+}
+
+fn classifier(mut net: NetSpec, x: Id) -> NetSpec {
+    let x = net.add("tanh", Activation::Tanh, x);
+    let x = net.add("pool", Pool::global(), x);
+    let x = net.add("flatten", Flatten, x);
+    net.add("fc", Linear::new(CLASSES), x);
+    net
+}
+
+fn graph<B: Backend>(backend: B, net: &NetSpec, rows: usize) -> Graph<B> {
+    let purpose = Purpose::Train { chunk_bytes: 1 << 16 };
+    Graph::new(backend, net.clone(), rows, purpose, 7).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Loss, gradients and statistics of a training pass over these images, then the scores of an evaluation.
+fn passes<B: Backend>(graph: &mut Graph<B>, images: &[f32], rows: usize) -> Vec<(String, Vec<f32>)> {
+    let labels: Vec<u32> = (0..rows as u32).map(|i| i * 3 % CLASSES as u32).collect();
+    let ids: Vec<u64> = (0..rows as u64).collect();
+    let batch = Batch { images: Input::Values(images), labels: &labels, ids: &ids, epoch: 3 };
+    let loss = Loss { smoothing: 0.1, scale: 1.0 / rows as f32 };
+    let sums = graph.train::<Error>(batch, loss, MicroBatch::ONLY, None).unwrap_or_else(|e| panic!("{e}"));
+    let mut found = vec![("loss".into(), vec![sums.loss as f32])];
+    let named = |i: usize| (graph.params()[i].name.clone(), graph.gradient(i).unwrap());
+    found.extend((0..graph.params().len()).map(named));
+    let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; graph.norms().len()]);
+    graph.pool_statistics(&mut sums, &mut counts);
+    found.push(("statistics".into(), sums.iter().map(|s| *s as f32).collect()));
+    found.push(("counts".into(), counts.iter().map(|n| *n as f32).collect()));
+    graph.evaluate(batch, 0.0).unwrap_or_else(|e| panic!("{e}"));
+    found.push(("scores".into(), graph.output(graph.net().nodes.len()).unwrap()));
+    found
+}
+
+#[track_caller]
+fn assert_same(what: &str, got: &[(String, Vec<f32>)], want: &[(String, Vec<f32>)], tolerance: f64) {
+    assert_eq!(got.len(), want.len());
+    for ((name, got), (_, want)) in got.iter().zip(want) {
+        assert_close(&format!("{what}: {name}"), got, want, tolerance * magnitude(want) + 1e-6);
+    }
+}
+
+/// The first differ from the oracle's by no more than twice what the second differ by.
+#[track_caller]
+fn assert_as_near(what: &str, [fused, apart]: [&[(String, Vec<f32>)]; 2], oracle: &[(String, Vec<f32>)]) {
+    for ((name, fused), ((_, apart), (_, oracle))) in fused.iter().zip(apart.iter().zip(oracle)) {
+        let distance = |to: &[f32]| norm(&to.iter().zip(oracle).map(|(a, b)| a - b).collect::<Vec<_>>());
+        let (got, most) = (distance(fused), 2.0 * distance(apart) + 1e-5 * norm(oracle) + 1e-6);
+        assert!(got <= most, "{what}: {name}: {got} from the oracle, at most {most}");
+    }
+}
+
+/// How the layers of these names are computed; none where the processor has none of our convolutions.
+fn by(backend: Cpu, net: &NetSpec, names: &[&str]) -> Option<Vec<String>> {
+    let graph = graph(backend, net, 2);
+    let at = |name: &&str| net.nodes.iter().position(|node| node.name == *name).expect("a layer");
+    let found: Vec<String> = names.iter().map(|name| graph.implementation(at(name))).collect();
+    found.iter().any(|by| by.contains("winograd")).then_some(found)
+}
+
+/// Planes that are whole and partial tiles, channels that fill neither a block nor a group of columns, more of them than lie on a grid at
+/// once, both kernels, threads without samples.
+#[test]
+fn fused_operations_are_what_they_are_by_themselves() {
+    let shapes = [
+        ((8, 8), [16, 32], 3, 5),
+        ((7, 9), [20, 9], 3, 3),
+        ((5, 6), [17, 40], 5, 2),
+        ((13, 4), [6, 64], 3, 1),
+        ((32, 32), [16, 16], 3, 4),
+        ((6, 7), [24, 272], 3, 7),
+        ((9, 5), [300, 36], 3, 3),
+    ];
+    for ((h, w), channels, kernel, rows) in shapes {
+        for bend in [true, false] {
+            let net = block(Shape::image(3, h, w), channels, kernel, bend);
+            let images: Vec<f32> = noise(rows * net.input.elems(), 1, 1.0).iter().map(|x| x + 0.5).collect();
+            let oracle = passes(&mut graph(Reference, &net, rows), &images, rows);
+            for threads in 1..5 {
+                let what = format!("{h}x{w}, {channels:?}, {kernel}, {bend}, {rows} rows, {threads} threads");
+                let mut fused = graph(cpu(threads), &net, rows);
+                let got = passes(&mut fused, &images, rows);
+                let want = passes(&mut graph(cpu(threads).unfused(), &net, rows), &images, rows);
+                assert_same(&what, &got, &want, 2e-4);
+                assert_as_near(&what, [&got, &want], &oracle);
+                assert!(passes(&mut fused, &images, rows) == got, "{what}: other bits the second time");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_what_nobody_else_reads_is_fused() {
+    let net = block(Shape::image(16, 8, 8), [16, 32], 3, true);
+    let Some(found) = by(cpu(1), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]) else { return };
+    let want = [
+        "own winograd + moments",
+        "own, moments by c1",
+        "own winograd + moments",
+        "own, moments by c2, output by c3",
+        "own winograd of n2 + moments",
+        "own, moments by c3",
+    ];
+    assert_eq!(found, want);
+    let fused = graph(cpu(1), &net, 2);
+    let error = fused.output(5).unwrap_err().to_string();
+    assert!(error.starts_with("n2: ") && error.contains("never made"), "{error}");
+    assert!(fused.output(4).is_ok());
+    let apart = by(cpu(1).unfused(), &net, &["c1", "n1", "c2", "n2", "c3", "n3"]).unwrap();
+    assert_eq!(apart, ["own winograd", "own", "own winograd", "own", "own winograd", "own"]);
+    // another reader of a convolution's output
+    let mut net = NetSpec::new("readers", Shape::image(16, 8, 8));
+    let x = stem(&mut net, 16);
+    let y = net.add("c1", conv(16, 3), x);
+    let x = net.add("n1", Norm::new(), y);
+    let x = net.add("c2", conv(16, 3), x);
+    let x = net.join("n2", Norm::new().residual(), &[x, y]);
+    let net = classifier(net, x);
+    let found = by(cpu(1), &net, &["c1", "n1", "c2", "n2"]).unwrap();
+    assert_eq!(found, ["own winograd", "own, output by c2", "own winograd of n1 + moments", "own, moments by c2"]);
+    // an auxiliary classifier on a norm's
+    let mut net = block(Shape::image(16, 8, 8), [16, 32], 3, true);
+    let x = net.add("aux.flatten", Flatten, Id(5));
+    let x = net.add("aux.fc", Linear::new(CLASSES), x);
+    net.head(x, 0.3);
+    let x = net.add("last", Linear::new(CLASSES), Id(13));
+    assert_eq!((net.nodes[4].name.as_str(), x.0), ("n2", net.nodes.len()));
+    assert_eq!(by(cpu(1), &net, &["n2", "c3"]).unwrap(), ["own, moments by c2", "own winograd + moments"]);
+}
+
+/// Batches of fewer rows than planned, in turn with whole ones, are as if they were planned for; inference as the training graph's scoring.
+#[test]
+fn fewer_rows_and_inference_are_as_if_planned_for() {
+    let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
+    let images: Vec<f32> = noise(6 * net.input.elems(), 4, 1.0);
+    let mut whole = graph(cpu(2), &net, 6);
+    for rows in [6, 2, 6, 1, 5] {
+        let images = &images[..rows * net.input.elems()];
+        let want = passes(&mut graph(cpu(2), &net, rows), images, rows);
+        assert_same(&format!("{rows} rows"), &passes(&mut whole, images, rows), &want, 1e-5);
+        let mut inference = Graph::new(cpu(2), net.clone(), rows, Purpose::Infer, 7).unwrap();
+        // the library's own layers may add otherwise for other numbers of rows
+        let (got, want) = (inference.scores(images, rows).unwrap(), whole.output(net.nodes.len()).unwrap());
+        assert_close(&format!("inference of {rows} rows"), &got, &want, 1e-5 * magnitude(&want));
+    }
+}
+
+#[test]
+fn frozen_layers_are_what_they_are_by_themselves() {
+    let images: Vec<f32> = noise(4 * Shape::image(3, 9, 8).elems(), 5, 1.0);
+    for layers in [&["n2"][..], &["c3"], &["c2", "n2"], &["stem", "c1", "n1", "c2", "n2"], &["n1", "n2", "n3", "n4"]] {
+        let mut net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
+        let names = net.tensors().unwrap().parameters.into_iter().map(|(name, _)| name);
+        net.frozen = names.filter(|name| layers.iter().any(|layer| name.starts_with(&format!("{layer}.")))).collect();
+        let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
+        for frozen in [true, false, true] {
+            [&mut fused, &mut apart].into_iter().for_each(|graph| graph.set_frozen(frozen));
+            let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
+            assert_same(&format!("{layers:?}"), &got, &want, 2e-4);
+        }
+    }
+}
+
+/// As many ranks, all with the same rows.
+struct Alike(f64);
+
+impl Across for Alike {
+    fn sum(&self, values: &mut [f64]) -> Result<(), Error> {
+        values.iter_mut().for_each(|value| *value *= self.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn statistics_of_several_ranks_are_what_they_are_by_themselves() {
+    let net = block(Shape::image(3, 9, 8), [20, 32], 3, true);
+    let images: Vec<f32> = noise(4 * net.input.elems(), 6, 1.0);
+    let [mut fused, mut apart] = [cpu(2), cpu(2).unfused()].map(|cpu| graph(cpu, &net, 4));
+    let alone = passes(&mut fused, &images, 4);
+    [&mut fused, &mut apart].into_iter().for_each(|graph| graph.normalise_across(Box::new(Alike(3.0))));
+    let (got, want) = (passes(&mut fused, &images, 4), passes(&mut apart, &images, 4));
+    assert_same("three ranks", &got, &want, 2e-4);
+    // they have the same mean and variance
+    assert_same("one rank", &got, &alone, 2e-4);
+}
+
+/// Mean and sum of squares by channel of a (rows, channels, pixels) tensor, in f64.
+fn statistics(x: &[f32], rows: usize, shape: Shape) -> Vec<[f64; 2]> {
+    let values = |c: usize| (0..rows).flat_map(move |n| &x[(n * shape.c + c) * shape.plane()..][..shape.plane()]);
+    let n = (rows * shape.plane()) as f64;
+    let of = |c| {
+        let mean = values(c).map(|x| f64::from(*x)).sum::<f64>() / n;
+        [mean, values(c).map(|x| (f64::from(*x) - mean).powi(2)).sum()]
+    };
+    (0..shape.c).map(of).collect()
+}
+
+/// A convolution whose output is its image, but for rounding, beside a bias, and the norm behind it: M2 of each channel as the norm has it
+/// over what it is, in units of it.
+fn errors(backend: Cpu, images: &[f32], rows: usize, image: Shape, bias: f32) -> Vec<f64> {
+    let mut net = NetSpec::new("far", image);
+    let x = stem(&mut net, image.c);
+    let x = net.add("c1", conv(image.c, 3).bias(bias), x);
+    let x = net.add("n1", Norm::new(), x);
+    let net = classifier(net, x);
+    let mut graph = graph(backend, &net, rows);
+    for (name, taps, centre) in [("stem.weight", 1, 0), ("c1.weight", 9, 4)] {
+        let at = graph.params().iter().position(|p| p.name == name).expect("weights");
+        let same = |i: usize| f32::from(i % taps == centre && i / taps / image.c == i / taps % image.c);
+        graph.set_param(at, &(0..image.c * image.c * taps).map(same).collect::<Vec<_>>()).unwrap();
+    }
+    passes(&mut graph, images, rows);
+    let want = statistics(&graph.output(2).unwrap(), rows, image);
+    let (mut sums, mut counts) = (vec![0.0; graph.running().len()], vec![0.0; 1]);
+    graph.pool_statistics(&mut sums, &mut counts);
+    let of = |(c, [mean, m2]): (usize, &[f64; 2])| {
+        let got = sums[c] / counts[0];
+        assert!((got - mean).abs() <= 1e-6 * (m2 / counts[0]).sqrt() + 1e-12 * mean.abs(), "{got}, expected {mean}");
+        // running means are 0: sums of squares beside those of means
+        (sums[image.c + c] - counts[0] * got * got - m2) / m2
+    };
+    want.iter().enumerate().map(of).collect()
+}
+
+/// At the first step running means are 0: what is far from them, and a value far from all others, are summed as exactly.
+#[test]
+fn statistics_are_exact_wherever_the_values_lie() {
+    let (image, rows) = (Shape::image(16, 32, 32), 8);
+    let near = noise(rows * image.elems(), 3, 1.0);
+    for threads in [1, 2] {
+        for (far, most) in [(0.0, 1e-6), (10.0, 1e-6), (1e3, 1e-6), (1e5, 1e-5)] {
+            for error in errors(cpu(threads), &near, rows, image, far) {
+                assert!(error.abs() < most, "mean {far}: {error}");
+            }
+        }
+        // a channel's first value is its only one, or the first of each sample is
+        for every in [usize::MAX, image.plane()] {
+            let mut alone: Vec<f32> = near.iter().map(|x| 1e-3 * x).collect();
+            for (i, x) in alone.iter_mut().enumerate() {
+                let (sample, pixel) = (i / image.elems(), i % image.plane());
+                if pixel == 0 && (sample == 0 || every != usize::MAX) {
+                    *x = 100.0;
+                }
+            }
+            let most = |backend| errors(backend, &alone, rows, image, 0.5).iter().fold(0f64, |m, e| m.max(e.abs()));
+            let (fused, apart) = (most(cpu(threads)), most(cpu(threads).unfused()));
+            assert!(fused < 1e-5_f64.max(2.0 * apart), "a value alone: {fused}, by itself {apart}");
+        }
+    }
+}
+
+/// A channel without any deviation has a variance of 0, and no other.
+#[test]
+fn a_constant_channel_has_no_variance() {
+    let (image, rows) = (Shape::image(16, 12, 12), 3);
+    let mut net = NetSpec::new("constant", image);
+    let x = stem(&mut net, 16);
+    let x = net.add("c1", conv(16, 3).bias(1e4), x);
+    let x = net.add("n1", Norm::new(), x);
+    let net = classifier(net, x);
+    let mut graph = graph(cpu(2), &net, rows);
+    passes(&mut graph, &vec![0.0; rows * image.elems()], rows);
+    let (mut sums, mut counts) = (vec![0.0; 32], vec![0.0; 1]);
+    graph.pool_statistics(&mut sums, &mut counts);
+    let n = (rows * image.plane()) as f64;
+    let (offsets, squares) = sums.split_at(16);
+    assert!(offsets.iter().all(|nd| *nd == n * 1e4) && squares.iter().all(|s| *s == n * 1e8), "{sums:?}");
+}
