@@ -6,13 +6,13 @@ use super::super::channel_sums::ChannelSums;
 use super::super::threads::Shared;
 use super::batch::Batch;
 use super::channel::{Channel, lanes};
-use super::rows::{self, Constants, Row, SECOND, Slope};
+use super::rows::{self, Bits, Constants, Row, SECOND, Slope};
 
 /// What it reads and writes.
 pub struct Tensors<'a> {
     pub x: &'a [f32],
-    /// Read with ReLU and a residual alone.
-    pub y: &'a [f32],
+    /// What ReLU let through; read with a residual alone.
+    pub bits: &'a [Bits],
     /// Empty without a second summand.
     pub second: &'a [f32],
     pub dy: Shared<f32>,
@@ -96,8 +96,9 @@ impl Backward<'_> {
 
     fn row<'a>(&'a self, n: usize, block: usize, constants: &'a [Constants]) -> Row<'a> {
         let row = self.batch.row(n, block);
-        let [y, second] = [self.tensors.y, self.tensors.second].map(|of| of.get(row.clone()).unwrap_or(&[]));
-        Row { x: &self.tensors.x[row], y, second, constants }
+        let second = self.tensors.second.get(row.clone()).unwrap_or(&[]);
+        let bits = self.tensors.bits.get(self.batch.bits(n, block)).unwrap_or(&[]);
+        Row { x: &self.tensors.x[row], bits, second, constants }
     }
 
     /// Adds both sums over some samples of a block.

@@ -5,12 +5,19 @@ use std::ops::Range;
 use super::super::lanes::{LANES, Lanes, period};
 use super::super::threads::{Shared, Threads};
 use super::channel::{Channel, lanes};
-use super::rows::{self, RELU, RESIDUAL};
+use super::rows::{self, Bits, NOTES, RELU, RESIDUAL};
 use crate::backend::TensorDesc;
 use crate::backend::op::Norm;
 
 /// gamma, where the op has it, and beta.
 pub type Affine<'a> = (Option<&'a [f32]>, &'a [f32]);
+
+/// What a forward pass writes: y and, where ReLU stands behind a residual, what it lets through.
+#[derive(Clone, Copy)]
+pub struct Output {
+    pub y: Shared<f32>,
+    pub bits: Option<Shared<Bits>>,
+}
 
 /// A batch of known sizes, which lies as (N, blocks, plane, block).
 pub struct Batch {
@@ -139,6 +146,17 @@ impl Batch {
         self.add(block, samples, sums, |n, s, q| rows::moments(&x[self.row(n, block)], &near, s, q));
     }
 
+    /// Words of the bits of one row.
+    pub fn words(&self) -> usize {
+        rows::words(self.x.shape.plane() * self.x.block)
+    }
+
+    /// Where the bits of the row of one sample and channel block lie.
+    pub fn bits(&self, n: usize, block: usize) -> Range<usize> {
+        let at = (n * self.x.blocks() + block) * self.words();
+        at..at + self.words()
+    }
+
     /// y of some samples of a block, the last one first, by scale and shift of its channels.
     pub fn normalise(
         &self,
@@ -146,15 +164,18 @@ impl Batch {
         block: usize,
         samples: Range<usize>,
         channels: &[Channel],
-        y: Shared<f32>,
+        Output { y, bits }: Output,
     ) {
+        let mode = self.mode() + NOTES * usize::from(bits.is_some());
         let (scale, shift) = (self.lanes(channels, |c| c.scale), self.lanes(channels, |c| c.shift));
         for n in samples.rev() {
             let row = self.row(n, block);
             let r = residual.get(row.clone()).unwrap_or(&[]);
             // SAFETY: every row is written by one thread, and the caller has borrowed `y`.
             let y = unsafe { y.part(row.clone()) };
-            rows::normalise(self.mode(), &x[row], r, &scale, &shift, y);
+            // SAFETY: as above.
+            let bits = bits.as_ref().map_or(&mut [][..], |bits| unsafe { bits.part(self.bits(n, block)) });
+            rows::normalise(mode, [&x[row], r], &scale, &shift, y, bits);
         }
     }
 }

@@ -10,8 +10,9 @@ pub(super) mod rows;
 use std::rc::Rc;
 
 use backward::{Backward, Tensors};
-use batch::{Affine, Batch};
+use batch::{Affine, Batch, Output};
 use channel::Channel;
+use rows::Bits;
 
 use super::buf::AlignedBuf;
 use super::channel_sums::ChannelSums;
@@ -36,13 +37,15 @@ struct Plan {
     moments: Option<Rc<OutputMoments>>,
     /// For the convolution that alone reads its output, which may compute it.
     normal: Option<Rc<Normal>>,
+    /// With ReLU behind a residual: what it let through in the last training pass. Empty else.
+    bits: Vec<Bits>,
     /// Whether its output may be made anew in backward.
     recomputes: bool,
 }
 
 impl Plan {
     /// Statistics of all channels and y, channel block by channel block.
-    fn forward_by_blocks(&mut self, x: [&[f32]; 2], affine: Affine<'_>, y: Shared<f32>) {
+    fn forward_by_blocks(&mut self, x: [&[f32]; 2], affine: Affine<'_>, output: Output) {
         let Self { batch, channels, sums, n, .. } = self;
         let (channels, n) = (Shared::new(channels), *n);
         sums.of(batch.x.blocks(), |blocks, sums| {
@@ -53,7 +56,7 @@ impl Plan {
                 batch.add_moments(x[0], block, 0..batch.x.n, &near, sums);
                 batch.set_statistics(block, &near, sums, channels);
                 batch.set_scale(block, affine, channels, |_, c| [c.mean, c.inverse_std(n, batch.op.eps)]);
-                batch.normalise(x, block, 0..batch.x.n, channels, y);
+                batch.normalise(x, block, 0..batch.x.n, channels, output);
             }
         });
     }
@@ -101,9 +104,9 @@ impl Plan {
     }
 
     /// y by scale and shift of all channels.
-    fn normalise(&self, x: [&[f32]; 2], y: Shared<f32>) {
+    fn normalise(&self, x: [&[f32]; 2], output: Output) {
         let Self { batch, channels, .. } = self;
-        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], y));
+        batch.each_block(|block, samples| batch.normalise(x, block, samples, &channels[batch.block(block)], output));
     }
 
     /// Where a convolution computes its output.
@@ -144,7 +147,10 @@ pub(super) fn plan(cpu: &Cpu, op: &Norm, r: &PlanRequest<'_, Cpu>) -> Result<Box
         let normal = fusion.normal.get_or_init(|| Rc::new(Normal::new(r.name, op.relu)));
         Rc::clone(normal)
     });
-    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, moments, normal, recomputes: cpu.recomputes && !op.residual }))
+    let noted = r.train && op.relu && op.residual;
+    let bits = vec![0; if noted { batch.x.n * batch.x.blocks() * batch.words() } else { 0 }];
+    let recomputes = cpu.recomputes && !op.residual;
+    Ok(Box::new(Plan { batch, channels, n: 1.0, sums, moments, normal, bits, recomputes }))
 }
 
 impl Planned<Cpu> for Plan {
@@ -157,12 +163,12 @@ impl Planned<Cpu> for Plan {
     }
 
     fn state_bytes(&self) -> usize {
-        size_of_val(&self.channels[..]) + self.sums.bytes()
+        size_of_val(&self.channels[..]) + self.sums.bytes() + size_of_val(&self.bits[..])
     }
 
     fn keeps(&self) -> Keeps {
-        // without a residual, ReLU's mask is computed again from the input
-        Keeps { inputs: 1, output: self.batch.op.relu && self.batch.op.residual }
+        // without a residual, what ReLU let through is computed again from the input
+        Keeps::INPUT
     }
 
     fn implementation(&self) -> String {
@@ -183,12 +189,13 @@ impl Planned<Cpu> for Plan {
         let (gamma, beta) = self.batch.op.gamma_beta(pass.slots);
         let affine = (gamma.map(|slot| pass.params.get(slot)), pass.params.get(beta));
         let x = [x[0].as_slice(), x.get(1).map_or(&[][..], |residual| residual.as_slice())];
-        let (y, eps) = (Shared::new(y.as_mut_slice()), self.batch.op.eps);
+        let bits = (pass.training && !self.bits.is_empty()).then(|| Shared::new(&mut self.bits));
+        let (output, eps) = (Output { y: Shared::new(y.as_mut_slice()), bits }, self.batch.op.eps);
         if pass.takes_statistics() {
             self.n = self.batch.count();
             let known = self.known_statistics();
             if !known && self.writes() && pass.across.is_none() && self.batch.by_blocks() {
-                self.forward_by_blocks(x, affine, y);
+                self.forward_by_blocks(x, affine, output);
                 return Ok(());
             }
             if !known {
@@ -205,7 +212,7 @@ impl Planned<Cpu> for Plan {
         }
         match self.computed_elsewhere() {
             Some(normal) => normal.set_constants(self.constants()),
-            None => self.normalise(x, y),
+            None => self.normalise(x, output),
         }
         Ok(())
     }
@@ -219,15 +226,15 @@ impl Planned<Cpu> for Plan {
     }
 
     fn recompute(&mut self, _: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        self.normalise([x[0].as_slice(), &[]], Shared::new(y.as_mut_slice()));
+        self.normalise([x[0].as_slice(), &[]], Output { y: Shared::new(y.as_mut_slice()), bits: None });
         Ok(())
     }
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let dx = g.take_dx(0).map(|dx| Shared::new(dx.as_mut_slice()));
-        let Gradients { x, y, dy, dy2, dparams, .. } = g;
+        let Gradients { x, dy, dy2, dparams, .. } = g;
         let second = dy2.map_or(&[][..], |d| d.as_slice());
-        let tensors = Tensors { x: x[0].as_slice(), y: y.as_slice(), second, dy: Shared::new(dy.as_mut_slice()), dx };
+        let tensors = Tensors { x: x[0].as_slice(), bits: &self.bits, second, dy: Shared::new(dy.as_mut_slice()), dx };
         let known = self.computed_elsewhere().and_then(Normal::take_sums);
         let (batch, channels, n) = (&self.batch, &self.channels[..], self.n);
         let backward = Backward { batch, channels, n, frozen: pass.frozen, masked: known.is_some(), tensors };

@@ -10,6 +10,21 @@ pub const RELU: usize = 1;
 pub const RESIDUAL: usize = 2;
 /// A gradient in two summands.
 pub const SECOND: usize = 4;
+/// Forward notes which values ReLU lets through, which backward, with a residual, cannot compute again from x alone.
+pub const NOTES: usize = 4;
+
+/// Of each group of lanes, a bit for each value that ReLU lets through.
+pub type Bits = u32;
+
+/// Words of [`Bits`] for so many elements of a row.
+pub fn words(elems: usize) -> usize {
+    elems.div_ceil(LANES)
+}
+
+/// The words of a stretch of a row's elements that begins with a group.
+fn words_of(part: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+    part.start / LANES..words(part.end)
+}
 
 /// Runs the statement for each stretch of a row's elements whose lanes have the same constants, with the number of these: for the whole
 /// row where there is one group of them.
@@ -56,17 +71,18 @@ fn add_moments(x: &[f32], k: &Lanes, s: &mut Lanes, q: &mut Lanes) {
 }
 
 simd! {
-    fn normalise_as<M: usize>(x: &[f32], residual: &[f32], scale: &[Lanes], shift: &[Lanes], y: &mut [f32]) {
+    fn normalise_as<M: usize>(x: &[f32], residual: &[f32], scale: &[Lanes], shift: &[Lanes], y: &mut [f32], bits: &mut [Bits]) {
         let n = y.len();
         let (x, residual) = (&x[..n], if M & RESIDUAL != 0 { &residual[..n] } else { &x[..n] });
         each_group!(n, scale.len(), |i, part| {
-            normal::<M>(&x[part.clone()], &residual[part.clone()], &scale[i], &shift[i], &mut y[part]);
+            let bits = if M & NOTES != 0 { &mut bits[words_of(&part)] } else { &mut [] };
+            normal::<M>([&x[part.clone()], &residual[part.clone()]], &scale[i], &shift[i], &mut y[part], bits);
         });
     }
 }
 
 #[inline(always)]
-fn normal<const M: usize>(x: &[f32], residual: &[f32], scale: &Lanes, shift: &Lanes, y: &mut [f32]) {
+fn normal<const M: usize>([x, residual]: [&[f32]; 2], scale: &Lanes, shift: &Lanes, y: &mut [f32], bits: &mut [Bits]) {
     let value = |lane: usize, x: f32, r: f32| {
         let mut v = x.mul_add(scale[lane], shift[lane]);
         if M & RESIDUAL != 0 {
@@ -82,10 +98,22 @@ fn normal<const M: usize>(x: &[f32], residual: &[f32], scale: &Lanes, shift: &La
         for lane in 0..LANES {
             y[lane] = value(lane, x[lane], r[lane]);
         }
+        if M & NOTES != 0 {
+            bits[at / LANES] = positive(y);
+        }
     }
     for i in whole..n {
         y[i] = value(i - whole, x[i], residual[i]);
     }
+    if M & NOTES != 0 && whole < n {
+        bits[whole / LANES] = positive(&y[whole..]);
+    }
+}
+
+/// A bit for each of up to [`LANES`] values that is above 0.
+#[inline(always)]
+fn positive(y: &[f32]) -> Bits {
+    y.iter().enumerate().fold(0, |bits, (lane, y)| bits | Bits::from(*y > 0.0) << lane)
 }
 
 /// Mean, scale and shift of each lane.
@@ -98,7 +126,8 @@ pub struct Constants {
 /// A row and its constants in a backward pass.
 pub struct Row<'a> {
     pub x: &'a [f32],
-    pub y: &'a [f32],
+    /// What ReLU let through, with a residual.
+    pub bits: &'a [Bits],
     pub second: &'a [f32],
     pub constants: &'a [Constants],
 }
@@ -107,11 +136,12 @@ simd! {
     fn reduce_as<M: usize>(row: &Row<'_>, dy: &mut [f32], s: &mut [Lanes], sx: &mut [Lanes]) {
         let n = dy.len();
         let x = &row.x[..n];
-        let y = if M & (RELU | RESIDUAL) == RELU | RESIDUAL { &row.y[..n] } else { x };
+        let noted = M & (RELU | RESIDUAL) == RELU | RESIDUAL;
         let second = if M & SECOND != 0 { &row.second[..n] } else { x };
         each_group!(n, row.constants.len(), |i, part| {
-            let read = [&x[part.clone()], &y[part.clone()], &second[part.clone()]];
-            add_gradients::<M>(&row.constants[i], read, &mut dy[part], &mut s[i], &mut sx[i]);
+            let bits = if noted { &row.bits[words_of(&part)] } else { &[] };
+            let read = [&x[part.clone()], &second[part.clone()]];
+            add_gradients::<M>(&row.constants[i], read, bits, &mut dy[part], [&mut s[i], &mut sx[i]]);
         });
     }
 }
@@ -119,40 +149,45 @@ simd! {
 #[inline(always)]
 fn add_gradients<const M: usize>(
     k: &Constants,
-    [x, y, second]: [&[f32]; 3],
+    [x, second]: [&[f32]; 2],
+    bits: &[Bits],
     dy: &mut [f32],
-    s: &mut Lanes,
-    sx: &mut Lanes,
+    [s, sx]: [&mut Lanes; 2],
 ) {
-    let mut one = |lane: usize, x: f32, y: f32, second: f32, dy: &mut f32| {
-        let g = gradient::<M>(k, lane, x, y, second, *dy);
+    let mut one = |lane: usize, x: f32, second: f32, bits: Bits, dy: &mut f32| {
+        let g = gradient::<M>(k, lane, x, second, bits, *dy);
         s[lane] += g;
         sx[lane] = g.mul_add(x - k.mean[lane], sx[lane]);
         if M & (RESIDUAL | SECOND) != 0 {
             *dy = g;
         }
     };
+    let bits = |at: usize| if M & (RELU | RESIDUAL) == RELU | RESIDUAL { bits[at / LANES] } else { 0 };
     let n = dy.len();
     let whole = n - n % LANES;
     for at in (0..whole).step_by(LANES) {
         let part = at..at + LANES;
-        let (x, y, second, dy) = (&x[part.clone()], &y[part.clone()], &second[part.clone()], &mut dy[part]);
+        let (bits, x, second, dy) = (bits(at), &x[part.clone()], &second[part.clone()], &mut dy[part]);
         for lane in 0..LANES {
-            one(lane, x[lane], y[lane], second[lane], &mut dy[lane]);
+            one(lane, x[lane], second[lane], bits, &mut dy[lane]);
         }
     }
     for i in whole..n {
-        one(i - whole, x[i], y[i], second[i], &mut dy[i]);
+        one(i - whole, x[i], second[i], bits(whole), &mut dy[i]);
     }
 }
 
 /// dy, plus its second summand, where ReLU let the value through. Without a residual the value is computed again from x by the
-/// forward pass's own formula, which saves reading y.
+/// forward pass's own formula.
 #[inline(always)]
-fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, y: f32, second: f32, dy: f32) -> f32 {
+fn gradient<const M: usize>(k: &Constants, lane: usize, x: f32, second: f32, bits: Bits, dy: f32) -> f32 {
     let g = if M & SECOND != 0 { dy + second } else { dy };
-    let value = if M & RESIDUAL != 0 { y } else { x.mul_add(k.scale[lane], k.shift[lane]) };
-    if M & RELU == 0 || value > 0.0 { g } else { 0.0 }
+    let passes = match (M & RELU != 0, M & RESIDUAL != 0) {
+        (false, _) => true,
+        (true, false) => x.mul_add(k.scale[lane], k.shift[lane]) > 0.0,
+        (true, true) => bits >> lane & 1 != 0,
+    };
+    if passes { g } else { 0.0 }
 }
 
 /// dx = a g + (b x + c), per lane.
@@ -200,7 +235,7 @@ simd! {
 #[inline(always)]
 fn own_slope<const M: usize>(k: &Slope, constants: &Constants, x: &[f32], dy: &mut [f32]) {
     let value = |lane: usize, x: f32, dy: f32| {
-        let g = gradient::<M>(constants, lane, x, 0.0, 0.0, dy);
+        let g = gradient::<M>(constants, lane, x, 0.0, 0, dy);
         k.a[lane].mul_add(g, k.b[lane].mul_add(x, k.c[lane]))
     };
     let n = dy.len();
@@ -216,13 +251,21 @@ fn own_slope<const M: usize>(k: &Slope, constants: &Constants, x: &[f32], dy: &m
     }
 }
 
-/// y = scale x + shift, plus the residual, behind ReLU, as `mode` says.
-pub fn normalise(mode: usize, x: &[f32], residual: &[f32], scale: &[Lanes], shift: &[Lanes], y: &mut [f32]) {
+/// y = scale x + shift, plus the residual, behind ReLU, as `mode` says; with [`NOTES`], and only with both, what ReLU lets through.
+pub fn normalise(
+    mode: usize,
+    [x, residual]: [&[f32]; 2],
+    scale: &[Lanes],
+    shift: &[Lanes],
+    y: &mut [f32],
+    bits: &mut [Bits],
+) {
     match mode {
-        0 => normalise_as::<0>(x, residual, scale, shift, y),
-        1 => normalise_as::<1>(x, residual, scale, shift, y),
-        2 => normalise_as::<2>(x, residual, scale, shift, y),
-        _ => normalise_as::<3>(x, residual, scale, shift, y),
+        0 => normalise_as::<0>(x, residual, scale, shift, y, bits),
+        1 => normalise_as::<1>(x, residual, scale, shift, y, bits),
+        2 => normalise_as::<2>(x, residual, scale, shift, y, bits),
+        3 => normalise_as::<3>(x, residual, scale, shift, y, bits),
+        _ => normalise_as::<7>(x, residual, scale, shift, y, bits),
     }
 }
 
