@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Shards that are closed together, each with its files open until then.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 24;
 /// How long a shard waits for others to be closed with it, at most.
 const GATHERING: Duration = Duration::from_secs(1);
 
@@ -79,12 +79,15 @@ struct Ended<S> {
 /// Completes shards as they come and closes those that come within some time together, until no thread is left that makes some.
 fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) {
     while let Ok(first) = ended.recv() {
-        let (until, number) = (Instant::now() + GATHERING, first.chunk);
+        let (until, mut number) = (Instant::now() + GATHERING, first.chunk);
         let mut shards = Vec::new();
         let mut next = Some(first);
         while let Some(Ended { shard, chunk }) = next {
             match caught(|| work.complete(shard)) {
-                Ok(whole) => shards.push(whole),
+                Ok(whole) => {
+                    shards.push(whole);
+                    number = number.min(chunk);
+                }
                 Err(error) => gate.fail(chunk, error),
             }
             next = if shards.len() < TOGETHER { ended.recv_deadline(until).ok() } else { None };

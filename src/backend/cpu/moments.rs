@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-/// Sums of (x - near) and of its square over some values of a channel; `near` lies among them, so that the sums are accurate however far
-/// from zero they are.
+/// Sums of (x - near) and of its square over some values of a channel; `near` is a mean of a few of them, so that the sums are
+/// accurate also where all of them are far from zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moments {
     /// Number of values.

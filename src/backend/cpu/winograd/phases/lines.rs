@@ -1,5 +1,6 @@
-//! The matrices of F(s, 2) for the phases of one axis, s = 1 to 4 outputs: s finite points and infinity. Those of fewer outputs are the first
-//! of the same points, so that tiles of all sizes share the transformed filters. The even phase, of one tap, needs the finite points alone.
+//! The matrices of F(s, 2) for the phases of one axis, s = 1 to 4 outputs: s finite points and infinity. Those of fewer outputs are the
+//! first of the same points, so that tiles of all sizes share the transformed filters. The even phase, of one tap, needs the finite points
+//! alone.
 
 use super::super::vector::Vectors;
 

@@ -1,14 +1,16 @@
-//! 3x3 convolutions at stride 2 by minimal filtering of phases. Along an axis y[i] = x[2i - 1] w[0] + x[2i] w[1] + x[2i + 1] w[2]: the odd
-//! pixels are convolved with two taps at stride 1, the even ones with one. So s outputs need s + 1 and s products in place of 3 s, and tiles
-//! of 2 x 4 outputs 45 in place of 72, in all three passes: 1.6 times fewer.
+//! 3x3 convolutions at stride 2 by minimal filtering of phases. Along an axis y[i] = x[2i - 1] w[0] + x[2i] w[1] + x[2i + 1] w[2]: the
+//! odd pixels are convolved with two taps at stride 1, the even ones with one. So s outputs need s + 1 and s products in place of 3 s, and
+//! tiles of 2 x 4 outputs 45 in place of 72, in all three passes: 1.6 times fewer.
 //!
 //! Both phases have the same points, so their products add up in the same 3 x 5 cells. Smaller tiles, at the lower and right edge, have
 //! fewer points of the same filters: no product is spent on what is not there.
 
 pub mod grid;
 pub mod lines;
+mod outputs;
 mod passes;
 mod products;
+mod spots;
 mod transform;
 mod wide;
 

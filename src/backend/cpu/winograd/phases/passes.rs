@@ -8,8 +8,9 @@ use super::super::strip::{Order, Run, tiles};
 use super::super::transform::Side;
 use super::super::vector::{Job, Vectors};
 use super::grid::{CELLS, PLACES, Tiles, WIDE};
+use super::outputs::To;
 use super::products::{Way, accumulate, multiply};
-use super::transform::{To, gradients};
+use super::transform::gradients;
 use crate::backend::TensorDesc;
 
 /// Tiles of a strip: enough that reading the grid of filters costs no more than reading the tiles themselves, few enough that the tiles

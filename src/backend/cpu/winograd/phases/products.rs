@@ -8,7 +8,8 @@ use super::super::strip::Order;
 use super::super::transform::Side;
 use super::super::vector::Vectors;
 use super::grid::{CELLS, PLACES, Tiles, phases};
-use super::transform::{self, To};
+use super::outputs::To;
+use super::transform;
 
 /// Which way a pass goes.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,9 @@ use super::super::transform::Side;
 use super::super::vector::{Job, Vectors};
 use super::super::wide::blocks;
 use super::grid::{CELLS, FILTERS, LINE, LINES, Tiles, WIDE};
+use super::outputs::To;
 use super::products::{self, Way};
-use super::transform::{To, gradients};
+use super::transform::gradients;
 use crate::backend::TensorDesc;
 
 /// Tiles whose inputs are kept at once, or a few more.
