@@ -61,7 +61,7 @@ fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
     let host = setting.trained("host", 1, &["--device", "cpu"]);
     // six images a worker and planes of 2x2: each step multiplies what rounding did before
     for (step, (a, b)) in one.0.iter().zip(setting.losses("host")).enumerate() {
-        let most = if step < 4 { 1e-4 } else { 1e-2 };
+        let most = if step < 4 { 1e-3 } else { 3e-2 };
         assert!((a - b).abs() < most * b, "step {step}: {a} on the GPU, {b} on the processor");
     }
     let differ = one.1.iter().zip(hits(&host)).filter(|(a, b)| (*a - b).abs() > 1e-9).count();
