@@ -6,11 +6,13 @@ use crate::support::program::events;
 use crate::support::setting::Setting;
 use loaders::ImageSpec;
 
+/// With this seed no value lies so near the edge of a ReLU that the rounding of one device or another decides, which moves a gradient of
+/// so few values by some thousandths.
 const RECIPE: &str = r#"
 model = "resnet20"
 data = "given with --data"
 epochs = 2
-seed = 3
+seed = 2
 batch = 12
 workers = 2
 label_smoothing = 0.1
@@ -59,10 +61,8 @@ fn several_labels_are_learnt_on_a_gpu_as_on_the_processor() {
     assert_eq!(train("kept", 1, &[&exact[..], &["--set", "loader.cache=device"]].concat()), one);
     assert!(one.1.iter().any(|hits| *hits > 0.0) && one.2 > 0.0, "{one:?}");
     let host = setting.trained("host", 1, &["--device", "cpu"]);
-    // six images a worker and planes of 2x2: each step multiplies what rounding did before
-    for (step, (a, b)) in one.0.iter().zip(setting.losses("host")).enumerate() {
-        let most = if step < 4 { 1e-3 } else { 3e-2 };
-        assert!((a - b).abs() < most * b, "step {step}: {a} on the GPU, {b} on the processor");
+    for (a, b) in one.0.iter().zip(setting.losses("host")) {
+        assert!((a - b).abs() < 2e-3 * b, "{a} on the GPU, {b} on the processor");
     }
     let differ = one.1.iter().zip(hits(&host)).filter(|(a, b)| (*a - b).abs() > 1e-9).count();
     assert!(differ <= 1, "hits {:?}, on the processor {:?}", one.1, hits(&host));
