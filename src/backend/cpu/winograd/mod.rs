@@ -6,7 +6,8 @@
 //! channel blocks, as long as a register: 8 with AVX2, 16 with AVX-512. What 3x3 convolutions at stride 2 need is in [`phases`].
 
 mod ahead;
-mod bias;
+mod bias_relu;
+
 mod convolution;
 mod filters;
 mod folded;
@@ -26,16 +27,14 @@ use std::rc::Rc;
 
 use super::buf::{AlignedBuf, Scratch};
 use super::device::Cpu;
-use super::flat;
 use super::format::Format;
 use super::isa::Isa;
-use super::lanes::by_block;
 use super::moments::{Moments, OutputMoments};
 use super::normal::{Constants, Normal};
 use super::threads::{Shared, Threads};
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
-use bias::bias_gradient;
+use bias_relu::BiasRelu;
 use convolution::Convolution;
 use filters::Filters;
 use kernel::padded;
@@ -53,9 +52,7 @@ struct Plan<S: Vectors, const A: usize, const B: usize, const M: usize> {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
-    relu: bool,
-    /// The bias, padded with zeros; empty without one.
-    bias: Vec<f32>,
+    bias_relu: BiasRelu,
     wants_dx: bool,
     /// Tiles that one thread takes through all stages at once.
     strip: usize,
@@ -114,15 +111,15 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let strip = strip_len(A, S::ROWS, ci, co, all * x.n.div_ceil(threads.0));
         let wide = [wide::MOST_CHANNELS, wide::most_channels_of_gradients(threads)]
             .map(|most| wide::suits(ci, co, most, threads).then(|| wide::strip_len(S::ROWS, all * x.n, threads)));
-        let bias = vec![0.0; if op.bias { co } else { 0 }];
+        let bias_relu = BiasRelu::new(threads, op, y);
         let normal = r.before.and_then(|fusion| fusion.normal.get().cloned());
         normal.iter().for_each(|normal| normal.taken_by(r.name));
         let moments = r.behind.filter(|_| cpu.fuses).map(|fusion| {
             let moments = fusion.moments.get_or_init(|| Rc::new(OutputMoments::new(r.name)));
             Rc::clone(moments)
         });
-        let (relu, wants_dx, scratch) = (op.relu, r.wants_dx, cpu.scratch.clone());
-        let plan = Self { set, threads, x, y, relu, bias, wants_dx, strip, wide, normal, moments, scratch };
+        let (wants_dx, scratch) = (r.wants_dx, cpu.scratch.clone());
+        let plan = Self { set, threads, x, y, bias_relu, wants_dx, strip, wide, normal, moments, scratch };
         let grids = [Some(1), r.train.then_some(threads.0)];
         let rooms = plan.wide.into_iter().zip(grids).filter_map(|(wide, grids)| Some((wide, grids?)));
         for (wide, grids) in rooms {
@@ -196,10 +193,6 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Plan<S, A, B, M
         let relu = self.normal.as_ref().is_some_and(|normal| normal.relu);
         constants.as_deref().map(|constants| Normalised { constants, relu })
     }
-
-    fn has_bias(&self) -> bool {
-        !self.bias.is_empty()
-    }
 }
 
 impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> for Plan<S, A, B, M> {
@@ -208,18 +201,15 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     }
 
     fn formats(&self) -> Vec<Format> {
-        let taps = lines::kernel(A) * lines::kernel(A);
-        let mut formats = vec![Format::Plain(self.y.shape.c * self.x.shape.c * taps)];
-        formats.extend(self.has_bias().then_some(Format::Plain(self.y.shape.c)));
-        formats
+        self.bias_relu.formats(self.x.shape.c, lines::kernel(A) * lines::kernel(A))
     }
 
     fn state_bytes(&self) -> usize {
-        self.bias.len() * 4
+        self.bias_relu.bytes()
     }
 
     fn keeps(&self) -> Keeps {
-        Keeps { inputs: 1, output: self.relu }
+        Keeps { inputs: 1, output: self.bias_relu.relu }
     }
 
     fn implementation(&self) -> String {
@@ -229,15 +219,13 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
         let (ci, co) = (self.x.shape.c, self.y.shape.c);
-        if self.has_bias() {
-            self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
-        }
+        self.bias_relu.take(pass);
         let summed = self.summed().filter(|_| pass.training);
         let channels = self.y.blocks() * S::LANES;
         let mut moments = vec![Moments::default(); summed.map_or(0, |_| self.threads.0 * channels)];
         let finish = Finish {
-            bias: self.has_bias().then_some(&self.bias),
-            relu: self.relu,
+            bias: self.bias_relu.bias(),
+            relu: self.bias_relu.relu,
             moments: summed.map(|_| Shared::new(&mut moments)),
             gradient: None,
         };
@@ -254,19 +242,13 @@ impl<S: Vectors, const A: usize, const B: usize, const M: usize> Planned<Cpu> fo
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
         let (ci, co, threads) = (self.x.shape.c, self.y.shape.c, self.threads);
-        if self.relu {
-            let n = self.y.elems();
-            flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
-        }
+        self.bias_relu.mask(g.dy, g.y);
         let constants = self.normal.as_ref().map(|normal| normal.constants());
         let normal = self.normalised(&constants);
         let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
         if !pass.frozen {
             self.correlate(Side { desc: self.x, data: x, normal }, dy, g.dparams.get_mut(pass.slots[0]));
-        }
-        if self.has_bias() && !pass.frozen {
-            let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
-            by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
+            self.bias_relu.gradient(pass, dy.data, g.dparams);
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
         let each = 2 * self.x.blocks() * S::LANES;

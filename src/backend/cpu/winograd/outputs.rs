@@ -66,7 +66,7 @@ fn values<S: Vectors>(set: S, lanes: S::Lanes) -> [f32; MOST_LANES] {
 }
 
 /// What is done with the outputs of a channel block of one sample.
-trait Epilogue<S: Vectors> {
+pub trait Epilogue<S: Vectors> {
     /// Comes before all others, with the first row of them.
     fn begin(&mut self, _set: S, _row: &[S::Lanes]) {}
 
@@ -76,9 +76,18 @@ trait Epilogue<S: Vectors> {
 
 /// A bias, then ReLU if requested.
 #[derive(Clone, Copy)]
-struct Affine<L> {
+pub struct Affine<L> {
     bias: L,
     relu: bool,
+}
+
+impl<L: Copy> Affine<L> {
+    /// Of the channels from `first` on.
+    #[inline(always)]
+    pub fn new<S: Vectors<Lanes = L>>(set: S, finish: &Finish<'_>, first: usize) -> Self {
+        let bias = finish.bias.map_or(set.zero(), |bias| load(set, bias, first));
+        Self { bias, relu: finish.relu }
+    }
 }
 
 impl<S: Vectors> Epilogue<S> for Affine<S::Lanes> {
@@ -192,19 +201,20 @@ fn folded_tile<S: Vectors, const M: usize>(set: S, m: &[f32]) -> [[S::Lanes; M];
     y
 }
 
-/// One tile's outputs into a channel block's plane; those beyond the image are left out. Gives their number.
+/// A tile's pixels, from row `top` and column `left` on, into a channel block's plane of [h, w] pixels; those beyond it are left out. Gives
+/// their number.
 #[inline(always)]
-fn write_tile<S: Vectors, const M: usize>(
+pub fn write_tile<S: Vectors, const R: usize, const C: usize>(
     set: S,
-    y: [[S::Lanes; M]; 2],
-    (s, top, left): (Strip, usize, usize),
+    y: [[S::Lanes; C]; R],
+    ([h, w], top, left): ([usize; 2], usize, usize),
     epilogue: &mut impl Epilogue<S>,
     plane: &mut [f32],
 ) -> usize {
-    let [rows, columns] = [(s.h - top).min(2), (s.w - left).min(M)];
+    let [rows, columns] = [(h - top).min(R), (w - left).min(C)];
     for (r, row) in y.into_iter().enumerate().take(rows) {
         for (c, lanes) in row.into_iter().enumerate().take(columns) {
-            let at = ((top + r) * s.w + left + c) * S::LANES;
+            let at = ((top + r) * w + left + c) * S::LANES;
             let to = &mut plane[at..at + S::LANES];
             // SAFETY: the slice taken above.
             unsafe { set.store(epilogue.value(set, lanes, c, at), to.as_mut_ptr()) };
@@ -235,7 +245,7 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
             if i == 0 {
                 epilogue.begin(set, &y[0]);
             }
-            written += write_tile(set, y, (strip, top, left), epilogue, plane);
+            written += write_tile(set, y, ([strip.h, strip.w], top, left), epilogue, plane);
         }
         written
     }
@@ -243,11 +253,7 @@ impl<const A: usize, const B: usize, const M: usize> Block<'_, A, B, M> {
     /// Writes them with bias and ReLU, and adds their moments; they are those of channels from `first` on.
     #[inline(always)]
     fn finish<S: Vectors>(self, set: S, finish: Finish<'_>, first: usize) {
-        let bias = match finish.bias {
-            Some(bias) => load(set, bias, first),
-            None => set.zero(),
-        };
-        let mut affine = Affine { bias, relu: finish.relu };
+        let mut affine = Affine::new(set, &finish, first);
         let Some(moments) = finish.moments else {
             self.write(set, &mut affine);
             return;

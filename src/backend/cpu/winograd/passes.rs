@@ -103,18 +103,30 @@ impl Correlation<'_> {
         work: &mut [f32],
         gradient: &mut [f32],
     ) {
-        let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
         let tiles = tiles(&self.dy.desc, M);
+        self.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
+            for run in Run::each(samples * tiles, self.strip) {
+                set.run(CorrelatedStrip::<A, B, M> { x, dy, run, strip: self.strip, work, gradient });
+            }
+        });
+    }
+
+    /// `f(x, dy, number of samples, work space, gradient)` on each thread, from its first sample on; gradients begin as zeros.
+    pub fn each_thread(
+        &self,
+        threads: Threads,
+        work: &mut [f32],
+        gradient: &mut [f32],
+        f: impl Fn(Side<'_>, Side<'_>, usize, &mut [f32], &mut [f32]) + Sync,
+    ) {
+        let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
         gradient.fill(0.0);
         let (work, gradient) = (Shared::new(work), Shared::new(gradient));
         threads.each(self.x.desc.n, |t, samples| {
             // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
             let (work, gradient) =
                 unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
-            let (x, dy) = (self.x.skip(samples.start), self.dy.skip(samples.start));
-            for run in Run::each(samples.len() * tiles, self.strip) {
-                set.run(CorrelatedStrip::<A, B, M> { x, dy, run, strip: self.strip, work, gradient });
-            }
+            f(self.x.skip(samples.start), self.dy.skip(samples.start), samples.len(), work, gradient);
         });
     }
 }

@@ -64,14 +64,6 @@ pub fn load<S: Vectors>(set: S, from: &[f32], at: usize) -> S::Lanes {
     unsafe { set.load(from.as_ptr()) }
 }
 
-/// Its way back.
-#[inline(always)]
-pub fn store<S: Vectors>(set: S, lanes: S::Lanes, to: &mut [f32], at: usize) {
-    let to = &mut to[at..at + S::LANES];
-    // SAFETY: the slice taken above.
-    unsafe { set.store(lanes, to.as_mut_ptr()) }
-}
-
 /// Lanes of the longest registers.
 pub const MOST_LANES: usize = 16;
 

@@ -18,14 +18,13 @@ use std::rc::Rc;
 
 use super::super::buf::{AlignedBuf, Scratch};
 use super::super::device::Cpu;
-use super::super::flat;
 use super::super::format::Format;
-use super::super::lanes::by_block;
 use super::super::threads::Threads;
-use super::bias::bias_gradient;
+use super::bias_relu::BiasRelu;
 use super::filters::Filters;
 use super::kernel::padded;
 use super::outputs::Finish;
+use super::passes::Correlation;
 use super::strip::tiles;
 use super::transform::Side;
 use super::vector::Vectors;
@@ -33,7 +32,7 @@ use super::wide as many;
 use crate::backend::op::{Conv, Shape};
 use crate::backend::{Error, Gradients, Keeps, Pass, PlanRequest, Planned, TensorDesc};
 use grid::{FILTERS, LINE, LINES, WIDE};
-use passes::{Convolution, Correlation, strip_len};
+use passes::{Convolution, strip_len};
 use products::Way;
 use wide::Wide;
 
@@ -43,9 +42,7 @@ pub struct Plan<S: Vectors> {
     threads: Threads,
     x: TensorDesc,
     y: TensorDesc,
-    relu: bool,
-    /// The bias, padded with zeros; empty without one.
-    bias: Vec<f32>,
+    bias_relu: BiasRelu,
     wants_dx: bool,
     /// Tiles that one thread takes through all stages at once.
     strip: usize,
@@ -69,9 +66,9 @@ impl<S: Vectors> Plan<S> {
         } else {
             strip_len(S::ROWS, ci, co, tiles(&y, WIDE) * x.n.div_ceil(threads.0))
         };
-        let bias = vec![0.0; if op.bias { co } else { 0 }];
+        let bias_relu = BiasRelu::new(threads, op, y);
         let scratch = cpu.scratch.clone();
-        let plan = Self { set, threads, x, y, relu: op.relu, bias, wants_dx: r.wants_dx, strip, wide, scratch };
+        let plan = Self { set, threads, x, y, bias_relu, wants_dx: r.wants_dx, strip, wide, scratch };
         let grids = if r.train { threads.0 } else { 1 };
         let room = if wide {
             wide::work::<S>([ci, co], (strip, all), threads)
@@ -122,12 +119,8 @@ impl<S: Vectors> Plan<S> {
         }
         let (grids, work) = scratch.as_mut_slice().split_at_mut(self.grid() * threads.0);
         let work = &mut work[..passes::work::<S>(self.channels(), strip) * threads.0];
-        Correlation { x, dy, strip }.run(set, threads, work, grids);
+        passes::correlate(Correlation { x, dy, strip }, set, threads, work, grids);
         filters.gradient::<S, LINES, LINE, WIDE>(set, threads, grids, dw);
-    }
-
-    fn has_bias(&self) -> bool {
-        !self.bias.is_empty()
     }
 }
 
@@ -137,17 +130,15 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
     }
 
     fn formats(&self) -> Vec<Format> {
-        let mut formats = vec![Format::Plain(self.y.shape.c * self.x.shape.c * 9)];
-        formats.extend(self.has_bias().then_some(Format::Plain(self.y.shape.c)));
-        formats
+        self.bias_relu.formats(self.x.shape.c, 9)
     }
 
     fn state_bytes(&self) -> usize {
-        self.bias.len() * 4
+        self.bias_relu.bytes()
     }
 
     fn keeps(&self) -> Keeps {
-        Keeps { inputs: 1, output: self.relu }
+        Keeps { inputs: 1, output: self.bias_relu.relu }
     }
 
     fn implementation(&self) -> String {
@@ -155,11 +146,8 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
     }
 
     fn forward(&mut self, pass: &Pass<'_, Cpu>, x: &[&AlignedBuf], y: &mut AlignedBuf) -> Result<(), Error> {
-        if self.has_bias() {
-            let co = self.y.shape.c;
-            self.bias[..co].copy_from_slice(&pass.params.get(pass.slots[1])[..co]);
-        }
-        let finish = Finish { bias: self.has_bias().then_some(&self.bias), relu: self.relu, ..Finish::PLAIN };
+        self.bias_relu.take(pass);
+        let finish = Finish { bias: self.bias_relu.bias(), relu: self.bias_relu.relu, ..Finish::PLAIN };
         let from = Side::of(self.x, x[0].as_slice());
         self.convolve(Way::Forward, from, pass.params.get(pass.slots[0]), finish, y.as_mut_slice());
         Ok(())
@@ -167,18 +155,11 @@ impl<S: Vectors> Planned<Cpu> for Plan<S> {
 
     fn backward(&mut self, pass: &Pass<'_, Cpu>, mut g: Gradients<'_, Cpu>) -> Result<(), Error> {
         let wanted = g.take_dx(0);
-        let (co, threads) = (self.y.shape.c, self.threads);
-        if self.relu {
-            let n = self.y.elems();
-            flat::mask(threads, &mut g.dy.as_mut_slice()[..n], &g.y.as_slice()[..n]);
-        }
+        self.bias_relu.mask(g.dy, g.y);
         let (x, dy) = (g.x[0].as_slice(), Side::of(self.y, g.dy.as_slice()));
         if !pass.frozen {
             self.correlate(Side::of(self.x, x), dy, g.dparams.get_mut(pass.slots[0]));
-        }
-        if self.has_bias() && !pass.frozen {
-            let db = &mut g.dparams.get_mut(pass.slots[1])[..co];
-            by_block!(S::LANES, bias_gradient(threads, &self.y, dy.data, db));
+            self.bias_relu.gradient(pass, dy.data, g.dparams);
         }
         let (Some(dx), true) = (wanted, self.wants_dx) else { return Ok(()) };
         let finish = Finish::PLAIN;

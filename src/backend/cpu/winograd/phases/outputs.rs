@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::super::super::threads::Shared;
-use super::super::outputs::Finish;
+use super::super::outputs::{Affine, Finish, write_tile};
 use super::super::strip::Order;
-use super::super::vector::{Vectors, load, store};
+use super::super::vector::Vectors;
 use super::grid::{ACROSS, CELLS, DOWN, HIGH, PLACES, PLACES_ACROSS, Tiles, WIDE};
 use super::lines::{COLUMNS, ROWS};
 use super::spots::{Spots, by_size, has};
@@ -75,27 +75,6 @@ fn pixels_of<S: Vectors, const H: usize, const W: usize>(
     y
 }
 
-/// Writes what of a tile lies in a plane, plus bias, then ReLU if requested.
-#[inline(always)]
-fn write<S: Vectors, const R: usize, const C: usize>(
-    set: S,
-    y: [[S::Lanes; C]; R],
-    ([h, w], top, left): ([usize; 2], usize, usize),
-    (bias, relu): (S::Lanes, bool),
-    plane: &mut [f32],
-) {
-    for (r, row) in y.into_iter().enumerate() {
-        for (c, lanes) in row.into_iter().enumerate() {
-            if top + r < h && left + c < w {
-                let sum = set.add(lanes, bias);
-                // a NaN in the second operand stays
-                let lanes = if relu { set.max(set.zero(), sum) } else { sum };
-                store(set, lanes, plane, ((top + r) * w + left + c) * S::LANES);
-            }
-        }
-    }
-}
-
 /// What a pass computes, in a tensor of such sizes, in some channel blocks: how the products lie, and what follows.
 pub struct To<'a> {
     pub desc: &'a TensorDesc,
@@ -115,10 +94,7 @@ macro_rules! finished {
             let (len, sample) = (desc.shape.plane() * S::LANES, desc.sample_elems());
             for row in tiles.rows() {
                 for (i, block) in blocks.clone().enumerate() {
-                    let bias = match finish.bias {
-                        Some(bias) => load(set, bias, block * S::LANES),
-                        None => set.zero(),
-                    };
+                    let mut affine = Affine::new(set, finish, block * S::LANES);
                     for (tile, cells) in row.clone() {
                         let first = tile.n * sample + block * len;
                         // SAFETY: the caller writes these blocks of these samples alone, and has borrowed `y`.
@@ -126,7 +102,7 @@ macro_rules! finished {
                         let spots = Spots::new::<S>(*order, cells, i, $places);
                         let at = ([desc.shape.h, desc.shape.w], $scale * tile.top, $scale * tile.left);
                         let y = by_size!(tile.size, $f::<S>(set, &spots, m));
-                        write(set, y, at, (bias, finish.relu), plane);
+                        write_tile(set, y, at, &mut affine, plane);
                     }
                 }
             }

@@ -4,6 +4,7 @@
 use super::super::super::threads::{Shared, Threads};
 use super::super::kernel::padded;
 use super::super::outputs::Finish;
+use super::super::passes::Correlation;
 use super::super::strip::{Order, Run, tiles};
 use super::super::transform::Side;
 use super::super::vector::{Job, Vectors};
@@ -84,30 +85,15 @@ impl Job for ConvolvedStrip<'_> {
     }
 }
 
-/// The gradient of the filters, from inputs and the gradient of the outputs.
-pub struct Correlation<'a> {
-    pub x: Side<'a>,
-    pub dy: Side<'a>,
-    pub strip: usize,
-}
-
-impl Correlation<'_> {
-    /// Sums it over all tiles, each thread's on a grid of its own.
-    pub fn run<S: Vectors>(&self, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
-        let [share, grid] = [work.len(), gradient.len()].map(|len| len / threads.0);
-        gradient.fill(0.0);
-        let (work, gradient) = (Shared::new(work), Shared::new(gradient));
-        threads.each(self.x.desc.n, |t, samples| {
-            // SAFETY: each thread has its own stretch of both, borrowed until `each` returns.
-            let (work, gradient) =
-                unsafe { (work.part(t * share..(t + 1) * share), gradient.part(t * grid..(t + 1) * grid)) };
-            let (x, dy) = (self.x.skip(samples.start), self.dy.skip(samples.start));
-            for run in Run::each(samples.len() * tiles(&dy.desc, WIDE), self.strip) {
-                let tiles = Tiles::new(&dy.desc, run);
-                set.run(CorrelatedStrip { x, dy, tiles, strip: self.strip, work, gradient });
-            }
-        });
-    }
+/// Sums the gradient of the filters over all tiles, each thread's on a grid of its own.
+pub fn correlate<S: Vectors>(of: Correlation<'_>, set: S, threads: Threads, work: &mut [f32], gradient: &mut [f32]) {
+    let (outputs, strip) = (of.dy.desc, of.strip);
+    of.each_thread(threads, work, gradient, |x, dy, samples, work, gradient| {
+        for run in Run::each(samples * tiles(&outputs, WIDE), strip) {
+            let tiles = Tiles::new(&outputs, run);
+            set.run(CorrelatedStrip { x, dy, tiles, strip, work, gradient });
+        }
+    });
 }
 
 /// Adds what one strip gives to the filters' gradient.
