@@ -112,7 +112,7 @@ fn resolve(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].looked_through)
 }
 
-/// The tensor that holds each one's data: as [`resolve`], and what no pass writes is read from where it is made of.
+/// The tensor that holds each one's data: as [`resolve`], but a tensor that no pass writes is held by the input that it is computed from.
 fn holders(net: &NetSpec, facts: &[NodeFacts]) -> Vec<usize> {
     through(net, |node| facts[node].looked_through || facts[node].unwritten)
 }

@@ -76,7 +76,8 @@ struct Ended<S> {
     chunk: u64,
 }
 
-/// Completes shards as they come and closes those that come within some time together, until no thread is left that makes some.
+/// Completes shards as they arrive, and makes those that arrive within [`GATHERING`] of the first durable together, until all threads that
+/// make shards have ended.
 fn close_all<W: Work>(work: &W, gate: &Gate, ended: &Receiver<Ended<W::Shard>>) {
     while let Ok(first) = ended.recv() {
         let (until, mut number) = (Instant::now() + GATHERING, first.chunk);

@@ -1,5 +1,5 @@
-//! What an operation and the one that alone reads its output share. It is settled when they are planned; what it holds is written and read
-//! as they run.
+//! What an operation shares with the only one that reads its output. Who does what is settled when they are planned; sums and constants
+//! pass between them as they run.
 
 use std::cell::OnceCell;
 use std::rc::Rc;

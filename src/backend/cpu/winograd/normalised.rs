@@ -3,7 +3,7 @@
 use super::super::normal::Constants;
 use super::vector::{Vectors, load};
 
-/// What is made of a value that was read.
+/// What a value becomes as it is read.
 pub trait Made<S: Vectors>: Copy {
     fn of(self, set: S, value: S::Lanes) -> S::Lanes;
 }
@@ -44,7 +44,7 @@ impl Normalised<'_> {
 }
 
 impl<L: Copy> NormalisedBlock<L> {
-    /// A gradient where ReLU let the norm's value pass that is made of `x`.
+    /// The gradient where the norm's value, computed from `x`, passes ReLU; 0 elsewhere.
     #[inline(always)]
     pub fn masked<S: Vectors<Lanes = L>>(self, set: S, x: L, gradient: L) -> L {
         set.where_above(self.least, set.mul_add(x, self.scale, self.shift), gradient)

@@ -13,7 +13,7 @@ use crate::backend::TensorDesc;
 pub struct Side<'a> {
     pub desc: TensorDesc,
     pub data: &'a [f32],
-    /// What is made of each value as it is read; none: it is taken as it is.
+    /// The norm that each value goes through as it is read, if any.
     pub normal: Option<Normalised<'a>>,
 }
 

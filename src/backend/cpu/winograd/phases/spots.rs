@@ -36,8 +36,8 @@ impl Spots {
     }
 }
 
-/// Whether a tile of so many outputs along an axis is at place `at` of that axis: `most` finite points, infinity, the finite ones of the
-/// even phase.
+/// Whether a tile with so many outputs along an axis has a product at place `at` of that axis: first come the odd phase's `most` finite
+/// points, then infinity, then the even phase's finite points.
 #[inline(always)]
 pub const fn has(at: usize, most: usize, outputs: usize) -> bool {
     at == most || (if at < most { at } else { at - most - 1 }) < outputs
